@@ -1,0 +1,47 @@
+# Everything runs in virtual environments in the tree; each target makes what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+BACKENDS := .venv-backends
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALLED_BY := setup.py pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format test-backends clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
+
+demo: $(VENV)/installed  ## train a small model, measure it, export it and ask it for neighbours
+	$(VENV)/bin/python examples/demo.py
+
+test: $(VENV)/installed  ## run the tests
+	$(VENV)/bin/python -m pytest tests
+
+lint: $(VENV)/installed  ## check style and formatting
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(VENV)/installed  ## repair style and formatting
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX and PyTorch
+	KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest tests -k "golden and inference"
+	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k "golden and inference"
+
+clean:  ## remove the environments and what was built
+	rm -rf $(VENV) $(BACKENDS) build dist *.egg-info demo_run
+	rm -rf .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BACKENDS)/installed: EXTRA := jax torch
+
+$(VENV)/installed $(BACKENDS)/installed: $(INSTALLED_BY)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
+	  echo "Try another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Installing bilm and TensorFlow $(addprefix and ,$(EXTRA)) into $(@D): a minute or more."
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[test]' $(EXTRA)
+	@touch $@

@@ -1,0 +1,29 @@
+"""bilm: the bidirectional language model behind ELMo on TensorFlow 2 and Keras 3."""
+
+import importlib
+
+__version__ = "0.1.0"
+
+# Names are imported when first used: reading a vocabulary does not wait for TensorFlow.
+_HOME = {
+    "Batcher": "batcher",
+    "BidirectionalLanguageModel": "pretrained",
+    "BidirectionalLMDataset": "dataset",
+    "BilmError": "errors",
+    "LMDataset": "dataset",
+    "TokenBatcher": "batcher",
+    "UnicodeCharsVocabulary": "vocabulary",
+    "Vocabulary": "vocabulary",
+    "dump_weights": "export",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str):
+    if name in _HOME:
+        return getattr(importlib.import_module(f"bilm.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'bilm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,143 @@
+"""The folder of a run: checkpoints with the options and the vocabulary beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bilm import weights
+from bilm.errors import WeightsError
+from bilm.files import replacing
+from bilm.language_model import BiLM
+from bilm.options import load_model_options
+from bilm.trainer import Trainer
+
+OPTIONS, VOCABULARY = "options.json", "vocab.txt"
+PREFIX = "model.ckpt"
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class RunCheckpoints:
+    """Saves and restores a `Trainer`: weights, accumulators, LSTM states and the step.
+
+    Args:
+        trainer: what to save.
+        save_dir: the run's folder.
+        max_to_keep: how many checkpoints stay.
+    """
+
+    def __init__(self, trainer: Trainer, save_dir: str | Path, max_to_keep: int = 3):
+        self.trainer = trainer
+        stored = weights.stored_variables(trainer.model)
+        self._step = tf.Variable(0, dtype=tf.int64)
+        self._state = [tf.Variable(array) for array in trainer.global_state()]
+        checkpoint = tf.train.Checkpoint(
+            weights={name: variable.value for name, variable in stored.items()},
+            adagrad=dict(zip(stored, trainer.optimizer.accumulators, strict=True)),
+            state=self._state,
+            step=self._step,
+        )
+        self.manager = tf.train.CheckpointManager(
+            checkpoint, str(save_dir), max_to_keep, checkpoint_name=PREFIX
+        )
+
+    def save(self, step: int) -> str:
+        """Save the trainer after `step` steps; give the checkpoint's path."""
+        self._step.assign(step)
+        for variable, array in zip(self._state, self.trainer.global_state(), strict=True):
+            variable.assign(array)
+        return self.manager.save(checkpoint_number=step)
+
+    def restore(self) -> int:
+        """Bring the latest checkpoint back; give its step, 0 where there is none.
+
+        Raises: WeightsError if it cannot be read or is not this model's.
+        """
+        path = self.manager.latest_checkpoint
+        if path is None:
+            return 0
+        try:
+            self.manager.checkpoint.restore(path).assert_consumed()
+        except (tf.errors.OpError, ValueError, AssertionError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise WeightsError(f"{path}: not a whole checkpoint of this model ({reason})") from error
+        self.trainer.set_state([variable.numpy() for variable in self._state])
+        return int(self._step.numpy())
+
+
+def latest_checkpoint(save_dir: str | Path) -> str:
+    """Give the path of a folder's latest checkpoint, ours or the TensorFlow 1 reference's.
+
+    Raises: WeightsError if the folder holds none.
+    """
+    if not Path(save_dir).is_dir():
+        raise WeightsError(f"{save_dir}: no such folder; expected one that training has written")
+    path = tf.train.latest_checkpoint(str(save_dir))
+    if path is None:
+        raise WeightsError(f"{save_dir}: no whole checkpoint in this folder")
+    return path
+
+
+def load_run(save_dir: str | Path) -> BiLM:
+    """Build the language model, softmax included, of a run's latest checkpoint.
+
+    Args:
+        save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
+            reference.
+    Raises: OptionsError, WeightsError.
+    """
+    options = load_model_options(Path(save_dir) / OPTIONS)
+    path = latest_checkpoint(save_dir)
+    reader = _open(path)
+    stored = reader.get_variable_to_shape_map()
+    bias = next((n for n in checkpoint_names(weights.SOFTMAX + "b") if n in stored), None)
+    if bias is None:
+        raise WeightsError(f"{path}: no softmax/b; expected the checkpoint of a biLM's training")
+    if options.bidirectional is None:
+        both = any("RNN_1" in name for name in stored)
+        options = dataclasses.replace(options, bidirectional=both)
+    model = BiLM(options, n_tokens=stored[bias][0], softmax=True)
+    model.build()
+    try:
+        weights.assign(model, stored, reader.get_tensor, path, names=checkpoint_names)
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise WeightsError(f"{path}: not a whole checkpoint ({error})") from error
+    return model
+
+
+def load_state(save_dir: str | Path, model: BiLM):
+    """Give the LSTM states in which a run's latest checkpoint left its rows, and their number.
+
+    Raises: WeightsError if the checkpoint holds none, as those of the TensorFlow 1 reference.
+    """
+    path = latest_checkpoint(save_dir)
+    reader = _open(path)
+    names = [n for n in reader.get_variable_to_shape_map() if n.startswith("state/")]
+    if not names:
+        raise WeightsError(f"{path}: holds no LSTM states; only checkpoints of bilm's training do")
+    arrays: list[np.ndarray] = [reader.get_tensor(f"state/{i}{SUFFIX}") for i in range(len(names))]
+    return model.pack_state(arrays), len(arrays[0])
+
+
+def checkpoint_names(name: str) -> list[str]:
+    """Give the names that a stored name may have in our checkpoints or the reference's."""
+    return [f"weights/{name.replace('/', '.S')}{SUFFIX}", *weights.tf1_names(name)]
+
+
+def copy_vocabulary(vocab_file: str | Path, save_dir: str | Path) -> None:
+    """Put the vocabulary beside the checkpoints."""
+    with replacing(Path(save_dir) / VOCABULARY) as temporary:
+        shutil.copyfile(vocab_file, temporary)
+
+
+def _open(path: str):
+    try:
+        return tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise WeightsError(f"{path}: not a whole checkpoint ({error})") from error
+
+

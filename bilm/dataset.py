@@ -1,0 +1,251 @@
+"""Text shards -> windows of ids for training, and every prediction once for evaluation."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, islice
+
+import numpy as np
+
+from bilm.errors import DataError
+from bilm.text import read_epoch, read_sentences, resolve_shards
+from bilm.vocabulary import PAD_CHAR, Vocabulary
+
+SHUFFLE_BUFFER = 65_536  # sentences; the memory that shuffling takes
+SORT_BUFFER = 4_096  # sentences that are sorted by length together
+MAX_SENTENCE_BATCH = 16_384  # predictions, padding included, of a batch of whole sentences
+
+Window = dict[str, np.ndarray | None]
+Windows = Iterator[Window]
+
+
+class LMDataset:
+    """One direction's stream of text, a function of files, seed and direction alone.
+
+    Args:
+        filepattern: glob of the shards, plain or gzip, one tokenized sentence a line.
+        vocab: with the marks; a `UnicodeCharsVocabulary` for characters too.
+        reverse: give each sentence from its end.
+        test: read the shards once and in order, not epoch after epoch without end.
+        shuffle_on_load: permute the shards and shuffle the sentences, each epoch anew; not with
+            `test`.
+        seed: keys the shuffling, together with the epoch and the direction; not negative.
+        shuffle_buffer: how many sentences wait in memory to be drawn.
+    Raises: DataError if no file matches or the vocabulary lacks a mark.
+    """
+
+    def __init__(
+        self,
+        filepattern: str | os.PathLike,
+        vocab: Vocabulary,
+        reverse: bool = False,
+        test: bool = False,
+        shuffle_on_load: bool = False,
+        seed: int = 0,
+        shuffle_buffer: int = SHUFFLE_BUFFER,
+    ):
+        vocab.require_marks()
+        self.shards = resolve_shards(filepattern)
+        self.filepattern, self.vocab = os.fspath(filepattern), vocab
+        self.max_word_length = getattr(vocab, "max_word_length", None)
+        self.reverse, self.test, self.seed = reverse, test, seed
+        self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
+
+    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Give each sentence's ids, int32 (n + 2,), and characters, int32 (n + 2, C) or None.
+
+        Raises: DataError if a shard is bad, or if the shards of an endless reader are all blank.
+        """
+        return map(self._encode, self._sentences())
+
+    def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
+        """Give windows for training, every row a stream that goes on in the next window.
+
+        A row takes the next sentence from the common queue whenever its own runs out, row after
+        row. The last window is not given if it is not full.
+
+        Args:
+            batch_size: B, rows.
+            num_steps: T, predictions of a row.
+            first_batch: windows to leave out; that is much faster than to make and drop them.
+        Returns: dicts of `token_ids` and `next_token_id`, int32 (B, T), and `tokens_characters`,
+            int32 (B, T, C) or None.
+        Raises: DataError as `get_sentence` does, or if a count is below 1.
+        """
+        _check_counts(batch_size, num_steps)
+        sentences = self._sentences()
+        rows = [_Row(i, sentences, self._encode) for i in range(batch_size)]
+        for i in count():
+            window = self._window(batch_size, num_steps) if i >= first_batch else None
+            if any(row.advance(num_steps, window) < num_steps for row in rows):
+                return
+            if window is not None:
+                yield window
+
+    def iter_evaluation(
+        self, batch_size: int, n_steps: int, drop_remainder: bool = False
+    ) -> Windows:
+        """Give every prediction of the text once, in order; rows are streams as in training.
+
+        The next sentence goes to the row that runs out first, of several to the first: the text
+        lies in the rows as with windows of one step, whatever `n_steps`.
+
+        Args:
+            batch_size, n_steps: B and T.
+            drop_remainder: end at the step at which the first row finds no sentence left.
+        Returns: dicts as from `iter_batches`, and `mask`, bool (B, T): what is there, from the
+            left. Elsewhere ids are 0 and characters are padding.
+        Raises: DataError if a shard is bad or a count is below 1.
+        """
+        _check_counts(batch_size, n_steps)
+        sentences = read_sentences(self.shards)
+        queues: list[deque] = [deque() for _ in range(batch_size)]
+        rows = [_Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
+        ends = [(0, i) for i in range(batch_size)]  # a heap: the step at which row i runs out
+        last = math.inf  # the step at which a row found no sentence left
+        for start in count(0, n_steps):
+            while ends[0][0] < min(start + n_steps, last):
+                end, i = ends[0]
+                if (words := next(sentences, None)) is None:
+                    last = end
+                    for queue in queues:
+                        queue.append(None)
+                else:
+                    queues[i].append(words)
+                    heapq.heapreplace(ends, (end + len(words) + 1, i))
+            limit = min(n_steps, last - start) if drop_remainder else n_steps
+            window = self._masked_window(rows, n_steps, limit)
+            if not window["mask"].any():
+                return
+            yield window
+
+    def iter_sentence_batches(self, batch_size: int) -> Windows:
+        """Give every sentence once, whole and in a row of its own; those of like length together.
+
+        Args:
+            batch_size: the most rows; long sentences come in smaller batches.
+        Returns: dicts as from `iter_evaluation`, T the longest sentence's predictions.
+        Raises: DataError if a shard is bad or `batch_size` is below 1.
+        """
+        _check_counts(batch_size)
+        sentences = read_sentences(self.shards)
+        while block := sorted(islice(sentences, SORT_BUFFER), key=len):
+            while block:
+                # The longest first, and as many more as fit into rows of its length.
+                n_steps = len(block[-1]) + 1
+                n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // n_steps))
+                block, group = block[:-n_rows], block[-n_rows:]
+                rows = [_Row(i, iter([words]), self._encode) for i, words in enumerate(group)]
+                yield self._masked_window(rows, n_steps, n_steps)
+
+    def _sentences(self) -> Iterator[list[str]]:
+        for epoch in count():
+            key = np.random.SeedSequence((self.seed, epoch, int(self.reverse)))
+            rng = np.random.Generator(np.random.Philox(key))
+            line = None
+            for line in read_epoch(self.shards, self._shuffle_buffer, rng):
+                yield line.split()
+            if self.test:
+                return
+            if line is None:
+                raise DataError(f"{self.filepattern}: no sentence; every line is blank")
+
+    def _encode(self, words: list[str]) -> tuple[np.ndarray, np.ndarray | None]:
+        words = words[::-1] if self.reverse else words
+        ids = self.vocab.encode(words, self.reverse, split=False)
+        if self.max_word_length is None:
+            return ids, None
+        return ids, self.vocab.encode_chars(words, self.reverse, split=False)
+
+    def _window(self, n_rows: int, n_steps: int) -> Window:
+        shape, n_chars = (n_rows, n_steps), self.max_word_length
+        return {
+            "token_ids": np.zeros(shape, np.int32),
+            "tokens_characters": n_chars and np.full((*shape, n_chars), PAD_CHAR, np.int32),
+            "next_token_id": np.zeros(shape, np.int32),
+        }
+
+    def _masked_window(self, rows: list[_Row], n_steps: int, limit: int) -> Window:
+        window = self._window(len(rows), n_steps)
+        lengths = np.array([row.advance(limit, window) for row in rows])
+        return window | {"mask": np.arange(n_steps) < lengths[:, None]}
+
+
+class BidirectionalLMDataset:
+    """A forward and a backward `LMDataset`, the latter's keys with the suffix `_reverse`.
+
+    Shuffled, the two read in orders of their own. `mask` is that of both: evaluation reads in
+    order, and a sentence is as long from either end. Arguments and errors are `LMDataset`'s.
+    """
+
+    def __init__(
+        self,
+        filepattern: str | os.PathLike,
+        vocab: Vocabulary,
+        test: bool = False,
+        shuffle_on_load: bool = False,
+        seed: int = 0,
+    ):
+        self.readers = [
+            LMDataset(filepattern, vocab, reverse, test, shuffle_on_load, seed)
+            for reverse in (False, True)
+        ]
+        self.filepattern, self.vocab = os.fspath(filepattern), vocab
+        self.max_word_length = self.readers[0].max_word_length
+
+    def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
+        """Give windows for training: see `LMDataset.iter_batches`."""
+        return _merge(r.iter_batches(batch_size, num_steps, first_batch) for r in self.readers)
+
+    def iter_evaluation(
+        self, batch_size: int, n_steps: int, drop_remainder: bool = False
+    ) -> Windows:
+        """Give every prediction of the text once: see `LMDataset.iter_evaluation`."""
+        return _merge(r.iter_evaluation(batch_size, n_steps, drop_remainder) for r in self.readers)
+
+    def iter_sentence_batches(self, batch_size: int) -> Windows:
+        """Give whole sentences, the same in a row of both: see `LMDataset`."""
+        return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
+
+
+class _Row:
+    """A row of the windows: the sentence that it is in, and where in it."""
+
+    def __init__(self, index: int, sentences: Iterator[list[str]], encode: Callable):
+        self.index, self.sentences, self.encode = index, sentences, encode
+        self.at = self.end = 0
+
+    def advance(self, n_steps: int, window: Window | None) -> int:
+        """Go on by up to `n_steps` predictions, into `window` if any; give how many there were."""
+        done = 0
+        while done < n_steps:
+            if self.at == self.end:
+                if (words := next(self.sentences, None)) is None:
+                    break
+                self.words, self.encoded, self.at, self.end = words, None, 0, len(words) + 1
+            n = min(n_steps - done, self.end - self.at)
+            if window is not None:
+                # Not before: the sentences of windows that are left out need no ids.
+                self.encoded = self.encoded or self.encode(self.words)
+                ids, chars = self.encoded
+                there, here = slice(done, done + n), slice(self.at, self.at + n)
+                window["token_ids"][self.index, there] = ids[here]
+                window["next_token_id"][self.index, there] = ids[self.at + 1 : self.at + n + 1]
+                if chars is not None:
+                    window["tokens_characters"][self.index, there] = chars[here]
+            self.at, done = self.at + n, done + n
+        return done
+
+
+def _merge(readers: Iterable[Windows]) -> Windows:
+    for forward, backward in zip(*readers, strict=True):
+        yield forward | {f"{k}_reverse": v for k, v in backward.items() if k != "mask"}
+
+
+def _check_counts(*counts: int) -> None:
+    if min(counts) < 1:
+        raise DataError(f"the numbers of rows and steps must be at least 1, not {counts}")

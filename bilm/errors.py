@@ -1,0 +1,21 @@
+"""The errors that bad input ends in: one clear line each, and one base class to catch."""
+
+
+class BilmError(ValueError):
+    """Base of every error that bilm raises about its input.
+
+    The message names the file, the line or key, what was found and what is expected, so that a
+    command can print it alone.
+    """
+
+
+class OptionsError(BilmError):
+    """An options file or value that cannot be used."""
+
+
+class DataError(BilmError):
+    """A corpus, vocabulary or sentence that cannot be used."""
+
+
+class WeightsError(BilmError):
+    """A weight file or checkpoint that cannot be used."""

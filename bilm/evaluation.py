@@ -1,0 +1,149 @@
+"""Held-out perplexity: the full softmax, every prediction counted, a direction at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.dataset import BidirectionalLMDataset, LMDataset
+from bilm.errors import DataError
+from bilm.language_model import BiLM
+from bilm.layers.functional import gather_rows
+from bilm.pipeline import model_batch
+from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
+
+N_STEPS = 20
+PREDICTIONS_A_WINDOW = 640
+
+
+class Perplexity(NamedTuple):
+    """Perplexity a direction, e to the mean loss of a prediction in nats.
+
+    Fields:
+        directions: perplexity by direction.
+        mean: e to the mean of the directions' mean losses.
+        n_predictions: how many predictions each direction made.
+    """
+
+    directions: dict[str, float]
+    mean: float
+    n_predictions: int
+
+    def __str__(self) -> str:
+        parts = [f"{name} {value:,.2f}" for name, value in self.directions.items()]
+        return f"{', '.join(parts)}, mean {self.mean:,.2f}"
+
+
+def heldout_dataset(filepattern: str, vocab: Vocabulary, bidirectional: bool):
+    """Give the reader of held-out text, each sentence once and in order."""
+    if bidirectional:
+        return BidirectionalLMDataset(filepattern, vocab, test=True)
+    return LMDataset(filepattern, vocab, test=True)
+
+
+def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
+    """Load the vocabulary that a model was trained with.
+
+    Raises: DataError if its size is not the model's.
+    """
+    char_cnn = model.options.char_cnn
+    if char_cnn is None:
+        vocab = Vocabulary(vocab_file, validate_file=True)
+    else:
+        vocab = UnicodeCharsVocabulary(
+            vocab_file, char_cnn.max_characters_per_token, validate_file=True
+        )
+    if vocab.size != model.n_tokens:
+        raise DataError(
+            f"{vocab_file}: {vocab.size:,} words, but the model was trained with {model.n_tokens:,}"
+        )
+    return vocab
+
+
+class Evaluator:
+    """Measures a `BiLM` that has its softmax; compiled once, whatever is measured."""
+
+    def __init__(self, model: BiLM):
+        self.model = model
+        self._run = tf.function(self._window, reduce_retracing=True)
+
+    def __call__(
+        self,
+        dataset: LMDataset | BidirectionalLMDataset,
+        batch_size: int,
+        stateless: bool = False,
+        drop_remainder: bool = False,
+        state=None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Perplexity:
+        """Measure: see `perplexity`."""
+        if stateless:
+            batches = dataset.iter_sentence_batches(batch_size)
+        else:
+            n_steps = max(N_STEPS, PREDICTIONS_A_WINDOW // batch_size)
+            batches = dataset.iter_evaluation(batch_size, n_steps, drop_remainder)
+        state = None if stateless else state
+        sums, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
+        for window in batches:
+            mask = window["mask"]
+            if state is None or stateless:
+                state = self.model.zero_state(len(mask))
+            losses, state = self._run(model_batch(window, self.model.options), mask, state)
+            for name, loss in losses.items():
+                sums[name] += float(loss)
+            n_predictions += int(mask.sum())
+            if on_progress is not None:
+                on_progress(n_predictions)
+        if not n_predictions:
+            raise DataError(
+                f"{dataset.filepattern}: no prediction to measure; the text is empty or has fewer "
+                f"sentences than the {batch_size} rows asked for"
+            )
+        means = {name: total / n_predictions for name, total in sums.items()}
+        return Perplexity(
+            {name: _exp(value) for name, value in means.items()},
+            _exp(float(np.mean(list(means.values())))),
+            n_predictions,
+        )
+
+    def _window(self, batch, mask, state):
+        """Give each direction's summed loss over the mask, float32 (), and the next state."""
+        distinct = self.model.encoder(batch["distinct"])
+        vectors = {d: gather_rows(distinct, places) for d, places in batch["places"].items()}
+        outputs, state = self.model.windows(vectors, state, mask=mask)
+        losses = self.model.losses(outputs, batch["targets"])
+        sums = {name: tf.reduce_sum(tf.where(mask, loss, 0.0)) for name, loss in losses.items()}
+        return sums, state
+
+
+def perplexity(
+    model: BiLM,
+    dataset: LMDataset | BidirectionalLMDataset,
+    batch_size: int,
+    stateless: bool = False,
+    drop_remainder: bool = False,
+    state=None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Perplexity:
+    """Measure a language model on text that it was not trained on.
+
+    Args:
+        model: a `BiLM` with its softmax.
+        dataset: reads the text with `test=True`, in one direction or both as the model does.
+        batch_size: rows. A sentence goes to the row that runs out first, and finds there the
+            state that the sentence before it left: the figure depends on the number of rows.
+        stateless: start each sentence from zero state; the figure then depends on nothing else.
+        drop_remainder: stop at the step at which a row finds no more text, as the reference does.
+        state: where the rows start, as `BiLM.zero_state` gives it; None for a fresh start.
+        on_progress: called with the number of predictions made so far.
+    Raises: DataError if there is nothing to predict.
+    """
+    return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, on_progress)
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf

@@ -1,0 +1,172 @@
+"""The biLM: one token encoder, a forward and a backward stack, and the softmax they share."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from bilm.layers.lstm import LSTMState
+from bilm.layers.sampled_softmax import SampledSoftmax
+from bilm.layers.stack import LSTMStack
+from bilm.layers.token_encoder import TokenEncoder, WordEncoder
+from bilm.options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
+
+DIRECTIONS = ("forward", "backward")
+
+
+class BiLM(keras.layers.Layer):
+    """A language model in one or two directions; the same graph trains, measures and embeds.
+
+    Args:
+        options: what shapes the model; `bidirectional` must be known.
+        n_tokens: vocabulary size, without padding; needed for the softmax and for word input.
+        padding: whether id 0 is padding and every other id is shifted by one, as `Batcher` gives
+            it (embedding), or ids are the vocabulary's own (training, perplexity).
+        softmax: whether the model has its output layer (training, perplexity, scoring).
+        dropout: rate, in force where a seed is passed.
+
+    `call` embeds whole sentences; `windows` runs on from a state, as training and perplexity do.
+    Raises: ValueError where `n_tokens` is needed and not given.
+    Reference: Peters et al. 2018, arXiv:1802.05365.
+    """
+
+    def __init__(
+        self,
+        options: ModelOptions,
+        n_tokens: int | None = None,
+        padding: bool = False,
+        softmax: bool = False,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if n_tokens is None and (softmax or options.char_cnn is None):
+            raise ValueError("n_tokens, the vocabulary size, is needed for word input or softmax")
+        self.options, self.n_tokens, self.padding = options, n_tokens, padding
+        lstm, char_cnn = options.lstm, options.char_cnn
+        self.directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
+        if char_cnn is None:
+            n_words = n_tokens + 1 if padding else n_tokens
+            self.encoder = WordEncoder(lstm.projection_dim, n_words, name="encoder")
+        else:
+            self.encoder = TokenEncoder(
+                lstm.projection_dim,
+                N_CHARACTERS_WITH_PADDING if padding else N_CHARACTERS,
+                char_cnn.embedding.dim,
+                char_cnn.filters,
+                char_cnn.activation,
+                char_cnn.n_highway,
+                name="encoder",
+            )
+        self.stacks = {
+            direction: LSTMStack(
+                lstm.n_layers,
+                lstm.dim,
+                lstm.projection_dim,
+                lstm.cell_clip,
+                lstm.proj_clip,
+                lstm.use_skip_connections,
+                dropout,
+                name=f"{direction}_stack",
+            )
+            for direction in self.directions
+        }
+        self.softmax = None
+        if softmax:
+            self.softmax = SampledSoftmax(n_tokens, lstm.projection_dim, name="softmax")
+
+    def build(self, input_shape=None):
+        """Make every variable; no shape of an input is needed."""
+        self.encoder.build()
+        for stack in self.stacks.values():
+            stack.build((None, None, self.options.lstm.projection_dim))
+        if self.softmax is not None:
+            shared = self.options.share_embedding_softmax
+            self.softmax.build(self.encoder.embedding if shared else None)
+        self.built = True
+
+    def zero_state(self, batch_size) -> dict[str, list[LSTMState]]:
+        """Give the state of a fresh start: for each direction, one `LSTMState` a layer."""
+        return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}
+
+    def flatten_state(self, state) -> list:
+        """Give a state's tensors as a list: by direction, layer, cell before hidden."""
+        return [part for name in self.directions for layer in state[name] for part in layer]
+
+    def pack_state(self, tensors) -> dict[str, list[LSTMState]]:
+        """Give the state of which `flatten_state` gave the tensors."""
+        parts = iter(tensors)
+        n_layers = range(self.options.lstm.n_layers)
+        return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
+
+    def windows(self, vectors, state, mask=None, dropout_seeds=None, training=None):
+        """Run every direction on from `state` over a window of text already in its own order.
+
+        Args:
+            vectors: for each direction, token vectors float (B, T, P).
+            state: as `zero_state` gives it.
+            mask: boolean (B, T) or None, the same for both directions.
+            dropout_seeds: for each direction an integer seed (2,), or None for no dropout.
+            training: whether a gradient will be asked for.
+        Returns: for each direction a list of outputs float (B, T, P), layer by layer, and state.
+        """
+        return self._run(vectors, state, mask, dropout_seeds, training, reverse=())
+
+    def losses(self, outputs, targets, negatives=None):
+        """Give each prediction's negative log-probability in nats.
+
+        Args:
+            outputs: as `windows` gives them.
+            targets: for each direction the next tokens, integer (B, T).
+            negatives: for each direction `Negatives`, for the sampled loss; None for the full one.
+        Returns: for each direction float (B, T).
+        """
+        losses = {}
+        for name in self.directions:
+            hidden = ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim))
+            flat = ops.reshape(targets[name], (-1,))
+            draws = None if negatives is None else negatives[name]
+            losses[name] = ops.reshape(self.softmax(hidden, flat, draws), ops.shape(targets[name]))
+        return losses
+
+    def call(self, ids, state=None, training=None):
+        """Run over whole sentences with their marks, as `Batcher` gives them.
+
+        Args:
+            ids: characters integer (B, T, C), or words or cached token vectors (B, T); 0 is
+                padding, at the end of a row.
+            state: as `zero_state` gives it, or None for a fresh start.
+        Returns: dict of `layers` float (B, layers + 1, T, 2 P), layer 0 being the token's vector
+        twice (P and once for a forward-only model), `token_embeddings` float (B, T, P), `mask`
+        boolean (B, T) and `state`. Padded positions hold no meaning.
+        """
+        mask = ids > 0 if len(ids.shape) == 2 else ops.any(ids > 0, axis=-1)
+        vectors = self.encoder(ids)
+        if state is None:
+            state = self.zero_state(ops.shape(ids)[0])
+        both = dict.fromkeys(self.directions, vectors)
+        outputs, state = self._run(both, state, mask, None, training, reverse=("backward",))
+        layers = [ops.concatenate([vectors] * len(self.directions), axis=-1)]
+        for i in range(self.options.lstm.n_layers):
+            layers.append(ops.concatenate([outputs[name][i] for name in self.directions], axis=-1))
+        return {
+            "layers": ops.stack(layers, axis=1),
+            "token_embeddings": vectors,
+            "mask": mask,
+            "state": state,
+        }
+
+    def _run(self, vectors, state, mask, dropout_seeds, training, reverse):
+        steps_mask = None if mask is None else ops.transpose(mask)
+        outputs, last = {}, {}
+        for name in self.directions:
+            layers, last[name] = self.stacks[name](
+                ops.transpose(vectors[name], (1, 0, 2)),
+                state[name],
+                steps_mask=steps_mask,
+                reverse=name in reverse,
+                dropout_seed=None if dropout_seeds is None else dropout_seeds[name],
+                training=training,
+            )
+            outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
+        return outputs, last

@@ -1,0 +1,89 @@
+"""Characters of a token -> the features of convolutions of several widths, maximum over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+from keras import initializers, ops
+
+ACTIVATIONS = ("relu", "tanh")
+
+
+class CharacterCNN(keras.layers.Layer):
+    """Convolutions over the characters of a token, each reduced to its maximum over time.
+
+    Args:
+        n_characters: rows of the character embedding, padding included where there is any.
+        embedding_dim: width of a character's vector.
+        filters: pairs (width in characters, number of filters).
+        activation: `relu` or `tanh`, applied to each maximum.
+
+    Inputs: integer `(..., C)`, C at least the widest filter. Returns: float
+    `(..., sum of the numbers of filters)`.
+    Raises: ValueError for another activation.
+    Stored as `char_embed`, `CNN/W_cnn_{i}` (1, width, embedding_dim, filters) and `CNN/b_cnn_{i}`.
+    Reference: Kim et al. 2016, arXiv:1508.06615; Jozefowicz et al. 2016, arXiv:1602.02410.
+    """
+
+    def __init__(
+        self,
+        n_characters: int,
+        embedding_dim: int,
+        filters: Sequence[tuple[int, int]],
+        activation: str = "relu",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation is {activation!r}, expected one of {ACTIVATIONS}")
+        self.n_characters = n_characters
+        self.embedding_dim = embedding_dim
+        self.filters = [tuple(pair) for pair in filters]
+        self.activation = activation
+
+    def build(self, input_shape=None):
+        """Make the variables; no shape of an input is needed."""
+        self.embedding = self.add_weight(
+            shape=(self.n_characters, self.embedding_dim),
+            initializer=initializers.RandomUniform(-1.0, 1.0),
+            name="embedding",
+        )
+        self.kernels, self.biases = [], []
+        for i, (width, n_filters) in enumerate(self.filters):
+            if self.activation == "relu":
+                initializer = initializers.RandomUniform(-0.05, 0.05)
+            else:
+                initializer = initializers.RandomNormal(0.0, (width * self.embedding_dim) ** -0.5)
+            shape = (1, width, self.embedding_dim, n_filters)
+            self.kernels.append(self.add_weight(shape, initializer, name=f"kernel_{i}"))
+            self.biases.append(self.add_weight((n_filters,), "zeros", name=f"bias_{i}"))
+        self.built = True
+
+    def call(self, char_ids):
+        """Give one feature vector a token: integer (..., C) -> float (..., F)."""
+        lead, n_chars = ops.shape(char_ids)[:-1], char_ids.shape[-1]
+        flat = ops.reshape(char_ids, (-1, ops.shape(char_ids)[-1] if n_chars is None else n_chars))
+        characters = ops.take(self.embedding, flat, axis=0)  # U, C, E
+        activate = ops.relu if self.activation == "relu" else ops.tanh
+        features = []
+        for kernel, bias in zip(self.kernels, self.biases, strict=True):
+            windows = ops.conv(characters, ops.squeeze(kernel, 0))  # U, C - width + 1, F
+            # Bias and activation never change which window is the largest, so they come after.
+            features.append(activate(ops.max(windows, axis=1) + bias))
+        features = ops.concatenate(features, axis=-1)
+        return ops.reshape(features, (*lead, features.shape[-1]))
+
+    def compute_output_shape(self, input_shape):
+        """Replace the character axis by the features."""
+        return (*input_shape[:-1], sum(n for _, n in self.filters))
+
+    def get_config(self):
+        """Give the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "n_characters": self.n_characters,
+            "embedding_dim": self.embedding_dim,
+            "filters": self.filters,
+            "activation": self.activation,
+        }

@@ -1,0 +1,48 @@
+"""The two operations for which TensorFlow has a better way, each with a neutral twin."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+
+def gather_rows(table, ids):
+    """Rows of a variable: table (V, ...), integer ids (...) -> (..., ...).
+
+    With TensorFlow the gradient is `tf.IndexedSlices` of the rows used, and a table of 793,471
+    rows is neither copied nor densified; `keras.ops.take` reads the variable as a whole first.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        value = table.value if isinstance(table, keras.Variable) else table
+        return tf.gather(value, ids)
+    return ops.take(table, ids, axis=0)
+
+
+def dropout(x, rate: float, seed):
+    """Drop entries of x with probability `rate`, scaling the others; seed None drops nothing.
+
+    Args:
+        x: float tensor.
+        rate: probability of zero, in [0, 1).
+        seed: integer tensor (2,). The same seed gives the same mask, on any replica and in any
+            session (a Keras Dropout under MirroredStrategy may give every replica one mask).
+            Other backends only look at whether it is None, and draw from Keras' own generator.
+    """
+    if seed is None or rate == 0:
+        return x
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.nn.experimental.stateless_dropout(x, rate, seed)
+    return keras.random.dropout(x, rate)
+
+
+def fold_seed(seed, data: int):
+    """Derive another seed (2,) from a seed and a number; None stays None."""
+    if seed is None or keras.backend.backend() != "tensorflow":
+        return seed
+    import tensorflow as tf
+
+    return tf.random.experimental.stateless_fold_in(seed, data)

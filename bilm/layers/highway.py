@@ -1,0 +1,58 @@
+"""The highway stack between the character CNN and its projection."""
+
+from __future__ import annotations
+
+import keras
+from keras import initializers, ops
+
+
+class Highway(keras.layers.Layer):
+    """Highway stack over token vectors.
+
+    y = g * relu(W x + b) + (1 - g) * x,  g = sigmoid(W_g x + b_g)
+
+    Args:
+        n_layers: number of highway layers.
+
+    Inputs: float `(..., D)`. Returns: float `(..., D)`.
+    Raises: ValueError if the last axis is unknown when it is built.
+    Stored as `CNN_high_{i}/W_carry`, `b_carry`, which are W_g, b_g, and `CNN_high_{i}/W_transform`,
+    `b_transform`, which are W, b.
+    Reference: Srivastava et al. 2015, arXiv:1505.00387.
+    """
+
+    def __init__(self, n_layers: int, **kwargs):
+        super().__init__(**kwargs)
+        self.n_layers = n_layers
+
+    def build(self, input_shape):
+        """Make a gate and a transform a layer; the gates start nearly shut (bias -2)."""
+        dim = input_shape[-1]
+        if dim is None:
+            raise ValueError("Highway needs to know the last axis of its input, got None")
+        normal = dict(shape=(dim, dim), initializer=initializers.RandomNormal(0.0, dim**-0.5))
+        self.gates, self.gate_biases, self.transforms, self.biases = [], [], [], []
+        for i in range(self.n_layers):
+            self.gates.append(self.add_weight(**normal, name=f"gate_{i}"))
+            self.gate_biases.append(
+                self.add_weight((dim,), initializers.Constant(-2.0), name=f"gate_bias_{i}")
+            )
+            self.transforms.append(self.add_weight(**normal, name=f"transform_{i}"))
+            self.biases.append(self.add_weight((dim,), "zeros", name=f"bias_{i}"))
+        self.built = True
+
+    def call(self, x):
+        """Apply every layer in turn."""
+        layers = zip(self.gates, self.gate_biases, self.transforms, self.biases, strict=True)
+        for gate, gate_bias, transform, bias in layers:
+            g = ops.sigmoid(ops.matmul(x, gate) + gate_bias)
+            x = g * ops.relu(ops.matmul(x, transform) + bias) + (1.0 - g) * x
+        return x
+
+    def compute_output_shape(self, input_shape):
+        """Keep the shape."""
+        return input_shape
+
+    def get_config(self):
+        """Give the constructor's arguments."""
+        return {**super().get_config(), "n_layers": self.n_layers}

@@ -1,0 +1,162 @@
+"""LSTM with projection and clips: one readable step, and the layer that runs it over time.
+
+`LSTMCell` is the specification. `LSTM` gives the same numbers over a sequence: on TensorFlow by
+`lstm_tensorflow`, with a gradient written by hand, elsewhere by scanning the cell.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+
+class LSTMState(NamedTuple):
+    """The state of one LSTM layer: `cell` float (B, D) and `hidden` float (B, P)."""
+
+    cell: object
+    hidden: object
+
+
+class LSTMCell(keras.layers.Layer):
+    """One step of an LSTM with a projection of its output.
+
+    With i, j, f, o = split([x, h] W + b) (input, candidate, forget, output):
+    c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j)),  h' = clip((sigmoid(o) tanh(c')) W_p)
+
+    Args:
+        dim: number of LSTM units D.
+        projection_dim: width P of the output; where it equals `dim` there is no projection, and
+            `proj_clip` is ignored.
+        cell_clip: bound on the cell's absolute values, applied before the output gate; None for
+            none.
+        proj_clip: bound on the projected output's absolute values; None for none.
+
+    Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`; its `hidden` is the
+    output.
+    Stored as `.../LSTMCell/W_0` (input + P, 4 D), rows of the input above those of the recurrent
+    state, `.../LSTMCell/B` (4 D,), which does not hold the forget gate's 1, and
+    `.../LSTMCell/W_P_0` (D, P).
+    Reference: Sak et al. 2014, arXiv:1402.1128.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        projection_dim: int,
+        cell_clip: float | None = None,
+        proj_clip: float | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.dim = dim
+        self.projection_dim = projection_dim
+        self.cell_clip = cell_clip
+        self.proj_clip = proj_clip
+
+    def build(self, input_shape):
+        """Make the kernel, the bias and, where the widths differ, the projection."""
+        self.input_dim = input_shape[-1]
+        shape = (self.input_dim + self.projection_dim, 4 * self.dim)
+        self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
+        self.bias = self.add_weight((4 * self.dim,), "zeros", name="bias")
+        self.projection = None
+        if self.projection_dim != self.dim:
+            self.projection = self.add_weight(
+                (self.dim, self.projection_dim), "glorot_uniform", name="projection"
+            )
+        self.built = True
+
+    def call(self, x, state: LSTMState) -> LSTMState:
+        """Make one step: float (B, input) and state -> state."""
+        return self.step(self.project_input(x), state)
+
+    def project_input(self, x):
+        """Give the input's part of the gates: float (..., input) -> (..., 4 D)."""
+        return ops.matmul(x, self.kernel[: self.input_dim]) + self.bias
+
+    def step(self, input_gates, state: LSTMState) -> LSTMState:
+        """Make one step from the input's part of the gates, float (B, 4 D)."""
+        gates = input_gates + ops.matmul(state.hidden, self.kernel[self.input_dim :])
+        i, j, f, o = ops.split(gates, 4, axis=-1)
+        cell = ops.sigmoid(f + 1.0) * state.cell + ops.sigmoid(i) * ops.tanh(j)
+        if self.cell_clip:
+            cell = ops.clip(cell, -self.cell_clip, self.cell_clip)
+        hidden = ops.sigmoid(o) * ops.tanh(cell)
+        if self.projection is not None:
+            hidden = ops.matmul(hidden, self.projection)
+            if self.proj_clip:
+                hidden = ops.clip(hidden, -self.proj_clip, self.proj_clip)
+        return LSTMState(cell, hidden)
+
+    def get_config(self):
+        """Give the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "dim": self.dim,
+            "projection_dim": self.projection_dim,
+            "cell_clip": self.cell_clip,
+            "proj_clip": self.proj_clip,
+        }
+
+
+class LSTM(keras.layers.Layer):
+    """An `LSTMCell` run over time, its state an argument and a result.
+
+    Args:
+        dim, projection_dim, cell_clip, proj_clip: see `LSTMCell`.
+
+    Inputs: x float `(T, B, input)`, time first; `LSTMState`; `steps_mask` boolean `(T, B)` or
+    None; `reverse` runs from the last step to the first. A step that is masked leaves the state
+    as it is, so that a row padded at its end is read backwards from its own last token.
+    Returns: outputs float `(T, B, P)` and the last `LSTMState`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        projection_dim: int,
+        cell_clip: float | None = None,
+        proj_clip: float | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.cell = LSTMCell(dim, projection_dim, cell_clip, proj_clip, name="cell")
+
+    def build(self, input_shape):
+        """Make the cell's variables; only the last axis of the input is looked at."""
+        self.cell.build(input_shape)
+        self.built = True
+
+    def call(self, x, state: LSTMState, steps_mask=None, reverse: bool = False, training=None):
+        """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
+        input_gates = self.cell.project_input(x)  # T, B, 4 D: one product for all steps
+        if keras.backend.backend() == "tensorflow":
+            from bilm.layers.lstm_tensorflow import run_over_time
+
+            return run_over_time(self.cell, input_gates, state, steps_mask, reverse, training)
+        return scan_cell(self.cell, input_gates, state, steps_mask, reverse)
+
+    def get_config(self):
+        """Give the constructor's arguments."""
+        config = self.cell.get_config()
+        names = ("dim", "projection_dim", "cell_clip", "proj_clip")
+        return {**super().get_config(), **{name: config[name] for name in names}}
+
+
+def scan_cell(cell: LSTMCell, input_gates, state: LSTMState, steps_mask, reverse: bool):
+    """Run a cell over time on any backend: see `LSTM` for shapes."""
+    if steps_mask is None:
+        steps_mask = ops.ones(ops.shape(input_gates)[:2], dtype="bool")
+
+    def step(carry, inputs):
+        gates, mask = inputs
+        new = cell.step(gates, LSTMState(*carry))
+        new = tuple(ops.where(mask[:, None], n, old) for n, old in zip(new, carry, strict=True))
+        return new, new
+
+    if reverse:
+        input_gates, steps_mask = ops.flip(input_gates, 0), ops.flip(steps_mask, 0)
+    last, (_, outputs) = ops.scan(step, tuple(state), (input_gates, steps_mask))
+    return ops.flip(outputs, 0) if reverse else outputs, LSTMState(*last)

@@ -1,0 +1,126 @@
+"""One vector a token: from its characters, or from a table of words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+from keras import initializers, ops
+
+from bilm.layers.char_cnn import CharacterCNN
+from bilm.layers.functional import gather_rows
+from bilm.layers.highway import Highway
+
+
+class TokenEncoder(keras.layers.Layer):
+    """Character CNN, highway stack and projection: the context-independent vector of a token.
+
+    Args:
+        projection_dim: width P of a token's vector; there is no projection where the CNN has
+            exactly as many filters.
+        n_characters, embedding_dim, filters, activation: see `CharacterCNN`.
+        n_highway: number of highway layers, 0 for none.
+
+    Inputs: integer `(..., C)`. Returns: float `(..., P)`.
+    Stored as `char_embed`, `CNN*`, `CNN_high_*`, `CNN_proj/W_proj`, `CNN_proj/b_proj`.
+    Reference: Peters et al. 2018, arXiv:1802.05365.
+    """
+
+    def __init__(
+        self,
+        projection_dim: int,
+        n_characters: int,
+        embedding_dim: int,
+        filters: Sequence[tuple[int, int]],
+        activation: str = "relu",
+        n_highway: int = 0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.projection_dim = projection_dim
+        self.n_characters = n_characters
+        self.embedding_dim = embedding_dim
+        self.filters = [tuple(pair) for pair in filters]
+        self.activation = activation
+        self.n_highway = n_highway
+
+    def build(self, input_shape=None):
+        """Make every variable; no shape of an input is needed."""
+        self.cnn = CharacterCNN(
+            self.n_characters, self.embedding_dim, self.filters, self.activation, name="cnn"
+        )
+        self.cnn.build()
+        n_filters = sum(n for _, n in self.filters)
+        self.highway = Highway(self.n_highway, name="highway")
+        self.highway.build((None, n_filters))
+        self.kernel = self.bias = None
+        if n_filters != self.projection_dim:
+            self.kernel = self.add_weight(
+                (n_filters, self.projection_dim),
+                initializers.RandomNormal(0.0, n_filters**-0.5),
+                name="kernel",
+            )
+            self.bias = self.add_weight((self.projection_dim,), "zeros", name="bias")
+        self.built = True
+
+    def call(self, char_ids):
+        """Encode tokens: integer (..., C) -> float (..., P)."""
+        vectors = self.highway(self.cnn(char_ids))
+        if self.kernel is not None:
+            vectors = ops.matmul(vectors, self.kernel) + self.bias
+        return vectors
+
+    def compute_output_shape(self, input_shape):
+        """Replace the character axis by the vector."""
+        return (*input_shape[:-1], self.projection_dim)
+
+    def get_config(self):
+        """Give the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "projection_dim": self.projection_dim,
+            "n_characters": self.n_characters,
+            "embedding_dim": self.embedding_dim,
+            "filters": self.filters,
+            "activation": self.activation,
+            "n_highway": self.n_highway,
+        }
+
+
+class WordEncoder(keras.layers.Layer):
+    """A table of word vectors, for word input and for cached token vectors.
+
+    Args:
+        projection_dim: width P of a word's vector.
+        n_words: rows, padding included where there is any.
+
+    Inputs: integer `(...)`. Returns: float `(..., P)`. Stored as `embedding`.
+    """
+
+    def __init__(self, projection_dim: int, n_words: int, **kwargs):
+        super().__init__(**kwargs)
+        self.projection_dim = projection_dim
+        self.n_words = n_words
+
+    def build(self, input_shape=None):
+        """Make the table."""
+        self.embedding = self.add_weight(
+            (self.n_words, self.projection_dim), "glorot_uniform", name="embedding"
+        )
+        self.built = True
+
+    def call(self, token_ids):
+        """Look up words: integer (...) -> float (..., P)."""
+        return gather_rows(self.embedding, token_ids)
+
+    def compute_output_shape(self, input_shape):
+        """Add the axis of the vector."""
+        return (*input_shape, self.projection_dim)
+
+    def get_config(self):
+        """Give the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "projection_dim": self.projection_dim,
+            "n_words": self.n_words,
+        }

@@ -1,0 +1,221 @@
+"""The hyperparameters: frozen dataclasses and the `options.json` that they are stored in.
+
+Every key is declared once, with the rule that its value obeys; reading, checking and writing follow
+from that. A new run is read strictly (`load_run_options`), a stored model leniently
+(`load_model_options`): whatever does not shape the model is kept as it is and written back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from bilm import schema
+from bilm.errors import OptionsError
+from bilm.schema import Checked, Rule, key, unexpected
+
+N_CHARACTERS = 261  # what training learns: 256 bytes and 5 marks
+N_CHARACTERS_WITH_PADDING = 262  # what is exported: a row of zeros above them, for padding
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_real and abs(value) <= sys.float_info.max  # neither NaN nor infinite
+
+
+def _is_filters(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
+        and all(_is_integer(number) and number > 0 for pair in value for number in pair)
+    )
+
+
+_BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
+_SIZE = Rule(lambda value: _is_integer(value) and value > 0, "a positive integer")
+_COUNT = Rule(lambda value: _is_integer(value) and value >= 0, "an integer of at least 0")
+_POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "a positive number")
+_DROPOUT = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
+_ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
+_FILTERS = Rule(_is_filters, "a list of [width, number] pairs of positive integers, not empty")
+_WORD_LENGTH = Rule(
+    lambda value: _is_integer(value) and value >= 3,
+    "an integer of at least 3 (the begin mark, one character, the end mark)",
+)
+_CHARACTERS = Rule(
+    lambda value: _is_integer(value) and value in (N_CHARACTERS, N_CHARACTERS_WITH_PADDING),
+    f"{N_CHARACTERS}, or {N_CHARACTERS_WITH_PADDING} in an exported file",
+)
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions(Checked):
+    """The character embedding."""
+
+    dim: int = key(_SIZE)
+
+
+@dataclass(frozen=True)
+class CharCnnOptions(Checked):
+    """The character CNN: `filters` holds pairs of width and number."""
+
+    activation: str = key(_ACTIVATION)
+    embedding: EmbeddingOptions = key(EmbeddingOptions)
+    filters: tuple[tuple[int, int], ...] = key(_FILTERS)
+    max_characters_per_token: int = key(_WORD_LENGTH)
+    n_characters: int = key(_CHARACTERS)
+    n_highway: int = key(_COUNT, 0, null=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "filters", tuple(tuple(pair) for pair in self.filters))
+        widest = max(width for width, _ in self.filters)
+        if widest > self.max_characters_per_token:
+            limit = f"at most max_characters_per_token, {self.max_characters_per_token}"
+            raise OptionsError(f"filters: found a filter of width {widest}, expected {limit}")
+
+
+@dataclass(frozen=True)
+class LstmOptions(Checked):
+    """One stack of LSTM layers; without projection `projection_dim` equals `dim`."""
+
+    dim: int = key(_SIZE)
+    projection_dim: int = key(_SIZE)
+    n_layers: int = key(_SIZE)
+    cell_clip: float | None = key(_POSITIVE, None)
+    proj_clip: float | None = key(_POSITIVE, None)
+    use_skip_connections: bool = key(_BOOLEAN, False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.projection_dim > self.dim:
+            raise unexpected("projection_dim", self.projection_dim, f"at most dim, {self.dim}")
+
+
+@dataclass(frozen=True)
+class ModelOptions(Checked):
+    """What shapes a model. Without `char_cnn` it reads words, not characters.
+
+    Args:
+        bidirectional: None where the file does not say; the weights decide then.
+        other: the rest of a stored file, kept verbatim. So do `lstm.other` and `char_cnn.other`.
+    """
+
+    lstm: LstmOptions = key(LstmOptions)
+    char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
+    bidirectional: bool | None = key(_BOOLEAN, None)
+    share_embedding_softmax: bool = key(_BOOLEAN, False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.share_embedding_softmax and self.char_cnn:
+            needs = "false with char_cnn, which has no word table to share"
+            raise unexpected("share_embedding_softmax", True, needs)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelOptions:
+        """Read the content of a stored `options.json`, keeping keys without a meaning."""
+        return schema.read(cls, values, strict=False)
+
+    def for_export(self) -> dict[str, Any]:
+        """Return the content for an exported model: 262 characters, and what readers insist on."""
+        values = self.to_dict()
+        clips = {"cell_clip": self.lstm.cell_clip, "proj_clip": self.lstm.proj_clip}
+        values["lstm"] |= clips  # null is written: AllenNLP wants the keys to be there
+        if self.char_cnn:
+            values["char_cnn"]["n_characters"] = N_CHARACTERS_WITH_PADDING
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Checked):
+    """Everything a new run needs, flat as in `options.json`.
+
+    Args:
+        n_train_tokens: predictions an epoch; None: counted from the corpus.
+        n_tokens_vocab: None: taken from the vocabulary file.
+    """
+
+    bidirectional: bool = key(_BOOLEAN)
+    char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
+    lstm: LstmOptions = key(LstmOptions)
+    dropout: float = key(_DROPOUT)
+    all_clip_norm_val: float = key(_POSITIVE)
+    learning_rate: float = key(_POSITIVE, 0.2)
+    n_epochs: int = key(_SIZE)
+    n_train_tokens: int | None = key(_SIZE, None)
+    batch_size: int = key(_SIZE)
+    n_tokens_vocab: int | None = key(_SIZE, None)
+    unroll_steps: int = key(_SIZE)
+    n_negative_samples_batch: int = key(_SIZE)
+    sample_softmax: bool = key(_BOOLEAN, True)
+    share_embedding_softmax: bool = key(_BOOLEAN, False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.char_cnn and self.char_cnn.n_characters != N_CHARACTERS:
+            needs = (
+                f"{N_CHARACTERS}: training learns {N_CHARACTERS} characters, the export adds one"
+            )
+            raise unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
+        _ = self.model  # refuses what contradicts itself
+
+    @property
+    def model(self) -> ModelOptions:
+        """What shapes the model."""
+        shared = self.share_embedding_softmax
+        return ModelOptions(self.lstm, self.char_cnn, self.bidirectional, shared)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:
+        """Read the content of an `options.json`, refusing keys without a meaning."""
+        return schema.read(cls, values, strict=True)
+
+
+def load_run_options(name_or_path: str | Path) -> RunOptions:
+    """Read the options of a new run: a name such as `tiny`, or a path.
+
+    Raises: OptionsError, naming the file and the key that is missing, unknown or ill-typed.
+    """
+    name, packaged = str(name_or_path), _packaged()
+    is_path = Path(name).name != name or name.endswith(".json") or Path(name).exists()
+    if name not in packaged and not is_path:
+        known = ", ".join(packaged)
+        raise OptionsError(f"{name}: no such options, expected a path or one of {known}")
+    return schema.load(RunOptions, packaged.get(name, name), strict=True)
+
+
+def load_model_options(path: str | Path) -> ModelOptions:
+    """Read the options of a stored model; one warning names the keys that mean nothing here.
+
+    Raises: OptionsError, naming the file and the key, where what shapes the model is unusable.
+    """
+    options = schema.load(ModelOptions, path, strict=False)
+    run_keys = {field.name for field in schema.keys(RunOptions)}
+    unknown = [name for name in options.other_names() if name not in run_keys]
+    if unknown:
+        logging.warning("%s: keys kept but not used: %s", path, ", ".join(unknown))
+    return options
+
+
+def write_options(path: str | Path, values: Mapping[str, Any]) -> None:
+    """Write the content of an `options.json`, whole or not at all."""
+    schema.write(path, values)
+
+
+def _packaged() -> dict[str, Path]:
+    """Return the options that come with bilm, by name: installed, or in a checkout beside it."""
+    here = Path(__file__).resolve().parent
+    folder = here / "_options"
+    folder = folder if folder.is_dir() else here.parent / "options"
+    return {path.stem: path for path in sorted(folder.glob("*.json"))}

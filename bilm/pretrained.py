@@ -1,0 +1,131 @@
+"""Options and weights in files -> a ready biLM that embeds batches of sentences."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+from bilm import weights
+from bilm.language_model import BiLM
+from bilm.options import ModelOptions, load_model_options
+
+
+def load_bilm(
+    options_file: str | Path,
+    weight_file: str | Path,
+    use_character_inputs: bool = True,
+    embedding_weight_file: str | Path | None = None,
+) -> BiLM:
+    """Build a biLM for `Batcher` output from its stored options and weights.
+
+    Args:
+        options_file: `options.json`, with 261 or 262 characters.
+        weight_file: the HDF5 file with the weights.
+        use_character_inputs: False reads token ids (`TokenBatcher`) and looks their vectors up.
+        embedding_weight_file: HDF5 with `embedding` (V, P), the vectors for token ids; None takes
+            those of `weight_file`, as a model trained on words has them.
+    Raises: OptionsError, WeightsError.
+    """
+    options = load_model_options(options_file)
+    if options.bidirectional is None:
+        options = dataclasses.replace(options, bidirectional=weights.has_backward(weight_file))
+    if options.char_cnn is not None and use_character_inputs:
+        model = BiLM(options, padding=True)
+        model.build()
+        weights.load_hdf5(model, weight_file, only=_shapes_the_bilm)
+        return model
+    return _load_with_table(options, weight_file, embedding_weight_file or weight_file)
+
+
+def _load_with_table(options: ModelOptions, weight_file, embedding_file) -> BiLM:
+    with weights.open_hdf5(embedding_file) as file:
+        if "embedding" not in file:
+            raise weights.WeightsError(
+                f"{embedding_file}: no dataset `embedding`, which token ids need"
+            )
+        n_tokens = file["embedding"].shape[0]
+    model = BiLM(dataclasses.replace(options, char_cnn=None), n_tokens=n_tokens, padding=True)
+    model.build()
+    weights.load_hdf5(model, embedding_file, only=lambda name: name == "embedding")
+    weights.load_hdf5(model, weight_file, only=lambda name: name.startswith("RNN_"))
+    return model
+
+
+def _shapes_the_bilm(name: str) -> bool:
+    return not name.startswith(weights.SOFTMAX)
+
+
+class BidirectionalLanguageModel:
+    """A stored biLM, called on the output of `Batcher` or `TokenBatcher`.
+
+    Args:
+        options_file, weight_file, use_character_inputs, embedding_weight_file: see `load_bilm`.
+        max_batch_size: accepted for old scripts and ignored; a batch has any size.
+        stateful: carry the LSTM state of each row from call to call, as the reference does;
+            otherwise every call starts afresh, and a sentence always gets the same vectors.
+
+    Raises: OptionsError, WeightsError.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path,
+        use_character_inputs: bool = True,
+        embedding_weight_file: str | Path | None = None,
+        max_batch_size: int | None = None,
+        stateful: bool = False,
+    ):
+        self.model = load_bilm(
+            options_file, weight_file, use_character_inputs, embedding_weight_file
+        )
+        self.options = self.model.options
+        self.stateful = stateful
+        self._run = _compiled(self.model)
+        self.reset_states()
+
+    def __call__(self, ids) -> dict[str, np.ndarray]:
+        """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2), 0 being padding.
+
+        Returns: dict of NumPy arrays: `lm_embeddings` float32 (B, layers + 1, T, 2 P) and `mask`
+        boolean (B, T), both without the sentence marks, `lengths` int32 (B,) without them, and
+        `token_embeddings` float32 (B, T + 2, P) with them. Values outside the mask are 0.
+        """
+        ids = np.asarray(ids, dtype=np.int32)
+        result = self._run(ids, self._start(ids.shape[0]))
+        if self.stateful:
+            for rows, last in zip(self._rows, self.model.flatten_state(result["state"]), strict=True):
+                rows[: ids.shape[0]] = ops.convert_to_numpy(last)
+        lengths = np.maximum(ops.convert_to_numpy(result["mask"]).sum(axis=1) - 2, 0)
+        n_tokens = max(ids.shape[1] - 2, 0)
+        mask = np.arange(n_tokens)[None, :] < lengths[:, None]
+        layers = ops.convert_to_numpy(result["layers"])[:, :, 1 : n_tokens + 1]
+        return {
+            "lm_embeddings": layers * mask[:, None, :, None],
+            "lengths": lengths.astype(np.int32),
+            "mask": mask,
+            "token_embeddings": ops.convert_to_numpy(result["token_embeddings"]),
+        }
+
+    def reset_states(self) -> None:
+        """Start afresh: the next call finds zero states in every row."""
+        zeros = self.model.flatten_state(self.model.zero_state(0))
+        self._rows = [ops.convert_to_numpy(tensor) for tensor in zeros]
+
+    def _start(self, n_rows: int):
+        """Give the states of the first rows; a row that was never there starts from zero."""
+        missing = max(n_rows - len(self._rows[0]), 0)
+        self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
+        return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
+
+
+def _compiled(model: BiLM):
+    if keras.backend.backend() != "tensorflow":
+        return model
+    import tensorflow as tf
+
+    return tf.function(model, reduce_retracing=True)

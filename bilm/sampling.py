@@ -1,0 +1,63 @@
+"""Negatives of the sampled softmax, drawn on the host and keyed by where they are used.
+
+TensorFlow's own candidate sampler keeps its random state inside a kernel, where no checkpoint
+reaches it; this one is a pure function of its key.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bilm.layers.sampled_softmax import Negatives
+
+
+class LogUniformSampler:
+    """Draw distinct words, word k with probability log((k + 2) / (k + 1)) / log(V + 1).
+
+    The distribution suits a vocabulary sorted by falling frequency. Draws are repeated until
+    `n_samples` of them are distinct, and the expected counts allow for the number of tries.
+
+    Args:
+        n_tokens: vocabulary size V.
+        n_samples: how many distinct words to draw, S; below V.
+        seed: the run's seed.
+    Raises: ValueError if `n_samples` is not below `n_tokens`.
+    """
+
+    def __init__(self, n_tokens: int, n_samples: int, seed: int):
+        if n_samples >= n_tokens:
+            raise ValueError(f"{n_samples} negatives of {n_tokens} words: expected fewer than words")
+        self.n_tokens, self.n_samples, self.seed = n_tokens, n_samples, seed
+
+    def draw(self, key: tuple[int, int, int], targets: np.ndarray) -> Negatives:
+        """Draw for one direction of one window.
+
+        Args:
+            key: step, replica and direction.
+            targets: integer (N,).
+        Returns: `Negatives` of NumPy arrays, int32 (S,), float32 (S,) and float32 (N,).
+        """
+        sequence = np.random.SeedSequence([self.seed, *key])
+        random = np.random.Generator(np.random.Philox(sequence))
+        drawn = np.zeros(0, np.int64)
+        n_next = 2 * self.n_samples
+        while True:
+            uniform = random.random(n_next)
+            # exp(u log(V + 1)) may round up to V + 1, hence the modulus.
+            words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
+            drawn = np.concatenate([drawn, words % self.n_tokens])
+            distinct, first = np.unique(drawn, return_index=True)
+            if len(distinct) >= self.n_samples:
+                break
+            n_next = len(drawn)
+        order = np.sort(first)[: self.n_samples]
+        ids, n_tries = drawn[order], order[-1] + 1
+        return Negatives(
+            ids.astype(np.int32), self.expected_count(ids, n_tries), self.expected_count(targets, n_tries)
+        )
+
+    def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:
+        """Give the probability that a word is among `n_tries` draws, float32."""
+        ids = np.asarray(ids, dtype=np.float64)
+        probability = np.log((ids + 2.0) / (ids + 1.0)) / np.log(self.n_tokens + 1)
+        return -np.expm1(n_tries * np.log1p(-probability)).astype(np.float32)

@@ -1,0 +1,110 @@
+"""One training step over all replicas: forward, backward, mean, clip, Adagrad."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.language_model import BiLM
+from bilm.layers.functional import fold_seed, gather_rows
+from bilm.optimizer import Adagrad
+from bilm.options import RunOptions
+from bilm.weights import stored_variables
+
+
+class StepResult(NamedTuple):
+    """What a step reports: float32 tensors.
+
+    Fields:
+        losses: (replicas, directions), mean cross-entropy of a prediction in nats.
+        global_norm: (), of the mean gradient of the loss times `unroll_steps`, before clipping.
+    """
+
+    losses: tf.Tensor
+    global_norm: tf.Tensor
+
+
+class Trainer:
+    """A biLM, its optimizer and the LSTM state of every row, on every replica.
+
+    Args:
+        options: of the run; `batch_size` is a replica's.
+        n_tokens: vocabulary size.
+        strategy: where to train.
+        seed: keys the dropout, together with step, replica, direction and layer; the initial
+            weights come from Keras' global seed.
+    """
+
+    def __init__(
+        self, options: RunOptions, n_tokens: int, strategy: tf.distribute.Strategy, seed: int = 0
+    ):
+        self.options, self.strategy, self.seed = options, strategy, seed
+        with strategy.scope():
+            self.model = BiLM(options.model, n_tokens, softmax=True, dropout=options.dropout)
+            self.model.build()
+            self.optimizer = Adagrad(
+                [v.value for v in stored_variables(self.model).values()],
+                options.learning_rate,
+                options.all_clip_norm_val,
+                strategy,
+            )
+        self.n_replicas = strategy.num_replicas_in_sync
+        self.state = self._run_everywhere(lambda: self.model.zero_state(options.batch_size))
+
+    def step(self, iterator, step: int) -> StepResult:
+        """Take one batch a replica from `iterator` and train on it; the state goes on."""
+        losses, norm, self.state = self._step(iterator, self.state, tf.constant(step, tf.int32))
+        return StepResult(losses, norm)
+
+    def global_state(self) -> list[np.ndarray]:
+        """Give the state of all rows, float32 (global batch, width) each: see `set_state`."""
+        local = self.strategy.experimental_local_results
+        parts = [local(tensor) for tensor in self.model.flatten_state(self.state)]
+        return [np.concatenate([tensor.numpy() for tensor in part]) for part in parts]
+
+    def set_state(self, arrays: list[np.ndarray]) -> None:
+        """Set the state of all rows, in the order of `BiLM.flatten_state`."""
+        n_rows = self.options.batch_size
+
+        def own_rows():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            rows = [tf.constant(a)[replica * n_rows : (replica + 1) * n_rows] for a in arrays]
+            return self.model.pack_state(rows)
+
+        self.state = self._run_everywhere(own_rows)
+
+    def _run_everywhere(self, make):
+        return self.strategy.run(tf.function(make))
+
+    @tf.function(reduce_retracing=True)
+    def _step(self, iterator, state, step):
+        batch = next(iterator)
+        gradients, losses, state = self.strategy.run(self._gradients, args=(batch, state, step))
+        norm = self.optimizer.apply(gradients)
+        return tf.stack(self.strategy.experimental_local_results(losses)), norm, state
+
+    def _gradients(self, batch, state, step):
+        """Give a replica's gradients, losses (directions,) and next state."""
+        variables = [v.value for v in stored_variables(self.model).values()]
+        with tf.GradientTape() as tape:
+            outputs, losses, state = self._forward(batch, state, self._dropout_seeds(step))
+            # The reference's objective: the loss summed over the steps of a window.
+            objective = tf.reduce_mean(losses) * self.options.unroll_steps
+        return tape.gradient(objective, variables), losses, state
+
+    def _forward(self, batch, state, seeds):
+        distinct = self.model.encoder(batch["distinct"])  # U, P
+        vectors = {d: gather_rows(distinct, places) for d, places in batch["places"].items()}
+        outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
+        losses = self.model.losses(outputs, batch["targets"], batch.get("negatives"))
+        means = tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
+        return outputs, means, state
+
+    def _dropout_seeds(self, step):
+        if not self.options.dropout:
+            return None
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seed = fold_seed(tf.stack([self.seed, step]), replica)
+        return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}

@@ -1,0 +1,266 @@
+"""A training run: data, steps, evaluation, checkpoints, from the first step to the last."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bilm.checkpoint import OPTIONS, RunCheckpoints, copy_vocabulary
+from bilm.dataset import BidirectionalLMDataset, LMDataset
+from bilm.errors import BilmError, OptionsError
+from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
+from bilm.options import RunOptions, load_model_options, write_options
+from bilm.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.sampling import LogUniformSampler
+from bilm.text import count_tokens, resolve_shards
+from bilm.trainer import Trainer
+from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
+
+LOG_SECONDS = 5.0
+CHECKPOINT_STEPS = 1_000
+
+
+class TrainResult(NamedTuple):
+    """How a run ended: its last step, whether it is finished, and its last held-out perplexity."""
+
+    step: int
+    finished: bool
+    heldout: Perplexity | None
+
+
+def make_strategy(
+    gpus: Sequence[int] | None = None, n_gpus: int | None = None, cpu_replicas: int = 1
+) -> tf.distribute.MirroredStrategy:
+    """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
+
+    Args:
+        gpus: numbers of the GPUs to use.
+        n_gpus: how many to use; 0 is the CPU.
+        cpu_replicas: how many logical CPU devices share the CPU where no GPU is used.
+    Raises: BilmError if more are asked for than exist.
+    """
+    found = tf.config.list_logical_devices("GPU")
+    if gpus is None:
+        gpus = range(len(found) if n_gpus is None else n_gpus)
+    missing = [k for k in gpus if k >= len(found) or k < 0]
+    if missing:
+        raise BilmError(f"GPU {missing[0]} was asked for, but this machine has {len(found)}")
+    if gpus:
+        return tf.distribute.MirroredStrategy([f"GPU:{k}" for k in gpus])
+    cpus = tf.config.list_physical_devices("CPU")
+    if cpu_replicas > 1 and not tf.config.get_logical_device_configuration(cpus[0]):
+        one = tf.config.LogicalDeviceConfiguration()
+        tf.config.set_logical_device_configuration(cpus[0], [one] * cpu_replicas)
+    return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(cpu_replicas)])
+
+
+def train(
+    options: RunOptions,
+    vocab_file: str,
+    train_prefix: str,
+    save_dir: str,
+    heldout_prefix: str | None = None,
+    strategy: tf.distribute.MirroredStrategy | None = None,
+    n_steps: int | None = None,
+    eval_steps: int | None = None,
+    seed: int = 0,
+) -> TrainResult:
+    """Train a biLM; a folder that holds an unfinished run is continued.
+
+    Args:
+        options: of the run. `n_train_tokens` None counts the corpus; `n_tokens_vocab` is taken
+            from the vocabulary.
+        vocab_file: one word a line by falling frequency, `<S> </S> <UNK>` among them.
+        train_prefix: glob of the text shards, plain or gzip, one tokenized sentence a line.
+        save_dir: where checkpoints, options, vocabulary and TensorBoard's logs go.
+        heldout_prefix: glob of the text to measure on; None measures nothing.
+        strategy: from `make_strategy`; None takes all GPUs, or the CPU.
+        n_steps: total steps of the run; None derives them from `n_epochs`.
+        eval_steps: steps between evaluations; None for one an epoch.
+        seed: keys the initial weights, the order of the text, the dropout and the negatives.
+    Raises: BilmError for input that cannot be used.
+    """
+    keras.utils.set_random_seed(seed)
+    strategy = strategy or make_strategy()
+    vocab = _load_vocabulary(vocab_file, options)
+    options = _complete(options, vocab, train_prefix)
+    plan = _Plan(options, strategy.num_replicas_in_sync, n_steps, eval_steps)
+    _check_folder(save_dir, options)
+    heldout = heldout_prefix and heldout_dataset(heldout_prefix, vocab, options.bidirectional)
+
+    trainer = Trainer(options, vocab.size, strategy, seed)
+    checkpoints = RunCheckpoints(trainer, save_dir)
+    step = checkpoints.restore()
+    if step >= plan.n_steps:
+        logging.info("%s: finished at step %d of %d", save_dir, step, plan.n_steps)
+        return TrainResult(step, True, None)
+    write_options(Path(save_dir) / OPTIONS, options.to_dict())
+    copy_vocabulary(vocab_file, save_dir)
+    logging.info(
+        "%s step %d of %d: %d replicas x %d rows x %d tokens, vocabulary %d",
+        "continuing at" if step else "starting at", step, plan.n_steps,
+        trainer.n_replicas, options.batch_size, options.unroll_steps, vocab.size,
+    )  # fmt: skip
+    batches = _batches(options, vocab, train_prefix, strategy, seed, step)
+    report = _Report(plan, options, save_dir)
+    evaluator, perplexity = Evaluator(trainer.model), None
+    with _stop_on_signal() as stop:
+        iterator = iter(batches)
+        while step < plan.n_steps and not stop.is_set():
+            report.add(step, trainer.step(iterator, step))
+            step += 1
+            last = step == plan.n_steps or stop.is_set()
+            if heldout and (step % plan.eval_steps == 0 or step == plan.n_steps):
+                perplexity = report.heldout(step, evaluator(heldout, options.batch_size))
+            if last or step % CHECKPOINT_STEPS == 0:
+                logging.info("saved %s", checkpoints.save(step))
+    if step < plan.n_steps:
+        logging.info("stopped at step %d; the same command continues it", step)
+    return TrainResult(step, step == plan.n_steps, perplexity)
+
+
+class _Plan:
+    """How many steps there are in an epoch, in the run and between evaluations."""
+
+    def __init__(self, options, n_replicas, n_steps, eval_steps):
+        self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
+        self.epoch_steps = max(1, options.n_train_tokens // self.predictions_a_step)
+        self.n_steps = n_steps or options.n_epochs * self.epoch_steps
+        self.eval_steps = eval_steps or self.epoch_steps
+
+
+def _load_vocabulary(vocab_file: str, options: RunOptions) -> Vocabulary:
+    if options.char_cnn is None:
+        return Vocabulary(vocab_file, validate_file=True)
+    max_length = options.char_cnn.max_characters_per_token
+    return UnicodeCharsVocabulary(vocab_file, max_length, validate_file=True)
+
+
+def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str) -> RunOptions:
+    """Fill in what the corpus and the vocabulary say."""
+    shards = resolve_shards(train_prefix)
+    if options.n_train_tokens is None:
+        counts = count_tokens(
+            shards, on_shard=lambda k, n: k % 10 or logging.info("counting: shard %d of %d", k, n)
+        )
+        logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
+        options = dataclasses.replace(options, n_train_tokens=counts.n_predictions)
+    sampled = options.sample_softmax
+    if sampled and options.n_negative_samples_batch >= vocab.size:
+        logging.warning(
+            "%d negatives are not below the vocabulary's %d words: the full softmax is used",
+            options.n_negative_samples_batch, vocab.size,
+        )  # fmt: skip
+        sampled = False
+    return dataclasses.replace(options, n_tokens_vocab=vocab.size, sample_softmax=sampled)
+
+
+def _check_folder(save_dir: str, options: RunOptions) -> None:
+    """A folder that holds another model's run is not written to."""
+    path = Path(save_dir) / OPTIONS
+    if not path.exists():
+        return
+    there = load_model_options(path)
+    for key in ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax"):
+        old, new = getattr(there, key), getattr(options, key)
+        if old != new:
+            raise OptionsError(f"{path}: the run in this folder has {key} {old}, this one {new}")
+
+
+def _batches(options, vocab, train_prefix, strategy, seed, step):
+    """Give the pipeline of the run from its step `step` on."""
+    n_replicas = strategy.num_replicas_in_sync
+    sampler = None
+    if options.sample_softmax:
+        sampler = LogUniformSampler(vocab.size, options.n_negative_samples_batch, seed)
+    reader = BidirectionalLMDataset if options.bidirectional else LMDataset
+
+    def batches() -> Iterator[dict]:
+        dataset = reader(train_prefix, vocab, shuffle_on_load=True, seed=seed)
+        rows = options.batch_size * n_replicas
+        windows = dataset.iter_batches(rows, options.unroll_steps)
+        windows = itertools.islice(windows, step, None)
+        return replica_batches(windows, options.model, n_replicas, sampler, step)
+
+    n_negatives = sampler.n_samples if sampler else 0
+    signature = batch_signature(
+        options.model, options.batch_size, options.unroll_steps, n_negatives
+    )
+    return as_dataset(batches, signature, strategy)
+
+
+class _Report:
+    """Says how a run is doing, on the log and to TensorBoard."""
+
+    def __init__(self, plan: _Plan, options: RunOptions, save_dir: str):
+        self.plan = plan
+        self.kind = "sampled" if options.sample_softmax else "full-softmax"
+        names = ("forward", "backward") if options.bidirectional else ("forward",)
+        self.names = names
+        self.writer = tf.summary.create_file_writer(str(Path(save_dir) / "logs"))
+        self.losses, self.since, self.rate = [], time.monotonic(), None
+
+    def add(self, step: int, result) -> None:
+        """Take a step's result; say something every few seconds."""
+        self.losses.append(np.mean(result.losses, axis=0))
+        now = time.monotonic()
+        done = step + 1
+        if done > 1 and done < self.plan.n_steps and now - self.since < LOG_SECONDS:
+            return
+        rate = len(self.losses) * self.plan.predictions_a_step / (now - self.since)
+        self.rate = rate if self.rate is None or done < 3 else 0.7 * self.rate + 0.3 * rate
+        left = (self.plan.n_steps - done) * self.plan.predictions_a_step / self.rate
+        means = np.mean(self.losses, axis=0)
+        logging.info(
+            "epoch %d, step %d of %d, %s tokens/s, %s left, %s loss %s (not held out)",
+            step // self.plan.epoch_steps + 1, done, self.plan.n_steps, f"{rate:,.0f}",
+            _clock(left), self.kind, ", ".join(map("{} {:.3f}".format, self.names, means)),
+        )  # fmt: skip
+        with self.writer.as_default(done):
+            for name, mean in zip(self.names, means, strict=True):
+                tf.summary.scalar(f"train/{self.kind}_loss_{name}", mean)
+            tf.summary.scalar("train/global_norm", result.global_norm)
+            tf.summary.scalar("train/tokens_per_s", rate)
+        self.losses, self.since = [], now
+
+    def heldout(self, step: int, perplexity: Perplexity) -> Perplexity:
+        """Report an evaluation, and leave its time out of the rate."""
+        logging.info("step %d: held-out perplexity %s", step, perplexity)
+        with self.writer.as_default(step):
+            for name, value in perplexity.directions.items():
+                tf.summary.scalar(f"heldout/perplexity_{name}", value)
+            tf.summary.scalar("heldout/perplexity", perplexity.mean)
+        self.since = time.monotonic() if not self.losses else self.since
+        return perplexity
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds // 3600)}:{int(seconds // 60) % 60:02d}:{int(seconds) % 60:02d}"
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """Give an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+    try:
+        yield stop
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,202 @@
+"""Stored weights <-> variables: the one place that knows the names in files.
+
+A model's variables have one stored name each, that of the HDF5 format which bilm-tf, AllenNLP and
+simple_elmo share. Their values are stored as they lie in memory, but for the padding row of a
+model with padding, which no file holds. A checkpoint of the TensorFlow 1 reference spells the
+names differently; its values are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import h5py
+import numpy as np
+from absl import logging
+from keras import ops
+
+from bilm.errors import WeightsError
+from bilm.files import replacing
+
+SOFTMAX = "softmax/"
+PADDED = ("char_embed", "embedding")
+HIGHWAY = ("W_carry", "b_carry", "W_transform", "b_transform")
+
+
+def stored_variables(model) -> dict[str, object]:
+    """Give a `BiLM`'s variables by their stored names, in the order of the graph."""
+    named = _encoder_variables(model.encoder)
+    for k, direction in enumerate(model.directions):
+        for i, layer in enumerate(model.stacks[direction].layers):
+            prefix = f"RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
+            named[f"{prefix}/W_0"], named[f"{prefix}/B"] = layer.cell.kernel, layer.cell.bias
+            if layer.cell.projection is not None:
+                named[f"{prefix}/W_P_0"] = layer.cell.projection
+    if model.softmax is not None:
+        if not model.options.share_embedding_softmax:
+            named[SOFTMAX + "W"] = model.softmax.kernel
+        named[SOFTMAX + "b"] = model.softmax.bias
+    return named
+
+
+def _encoder_variables(encoder) -> dict[str, object]:
+    if not hasattr(encoder, "cnn"):
+        return {"embedding": encoder.embedding}
+    named = {"char_embed": encoder.cnn.embedding}
+    for i, (kernel, bias) in enumerate(zip(encoder.cnn.kernels, encoder.cnn.biases, strict=True)):
+        named[f"CNN/W_cnn_{i}"], named[f"CNN/b_cnn_{i}"] = kernel, bias
+    highway = encoder.highway
+    lists = (highway.gates, highway.gate_biases, highway.transforms, highway.biases)
+    for i in range(highway.n_layers):
+        for name, variables in zip(HIGHWAY, lists, strict=True):
+            named[f"CNN_high_{i}/{name}"] = variables[i]
+    if encoder.kernel is not None:
+        named["CNN_proj/W_proj"], named["CNN_proj/b_proj"] = encoder.kernel, encoder.bias
+    return named
+
+
+def stored_values(model) -> dict[str, np.ndarray]:
+    """Give the weights as files hold them: float32 by stored name, without a padding row."""
+    values = {name: v.numpy() for name, v in stored_variables(model).items()}
+    if model.padding:
+        values.update({name: values[name][1:] for name in PADDED if name in values})
+    return values
+
+
+def other_names(name: str) -> list[str]:
+    """Give the names under which a file may also hold a variable, the commonest first.
+
+    One-layer models of the reference have no MultiRNNCell level, forward-only ones no `RNN_0`.
+    """
+    names = [name]
+    if "/Cell0/" in name:
+        names.append(name.replace("MultiRNNCell/Cell0/", ""))
+    return names
+
+
+def tf1_names(name: str) -> list[str]:
+    """Give the names that the TensorFlow 1 reference may use for a stored name."""
+    names = []
+    for other in other_names(name):
+        other = re.sub(r"/RNN/", "/rnn/", other)
+        other = re.sub(r"MultiRNNCell/Cell(\d+)", r"multi_rnn_cell/cell_\1", other)
+        other = other.replace("LSTMCell/W_P_0", "lstm_cell/projection/kernel")
+        other = other.replace("LSTMCell/W_0", "lstm_cell/kernel")
+        other = other.replace("LSTMCell/B", "lstm_cell/bias")
+        names.append(f"lm/{other}")
+        if other.startswith("RNN_0/rnn/"):
+            names.append("lm/" + other.removeprefix("RNN_0/"))
+    return names
+
+
+def assign(
+    model,
+    stored: Iterable[str],
+    read: Callable[[str], np.ndarray],
+    source: str,
+    names: Callable[[str], list[str]] = other_names,
+    only: Callable[[str], bool] = lambda name: True,
+) -> set[str]:
+    """Set a model's variables from values by name.
+
+    Args:
+        model: a built `BiLM`.
+        stored: the names that the source holds.
+        read: gives the value of one of them.
+        source: what the values come from, for messages.
+        names: the names a variable may have there.
+        only: which stored names to set.
+    Returns: the names of the source that were used.
+    Raises: WeightsError for a value that is missing, of another shape or not finite.
+    """
+    stored, used = set(stored), set()
+    for name, variable in stored_variables(model).items():
+        if not only(name):
+            continue
+        found = next((other for other in names(name) if other in stored), None)
+        if found is None:
+            raise WeightsError(f"{source}: {name} is missing; the options say that it is there")
+        value = np.asarray(read(found), dtype=np.float32)
+        padded = model.padding and name in PADDED
+        expected = tuple(variable.shape)
+        expected = (expected[0] - 1, *expected[1:]) if padded else expected
+        if value.shape != expected:
+            raise WeightsError(
+                f"{source}: {found} has shape {value.shape}, the options ask for {expected}"
+            )
+        if not np.isfinite(value).all():
+            raise WeightsError(f"{source}: {found} holds values that are not finite")
+        if padded:
+            value = np.concatenate([np.zeros_like(value[:1]), value])
+        variable.assign(value)
+        used.add(found)
+    return used
+
+
+def load_hdf5(model, path: str | Path, only: Callable[[str], bool] = lambda name: True) -> None:
+    """Set a model's variables from an HDF5 weight file; extra datasets give one warning.
+
+    Raises: WeightsError if the file is no whole HDF5 file, or as `assign` does.
+    """
+    with open_hdf5(path) as file:
+        stored = dataset_names(file)
+        used = assign(model, stored, lambda name: file[name][...], str(path), only=only)
+        extra = sorted(name for name in stored - used if only(name))
+    if extra:
+        logging.warning("%s: %d datasets are not used: %s", path, len(extra), ", ".join(extra[:8]))
+
+
+def save_hdf5(path: str | Path, values: dict[str, np.ndarray]) -> None:
+    """Write arrays by name, beside the file first and then renamed into place."""
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        for name, value in values.items():
+            if value.dtype == object:
+                file.create_dataset(name, data=value, dtype=h5py.string_dtype())
+            else:
+                file.create_dataset(name, data=value)
+
+
+def open_hdf5(path: str | Path) -> h5py.File:
+    """Open an HDF5 file for reading.
+
+    Raises: WeightsError if it is missing, cut short or no HDF5 file.
+    """
+    if not Path(path).is_file():
+        raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
+
+
+def has_backward(path: str | Path) -> bool:
+    """Say whether an HDF5 weight file holds a backward stack."""
+    with open_hdf5(path) as file:
+        return "RNN_1" in file
+
+
+def load_tf1(model, prefix: str | Path) -> None:
+    """Set a model's variables, softmax included, from a checkpoint of the TF1 reference.
+
+    Args:
+        model: a built `BiLM` with its softmax.
+        prefix: the checkpoint's path without `.index`.
+    Raises: WeightsError if it cannot be read, or as `assign` does.
+    """
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        stored = reader.get_variable_to_shape_map()
+        assign(model, stored, reader.get_tensor, str(prefix), names=tf1_names)
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise WeightsError(f"{prefix}: not a whole TensorFlow checkpoint ({error})") from error
+
+
+def dataset_names(file: h5py.Group) -> set[str]:
+    """Give the names of all datasets below a group."""
+    names = set()
+    file.visititems(lambda name, item: names.add(name) if isinstance(item, h5py.Dataset) else None)
+    return names

@@ -1,0 +1,39 @@
+#!/usr/bin/env python
+"""Write a trained biLM as HDF5 and options.json, the files that readers of ELMo load.
+
+Examples:
+  dump_weights.py --save_dir run --outfile elmo/weights.hdf5
+  dump_weights.py --save_dir run --outfile elmo/weights.hdf5 --include_softmax \\
+      --vocab_file run/vocab.txt
+
+--save_dir holds checkpoints of train_elmo.py or of the TensorFlow 1 reference. What is written is
+loaded back and compared before success is reported.
+"""
+
+from absl import flags
+
+from bilm import command
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("save_dir", None, "Folder with options.json and checkpoints.")
+flags.DEFINE_string("outfile", None, "The HDF5 file to write; options.json goes beside it.")
+flags.DEFINE_bool("include_softmax", False, "Also write <stem>_softmax.hdf5 with its words.")
+flags.DEFINE_string("vocab_file", None, "The run's vocabulary, for --include_softmax.")
+flags.mark_flags_as_required(["save_dir", "outfile"])
+flags.register_multi_flags_validator(
+    ["include_softmax", "vocab_file"],
+    lambda f: not f["include_softmax"] or f["vocab_file"] is not None,
+    "--include_softmax stores the words too: give --vocab_file",
+)
+
+
+def main() -> None:
+    from bilm.export import dump_weights
+
+    paths = dump_weights(FLAGS.save_dir, FLAGS.outfile, FLAGS.include_softmax, FLAGS.vocab_file)
+    for path in paths:
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,63 @@
+#!/usr/bin/env python
+"""Train a biLM on text.
+
+Examples:
+  train_elmo.py --train_prefix 'corpus/*.txt' --vocab_file vocab.txt --save_dir run
+  train_elmo.py --train_prefix 'corpus/*.gz' --vocab_file vocab.txt --save_dir run \\
+      --options original --heldout_prefix 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
+
+The text is UTF-8, one tokenized sentence a line, plain or gzip. The vocabulary holds <S>, </S> and
+<UNK> and then one word a line by falling frequency. The folder of a run that was stopped is
+continued by the same command.
+"""
+
+from absl import flags
+
+from bilm import command
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("train_prefix", None, "Glob of the training shards.")
+flags.DEFINE_string("vocab_file", None, "One word a line, by falling frequency, with the marks.")
+flags.DEFINE_string("save_dir", None, "Folder of the run: checkpoints, options, vocabulary, logs.")
+flags.DEFINE_string("options", "small", "tiny, small, medium, original, or the path of a file.")
+flags.DEFINE_string("heldout_prefix", None, "Glob of text to measure perplexity on.")
+flags.DEFINE_integer("eval_steps", None, "Steps between evaluations [one an epoch].", 1)
+flags.DEFINE_integer("batch_size", None, "Rows a replica [from the options].", 1)
+flags.DEFINE_integer("n_epochs", None, "Passes over the corpus [from the options].", 1)
+flags.DEFINE_integer("n_train_tokens", None, "Predictions in an epoch [counted].", 1)
+flags.DEFINE_integer("n_steps", None, "Total steps of the run; overrides --n_epochs.", 1)
+flags.DEFINE_integer("seed", 0, "Keys weights, order of the text, dropout and negatives.", 0)
+flags.DEFINE_list("gpus", None, "Numbers of the GPUs to use, e.g. 0,1 [all].")
+flags.DEFINE_integer("n_gpus", None, "How many GPUs to use, 0 for the CPU [all].", 0)
+flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without a GPU.", 1)
+flags.mark_flags_as_required(["train_prefix", "vocab_file", "save_dir"])
+
+
+def main() -> None:
+    from bilm.errors import BilmError
+    from bilm.options import load_run_options
+    from bilm.training import make_strategy, train
+
+    if FLAGS.gpus is not None and not all(k.strip().isdigit() for k in FLAGS.gpus):
+        raise BilmError(f"--gpus={','.join(FLAGS.gpus)}: expected numbers such as 0,1")
+    names = ("batch_size", "n_epochs")
+    changes = {name: FLAGS[name].value for name in names if FLAGS[name].value is not None}
+    options = load_run_options(FLAGS.options).replace(
+        **changes, n_train_tokens=FLAGS.n_train_tokens
+    )
+    gpus = None if FLAGS.gpus is None else [int(k) for k in FLAGS.gpus]
+    train(
+        options,
+        FLAGS.vocab_file,
+        FLAGS.train_prefix,
+        FLAGS.save_dir,
+        heldout_prefix=FLAGS.heldout_prefix,
+        strategy=make_strategy(gpus, FLAGS.n_gpus, FLAGS.cpu_replicas),
+        n_steps=FLAGS.n_steps,
+        eval_steps=FLAGS.eval_steps,
+        seed=FLAGS.seed,
+    )
+
+
+if __name__ == "__main__":
+    command.run(main)

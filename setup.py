@@ -1,0 +1,31 @@
+"""Packaging of bilm: `pip install .` gives the package, its options files and the commands."""
+
+import re
+from glob import glob
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "bilm/__init__.py").read_text())[1]
+README = HERE / "README.md"
+
+setup(
+    name="bilm",
+    version=VERSION,
+    description="The biLM behind ELMo on TensorFlow 2 and Keras 3: train, measure, export, embed",
+    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    # options/ lies at the root where people look for it; installed, it is beside the modules.
+    packages=[*find_packages(include=["bilm", "bilm.*"]), "bilm._options"],
+    package_dir={"bilm._options": "options"},
+    package_data={"bilm._options": ["*.json"]},
+    scripts=sorted(glob("bin/*.py")),
+    install_requires=["tensorflow>=2.16", "numpy", "h5py", "absl-py"],
+    extras_require={
+        "test": ["pytest", "hypothesis", "ruff"],
+        "plot": ["matplotlib"],
+    },
+)

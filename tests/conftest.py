@@ -1,0 +1,30 @@
+"""Shared fixtures: where the golden measurements are, and one test a case that is there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")
+
+
+def golden_cases(kind: str) -> list:
+    """One pytest parameter for each folder of `kind` (inference, training, checkpoint)."""
+    folders = sorted(p for p in (GOLDEN / kind).iterdir() if p.is_dir())
+    return [pytest.param(folder, id=folder.name) for folder in folders]
+
+
+@pytest.fixture
+def golden_data() -> Path:
+    return GOLDEN / "data"
+
+
+def pytest_configure():
+    """Two logical CPU devices, which must be asked for before TensorFlow starts."""
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

@@ -1,0 +1,111 @@
+"""The sequence layer is held to the cell: values and gradients, every option."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from bilm.layers.lstm import LSTM, LSTMState, scan_cell
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+
+STEPS, ROWS, INPUT, DIM, PROJECTION = 6, 4, 5, 7, 3
+CASES = [
+    dict(),
+    dict(cell_clip=0.1, proj_clip=0.02),
+    dict(projection_dim=DIM, cell_clip=0.2),
+    dict(reverse=True),
+    dict(masked=True),
+    dict(masked=True, reverse=True, cell_clip=0.15, proj_clip=0.03),
+]
+
+
+def ids(case):
+    return "-".join(f"{k}={v}" for k, v in case.items()) or "plain"
+
+
+@pytest.fixture(params=CASES, ids=ids)
+def case(request):
+    options = dict(request.param)
+    reverse, masked = options.pop("reverse", False), options.pop("masked", False)
+    options.setdefault("projection_dim", PROJECTION)
+    rng = np.random.default_rng(3)
+    layer = LSTM(DIM, **options)
+    layer.build((None, None, INPUT))
+    layer.cell.bias.assign(rng.normal(size=4 * DIM))
+
+    def draw(*shape):
+        return tf.constant(rng.normal(size=shape, scale=0.5), tf.float32)
+
+    x = draw(STEPS, ROWS, INPUT)
+    state = LSTMState(draw(ROWS, DIM), draw(ROWS, options["projection_dim"]))
+    mask = np.arange(STEPS)[:, None] < np.array([6, 3, 1, 0])[None, :]
+    return layer, x, state, ops.convert_to_tensor(mask) if masked else None, reverse
+
+
+def by_the_cell(layer, x, state, mask, reverse):
+    """Loop in Python, one call of the cell a step."""
+    steps = range(STEPS - 1, -1, -1) if reverse else range(STEPS)
+    outputs = [None] * STEPS
+    for t in steps:
+        new = layer.cell(x[t], state)
+        if mask is not None:
+            keep = mask[t][:, None]
+            new = LSTMState(*(tf.where(keep, n, old) for n, old in zip(new, state, strict=True)))
+        outputs[t], state = new.hidden, new
+    return tf.stack(outputs), state
+
+
+def values_and_gradients(run, layer, x, state):
+    """Weigh every output and both states into one number, and take its gradient."""
+    variables = [v.value for v in layer.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch([x, *state])
+        outputs, last = run()
+        weights = tf.reshape(tf.range(tf.size(outputs), dtype=tf.float32), outputs.shape)
+        total = tf.reduce_sum(outputs * tf.sin(weights))
+        total += tf.reduce_sum(tf.square(last.cell)) + 2.0 * tf.reduce_sum(last.hidden)
+    return [outputs, *last], tape.gradient(total, [x, *state, *variables])
+
+
+@pytest.mark.parametrize("driver", ["eager", "unrolled", "while_loop"])
+def test_sequence_layer_equals_the_cell(case, driver):
+    layer, x, state, mask, reverse = case
+
+    def fast(x):
+        return layer(x, state, steps_mask=mask, reverse=reverse, training=True)
+
+    if driver != "eager":
+        shape = x.shape if driver == "unrolled" else (None, ROWS, INPUT)
+        fast = tf.function(fast, input_signature=[tf.TensorSpec(shape)])
+    expected = values_and_gradients(lambda: by_the_cell(*case), layer, x, state)
+    found = values_and_gradients(lambda: fast(x), layer, x, state)
+    for e, f in zip(expected[0], found[0], strict=True):
+        np.testing.assert_allclose(f, e, atol=1e-6)
+    for e, f in zip(expected[1], found[1], strict=True):
+        np.testing.assert_allclose(f, e, atol=1e-5)
+
+
+def test_inference_and_the_neutral_scan_equal_the_cell(case):
+    layer, x, state, mask, reverse = case
+    expected, last = by_the_cell(*case)
+    gates = layer.cell.project_input(x)
+    for outputs, final in (
+        layer(x, state, steps_mask=mask, reverse=reverse),
+        scan_cell(layer.cell, gates, state, mask, reverse),
+    ):
+        np.testing.assert_allclose(outputs, expected, atol=1e-6)
+        np.testing.assert_allclose(final.cell, last.cell, atol=1e-6)
+        np.testing.assert_allclose(final.hidden, last.hidden, atol=1e-6)
+
+
+def test_clips_bind_in_the_tight_case():
+    layer = LSTM(DIM, PROJECTION, cell_clip=0.1, proj_clip=0.02)
+    layer.build((None, None, INPUT))
+    x = 3.0 * tf.ones((STEPS, ROWS, INPUT))
+    zeros = LSTMState(tf.zeros((ROWS, DIM)), tf.zeros((ROWS, PROJECTION)))
+    outputs, last = layer(x, zeros)
+    assert float(tf.reduce_max(tf.abs(outputs))) == pytest.approx(0.02)
+    assert float(tf.reduce_max(tf.abs(last.cell))) == pytest.approx(0.1)

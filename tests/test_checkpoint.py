@@ -1,0 +1,70 @@
+"""Checkpoints of the TensorFlow 1 reference: perplexity and dump, through the real commands."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from conftest import GOLDEN, golden_cases
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
+
+from bilm.checkpoint import load_run
+from bilm.evaluation import heldout_dataset, model_vocabulary, perplexity
+from bilm.export import dump_weights
+
+BIN = Path(__file__).parent.parent / "bin"
+HELDOUT, VOCABULARY = str(GOLDEN / "data" / "heldout" / "*"), str(GOLDEN / "data" / "vocab.txt")
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("folder", golden_cases("checkpoint"))
+def test_golden_perplexity(folder, batch_size):
+    expected = json.loads((folder / "expected.json").read_text())
+    model = load_run(folder)
+    vocab = model_vocabulary(VOCABULARY, model)
+    dataset = heldout_dataset(HELDOUT, vocab, model.options.bidirectional)
+    found = perplexity(model, dataset, batch_size, drop_remainder=True)
+    assert found.mean == pytest.approx(expected[f"perplexity_batch_size_{batch_size}"], rel=1e-4)
+
+
+@pytest.mark.parametrize("folder", golden_cases("checkpoint"))
+def test_golden_run_test_command(folder):
+    command = [sys.executable, BIN / "run_test.py", "--test_prefix", HELDOUT]
+    command += ["--vocab_file", VOCABULARY, "--save_dir", folder, "--batch_size", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    last = done.stdout.strip().splitlines()[-1]
+    assert last.startswith("AVERAGE PERPLEXITY = ")
+    expected = json.loads((folder / "expected.json").read_text())["perplexity_batch_size_1"]
+    assert float(last.split("=")[1]) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "folder", [c for c in golden_cases("checkpoint") if (c.values[0] / "weights.hdf5").exists()]
+)
+def test_golden_dump(folder, tmp_path):
+    written = dump_weights(folder, tmp_path / "weights.hdf5")
+    assert [path.name for path in written] == ["weights.hdf5", "options.json"]
+    with h5py.File(written[0]) as found, h5py.File(folder / "weights.hdf5") as expected:
+        names = []
+        expected.visititems(
+            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+        )
+        found.visititems(
+            lambda name, item: names.remove(name) if isinstance(item, h5py.Dataset) else None
+        )
+        assert not names
+        for name in found:
+            if isinstance(found[name], h5py.Dataset):
+                np.testing.assert_array_equal(found[name], expected[name])
+        found.visititems(
+            lambda name, item: np.testing.assert_array_equal(item, expected[name])
+            if isinstance(item, h5py.Dataset)
+            else None
+        )
+    assert json.loads(written[1].read_text())["char_cnn"]["n_characters"] == 262

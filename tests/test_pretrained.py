@@ -1,0 +1,99 @@
+"""Stored weights against what the reference computes from them, batch after batch."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+from bilm import BidirectionalLanguageModel
+from bilm.layers.scalar_mix import ScalarMix
+
+ATOL = 1e-5
+
+
+def batches(expected):
+    return [expected[f"batch_{i}"] for i in range(len([k for k in expected if "batch" in k]))]
+
+
+def check(found, expected):
+    np.testing.assert_array_equal(found["lengths"], expected["lengths"])
+    np.testing.assert_array_equal(found["mask"], expected["mask"])
+    mask = expected["mask"][...][:, None, :, None]
+    np.testing.assert_allclose(
+        found["lm_embeddings"] * mask, expected["lm_embeddings"] * mask, atol=ATOL
+    )
+
+
+@pytest.mark.parametrize("folder", golden_cases("inference"))
+def test_golden_inference_stateful(folder):
+    model = BidirectionalLanguageModel(
+        folder / "options.json", folder / "weights.hdf5", stateful=True
+    )
+    with h5py.File(folder / "expected.hdf5") as expected:
+        for batch in batches(expected):
+            found = model(batch["char_ids"][...])
+            check(found, batch)
+            mask = (batch["char_ids"][...] > 0).any(axis=2)
+            np.testing.assert_allclose(
+                found["token_embeddings"][mask], batch["token_embeddings"][...][mask], atol=ATOL
+            )
+
+
+@pytest.mark.parametrize("folder", golden_cases("inference"))
+def test_golden_inference_stateless(folder):
+    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
+    with h5py.File(folder / "expected.hdf5") as expected:
+        first = batches(expected)[0]
+        model(batches(expected)[1]["char_ids"][...])  # leaves no trace
+        check(model(first["char_ids"][...]), first)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [c for c in golden_cases("inference") if (c.values[0] / "token_embeddings.hdf5").exists()],
+)
+def test_golden_token_inputs(folder):
+    model = BidirectionalLanguageModel(
+        folder / "options.json",
+        folder / "weights.hdf5",
+        use_character_inputs=False,
+        embedding_weight_file=folder / "token_embeddings.hdf5",
+        stateful=True,
+    )
+    with h5py.File(folder / "expected_tokens.hdf5") as expected:
+        for batch in batches(expected):
+            check(model(batch["token_ids"][...]), batch)
+
+
+@pytest.mark.parametrize("normalized", [False, True], ids=["plain", "norm"])
+@pytest.mark.parametrize("folder", golden_cases("inference"))
+def test_golden_mix(folder, normalized):
+    name, atol = ("mix_norm", 2e-5) if normalized else ("mix_plain", ATOL)
+    with h5py.File(folder / "expected.hdf5") as expected:
+        l2_coef = float(expected.attrs["l2_coef"])
+        for batch in batches(expected):
+            mix = ScalarMix(do_layer_norm=normalized, l2_coef=l2_coef)
+            layers, mask = batch["lm_embeddings"][...], batch["mask"][...]
+            mix.build(layers.shape)
+            mix.weights_before_softmax.assign(expected.attrs["mix_W"])
+            mix.gamma.assign(expected.attrs["mix_gamma"])
+            found = np.asarray(mix(layers, mask=mask))
+            np.testing.assert_allclose(found[mask], batch[name][...][mask], atol=atol)
+            if not normalized:
+                np.testing.assert_allclose(mix.losses[0], batch["l2_plain"][()], rtol=1e-5)
+
+
+def test_any_batch_size_and_reset(tmp_path):
+    folder = golden_cases("inference")[0].values[0]
+    model = BidirectionalLanguageModel(
+        folder / "options.json", folder / "weights.hdf5", max_batch_size=1, stateful=True
+    )
+    n_chars = json.loads((folder / "options.json").read_text())["char_cnn"]
+    n_chars = n_chars["max_characters_per_token"]
+    ids = np.random.default_rng(0).integers(1, 262, size=(5, 4, n_chars))
+    first = model(ids)["lm_embeddings"]
+    assert np.abs(model(ids)["lm_embeddings"] - first).max() > 1e-4
+    model.reset_states()
+    np.testing.assert_array_equal(model(ids)["lm_embeddings"], first)

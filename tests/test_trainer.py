@@ -1,0 +1,99 @@
+"""The training step against what the reference measured."""
+
+import json
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+
+from bilm import weights
+from bilm.layers.sampled_softmax import Negatives
+from bilm.options import load_run_options
+from bilm.pipeline import as_dataset, batch_signature, model_batch
+from bilm.trainer import Trainer
+
+N_STEPS = 6
+
+
+def read_options(folder, tmp_path):
+    options = json.loads((folder / "options.json").read_text())
+    n_replicas = options.pop("n_replicas")
+    (tmp_path / "options.json").write_text(json.dumps(options))
+    return load_run_options(tmp_path / "options.json"), options["n_tokens_vocab"], n_replicas
+
+
+def golden_batches(golden, options, n_replicas):
+    """The ids and draws that the reference was fed, replica after replica, step by step."""
+    for step in range(N_STEPS):
+        group = golden[f"step_{step}"]
+        window = {name: dataset[...] for name, dataset in group["batch"].items()}
+        for replica in range(n_replicas):
+            rows = slice(replica * options.batch_size, (replica + 1) * options.batch_size)
+            batch = model_batch({k: v[rows] for k, v in window.items()}, options.model)
+            if options.sample_softmax:
+                draws = group[f"negatives/replica_{replica}"]
+                batch["negatives"] = {
+                    d: Negatives(
+                        draws[d]["sampled_candidates"][...].astype(np.int32),
+                        draws[d]["sampled_expected_count"][...],
+                        draws[d]["true_expected_count"][...].reshape(-1),
+                    )
+                    for d in batch["targets"]
+                }
+            yield batch
+
+
+@pytest.mark.parametrize("folder", golden_cases("training"))
+def test_golden_training(folder, tmp_path):
+    options, n_tokens, n_replicas = read_options(folder, tmp_path)
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
+    trainer = Trainer(options, n_tokens, strategy)
+    with h5py.File(folder / "golden.hdf5") as golden:
+        names = weights.tf1_names
+        initial = golden["initial"]
+        stored = [name for name in weights.dataset_names(initial)]
+        with strategy.scope():
+            used = weights.assign(
+                trainer.model, stored, lambda name: initial[name][...], "initial", names
+            )
+        assert used == set(stored)
+        n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
+        signature = batch_signature(
+            options.model, options.batch_size, options.unroll_steps, n_negatives
+        )
+        batches = as_dataset(
+            lambda: golden_batches(golden, options, n_replicas), signature, strategy
+        )
+        iterator = iter(batches)
+        for step in range(N_STEPS):
+            expected = golden[f"step_{step}"]
+            result = trainer.step(iterator, step)
+            np.testing.assert_allclose(result.losses, expected["losses"], rtol=1e-5)
+            np.testing.assert_allclose(
+                np.mean(result.losses, axis=1), expected["total_loss"], rtol=1e-5
+            )
+            np.testing.assert_allclose(
+                result.global_norm, expected["global_norm_before_clip"][()], rtol=1e-5
+            )
+            for found, value in zip(
+                trainer.global_state(), final_state(expected, n_replicas), strict=True
+            ):
+                np.testing.assert_allclose(found, value, atol=2e-5)
+        final = golden["final"]
+        for name, value in weights.stored_values(trainer.model).items():
+            found = next(n for n in weights.tf1_names(name) if n in final)
+            np.testing.assert_allclose(value, final[found], atol=2e-5, err_msg=name)
+
+
+def final_state(step, n_replicas):
+    """The reference's states, those of all replicas joined row-wise."""
+    arrays = [step["final_state"][name][...] for name in sorted(step["final_state"])]
+    per_replica = len(arrays) // n_replicas
+    for k in range(per_replica):
+        yield np.concatenate(arrays[k::per_replica])
