@@ -31,8 +31,7 @@ class LMDataset:
         vocab: with the marks; a `UnicodeCharsVocabulary` for characters too.
         reverse: give each sentence from its end.
         test: read the shards once and in order, not epoch after epoch without end.
-        shuffle_on_load: permute the shards and shuffle the sentences, each epoch anew; not with
-            `test`.
+        shuffle_on_load: permute shards and sentences, each epoch anew; not with `test`.
         seed: keys the shuffling, together with the epoch and the direction; not negative.
         shuffle_buffer: how many sentences wait in memory to be drawn.
     Raises: DataError if no file matches or the vocabulary lacks a mark.
@@ -97,8 +96,8 @@ class LMDataset:
         Args:
             batch_size, n_steps: B and T.
             drop_remainder: end at the step at which the first row finds no sentence left.
-        Returns: dicts as from `iter_batches`, and `mask`, bool (B, T): what is there, from the
-            left. Elsewhere ids are 0 and characters are padding.
+        Returns: dicts as from `iter_batches`, and `mask`, bool (B, T): what is there, on the left.
+            Elsewhere ids are 0 and characters are padding.
         Raises: DataError if a shard is bad or a count is below 1.
         """
         _check_counts(batch_size, n_steps)
@@ -113,7 +112,7 @@ class LMDataset:
                 if (words := next(sentences, None)) is None:
                     last = end
                     for queue in queues:
-                        queue.append(None)
+                        queue.append(None)  # where the row's text ends
                 else:
                     queues[i].append(words)
                     heapq.heapreplace(ends, (end + len(words) + 1, i))
@@ -135,8 +134,7 @@ class LMDataset:
         sentences = read_sentences(self.shards)
         while block := sorted(islice(sentences, SORT_BUFFER), key=len):
             while block:
-                # The longest first, and as many more as fit into rows of its length.
-                n_steps = len(block[-1]) + 1
+                n_steps = len(block[-1]) + 1  # the longest, and what fits into rows of its length
                 n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // n_steps))
                 block, group = block[:-n_rows], block[-n_rows:]
                 rows = [_Row(i, iter([words]), self._encode) for i, words in enumerate(group)]

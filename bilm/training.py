@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import signal
 import threading
 import time
@@ -190,8 +189,7 @@ def _batches(options, vocab, train_prefix, strategy, seed, step):
     def batches() -> Iterator[dict]:
         dataset = reader(train_prefix, vocab, shuffle_on_load=True, seed=seed)
         rows = options.batch_size * n_replicas
-        windows = dataset.iter_batches(rows, options.unroll_steps)
-        windows = itertools.islice(windows, step, None)
+        windows = dataset.iter_batches(rows, options.unroll_steps, first_batch=step)
         return replica_batches(windows, options.model, n_replicas, sampler, step)
 
     n_negatives = sampler.n_samples if sampler else 0

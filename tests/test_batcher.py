@@ -1,0 +1,88 @@
+import json
+
+import h5py
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+from bilm.batcher import Batcher, TokenBatcher
+from bilm.errors import DataError
+
+CASES = golden_cases("inference")
+
+
+@pytest.fixture
+def vocab_file(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("<S>\n</S>\n<UNK>\na\nb\n")
+    return path
+
+
+def load(folder, expected, key):
+    batches = json.loads((folder / "batches.json").read_text())
+    with h5py.File(folder / expected) as file:
+        return [(batch, file[f"batch_{i}/{key}"][()]) for i, batch in enumerate(batches)]
+
+
+@pytest.mark.parametrize("folder", CASES)
+def test_golden_characters(folder):
+    options = json.loads((folder / "options.json").read_text())
+    width = options["char_cnn"]["max_characters_per_token"]
+    for vocab_file in (folder / "vocab.txt", None):
+        batcher = Batcher(vocab_file, width)
+        for sentences, expected in load(folder, "expected.hdf5", "char_ids"):
+            ids = batcher.batch_sentences(sentences)
+            assert ids.dtype == expected.dtype
+            np.testing.assert_array_equal(ids, expected)
+
+
+@pytest.mark.parametrize(
+    "folder", [c for c in CASES if (c.values[0] / "expected_tokens.hdf5").exists()]
+)
+def test_golden_tokens(folder):
+    batcher = TokenBatcher(folder / "vocab.txt")
+    for sentences, expected in load(folder, "expected_tokens.hdf5", "token_ids"):
+        ids = batcher.batch_sentences(sentences)
+        assert ids.dtype == expected.dtype
+        np.testing.assert_array_equal(ids, expected)
+
+
+def test_ids_are_shifted_by_one_and_padding_is_zero(vocab_file):
+    ids = TokenBatcher(vocab_file).batch_sentences([["a", "x"], ["b"], []])
+    assert ids.tolist() == [[1, 4, 3, 2], [1, 5, 2, 0], [1, 2, 0, 0]]
+    chars = Batcher(None, 4).batch_sentences([["a", "x"], []])
+    assert chars[0, 1].tolist() == [259, ord("a") + 1, 260, 261]
+    assert (chars == 0).all(axis=2).tolist() == [[False] * 4, [False, False, True, True]]
+
+
+def test_no_sentence_is_an_empty_batch(vocab_file):
+    assert Batcher(None, 50).batch_sentences([]).shape == (0, 2, 50)
+    assert TokenBatcher(vocab_file).batch_sentences([]).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ("a b", "a batch is a list of sentences, not the string 'a b'"),
+        ([["a"], "a b"], "sentence 1 is the string 'a b'.*split it"),
+        (["a", "b"], "sentence 0 is the string 'a'"),
+        ([["a", 3]], "sentence 0 holds 3"),
+        ([[["a"]]], r"sentence 0 holds \['a'\]"),
+    ],
+)
+def test_what_is_not_a_list_of_words_is_refused(vocab_file, sentences, message):
+    for batcher in (Batcher(None, 50), TokenBatcher(vocab_file)):
+        with pytest.raises(DataError, match=message):
+            batcher.batch_sentences(sentences)
+
+
+def test_bad_arguments_are_named(tmp_path):
+    path = tmp_path / "vocab.txt"
+    with pytest.raises(DataError, match=r"vocab.txt: no such file"):
+        Batcher(path, 50)
+    with pytest.raises(DataError, match="at least 3"):
+        Batcher(None, 2)
+    path.write_text("<S>\n</S>\na\n")
+    assert Batcher(path, 50).batch_sentences([["a"]]).shape == (1, 3, 50)
+    with pytest.raises(DataError, match=r"vocab.txt: <UNK> missing"):
+        TokenBatcher(path)

@@ -1,0 +1,253 @@
+from collections import deque
+from itertools import count, islice
+
+import h5py
+import numpy as np
+import pytest
+from conftest import GOLDEN
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bilm import dataset
+from bilm.dataset import BidirectionalLMDataset, LMDataset
+from bilm.errors import DataError
+from bilm.vocabulary import PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
+
+MARKS = ("<S>", "</S>", "<UNK>")
+LENGTHS = st.lists(st.integers(1, 9), max_size=12)
+SIZES = st.integers(1, 5)
+
+
+def write_corpus(folder, lengths, n_shards=1):
+    """Sentences of the given lengths in which no word comes twice; returns pattern, vocabulary."""
+    words = (f"w{i}" for i in count())
+    sentences = [" ".join(islice(words, n)) for n in lengths]
+    for i in range(n_shards):
+        lines = sentences[i * len(sentences) // n_shards : (i + 1) * len(sentences) // n_shards]
+        (folder / f"{i:03}.txt").write_text("".join(f"{line}\n\n" for line in lines))
+    vocab_words = [*MARKS, *" ".join(sentences).split()]
+    (folder / "vocab").write_text("".join(f"{word}\n" for word in vocab_words))
+    return f"{folder}/*.txt", Vocabulary(folder / "vocab")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return (tmp_path_factory.mktemp("corpus") for _ in count())
+
+
+def predictions(reader):
+    """(input, target) of each sentence of a reader, in order."""
+    for ids, _ in reader.get_sentence():
+        yield list(zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True))
+
+
+def row_predictions(windows, n_rows):
+    """(input, target) of each row over all windows, without what is masked."""
+    rows = [[] for _ in range(n_rows)]
+    for window in windows:
+        mask = window.get("mask", np.ones_like(window["token_ids"], bool))
+        for i, row in enumerate(rows):
+            pair = (window[key][i, mask[i]].tolist() for key in ("token_ids", "next_token_id"))
+            row += zip(*pair, strict=True)
+    return rows
+
+
+@pytest.mark.parametrize(
+    "path", sorted((GOLDEN / "data").glob("*.hdf5")), ids=lambda path: path.stem
+)
+def test_golden_windows(path, golden_data):
+    with h5py.File(path) as file:
+        attributes = dict(file.attrs)
+        expected = [{k: v[()] for k, v in file[name].items()} for name in sorted(file)]
+    if path.stem.endswith("chars"):
+        width = attributes["max_characters_per_token"]
+        vocab = UnicodeCharsVocabulary(golden_data / "vocab.txt", width, validate_file=True)
+    else:
+        vocab = Vocabulary(golden_data / "vocab.txt", validate_file=True)
+    kind = BidirectionalLMDataset if path.stem.startswith("bidirectional") else LMDataset
+    reader = kind(golden_data / "heldout/*.txt", vocab, test=True)
+    windows = list(reader.iter_batches(attributes["batch_size"], attributes["unroll_steps"]))
+    assert len(windows) == len(expected)
+    for window, there in zip(windows, expected, strict=True):
+        assert {k for k, v in window.items() if v is not None} == set(there)
+        for key, value in there.items():
+            assert window[key].dtype == value.dtype
+            np.testing.assert_array_equal(window[key], value)
+
+
+def fill_rows(sentences, n_rows, n_steps):
+    """The definition of a training window, one prediction at a time."""
+    queue, rows, windows = deque(sentences), [[] for _ in range(n_rows)], []
+    while True:
+        window = []
+        for i in range(n_rows):
+            taken = []
+            while len(taken) < n_steps:
+                if not rows[i]:
+                    if not queue:
+                        return windows
+                    rows[i] = queue.popleft()
+                taken.append(rows[i][0])
+                rows[i] = rows[i][1:]
+            window.append(taken)
+        windows.append(window)
+
+
+@settings(deadline=None)
+@given(LENGTHS, SIZES, st.integers(1, 9), st.booleans(), st.integers(0, 3))
+def test_windows_are_the_definition(folders, lengths, n_rows, n_steps, reverse, first):
+    pattern, vocab = write_corpus(next(folders), lengths, n_shards=2)
+    reader = LMDataset(pattern, vocab, reverse, test=True)
+    expected = fill_rows(predictions(reader), n_rows, n_steps)
+    windows = [
+        np.stack([w["token_ids"], w["next_token_id"]], -1)
+        for w in reader.iter_batches(n_rows, n_steps, first_batch=first)
+    ]
+    assert [[list(map(tuple, row)) for row in w.tolist()] for w in windows] == expected[first:]
+
+
+def deal(sentences, n_rows, drop_remainder):
+    """The rows of an evaluation by definition: windows of one step."""
+    queue, rows, pending = deque(sentences), [[] for _ in range(n_rows)], [[]] * n_rows
+    while queue or any(pending):
+        step = []
+        for i in range(n_rows):
+            if not pending[i] and queue:
+                pending[i] = queue.popleft()
+            if not pending[i] and drop_remainder:
+                return rows
+            step.append(pending[i][:1])
+            pending[i] = pending[i][1:]
+        for row, taken in zip(rows, step, strict=True):
+            row += taken
+    return rows
+
+
+@settings(deadline=None)
+@given(LENGTHS, SIZES, st.integers(1, 30), st.booleans(), st.booleans())
+def test_evaluation_is_the_definition(folders, lengths, n_rows, n_steps, reverse, drop):
+    pattern, vocab = write_corpus(next(folders), lengths)
+    reader = LMDataset(pattern, vocab, reverse, test=True)
+    windows = list(reader.iter_evaluation(n_rows, n_steps, drop_remainder=drop))
+    assert row_predictions(windows, n_rows) == deal(predictions(reader), n_rows, drop)
+    for window in windows:
+        mask = window["mask"]
+        assert (mask.dtype, mask.shape) == (bool, (n_rows, n_steps))
+        assert mask.any()
+        assert (mask[:, :-1] >= mask[:, 1:]).all()
+        assert not window["token_ids"][~mask].any()
+        assert not window["next_token_id"][~mask].any()
+
+
+@settings(deadline=None)
+@given(LENGTHS, SIZES, st.integers(1, 40))
+def test_sentence_batches_hold_each_sentence_once(folders, lengths, batch_size, cap):
+    pattern, vocab = write_corpus(next(folders), lengths)
+    reader = LMDataset(pattern, vocab, test=True)
+    rows = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dataset, "SORT_BUFFER", 5)
+        patch.setattr(dataset, "MAX_SENTENCE_BATCH", cap)
+        for window in reader.iter_sentence_batches(batch_size):
+            n_rows, n_steps = window["mask"].shape
+            assert n_rows == 1 or (n_rows <= batch_size and n_rows * n_steps <= cap)
+            assert window["mask"].any(axis=0).all()
+            rows += row_predictions([window], n_rows)
+    assert sorted(rows) == sorted(predictions(reader))
+
+
+def test_evaluation_in_both_directions(golden_data):
+    vocab = UnicodeCharsVocabulary(golden_data / "vocab.txt", 12)
+    # Endless and shuffled for training, the reader still evaluates once and in order.
+    reader = BidirectionalLMDataset(golden_data / "heldout/*", vocab, shuffle_on_load=True)
+    for windows in (reader.iter_evaluation(3, 5), reader.iter_sentence_batches(4)):
+        for window in windows:
+            mask = window["mask"]
+            assert "mask_reverse" not in window
+            for suffix in ("", "_reverse"):
+                chars, ids = window["tokens_characters" + suffix], window["token_ids" + suffix]
+                assert (chars[~mask] == PAD_CHAR).all()
+                known = mask & (ids != vocab.unk)
+                np.testing.assert_array_equal(chars[known], vocab.word_char_ids[ids[known]])
+    for window in reader.iter_sentence_batches(4):
+        for row, there in enumerate(window["mask"]):
+            forward = window["next_token_id"][row, there]
+            backward = window["next_token_id_reverse"][row, there]
+            np.testing.assert_array_equal(forward[:-1], backward[:-1][::-1])
+            assert (forward[-1], backward[-1]) == (vocab.eos, vocab.bos)
+
+
+def epochs(reader, n_sentences, n_epochs):
+    """Sentences as tuples of ids, forward, of each of the first epochs."""
+    sentences = (tuple(sorted(ids.tolist())) for ids, _ in reader.get_sentence())
+    return [list(islice(sentences, n_sentences)) for _ in range(n_epochs)]
+
+
+def test_shuffled_epochs_are_permutations(folders):
+    pattern, vocab = write_corpus(next(folders), [3] * 40, n_shards=4)
+
+    def read(**kwargs):
+        kwargs = {"shuffle_on_load": True, "shuffle_buffer": 10} | kwargs
+        return epochs(LMDataset(pattern, vocab, **kwargs), n_sentences=40, n_epochs=2)
+
+    (in_order, again), (first, second) = read(shuffle_on_load=False), read()
+    assert in_order == again
+    assert sorted(first) == sorted(second) == sorted(in_order)
+    assert first != second
+    assert first != in_order
+    assert read() == [first, second]
+    assert read(seed=1)[0] != first
+    assert read(reverse=True)[0] != first  # by its order: `epochs` sorts the ids of a sentence
+
+
+def test_directions_are_shuffled_apart(folders):
+    pattern, vocab = write_corpus(next(folders), [4] * 60, n_shards=2)
+    readers = (BidirectionalLMDataset(pattern, vocab, False, True, seed) for seed in (3, 3, 4))
+    window, same, other = (next(reader.iter_batches(4, 50)) for reader in readers)
+    for key in ("token_ids", "token_ids_reverse"):
+        np.testing.assert_array_equal(window[key], same[key])
+        assert (window[key] != other[key]).any()
+    forward, backward = (set(window[k].ravel()) for k in ("token_ids", "token_ids_reverse"))
+    assert forward != backward
+
+
+def test_the_first_batches_can_be_left_out(folders):
+    pattern, vocab = write_corpus(next(folders), [1, 5, 2, 8] * 5, n_shards=2)
+    reader = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
+    expected = list(islice(reader.iter_batches(3, 4), 17, 20))
+    windows = list(islice(reader.iter_batches(3, 4, first_batch=17), 3))
+    np.testing.assert_equal(windows, expected)
+
+
+def test_a_long_sentence_works(folders):
+    reader = LMDataset(*write_corpus(next(folders), [5_000, 2, 3]), test=True)
+    assert [w["mask"].shape for w in reader.iter_sentence_batches(32)] == [(3, 5_001)]
+    assert sum(w["mask"].sum() for w in reader.iter_evaluation(2, 20)) == 5_008
+
+
+def test_attributes_and_sentences(golden_data):
+    vocab = UnicodeCharsVocabulary(golden_data / "vocab.txt", 12)
+    reader = LMDataset(golden_data / "heldout/*", vocab)
+    assert (reader.vocab, reader.max_word_length) == (vocab, 12)
+    ids, characters = next(reader.get_sentence())
+    assert characters.shape == (*ids.shape, 12)
+
+
+def test_bad_input_is_named(tmp_path, golden_data):
+    vocab = Vocabulary(golden_data / "vocab.txt")
+    with pytest.raises(DataError, match="none: no file matches"):
+        LMDataset(tmp_path / "none", vocab)
+    (tmp_path / "words").write_text("a\n<S>\n")
+    with pytest.raises(DataError, match="words: </S> <UNK> missing"):
+        LMDataset(golden_data / "heldout/*", Vocabulary(tmp_path / "words"))
+    for text in ("", " \n\n"):
+        (tmp_path / "blank").write_text(text)
+        with pytest.raises(DataError, match="blank: no sentence"):
+            next(LMDataset(tmp_path / "blank", vocab).iter_batches(1, 1))
+        reader = LMDataset(tmp_path / "blank", vocab, test=True)
+        assert not [*reader.iter_batches(1, 1), *reader.iter_evaluation(2, 3)]
+        assert not list(reader.iter_sentence_batches(2))
+    empty = [reader.iter_batches(0, 5), reader.iter_batches(5, 0), reader.iter_evaluation(5, 0)]
+    for windows in (*empty, reader.iter_sentence_batches(0)):
+        with pytest.raises(DataError, match="must be at least 1"):
+            next(windows)

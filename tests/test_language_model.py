@@ -1,0 +1,108 @@
+"""The shape of the model: parameter counts, what is initialised how, no leak through padding."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from bilm.language_model import BiLM
+from bilm.options import ModelOptions, load_run_options
+
+CHARACTERS = {
+    "activation": "relu",
+    "embedding": {"dim": 4},
+    "filters": [[1, 5], [3, 6]],
+    "max_characters_per_token": 9,
+    "n_characters": 261,
+    "n_highway": 1,
+}
+LSTM = {"dim": 8, "projection_dim": 6, "n_layers": 2, "use_skip_connections": True}
+
+
+def make(bidirectional=True, char_cnn=CHARACTERS, lstm=LSTM, **kwargs):
+    values = {"bidirectional": bidirectional, "char_cnn": char_cnn, "lstm": lstm}
+    model = BiLM(ModelOptions.from_dict(values), **kwargs)
+    model.build()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("small", 13.6), ("medium", 28.0), ("original", 93.6)]
+)
+def test_published_parameter_counts(name, millions):
+    with keras.device("meta") if keras.backend.backend() == "torch" else keras.StatelessScope():
+        model = BiLM(load_run_options(name).model)
+        model.build()
+    count = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    assert round(count / 1e6, 1) == millions
+
+
+def test_sharing_needs_no_second_table():
+    options = ModelOptions.from_dict(
+        {"bidirectional": True, "lstm": LSTM, "share_embedding_softmax": True}
+    )
+    shared = BiLM(options, n_tokens=11, softmax=True)
+    shared.build()
+    separate = BiLM(
+        dataclasses.replace(options, share_embedding_softmax=False), n_tokens=11, softmax=True
+    )
+    separate.build()
+    assert separate.count_params() - shared.count_params() == 11 * 6
+    assert shared.softmax.kernel is shared.encoder.embedding
+
+
+def test_vocabulary_size_is_needed():
+    with pytest.raises(ValueError, match="n_tokens"):
+        make(softmax=True)
+    with pytest.raises(ValueError, match="n_tokens"):
+        make(char_cnn=None)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_sentence_does_not_see_its_neighbours_nor_its_padding(bidirectional):
+    model = make(bidirectional, padding=True)
+    ids = np.random.default_rng(0).integers(1, 262, size=(3, 7, 9))
+    ids[1, 4:] = 0
+    together = ops.convert_to_numpy(model(ids)["layers"])
+    alone = ops.convert_to_numpy(model(ids[1:2, :4])["layers"])
+    np.testing.assert_allclose(together[1, :, :4], alone[0], atol=1e-6)
+    assert together.shape == (3, 3, 7, 12 if bidirectional else 6)
+
+
+def test_running_on_equals_running_through():
+    """Two windows with the state carried are one long window."""
+    model = make(softmax=True, n_tokens=5)
+    rng = np.random.default_rng(1)
+    vectors = {d: ops.cast(rng.normal(size=(2, 6, 6)), "float32") for d in model.directions}
+    whole, end = model.windows(vectors, model.zero_state(2))
+    state, parts = model.zero_state(2), []
+    for t in (slice(0, 2), slice(2, 6)):
+        out, state = model.windows({d: v[:, t] for d, v in vectors.items()}, state)
+        parts.append(out)
+    for d in model.directions:
+        for layer in range(2):
+            joined = ops.concatenate([part[d][layer] for part in parts], axis=1)
+            np.testing.assert_allclose(
+                ops.convert_to_numpy(joined), ops.convert_to_numpy(whole[d][layer]), atol=1e-6
+            )
+    flat = model.flatten_state(end)
+    assert len(flat) == 8
+    assert model.flatten_state(model.pack_state(flat)) == flat
+
+
+def test_initial_values():
+    """As in the reference; every bias 0 but the highway gate's."""
+    model = make(softmax=True, n_tokens=2000)
+    encoder, cell = model.encoder, model.stacks["forward"].layers[0].cell
+    assert np.abs(encoder.cnn.embedding.numpy()).max() <= 1
+    assert np.abs(encoder.cnn.kernels[1].numpy()).max() <= 0.05
+    assert (encoder.highway.gate_biases[0].numpy() == -2).all()
+    assert (encoder.highway.biases[0].numpy() == 0).all()
+    assert (cell.bias.numpy() == 0).all()
+    limit = np.sqrt(6 / (12 + 32))
+    assert 0.9 * limit < np.abs(cell.kernel.numpy()).max() <= limit
+    assert model.softmax.kernel.numpy().std() == pytest.approx(6**-0.5, rel=0.05)
+    tanh = make(char_cnn=CHARACTERS | {"activation": "tanh", "filters": [[3, 999]]})
+    assert tanh.encoder.cnn.kernels[0].numpy().std() == pytest.approx((3 * 4) ** -0.5, rel=0.05)

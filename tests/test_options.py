@@ -1,0 +1,347 @@
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm.errors import OptionsError
+from bilm.options import (
+    LstmOptions,
+    ModelOptions,
+    RunOptions,
+    load_model_options,
+    load_run_options,
+    write_options,
+)
+
+CHAR_CNN = {
+    "activation": "relu",
+    "embedding": {"dim": 4},
+    "filters": [[1, 4], [2, 5], [3, 6]],
+    "max_characters_per_token": 12,
+    "n_characters": 261,
+    "n_highway": 1,
+}
+LSTM = {
+    "cell_clip": 3,
+    "dim": 10,
+    "n_layers": 2,
+    "proj_clip": 3,
+    "projection_dim": 6,
+    "use_skip_connections": True,
+}
+RUN = {
+    "bidirectional": True,
+    "char_cnn": CHAR_CNN,
+    "dropout": 0.1,
+    "lstm": LSTM,
+    "all_clip_norm_val": 10.0,
+    "n_epochs": 10,
+    "n_train_tokens": 768648884,
+    "batch_size": 128,
+    "n_tokens_vocab": 793471,
+    "unroll_steps": 20,
+    "n_negative_samples_batch": 8192,
+}
+OPTIONAL = {
+    "char_cnn",
+    "char_cnn.n_highway",
+    "lstm.cell_clip",
+    "lstm.proj_clip",
+    "lstm.use_skip_connections",
+    "n_train_tokens",
+    "n_tokens_vocab",
+}
+
+
+def edited(dotted, value=None, remove=False):
+    """A copy of RUN with one key changed, given by its dotted name."""
+    values = json.loads(json.dumps(RUN))
+    *parents, last = dotted.split(".")
+    target = values
+    for parent in parents:
+        target = target[parent]
+    if remove:
+        del target[last]
+    else:
+        target[last] = value
+    return values
+
+
+def dotted_names(values, prefix=""):
+    for name, value in values.items():
+        yield prefix + name
+        if isinstance(value, dict):
+            yield from dotted_names(value, f"{prefix}{name}.")
+
+
+def stored(tmp_path, values):
+    path = tmp_path / "options.json"
+    path.write_text(values if isinstance(values, str) else json.dumps(values))
+    return path
+
+
+def test_reads_the_options_of_the_reference(tmp_path):
+    options = load_run_options(stored(tmp_path, RUN))
+    assert options.lstm == LstmOptions(10, 6, 2, 3, 3, True)
+    assert options.char_cnn.filters == ((1, 4), (2, 5), (3, 6))
+    assert options.char_cnn.embedding.dim == 4
+    assert (options.learning_rate, options.sample_softmax) == (0.2, True)
+    assert options.model == ModelOptions(options.lstm, options.char_cnn, True)
+    added = {"learning_rate": 0.2, "sample_softmax": True, "share_embedding_softmax": False}
+    assert options.to_dict() == RUN | added
+
+
+@pytest.mark.parametrize("name", sorted(set(dotted_names(RUN)) - OPTIONAL))
+def test_a_missing_key_is_named(tmp_path, name):
+    path = stored(tmp_path, edited(name, remove=True))
+    with pytest.raises(OptionsError) as caught:
+        load_run_options(path)
+    assert str(caught.value).startswith(f"{path}: {name}: missing, expected ")
+
+
+def test_defaults_of_the_optional_keys():
+    values = edited("lstm", {"dim": 10, "projection_dim": 6, "n_layers": 1})
+    for name in "char_cnn", "n_train_tokens", "n_tokens_vocab":
+        del values[name]
+    options = RunOptions.from_dict(values)
+    assert options.lstm == LstmOptions(10, 6, 1, None, None, False)
+    assert options.char_cnn is options.n_train_tokens is options.n_tokens_vocab is None
+    nulls = values | {"char_cnn": None, "n_train_tokens": None, "n_tokens_vocab": None}
+    assert RunOptions.from_dict(nulls) == options
+    assert RunOptions.from_dict(edited("char_cnn.n_highway", None)).char_cnn.n_highway == 0
+    assert RunOptions.from_dict(edited("char_cnn.n_highway", remove=True)).char_cnn.n_highway == 0
+
+
+@pytest.mark.parametrize("name", ["n_gpus", "lstm.dims", "char_cnn.projection"])
+def test_a_new_run_refuses_an_unknown_key(name):
+    last = name.split(".")[-1]
+    with pytest.raises(OptionsError, match=f"^{name}: unknown key, expected one of .*") as caught:
+        RunOptions.from_dict(edited(name, 1))
+    assert last not in str(caught.value).split("one of")[1].split(", ")
+
+
+@pytest.mark.parametrize("name", sorted(dotted_names(RUN)))
+@pytest.mark.parametrize("wrong", ["3", [], {}, float("nan"), float("inf"), -1, 10**400])
+def test_an_ill_typed_value_is_refused_by_name(tmp_path, name, wrong):
+    if (
+        wrong == 10**400
+        and name.startswith(("n_", "batch", "unroll"))
+        or (wrong == 10**400 and name.split(".")[-1] in ("dim", "n_layers", "n_highway"))
+    ):
+        pytest.skip("an integer, however large")
+    if wrong == 10**400 and name == "char_cnn.max_characters_per_token":
+        pytest.skip("an integer, however large")
+    path = stored(tmp_path, edited(name, wrong))
+    with pytest.raises(OptionsError) as caught:
+        load_run_options(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: {name}") and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lstm.dim", True),
+        ("lstm.dim", 10.0),
+        ("lstm.dim", 0),
+        ("lstm.dim", None),
+        ("lstm", None),
+        ("lstm.projection_dim", 11),
+        ("lstm.cell_clip", 0),
+        ("lstm.proj_clip", -3),
+        ("lstm.cell_clip", True),
+        ("lstm.use_skip_connections", 1),
+        ("lstm.use_skip_connections", None),
+        ("bidirectional", 1),
+        ("bidirectional", None),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("dropout", False),
+        ("learning_rate", 0),
+        ("all_clip_norm_val", None),
+        ("sample_softmax", "true"),
+        ("char_cnn.activation", "gelu"),
+        ("char_cnn.filters", [[1, 4, 5]]),
+        ("char_cnn.filters", [[1, 0]]),
+        ("char_cnn.filters", [[1, True]]),
+        ("char_cnn.filters", [[13, 4]]),
+        ("char_cnn.max_characters_per_token", 2),
+        ("char_cnn.n_characters", 262),
+        ("char_cnn.n_characters", 260),
+        ("char_cnn.n_highway", -1),
+        ("share_embedding_softmax", True),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_by_name(name, value):
+    with pytest.raises(OptionsError, match=f"^{name}: found .+, expected .+"):
+        RunOptions.from_dict(edited(name, value))
+
+
+def test_integers_do_for_floats():
+    options = RunOptions.from_dict(edited("dropout", 0))
+    assert options.dropout == 0 and options.to_dict()["dropout"] == 0
+    assert RunOptions.from_dict(edited("all_clip_norm_val", 10)) == RunOptions.from_dict(RUN)
+
+
+def test_a_new_run_is_told_why_262_is_wrong():
+    with pytest.raises(OptionsError, match="found 262, expected 261 to train; the export adds"):
+        RunOptions.from_dict(edited("char_cnn.n_characters", 262))
+
+
+def test_a_changed_value_is_checked_too():
+    options = RunOptions.from_dict(RUN)
+    assert options.replace(batch_size=3).batch_size == 3
+    with pytest.raises(OptionsError, match="batch_size: found 0"):
+        options.replace(batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no JSON at line 1, column 1"),
+        ('{\n  "lstm": }', "no JSON at line 2, column 11"),
+        ("[1]", "top level: found [1], expected an object"),
+        ('{"lstm": {"dim": 1, "dim": 2}}', "dim: the key is there twice"),
+        ("[" * 100_000, "no JSON"),
+        ("1" * 10_000, "no JSON"),
+    ],
+)
+@pytest.mark.parametrize("load", [load_run_options, load_model_options])
+def test_a_file_that_is_not_options_ends_in_one_line(tmp_path, load, text, problem):
+    path = stored(tmp_path, text)
+    with pytest.raises(OptionsError) as caught:
+        load(path)
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
+    assert problem in str(caught.value) or text.startswith("1")  # Python 3.10.0 reads such integers
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
+    for path in tmp_path, tmp_path / "missing.json", tmp_path / "latin.json":
+        for load in load_run_options, load_model_options:
+            with pytest.raises(OptionsError, match=r"^[^\n]+$") as caught:
+                load(path)
+            assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_an_unknown_name_lists_those_that_exist(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionsError, match="^tinny: .* one of medium, original, small, tiny$"):
+        load_run_options("tinny")
+
+
+def n_parameters(options):
+    """Parameters without the softmax, from the shapes alone."""
+    cnn, lstm = options.char_cnn, options.lstm
+    n_filters = sum(number for _, number in cnn.filters)
+    projection = lstm.projection_dim
+    table = cnn.n_characters * cnn.embedding.dim
+    convolutions = sum((width * cnn.embedding.dim + 1) * number for width, number in cnn.filters)
+    highway = cnn.n_highway * 2 * (n_filters + 1) * n_filters
+    encoder = table + convolutions + highway + (n_filters + 1) * projection
+    layer = (2 * projection + 1) * 4 * lstm.dim + lstm.dim * projection
+    return encoder + 2 * lstm.n_layers * layer
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("tiny", None), ("small", 13.6), ("medium", 28.0), ("original", 93.6)]
+)
+def test_the_packaged_options(name, millions):
+    options = load_run_options(name)
+    assert RunOptions.from_dict(options.to_dict()) == options
+    assert options.n_train_tokens is options.n_tokens_vocab is None
+    assert millions is None or round(n_parameters(options) / 1e6, 1) == millions
+
+
+def test_a_published_file_holds_only_what_shapes_the_model(tmp_path, caplog):
+    values = {"lstm": LSTM, "char_cnn": CHAR_CNN | {"n_characters": 262}}
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        options = load_model_options(stored(tmp_path, values))
+    assert options.bidirectional is None
+    assert options.char_cnn.n_characters == 262
+    assert not caplog.records
+
+
+def test_the_options_of_a_run_are_those_of_a_model(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        options = load_model_options(stored(tmp_path, RUN))
+    assert options.replace(other={}) == RunOptions.from_dict(RUN).model
+    assert options.other["batch_size"] == 128
+    assert not caplog.records
+
+
+def test_keys_of_a_fork_are_kept_and_named_in_one_warning(tmp_path, caplog):
+    projection = {"dim": 3, "bias": None}
+    values = edited("char_cnn.projection", projection) | {"clip_grad_norm": 5, "dropout": "none"}
+    values["lstm"]["peephole"] = False
+    path = stored(tmp_path, values)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        options = load_model_options(path)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: keys kept but not used: lstm.peephole, char_cnn.projection, clip_grad_norm"
+    ]
+    assert options.to_dict() == values | {"share_embedding_softmax": False}
+    assert options.for_export()["char_cnn"]["projection"] == projection
+
+
+@pytest.mark.parametrize("name", ["lstm.dim", "char_cnn.filters", "lstm"])
+def test_what_shapes_a_stored_model_is_checked(tmp_path, name):
+    path = stored(tmp_path, edited(name, 0))
+    with pytest.raises(OptionsError, match=f": {name}: found 0, expected"):
+        load_model_options(path)
+
+
+def test_an_export_says_what_readers_insist_on():
+    bare = {"dim": 10, "projection_dim": 6, "n_layers": 1}
+    char_cnn = {name: value for name, value in CHAR_CNN.items() if name != "n_highway"}
+    options = ModelOptions.from_dict({"lstm": bare, "char_cnn": char_cnn, "bidirectional": True})
+    exported = options.for_export()
+    assert exported["char_cnn"]["n_characters"] == 262
+    assert exported["char_cnn"]["n_highway"] == 0
+    assert exported["lstm"] == bare | {
+        "use_skip_connections": False,
+        "cell_clip": None,
+        "proj_clip": None,
+    }
+    words = ModelOptions.from_dict({"lstm": LSTM, "char_cnn": None})
+    assert "char_cnn" not in words.for_export() and words.for_export()["lstm"] == LSTM
+
+
+def test_writing_is_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "run" / "options.json"
+    write_options(path, RUN)
+    assert load_run_options(path) == RunOptions.from_dict(RUN)
+    assert list(json.loads(path.read_text())) == list(RUN)
+    with pytest.raises(TypeError):
+        write_options(path, {"lstm": object()})
+    assert [file.name for file in path.parent.iterdir()] == ["options.json"]
+    with pytest.raises(OptionsError, match=r"cannot be written: [^\n]+$"):
+        write_options(path / "options.json", RUN)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted(dotted_names(RUN))), JSON)
+def test_any_json_value_is_read_or_refused_in_one_line(name, value):
+    try:
+        options = RunOptions.from_dict(edited(name, value))
+    except OptionsError as error:
+        assert "\n" not in str(error)
+    else:
+        assert RunOptions.from_dict(options.to_dict()) == options
+
+
+@given(st.dictionaries(st.text(min_size=1), JSON, max_size=4))
+def test_keys_without_a_meaning_come_back_as_they_were(other):
+    known = set(RUN) | {"share_embedding_softmax"}
+    other = {name: value for name, value in other.items() if name not in known}
+    stored_values = {"lstm": LSTM | {"extra": other}, **other}
+    written = ModelOptions.from_dict(stored_values).to_dict()
+    assert written == stored_values | {"share_embedding_softmax": False}

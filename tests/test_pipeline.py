@@ -1,0 +1,85 @@
+"""From windows to batches: nothing lost, nothing cut that counts."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the pipeline is TensorFlow's", allow_module_level=True)
+
+from bilm.layers.token_encoder import TokenEncoder
+from bilm.options import ModelOptions
+from bilm.pipeline import model_batch, replica_batches
+from bilm.sampling import LogUniformSampler
+from bilm.vocabulary import PAD_CHAR
+
+N_CHARS = 12
+OPTIONS = ModelOptions.from_dict(
+    {
+        "bidirectional": True,
+        "char_cnn": {
+            "activation": "relu",
+            "embedding": {"dim": 3},
+            "filters": [[1, 4], [5, 6]],
+            "max_characters_per_token": N_CHARS,
+            "n_characters": 261,
+        },
+        "lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1},
+    }
+)
+
+
+def draw_window(seed, n_rows, n_steps, longest=N_CHARS):
+    rng = np.random.default_rng(seed)
+    window = {}
+    for suffix in ("", "_reverse"):
+        window["token_ids" + suffix] = rng.integers(0, 9, size=(n_rows, n_steps))
+        window["next_token_id" + suffix] = rng.integers(0, 9, size=(n_rows, n_steps))
+        lengths = rng.integers(3, longest + 1, size=(n_rows, n_steps, 1))
+        chars = rng.integers(0, 4, size=(n_rows, n_steps, N_CHARS))
+        window["tokens_characters" + suffix] = np.where(
+            np.arange(N_CHARS) < lengths, chars, PAD_CHAR
+        )
+    return window
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 99), st.integers(1, 4), st.integers(1, 6), st.integers(3, N_CHARS))
+def test_distinct_tokens_give_the_window_back(seed, n_rows, n_steps, longest):
+    window = draw_window(seed, n_rows, n_steps, longest)
+    batch = model_batch(window, OPTIONS)
+    distinct = batch["distinct"]
+    n_chars = distinct.shape[1]
+    assert len(np.unique(distinct, axis=0)) == len(distinct)
+    for direction, suffix in (("forward", ""), ("backward", "_reverse")):
+        chars = window["tokens_characters" + suffix]
+        np.testing.assert_array_equal(distinct[batch["places"][direction]], chars[..., :n_chars])
+        assert (chars[..., n_chars:] == PAD_CHAR).all()
+        np.testing.assert_array_equal(
+            batch["targets"][direction], window["next_token_id" + suffix]
+        )
+
+
+@pytest.mark.parametrize("longest", [3, 6, 7, 8, N_CHARS])
+def test_the_cut_of_the_character_axis_is_exact(longest):
+    window = draw_window(0, 3, 5, longest)
+    encoder = TokenEncoder(4, 261, 3, OPTIONS.char_cnn.filters)
+    encoder.build()
+    batch = model_batch(window, OPTIONS)
+    found = np.asarray(encoder(batch["distinct"]))[batch["places"]["forward"]]
+    np.testing.assert_allclose(found, encoder(window["tokens_characters"]), atol=1e-6)
+
+
+def test_replicas_share_a_window_by_rows():
+    windows = [draw_window(seed, 6, 4) for seed in range(2)]
+    sampler = LogUniformSampler(9, 5, seed=0)
+    batches = list(replica_batches(windows, OPTIONS, 3, sampler, first_step=7))
+    assert len(batches) == 6
+    for i, batch in enumerate(batches):
+        rows = slice(i % 3 * 2, i % 3 * 2 + 2)
+        targets = windows[i // 3]["next_token_id"][rows]
+        np.testing.assert_array_equal(batch["targets"]["forward"], targets)
+        draws = sampler.draw((7 + i // 3, i % 3, 0), targets.reshape(-1))
+        np.testing.assert_array_equal(batch["negatives"]["forward"].ids, draws.ids)

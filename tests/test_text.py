@@ -1,0 +1,97 @@
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm.errors import DataError
+from bilm.text import (
+    count_tokens,
+    read_epoch,
+    read_lines,
+    read_sentences,
+    read_texts,
+    resolve_shards,
+)
+
+
+def test_shards_are_sorted(tmp_path):
+    for name in ("b.txt", "a.txt", "c.txt", "d.log"):
+        (tmp_path / name).write_text("x\n")
+    expected = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
+    assert resolve_shards(tmp_path / "*.txt") == expected
+
+
+def test_a_name_that_looks_like_a_pattern_is_found(tmp_path):
+    (tmp_path / "a[1].txt").write_text("x\n")
+    assert resolve_shards(f"{tmp_path}/a[1].txt") == [f"{tmp_path}/a[1].txt"]
+
+
+def test_no_shard_or_a_folder_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"none\*.*no file matches"):
+        resolve_shards(f"{tmp_path}/none*")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match=r"matches the folder .*folder"):
+        resolve_shards(f"{tmp_path}/f*")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_lines_end_with_line_feeds_only(tmp_path, pack):
+    path = tmp_path / "text"
+    text = "\ufeff a\u2028b \r\n\nc\x0bd\x85e\rf\n\ufefflast"
+    path.write_bytes(pack(text.encode()))
+    expected = [(1, "a\u2028b"), (2, ""), (3, "c\x0bd\x85e\rf"), (4, "\ufefflast")]
+    assert list(read_lines(path)) == expected
+    assert list(read_texts([path])) == [line for _, line in expected if line]
+
+
+def test_empty_files_have_no_lines(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    (tmp_path / "packed").write_bytes(gzip.compress(b""))
+    assert list(read_sentences([tmp_path / "plain", tmp_path / "packed"])) == []
+
+
+def test_bad_files_are_named(tmp_path):
+    path = tmp_path / "text"
+    with pytest.raises(DataError, match="text: cannot be read: No such file"):
+        list(read_lines(path))
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        list(read_lines(tmp_path))
+    path.write_bytes(b"fine\nbad \xff\n")
+    with pytest.raises(DataError, match="text, line 2: not UTF-8"):
+        list(read_lines(path))
+
+
+def test_broken_gzip_is_named(tmp_path):
+    path = tmp_path / "text"
+    packed = gzip.compress(np.random.default_rng(0).bytes(10_000).hex().encode())
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(DataError, match="text: truncated gzip file"):
+        list(read_lines(path))
+    path.write_bytes(packed[:20] + b"\xff" * 200 + packed[220:])
+    with pytest.raises(DataError, match="text: cannot be read"):
+        list(read_lines(path))
+
+
+def test_sentences_and_counts(tmp_path):
+    (tmp_path / "a").write_text(" a  b\tc \n \n\nd\n")
+    (tmp_path / "b").write_text("e f")
+    paths, progress = [tmp_path / "a", tmp_path / "b"], []
+    assert list(read_sentences(paths)) == [["a", "b", "c"], ["d"], ["e", "f"]]
+    counts = count_tokens(paths, on_shard=lambda k, n: progress.append((k, n)))
+    assert (counts.n_sentences, counts.n_tokens, counts.n_predictions) == (3, 6, 9)
+    assert progress == [(1, 2), (2, 2)]
+
+
+@given(st.lists(st.integers(0, 20), max_size=4), st.integers(0, 30), st.integers(0, 5))
+def test_an_epoch_is_a_permutation(tmp_path_factory, sizes, buffer_size, seed):
+    folder = tmp_path_factory.mktemp("epoch")
+    paths = [folder / f"{i}" for i in range(len(sizes))]
+    for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        path.write_text("".join(f"{i}.{k}\n" for k in range(size)))
+    texts = list(read_epoch(paths, buffer_size, np.random.default_rng(seed)))
+    in_order = list(read_texts(paths))
+    assert sorted(texts) == sorted(in_order)
+    if not buffer_size:
+        assert texts == in_order

@@ -1,0 +1,125 @@
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm import vocabulary
+from bilm.errors import DataError
+from bilm.vocabulary import (
+    BOS_CHAR,
+    BOW_CHAR,
+    EOS_CHAR,
+    EOW_CHAR,
+    PAD_CHAR,
+    UnicodeCharsVocabulary,
+    Vocabulary,
+)
+
+WORDS = ["the", "<UNK>", "café", "</S>", "of", "<S>"]
+
+
+def write(tmp_path, *words):
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{word}\n" for word in words))
+    return path
+
+
+def spell(word, width):
+    """The definition, one character at a time."""
+    marks = {"<S>": [BOS_CHAR], "</S>": [EOS_CHAR]}
+    row = [BOW_CHAR, *marks.get(word, word.encode()[: width - 2]), EOW_CHAR]
+    return row + [PAD_CHAR] * (width - len(row))
+
+
+def test_ids_are_line_numbers_wherever_the_marks_stand(tmp_path):
+    vocab = Vocabulary(write(tmp_path, *WORDS), validate_file=True)
+    assert (vocab.size, vocab.bos, vocab.eos, vocab.unk) == (6, 5, 3, 1)
+    assert [vocab.word_to_id(word) for word in WORDS] == list(range(6))
+    assert [vocab.id_to_word(i) for i in range(6)] == WORDS
+    assert vocab.word_to_id("unheard") == vocab.unk
+    assert vocab.decode(np.array([0, 2, 1])) == "the café <UNK>"
+
+
+def test_encoding(tmp_path):
+    vocab = Vocabulary(write(tmp_path, *WORDS))
+    ids = vocab.encode("the unheard <S>")
+    assert ids.dtype == np.int32
+    assert ids.tolist() == [5, 0, 1, 5, 3]
+    assert vocab.encode(["of", "the"], split=False).tolist() == [5, 4, 0, 3]
+    # The words come in reverse order already, as from bilm-tf's reader.
+    assert vocab.encode("of the", reverse=True).tolist() == [3, 4, 0, 5]
+    assert vocab.encode("").tolist() == [5, 3]
+
+
+def test_lines_without_a_word(tmp_path):
+    vocab = Vocabulary(write(tmp_path, "!!!MAXTERMID", " a ", "", "b"))
+    assert [vocab.id_to_word(i) for i in range(vocab.size)] == ["a", "", "b"]
+    assert vocab.word_to_id("b") == 2
+
+
+def test_a_file_without_marks(tmp_path):
+    path = write(tmp_path, "a", "<S>", "b", "a")
+    vocab = Vocabulary(path)
+    assert (vocab.bos, vocab.eos, vocab.unk, vocab.word_to_id("x")) == (1, -1, -1, -1)
+    assert vocab.word_to_id("a") == 0
+    with pytest.raises(DataError, match=r"vocab.txt: </S> <UNK> missing"):
+        Vocabulary(path, validate_file=True)
+
+
+def test_bad_files_and_ids_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"none.txt: cannot be read"):
+        Vocabulary(tmp_path / "none.txt")
+    with pytest.raises(DataError, match=r"vocab.txt: no word"):
+        Vocabulary(write(tmp_path))
+    with pytest.raises(DataError, match=r"vocab.txt, line 8: 'of' is already on line 5"):
+        Vocabulary(write(tmp_path, *WORDS, "a", "of"), validate_file=True)
+    vocab = Vocabulary(write(tmp_path, *WORDS))
+    for bad in (-1, 6):
+        with pytest.raises(DataError, match=f"no word has the id {bad}"):
+            vocab.decode([bad])
+    with pytest.raises(DataError, match="max_word_length 2: at least 3"):
+        UnicodeCharsVocabulary(write(tmp_path, *WORDS), 2)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))), st.integers(3, 12))
+def test_characters_are_spelled(tmp_path_factory, words, width):
+    vocab = UnicodeCharsVocabulary(write(tmp_path_factory.mktemp("v"), *WORDS), width)
+    chars = vocab.encode_chars(words, split=False)
+    assert chars.dtype == np.int32
+    assert chars.tolist() == [spell(word, width) for word in ("<S>", *words, "</S>")]
+    for word in words:
+        assert vocab.word_to_char_ids(word).tolist() == spell(word, width)
+
+
+def test_character_table_and_marks(tmp_path):
+    vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 7, validate_file=True)
+    assert vocab.word_char_ids.dtype == np.int32
+    assert vocab.word_char_ids.tolist() == [spell(word, 7) for word in WORDS]
+    assert vocab.bos_chars.tolist() == vocab.word_to_char_ids("<S>").tolist()
+    np.testing.assert_array_equal(
+        vocab.encode_chars("of the", reverse=True),
+        vocab.encode_chars("</S> of the <S>")[1:-1],
+    )
+
+
+def test_without_marks_the_last_word_keeps_its_characters(tmp_path):
+    vocab = UnicodeCharsVocabulary(write(tmp_path, "a", "last"), 8)
+    assert vocab.word_char_ids.tolist() == [spell("a", 8), spell("last", 8)]
+    assert vocab.encode_chars("last").tolist() == [spell(w, 8) for w in ("<S>", "last", "</S>")]
+
+
+def test_the_cache_is_bounded_and_results_are_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary, "MAX_CACHED_WORDS", 4)
+    vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)
+    words = [f"w{i}" for i in range(50)]
+    chars = vocab.encode_chars(words, split=False)
+    assert len(vocab._characters._rows) <= 4
+    chars[:] = 0  # writes to a copy, not to the cache
+    assert vocab.encode_chars(words, split=False)[1:-1].tolist() == [spell(w, 6) for w in words]
+
+
+def test_it_can_be_pickled(tmp_path):
+    vocab = pickle.loads(pickle.dumps(UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)))
+    assert vocab.encode_chars("a").tolist() == [spell(w, 6) for w in ("<S>", "a", "</S>")]
