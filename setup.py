@@ -23,8 +23,7 @@ setup(
     package_dir={"bilm._options": "options"},
     package_data={"bilm._options": ["*.json"]},
     scripts=sorted(glob("bin/*.py")),
-    # TensorFlow 2.21 no longer brings TensorBoard, and without it tf.summary has no scalars.
-    install_requires=["tensorflow>=2.16", "tensorboard", "numpy", "h5py", "absl-py"],
+    install_requires=["tensorflow>=2.16", "numpy", "h5py", "absl-py"],
     extras_require={
         "test": ["pytest", "hypothesis", "ruff"],
         "plot": ["matplotlib"],

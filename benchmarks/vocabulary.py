@@ -80,7 +80,9 @@ def main(argv):
         for n in sizes:
             times[n].append(next(steps[n]))
     medians = {n: statistics.median(times[n]) for n in sizes}
-    print(f"{FLAGS.options}, {FLAGS.batch_size} rows, {FLAGS.negatives} negatives, {tf.__version__}")
+    print(
+        f"{FLAGS.options}, {FLAGS.batch_size} rows, {FLAGS.negatives} negatives, {tf.__version__}"
+    )
     for n in sizes:
         ratio = medians[n] / medians[sizes[0]]
         print(f"{n:>9,} words: {medians[n] * 1e3:8.1f} ms a step, {ratio:.2f} x")

@@ -10,6 +10,7 @@ _HOME = {
     "BidirectionalLanguageModel": "pretrained",
     "BidirectionalLMDataset": "dataset",
     "BilmError": "errors",
+    "Elmo": "elmo",
     "LMDataset": "dataset",
     "TokenBatcher": "batcher",
     "UnicodeCharsVocabulary": "vocabulary",

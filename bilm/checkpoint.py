@@ -64,7 +64,9 @@ class RunCheckpoints:
             self.manager.checkpoint.restore(path).assert_consumed()
         except (tf.errors.OpError, ValueError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise WeightsError(f"{path}: not a whole checkpoint of this model ({reason})") from error
+            raise WeightsError(
+                f"{path}: not a whole checkpoint of this model ({reason})"
+            ) from error
         self.trainer.set_state([variable.numpy() for variable in self._state])
         return int(self._step.numpy())
 
@@ -139,5 +141,3 @@ def _open(path: str):
         return tf.train.load_checkpoint(path)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise WeightsError(f"{path}: not a whole checkpoint ({error})") from error
-
-

@@ -52,11 +52,10 @@ def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
     """
     char_cnn = model.options.char_cnn
     if char_cnn is None:
-        vocab = Vocabulary(vocab_file, validate_file=True)
+        vocab = Vocabulary(vocab_file)
     else:
-        vocab = UnicodeCharsVocabulary(
-            vocab_file, char_cnn.max_characters_per_token, validate_file=True
-        )
+        vocab = UnicodeCharsVocabulary(vocab_file, char_cnn.max_characters_per_token)
+    vocab.require_marks()
     if vocab.size != model.n_tokens:
         raise DataError(
             f"{vocab_file}: {vocab.size:,} words, but the model was trained with {model.n_tokens:,}"

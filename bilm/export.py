@@ -80,7 +80,9 @@ def _compare(values: dict[str, np.ndarray], options_file: Path, weight_file: Pat
     loaded = weights.stored_values(load_bilm(options_file, weight_file))
     for name, value in values.items():
         if not np.array_equal(loaded[name], value):
-            raise WeightsError(f"{weight_file}: {name} reads back differently from what was written")
+            raise WeightsError(
+                f"{weight_file}: {name} reads back differently from what was written"
+            )
 
 
 def _warn_of_readers(model: BiLM) -> None:

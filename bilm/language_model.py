@@ -47,7 +47,9 @@ class BiLM(keras.layers.Layer):
         self.directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
         if char_cnn is None:
             n_words = n_tokens + 1 if padding else n_tokens
-            self.encoder = WordEncoder(lstm.projection_dim, n_words, name="encoder")
+            self.encoder = WordEncoder(
+                lstm.projection_dim, n_words, dtype=self.dtype_policy, name="encoder"
+            )
         else:
             self.encoder = TokenEncoder(
                 lstm.projection_dim,
@@ -56,6 +58,7 @@ class BiLM(keras.layers.Layer):
                 char_cnn.filters,
                 char_cnn.activation,
                 char_cnn.n_highway,
+                dtype=self.dtype_policy,
                 name="encoder",
             )
         self.stacks = {
@@ -67,13 +70,16 @@ class BiLM(keras.layers.Layer):
                 lstm.proj_clip,
                 lstm.use_skip_connections,
                 dropout,
+                dtype=self.dtype_policy,
                 name=f"{direction}_stack",
             )
             for direction in self.directions
         }
         self.softmax = None
         if softmax:
-            self.softmax = SampledSoftmax(n_tokens, lstm.projection_dim, name="softmax")
+            self.softmax = SampledSoftmax(
+                n_tokens, lstm.projection_dim, dtype=self.dtype_policy, name="softmax"
+            )
 
     def build(self, input_shape=None):
         """Make every variable; no shape of an input is needed."""

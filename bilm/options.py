@@ -164,9 +164,7 @@ class RunOptions(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.char_cnn and self.char_cnn.n_characters != N_CHARACTERS:
-            needs = (
-                f"{N_CHARACTERS}: training learns {N_CHARACTERS} characters, the export adds one"
-            )
+            needs = f"{N_CHARACTERS} to train; the export adds the row of padding that makes 262"
             raise unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
         _ = self.model  # refuses what contradicts itself
 

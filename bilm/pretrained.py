@@ -36,27 +36,18 @@ def load_bilm(
     if options.char_cnn is not None and use_character_inputs:
         model = BiLM(options, padding=True)
         model.build()
-        weights.load_hdf5(model, weight_file, only=_shapes_the_bilm)
+        weights.load_hdf5(model, weight_file, only=weights.is_bilm)
         return model
     return _load_with_table(options, weight_file, embedding_weight_file or weight_file)
 
 
 def _load_with_table(options: ModelOptions, weight_file, embedding_file) -> BiLM:
-    with weights.open_hdf5(embedding_file) as file:
-        if "embedding" not in file:
-            raise weights.WeightsError(
-                f"{embedding_file}: no dataset `embedding`, which token ids need"
-            )
-        n_tokens = file["embedding"].shape[0]
+    n_tokens = weights.n_words(embedding_file)
     model = BiLM(dataclasses.replace(options, char_cnn=None), n_tokens=n_tokens, padding=True)
     model.build()
     weights.load_hdf5(model, embedding_file, only=lambda name: name == "embedding")
     weights.load_hdf5(model, weight_file, only=lambda name: name.startswith("RNN_"))
     return model
-
-
-def _shapes_the_bilm(name: str) -> bool:
-    return not name.startswith(weights.SOFTMAX)
 
 
 class BidirectionalLanguageModel:
@@ -85,7 +76,7 @@ class BidirectionalLanguageModel:
         )
         self.options = self.model.options
         self.stateful = stateful
-        self._run = _compiled(self.model)
+        self._run = compiled(self.model)
         self.reset_states()
 
     def __call__(self, ids) -> dict[str, np.ndarray]:
@@ -98,7 +89,9 @@ class BidirectionalLanguageModel:
         ids = np.asarray(ids, dtype=np.int32)
         result = self._run(ids, self._start(ids.shape[0]))
         if self.stateful:
-            for rows, last in zip(self._rows, self.model.flatten_state(result["state"]), strict=True):
+            for rows, last in zip(
+                self._rows, self.model.flatten_state(result["state"]), strict=True
+            ):
                 rows[: ids.shape[0]] = ops.convert_to_numpy(last)
         lengths = np.maximum(ops.convert_to_numpy(result["mask"]).sum(axis=1) - 2, 0)
         n_tokens = max(ids.shape[1] - 2, 0)
@@ -123,9 +116,18 @@ class BidirectionalLanguageModel:
         return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
 
 
-def _compiled(model: BiLM):
+def compiled(function, signature=None):
+    """Compile a function of tensors where the backend gains by it.
+
+    Args:
+        function: takes and gives tensors, in lists and dicts.
+        signature: its arguments as `keras.KerasTensor`s, for one compilation whatever the shapes;
+            None compiles for the shapes that come, and soon for any.
+    """
     if keras.backend.backend() != "tensorflow":
-        return model
+        return function
     import tensorflow as tf
 
-    return tf.function(model, reduce_retracing=True)
+    if signature is not None:
+        signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), signature)
+    return tf.function(function, input_signature=signature, reduce_retracing=True)

@@ -26,7 +26,9 @@ class LogUniformSampler:
 
     def __init__(self, n_tokens: int, n_samples: int, seed: int):
         if n_samples >= n_tokens:
-            raise ValueError(f"{n_samples} negatives of {n_tokens} words: expected fewer than words")
+            raise ValueError(
+                f"{n_samples} negatives of {n_tokens} words: expected fewer than words"
+            )
         self.n_tokens, self.n_samples, self.seed = n_tokens, n_samples, seed
 
     def draw(self, key: tuple[int, int, int], targets: np.ndarray) -> Negatives:
@@ -53,7 +55,9 @@ class LogUniformSampler:
         order = np.sort(first)[: self.n_samples]
         ids, n_tries = drawn[order], order[-1] + 1
         return Negatives(
-            ids.astype(np.int32), self.expected_count(ids, n_tries), self.expected_count(targets, n_tries)
+            ids.astype(np.int32),
+            self.expected_count(ids, n_tries),
+            self.expected_count(targets, n_tries),
         )
 
     def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:

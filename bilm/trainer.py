@@ -89,7 +89,7 @@ class Trainer:
         """Give a replica's gradients, losses (directions,) and next state."""
         variables = [v.value for v in stored_variables(self.model).values()]
         with tf.GradientTape() as tape:
-            outputs, losses, state = self._forward(batch, state, self._dropout_seeds(step))
+            losses, state = self._forward(batch, state, self._dropout_seeds(step))
             # The reference's objective: the loss summed over the steps of a window.
             objective = tf.reduce_mean(losses) * self.options.unroll_steps
         return tape.gradient(objective, variables), losses, state
@@ -100,7 +100,7 @@ class Trainer:
         outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
         losses = self.model.losses(outputs, batch["targets"], batch.get("negatives"))
         means = tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
-        return outputs, means, state
+        return means, state
 
     def _dropout_seeds(self, step):
         if not self.options.dropout:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -22,12 +20,12 @@ from bilm.errors import BilmError, OptionsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
 from bilm.options import RunOptions, load_model_options, write_options
 from bilm.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.report import RunReport
 from bilm.sampling import LogUniformSampler
 from bilm.text import count_tokens, resolve_shards
 from bilm.trainer import Trainer
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-LOG_SECONDS = 5.0
 CHECKPOINT_STEPS = 1_000
 
 
@@ -113,7 +111,7 @@ def train(
         trainer.n_replicas, options.batch_size, options.unroll_steps, vocab.size,
     )  # fmt: skip
     batches = _batches(options, vocab, train_prefix, strategy, seed, step)
-    report = _Report(plan, options, save_dir)
+    report = RunReport(plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir)
     evaluator, perplexity = Evaluator(trainer.model), None
     with _stop_on_signal() as stop:
         iterator = iter(batches)
@@ -122,7 +120,9 @@ def train(
             step += 1
             last = step == plan.n_steps or stop.is_set()
             if heldout and (step % plan.eval_steps == 0 or step == plan.n_steps):
-                perplexity = report.heldout(step, evaluator(heldout, options.batch_size))
+                with report.paused():
+                    perplexity = evaluator(heldout, options.batch_size)
+                report.heldout(step, perplexity)
             if last or step % CHECKPOINT_STEPS == 0:
                 logging.info("saved %s", checkpoints.save(step))
     if step < plan.n_steps:
@@ -197,55 +197,6 @@ def _batches(options, vocab, train_prefix, strategy, seed, step):
         options.model, options.batch_size, options.unroll_steps, n_negatives
     )
     return as_dataset(batches, signature, strategy)
-
-
-class _Report:
-    """Says how a run is doing, on the log and to TensorBoard."""
-
-    def __init__(self, plan: _Plan, options: RunOptions, save_dir: str):
-        self.plan = plan
-        self.kind = "sampled" if options.sample_softmax else "full-softmax"
-        names = ("forward", "backward") if options.bidirectional else ("forward",)
-        self.names = names
-        self.writer = tf.summary.create_file_writer(str(Path(save_dir) / "logs"))
-        self.losses, self.since, self.rate = [], time.monotonic(), None
-
-    def add(self, step: int, result) -> None:
-        """Take a step's result; say something every few seconds."""
-        self.losses.append(np.mean(result.losses, axis=0))
-        now = time.monotonic()
-        done = step + 1
-        if done > 1 and done < self.plan.n_steps and now - self.since < LOG_SECONDS:
-            return
-        rate = len(self.losses) * self.plan.predictions_a_step / (now - self.since)
-        self.rate = rate if self.rate is None or done < 3 else 0.7 * self.rate + 0.3 * rate
-        left = (self.plan.n_steps - done) * self.plan.predictions_a_step / self.rate
-        means = np.mean(self.losses, axis=0)
-        logging.info(
-            "epoch %d, step %d of %d, %s tokens/s, %s left, %s loss %s (not held out)",
-            step // self.plan.epoch_steps + 1, done, self.plan.n_steps, f"{rate:,.0f}",
-            _clock(left), self.kind, ", ".join(map("{} {:.3f}".format, self.names, means)),
-        )  # fmt: skip
-        with self.writer.as_default(done):
-            for name, mean in zip(self.names, means, strict=True):
-                tf.summary.scalar(f"train/{self.kind}_loss_{name}", mean)
-            tf.summary.scalar("train/global_norm", result.global_norm)
-            tf.summary.scalar("train/tokens_per_s", rate)
-        self.losses, self.since = [], now
-
-    def heldout(self, step: int, perplexity: Perplexity) -> Perplexity:
-        """Report an evaluation, and leave its time out of the rate."""
-        logging.info("step %d: held-out perplexity %s", step, perplexity)
-        with self.writer.as_default(step):
-            for name, value in perplexity.directions.items():
-                tf.summary.scalar(f"heldout/perplexity_{name}", value)
-            tf.summary.scalar("heldout/perplexity", perplexity.mean)
-        self.since = time.monotonic() if not self.losses else self.since
-        return perplexity
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds // 3600)}:{int(seconds // 60) % 60:02d}:{int(seconds) % 60:02d}"
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 from absl import logging
-from keras import ops
 
 from bilm.errors import WeightsError
 from bilm.files import replacing
@@ -177,22 +176,20 @@ def has_backward(path: str | Path) -> bool:
         return "RNN_1" in file
 
 
-def load_tf1(model, prefix: str | Path) -> None:
-    """Set a model's variables, softmax included, from a checkpoint of the TF1 reference.
+def is_bilm(name: str) -> bool:
+    """Say whether a stored name belongs to the biLM, and not to its softmax."""
+    return not name.startswith(SOFTMAX)
 
-    Args:
-        model: a built `BiLM` with its softmax.
-        prefix: the checkpoint's path without `.index`.
-    Raises: WeightsError if it cannot be read, or as `assign` does.
+
+def n_words(path: str | Path) -> int:
+    """Give the number of rows of a file's word table `embedding`.
+
+    Raises: WeightsError if there is none.
     """
-    import tensorflow as tf
-
-    try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        stored = reader.get_variable_to_shape_map()
-        assign(model, stored, reader.get_tensor, str(prefix), names=tf1_names)
-    except (tf.errors.OpError, RuntimeError) as error:
-        raise WeightsError(f"{prefix}: not a whole TensorFlow checkpoint ({error})") from error
+    with open_hdf5(path) as file:
+        if "embedding" not in file:
+            raise WeightsError(f"{path}: no dataset `embedding`, which token ids need")
+        return file["embedding"].shape[0]
 
 
 def dataset_names(file: h5py.Group) -> set[str]:

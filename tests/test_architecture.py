@@ -19,14 +19,19 @@ ORDER = [
     "layers",
     "language_model",
     "weights",
+    "source",
     "pretrained",
+    "strings",
     "elmo",
+    "token_cache",
     "embedding",
+    "corpus",
     "sampling",
     "pipeline",
     "optimizer",
     "evaluation",
     "trainer",
+    "report",
     "checkpoint",
     "training",
     "export",
@@ -34,8 +39,16 @@ ORDER = [
     "commands",
     "__init__",
 ]
-WITHOUT_TENSORFLOW = ["layers", "language_model", "weights", "pretrained", "elmo", "embedding"]
 PLAIN_PYTHON = ORDER[: ORDER.index("layers")]
+NEUTRAL = [  # they run on every backend of Keras and import TensorFlow only where it is used
+    "layers",
+    "language_model",
+    "weights",
+    "source",
+    "pretrained",
+    "elmo",
+    "embedding",
+]
 MODULES = [
     pytest.param(path, id=str(path.relative_to(ROOT))) for path in sorted(ROOT.glob("bilm/**/*.py"))
 ]
@@ -70,12 +83,16 @@ def packages(names: set[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
+def bilm_modules(names: set[str]) -> set[str]:
+    """The entries of ORDER that are named, by `from bilm import x` too."""
+    return {name.split(".")[1] for name in names if name.startswith("bilm.")}
+
+
 @pytest.mark.parametrize("path", MODULES)
 def test_a_module_imports_only_from_those_above(path):
     own = place(path)
     assert own in ORDER, f"{own} has no place in the order of the modules"
-    # Importing the package itself (`from bilm import x`) names the module x.
-    names = {name.split(".")[1] for name in imported(path) if name.startswith("bilm.")}
+    names = bilm_modules(imported(path))
     above = ORDER[: ORDER.index(own)]
     inside = [own] if path.parent.name != "bilm" else []
     assert names <= {*above, *inside}, f"{own} imports from below"
@@ -90,10 +107,11 @@ def test_layers_take_plain_arguments():
 def test_tensorflow_is_imported_where_it_belongs(path):
     if place(path) in PLAIN_PYTHON:
         assert not packages(imported(path)) & {"tensorflow", "keras"}
-    elif place(path) in WITHOUT_TENSORFLOW and not path.stem.endswith("_tensorflow"):
+    elif place(path) in NEUTRAL and not path.stem.endswith("_tensorflow"):
         # A fast twin lives in a file of its own, which is imported where it is called.
         names = imported(path, functions=False)
         assert "tensorflow" not in packages(names)
+        assert bilm_modules(names) <= {*PLAIN_PYTHON, *NEUTRAL}
         assert not [name for name in names if "_tensorflow" in name]
 
 

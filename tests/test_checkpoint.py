@@ -63,8 +63,10 @@ def test_golden_dump(folder, tmp_path):
             if isinstance(found[name], h5py.Dataset):
                 np.testing.assert_array_equal(found[name], expected[name])
         found.visititems(
-            lambda name, item: np.testing.assert_array_equal(item, expected[name])
-            if isinstance(item, h5py.Dataset)
-            else None
+            lambda name, item: (
+                np.testing.assert_array_equal(item, expected[name])
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
         )
     assert json.loads(written[1].read_text())["char_cnn"]["n_characters"] == 262

@@ -1,9 +1,7 @@
-import json
 import logging
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from options_examples import CHAR_CNN, LSTM, RUN, dotted_names, edited, stored
 
 from bilm.errors import OptionsError
 from bilm.options import (
@@ -12,38 +10,8 @@ from bilm.options import (
     RunOptions,
     load_model_options,
     load_run_options,
-    write_options,
 )
 
-CHAR_CNN = {
-    "activation": "relu",
-    "embedding": {"dim": 4},
-    "filters": [[1, 4], [2, 5], [3, 6]],
-    "max_characters_per_token": 12,
-    "n_characters": 261,
-    "n_highway": 1,
-}
-LSTM = {
-    "cell_clip": 3,
-    "dim": 10,
-    "n_layers": 2,
-    "proj_clip": 3,
-    "projection_dim": 6,
-    "use_skip_connections": True,
-}
-RUN = {
-    "bidirectional": True,
-    "char_cnn": CHAR_CNN,
-    "dropout": 0.1,
-    "lstm": LSTM,
-    "all_clip_norm_val": 10.0,
-    "n_epochs": 10,
-    "n_train_tokens": 768648884,
-    "batch_size": 128,
-    "n_tokens_vocab": 793471,
-    "unroll_steps": 20,
-    "n_negative_samples_batch": 8192,
-}
 OPTIONAL = {
     "char_cnn",
     "char_cnn.n_highway",
@@ -53,33 +21,6 @@ OPTIONAL = {
     "n_train_tokens",
     "n_tokens_vocab",
 }
-
-
-def edited(dotted, value=None, remove=False):
-    """A copy of RUN with one key changed, given by its dotted name."""
-    values = json.loads(json.dumps(RUN))
-    *parents, last = dotted.split(".")
-    target = values
-    for parent in parents:
-        target = target[parent]
-    if remove:
-        del target[last]
-    else:
-        target[last] = value
-    return values
-
-
-def dotted_names(values, prefix=""):
-    for name, value in values.items():
-        yield prefix + name
-        if isinstance(value, dict):
-            yield from dotted_names(value, f"{prefix}{name}.")
-
-
-def stored(tmp_path, values):
-    path = tmp_path / "options.json"
-    path.write_text(values if isinstance(values, str) else json.dumps(values))
-    return path
 
 
 def test_reads_the_options_of_the_reference(tmp_path):
@@ -123,15 +64,11 @@ def test_a_new_run_refuses_an_unknown_key(name):
 
 
 @pytest.mark.parametrize("name", sorted(dotted_names(RUN)))
-@pytest.mark.parametrize("wrong", ["3", [], {}, float("nan"), float("inf"), -1, 10**400])
+@pytest.mark.parametrize("wrong", ["3", [], {}, float("nan"), float("inf"), -1])
 def test_an_ill_typed_value_is_refused_by_name(tmp_path, name, wrong):
-    if (
-        wrong == 10**400
-        and name.startswith(("n_", "batch", "unroll"))
-        or (wrong == 10**400 and name.split(".")[-1] in ("dim", "n_layers", "n_highway"))
+    if (wrong == 10**400 and name.startswith(("n_", "batch", "unroll"))) or (
+        wrong == 10**400 and name.split(".")[-1] in ("dim", "n_layers", "n_highway")
     ):
-        pytest.skip("an integer, however large")
-    if wrong == 10**400 and name == "char_cnn.max_characters_per_token":
         pytest.skip("an integer, however large")
     path = stored(tmp_path, edited(name, wrong))
     with pytest.raises(OptionsError) as caught:
@@ -151,6 +88,7 @@ def test_an_ill_typed_value_is_refused_by_name(tmp_path, name, wrong):
         ("lstm.projection_dim", 11),
         ("lstm.cell_clip", 0),
         ("lstm.proj_clip", -3),
+        ("lstm.proj_clip", 10**400),
         ("lstm.cell_clip", True),
         ("lstm.use_skip_connections", 1),
         ("lstm.use_skip_connections", None),
@@ -197,38 +135,9 @@ def test_a_changed_value_is_checked_too():
         options.replace(batch_size=0)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "no JSON at line 1, column 1"),
-        ('{\n  "lstm": }', "no JSON at line 2, column 11"),
-        ("[1]", "top level: found [1], expected an object"),
-        ('{"lstm": {"dim": 1, "dim": 2}}', "dim: the key is there twice"),
-        ("[" * 100_000, "no JSON"),
-        ("1" * 10_000, "no JSON"),
-    ],
-)
-@pytest.mark.parametrize("load", [load_run_options, load_model_options])
-def test_a_file_that_is_not_options_ends_in_one_line(tmp_path, load, text, problem):
-    path = stored(tmp_path, text)
-    with pytest.raises(OptionsError) as caught:
-        load(path)
-    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
-    assert problem in str(caught.value) or text.startswith("1")  # Python 3.10.0 reads such integers
-
-
-def test_a_file_that_cannot_be_read(tmp_path):
-    (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
-    for path in tmp_path, tmp_path / "missing.json", tmp_path / "latin.json":
-        for load in load_run_options, load_model_options:
-            with pytest.raises(OptionsError, match=r"^[^\n]+$") as caught:
-                load(path)
-            assert str(caught.value).startswith(f"{path}: ")
-
-
 def test_an_unknown_name_lists_those_that_exist(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OptionsError, match="^tinny: .* one of medium, original, small, tiny$"):
+    with pytest.raises(OptionsError, match=r"^tinny: .* one of medium, original, small, tiny$"):
         load_run_options("tinny")
 
 
@@ -307,41 +216,3 @@ def test_an_export_says_what_readers_insist_on():
     }
     words = ModelOptions.from_dict({"lstm": LSTM, "char_cnn": None})
     assert "char_cnn" not in words.for_export() and words.for_export()["lstm"] == LSTM
-
-
-def test_writing_is_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "run" / "options.json"
-    write_options(path, RUN)
-    assert load_run_options(path) == RunOptions.from_dict(RUN)
-    assert list(json.loads(path.read_text())) == list(RUN)
-    with pytest.raises(TypeError):
-        write_options(path, {"lstm": object()})
-    assert [file.name for file in path.parent.iterdir()] == ["options.json"]
-    with pytest.raises(OptionsError, match=r"cannot be written: [^\n]+$"):
-        write_options(path / "options.json", RUN)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=5,
-)
-
-
-@given(st.sampled_from(sorted(dotted_names(RUN))), JSON)
-def test_any_json_value_is_read_or_refused_in_one_line(name, value):
-    try:
-        options = RunOptions.from_dict(edited(name, value))
-    except OptionsError as error:
-        assert "\n" not in str(error)
-    else:
-        assert RunOptions.from_dict(options.to_dict()) == options
-
-
-@given(st.dictionaries(st.text(min_size=1), JSON, max_size=4))
-def test_keys_without_a_meaning_come_back_as_they_were(other):
-    known = set(RUN) | {"share_embedding_softmax"}
-    other = {name: value for name, value in other.items() if name not in known}
-    stored_values = {"lstm": LSTM | {"extra": other}, **other}
-    written = ModelOptions.from_dict(stored_values).to_dict()
-    assert written == stored_values | {"share_embedding_softmax": False}

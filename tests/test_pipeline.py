@@ -57,9 +57,7 @@ def test_distinct_tokens_give_the_window_back(seed, n_rows, n_steps, longest):
         chars = window["tokens_characters" + suffix]
         np.testing.assert_array_equal(distinct[batch["places"][direction]], chars[..., :n_chars])
         assert (chars[..., n_chars:] == PAD_CHAR).all()
-        np.testing.assert_array_equal(
-            batch["targets"][direction], window["next_token_id" + suffix]
-        )
+        np.testing.assert_array_equal(batch["targets"][direction], window["next_token_id" + suffix])
 
 
 @pytest.mark.parametrize("longest", [3, 6, 7, 8, N_CHARS])

@@ -122,7 +122,9 @@ class LSTM(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.cell = LSTMCell(dim, projection_dim, cell_clip, proj_clip, name="cell")
+        self.cell = LSTMCell(
+            dim, projection_dim, cell_clip, proj_clip, dtype=self.dtype_policy, name="cell"
+        )
 
     def build(self, input_shape):
         """Make the cell's variables; only the last axis of the input is looked at."""

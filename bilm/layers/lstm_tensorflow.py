@@ -57,9 +57,7 @@ def _loop(body, carry, n_steps, reverse, widths, like):
         return carry, [tf.stack(stack[::-1] if reverse else stack) for stack in stacks]
 
     batch = like.shape[0]
-    arrays = [
-        tf.TensorArray(like.dtype, n_steps, element_shape=(batch, width)) for width in widths
-    ]
+    arrays = [tf.TensorArray(like.dtype, n_steps, element_shape=(batch, width)) for width in widths]
 
     def advance(k, carry, arrays):
         t = n_steps - 1 - k if reverse else k

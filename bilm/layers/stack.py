@@ -40,7 +40,14 @@ class LSTMStack(keras.layers.Layer):
         self.dropout = dropout
         self.dim, self.projection_dim = dim, projection_dim
         self.layers = [
-            LSTM(dim, projection_dim, cell_clip, proj_clip, name=f"layer_{i}")
+            LSTM(
+                dim,
+                projection_dim,
+                cell_clip,
+                proj_clip,
+                dtype=self.dtype_policy,
+                name=f"layer_{i}",
+            )
             for i in range(n_layers)
         ]
 
@@ -51,9 +58,7 @@ class LSTMStack(keras.layers.Layer):
             input_shape = (None, None, self.projection_dim)
         self.built = True
 
-    def call(
-        self, x, states, steps_mask=None, reverse=False, dropout_seed=None, training=None
-    ):
+    def call(self, x, states, steps_mask=None, reverse=False, dropout_seed=None, training=None):
         """Run every layer over time: float (T, B, P) -> [float (T, B, P)], [state]."""
         if len(states) != len(self.layers):
             raise ValueError(f"got {len(states)} states for {len(self.layers)} layers")

@@ -47,11 +47,16 @@ class TokenEncoder(keras.layers.Layer):
     def build(self, input_shape=None):
         """Make every variable; no shape of an input is needed."""
         self.cnn = CharacterCNN(
-            self.n_characters, self.embedding_dim, self.filters, self.activation, name="cnn"
+            self.n_characters,
+            self.embedding_dim,
+            self.filters,
+            self.activation,
+            dtype=self.dtype_policy,
+            name="cnn",
         )
         self.cnn.build()
         n_filters = sum(n for _, n in self.filters)
-        self.highway = Highway(self.n_highway, name="highway")
+        self.highway = Highway(self.n_highway, dtype=self.dtype_policy, name="highway")
         self.highway.build((None, n_filters))
         self.kernel = self.bias = None
         if n_filters != self.projection_dim:

@@ -82,9 +82,7 @@ def test_sampled_loss_with_every_word_is_the_full_one():
     layer = SampledSoftmax(6, 3)
     layer.build()
     hidden, targets = numbers(4, 3), np.array([0, 5, 2, 2], dtype=np.int32)
-    draws = Negatives(
-        np.arange(6, dtype=np.int32), np.ones(6, np.float32), np.ones(4, np.float32)
-    )
+    draws = Negatives(np.arange(6, dtype=np.int32), np.ones(6, np.float32), np.ones(4, np.float32))
     sampled = ops.convert_to_numpy(layer(hidden, targets, draws))
     np.testing.assert_allclose(sampled, ops.convert_to_numpy(layer(hidden, targets)), rtol=1e-5)
 

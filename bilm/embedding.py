@@ -1,0 +1,319 @@
+"""Sentences -> vectors, as NumPy arrays: the same sentence always gets the same ones."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import h5py
+import keras
+import numpy as np
+from keras import ops
+
+from bilm.errors import DataError, OptionsError
+from bilm.files import replacing
+from bilm.pretrained import compiled, load_bilm
+from bilm.source import resolve
+from bilm.token_cache import TokenCache
+from bilm.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
+
+WINDOW_BATCHES = 4  # batches among which sentences are sorted by length
+ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
+TABLE_WORDS = 1 << 13  # rows of a word table written at a time
+
+Layers = str | Sequence[int]
+
+
+class ElmoEmbedder:
+    """A stored biLM that embeds sentences: lists of words in, NumPy arrays out.
+
+    Every sentence starts afresh, so its vectors depend neither on its neighbours nor on the order
+    or the number of sentences. The words `<S>` and `</S>` stand for the marks of a sentence.
+
+    Args:
+        options_file: `options.json`; or what stands for both files, see `bilm.source`.
+        weight_file: the HDF5 file with the weights, where `options_file` names one file.
+        vocab_file: one word a line, for a model that reads words; others spell them.
+        cache_size: of how many words the context-free vectors are kept, those used last; 0 for
+            none. A word takes 4 P bytes, at P = 512 100,000 of them 205 MB.
+        batch_tokens: tokens of a batch at most, padding and marks included, and steps that a
+            longer sentence is run over at a time. It bounds memory and changes no result.
+
+    Methods take `layers`: `"all"` gives each sentence as float32 (layers + 1, T, 2 P), layer 0
+    being the token's vector twice; indices such as `[0, 2]` (or `"0,2"`) give (2, T, 2 P), and
+    `"top"` and `"average"` (T, 2 P). P stands for 2 P in a forward-only model.
+    Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small.
+
+    Example:
+        embedder = bilm.ElmoEmbedder("options.json", "weights.hdf5")
+        vectors = embedder.embed_sentence(["The", "bank", "closed", "."])  # 3, 4, 2 P
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path | None = None,
+        vocab_file: str | Path | None = None,
+        cache_size: int = 100_000,
+        batch_tokens: int = 2048,
+    ):
+        if cache_size < 0 or batch_tokens < 1:
+            raise ValueError(
+                f"cache_size is {cache_size}, expected 0 or more; "
+                f"batch_tokens is {batch_tokens}, expected 1 or more"
+            )
+        self.options_file, self.weight_file = resolve(options_file, weight_file)
+        self.model = load_bilm(self.options_file, self.weight_file)
+        self.options, self.batch_tokens = self.model.options, batch_tokens
+        self.n_layers = self.options.lstm.n_layers + 1
+        self.dim = len(self.model.directions) * self.options.lstm.projection_dim
+        if self.options.char_cnn is None:
+            self._vocab = _read_vocabulary(vocab_file, self.model.n_tokens)
+        else:
+            self._characters = CharacterEncoder(self.options.char_cnn.max_characters_per_token)
+            characters = keras.KerasTensor((None, None), "int32")
+            self._run_encoder = compiled(self.model.encoder, [characters])
+        self._cache = TokenCache(cache_size, self.token_vectors)
+        self._run_steps = compiled(self._steps, self._signature())
+
+    def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
+        """Embed one sentence; an empty one has T = 0.
+
+        Raises: DataError if it is not a list of words.
+        """
+        return self.embed_batch([tokens], layers)[0]
+
+    def embed_batch(
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+    ) -> list[np.ndarray]:
+        """Embed any number of sentences; all results are held at once.
+
+        Raises: DataError if a sentence is not a list of words.
+        """
+        return list(self.embed_sentences(sentences, layers))
+
+    def embed_sentences(
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+    ) -> Iterator[np.ndarray]:
+        """Embed a stream of sentences, giving results in its order, in bounded memory.
+
+        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead and sorted by length.
+
+        Raises: DataError if a sentence is not a list of words.
+        """
+        select = layer_selector(layers, self.n_layers)
+        return chain.from_iterable(self._embed(w, select) for w in self._windows(sentences))
+
+    def sentence_vectors(
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "average"
+    ) -> np.ndarray:
+        """Give one vector a sentence: the mean over its tokens of the layers' average.
+
+        Other `layers` are averaged over tokens likewise, and those with an axis of layers give
+        (n, layers, 2 P). An empty sentence gives zeros.
+        Returns: float32 (n, 2 P).
+        Raises: DataError if a sentence is not a list of words.
+        """
+        select = layer_selector(layers, self.n_layers)
+        shape = np.delete(select(self._empty()).shape, -2)
+        means = [
+            vectors.sum(axis=-2, dtype=np.float64) / max(vectors.shape[-2], 1)
+            for vectors in self.embed_sentences(sentences, layers)
+        ]
+        return np.array(means, np.float32).reshape(-1, *shape)
+
+    def token_vectors(self, words: Sequence[str]) -> np.ndarray:
+        """Give the context-free vectors of words, float32 (n, P); the cache is left alone."""
+        if self.options.char_cnn is None:
+            ids = np.array([self._vocab.word_to_id(word) + 1 for word in words], np.int32)
+            return ops.convert_to_numpy(self.model.encoder(ids))
+        vectors = np.empty((len(words), self.options.lstm.projection_dim), np.float32)
+        char_ids = self._characters(words) + 1  # n, C
+        # Past the longest word and the widest filter every window sees padding alone.
+        widest = max(width for width, _ in self.options.char_cnn.filters)
+        lengths = (char_ids != PAD_CHAR + 1).sum(axis=1) + widest
+        lengths = np.minimum(lengths, char_ids.shape[1])
+        for rows in _batches(lengths, ENCODER_CHARACTERS):
+            ids = char_ids[rows, : lengths[rows[0]]]
+            vectors[rows] = ops.convert_to_numpy(self._run_encoder(ops.convert_to_tensor(ids)))
+        return vectors
+
+    def warm_up(self, sentences: Iterable[Sequence[str]]) -> None:
+        """Take the words of sentences into the cache, as embedding the sentences would."""
+        for window in self._windows(sentences):
+            self._look_up(window)
+
+    def clear_cache(self) -> None:
+        """Forget the vectors of all words."""
+        self._cache.clear()
+
+    def _windows(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[list[str]]]:
+        """Give sentences in groups of about as many tokens as `WINDOW_BATCHES` batches."""
+        window, n_tokens = [], 0
+        for number, words in enumerate(sentences):
+            window.append(_checked(words, number))
+            n_tokens += len(words) + 2
+            if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
+                yield window
+                window, n_tokens = [], 0
+        if window:
+            yield window
+
+    def _look_up(self, window: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
+        """Give the places of a window's words, marks included, in a table float32 (U, P)."""
+        words = list(dict.fromkeys(chain((BOS, EOS), *window)))
+        return {word: i for i, word in enumerate(words)}, self._cache(words)
+
+    def _embed(self, window: list[list[str]], select: Callable) -> list[np.ndarray]:
+        places, table = self._look_up(window)
+        tensor = ops.convert_to_tensor(table)
+        results = [select(self._empty()) for _ in window]
+        filled = [i for i, words in enumerate(window) if words]
+        lengths = np.array([len(window[i]) + 2 for i in filled], np.int64)
+        for rows in _batches(lengths, self.batch_tokens):
+            numbers = [filled[row] for row in rows]
+            batch = [[places[w] for w in (BOS, *window[i], EOS)] for i in numbers]
+            outputs = self._run(tensor, batch)
+            for row, i in enumerate(numbers):
+                results[i] = select(self._layers(table, batch[row], outputs, row))
+        return results
+
+    def _run(self, table, batch: list[list[int]]) -> dict[str, np.ndarray]:
+        """Run over rows of a table, sentence by sentence, the longest first.
+
+        Returns: for each direction, in the order it reads in, float32 (layers, B, T, P).
+        """
+        shape = len(batch), len(batch[0])
+        places = {d: np.zeros(shape, np.int32) for d in self.model.directions}
+        mask = np.arange(shape[1]) < np.array([[len(rows)] for rows in batch])
+        for i, rows in enumerate(batch):
+            for direction in self.model.directions:
+                in_order = rows[::-1] if direction == "backward" else rows
+                places[direction][i, : len(rows)] = in_order
+        outputs = {
+            d: np.empty((self.n_layers - 1, *shape, self.options.lstm.projection_dim), np.float32)
+            for d in self.model.directions
+        }
+        state = self.model.flatten_state(self.model.zero_state(shape[0]))
+        n_steps = max(self.batch_tokens // shape[0], 1)  # fewer than T in a lone long sentence
+        for start in range(0, shape[1], n_steps):
+            steps = slice(start, start + n_steps)
+            window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
+            found, state = self._run_steps(
+                table, window, ops.convert_to_tensor(mask[:, steps]), state
+            )
+            for direction, layers in found.items():
+                outputs[direction][:, :, steps] = ops.convert_to_numpy(layers)
+        return outputs
+
+    def _steps(self, table, places, mask, state):
+        """Run on from a state: integers (B, T) a direction -> float (layers, B, T, P) each."""
+        vectors = {d: ops.take(table, places[d], axis=0) for d in self.model.directions}
+        outputs, state = self.model.windows(vectors, self.model.pack_state(state), mask)
+        layers = {d: ops.stack(outputs[d]) for d in self.model.directions}
+        return layers, self.model.flatten_state(state)
+
+    def _signature(self) -> list:
+        places = {d: keras.KerasTensor((None, None), "int32") for d in self.model.directions}
+        state = self.model.flatten_state(self.model.zero_state(0))
+        return [
+            keras.KerasTensor((None, self.options.lstm.projection_dim), "float32"),
+            places,
+            keras.KerasTensor((None, None), "bool"),
+            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
+        ]
+
+    def _layers(self, table, rows: list[int], outputs, i: int) -> np.ndarray:
+        """Put sentence i together, float32 (layers + 1, T, 2 P), without its marks."""
+        layers = np.empty((self.n_layers, len(rows) - 2, self.dim), np.float32)
+        for direction, part in zip(
+            self.model.directions,
+            np.split(layers, len(self.model.directions), axis=-1),
+            strict=True,
+        ):
+            steps = outputs[direction][:, i, : len(rows)]
+            part[0] = table[rows[1:-1]]
+            part[1:] = (steps[:, ::-1] if direction == "backward" else steps)[:, 1:-1]
+        return layers
+
+    def _empty(self) -> np.ndarray:
+        return np.empty((self.n_layers, 0, self.dim), np.float32)
+
+
+def dump_token_embeddings(
+    vocab_file: str | Path,
+    options_file: str | Path,
+    weight_file: str | Path | None,
+    outfile: str | Path,
+) -> None:
+    """Write the context-free vectors of a vocabulary, which token input then reads.
+
+    The HDF5 file holds `embedding` float32 (V, P), row i being the vocabulary's word i. It serves
+    `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
+
+    Raises: OptionsError if the model reads words already, DataError, WeightsError.
+    """
+    vocab = Vocabulary(vocab_file)
+    embedder = ElmoEmbedder(options_file, weight_file, cache_size=0)
+    with replacing(outfile) as temporary, h5py.File(temporary, "w") as file:
+        shape = vocab.size, embedder.options.lstm.projection_dim
+        table = file.create_dataset("embedding", shape, "float32")
+        for start in range(0, vocab.size, TABLE_WORDS):
+            ids = range(start, min(start + TABLE_WORDS, vocab.size))
+            table[start : ids.stop] = embedder.token_vectors([vocab.id_to_word(i) for i in ids])
+
+
+def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Give the function that picks what `layers` says of an array (n_layers, T, D).
+
+    Raises: OptionsError if it says nothing that is there.
+    """
+    if isinstance(layers, str) and layers in ("all", "top", "average"):
+        return {
+            "all": lambda array: array,
+            "top": lambda array: array[-1].copy(),  # a view would keep the other layers
+            "average": lambda array: array.mean(axis=0),
+        }[layers]
+    try:
+        if isinstance(layers, str):
+            chosen = [int(part) for part in layers.split(",")]
+        else:
+            chosen = [operator.index(part) for part in layers]
+    except (TypeError, ValueError):
+        chosen = []
+    if not chosen or not all(0 <= i < n_layers for i in chosen):
+        raise OptionsError(
+            f"layers is {layers!r}, expected all, top, average or numbers from 0 to {n_layers - 1}"
+        )
+    return lambda array: array[chosen]
+
+
+def _batches(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:
+    """Give the places of items in batches, the longest first, each within a budget if padded."""
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        n_rows = max(budget // int(lengths[order[0]]), 1)
+        yield order[:n_rows]
+        order = order[n_rows:]
+
+
+def _checked(words: Sequence[str], number: int) -> list[str]:
+    # A string would pass for a list of one-letter words.
+    if isinstance(words, str | bytes) or not all(isinstance(word, str) for word in words):
+        raise DataError(
+            f"sentence {number} is {repr(words)[:60]}; a sentence is a list of words, "
+            "so split a string first"
+        )
+    return list(words)
+
+
+def _read_vocabulary(vocab_file, n_tokens: int) -> Vocabulary:
+    if vocab_file is None:
+        raise OptionsError("this model reads words, not characters: it needs its vocab_file")
+    vocab = Vocabulary(vocab_file)
+    vocab.require_marks()
+    if vocab.size != n_tokens:
+        raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")
+    return vocab

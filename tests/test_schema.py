@@ -1,0 +1,82 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from options_examples import LSTM, RUN, dotted_names, edited, stored
+
+from bilm.errors import OptionsError
+from bilm.options import (
+    ModelOptions,
+    RunOptions,
+    load_model_options,
+    load_run_options,
+    write_options,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no JSON at line 1, column 1"),
+        ('{\n  "lstm": }', "no JSON at line 2, column 11"),
+        ("[1]", "top level: found [1], expected an object"),
+        ('{"lstm": {"dim": 1, "dim": 2}}', "dim: the key is there twice"),
+        ("[" * 100_000, "no JSON"),
+        ("1" * 10_000, "no JSON"),
+    ],
+)
+@pytest.mark.parametrize("load", [load_run_options, load_model_options])
+def test_a_file_that_is_not_options_ends_in_one_line(tmp_path, load, text, problem):
+    path = stored(tmp_path, text)
+    with pytest.raises(OptionsError) as caught:
+        load(path)
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
+    assert problem in str(caught.value) or text.startswith("1")  # Python 3.10.0 reads such integers
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
+    for path in tmp_path, tmp_path / "missing.json", tmp_path / "latin.json":
+        for load in load_run_options, load_model_options:
+            with pytest.raises(OptionsError, match=r"^[^\n]+$") as caught:
+                load(path)
+            assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_writing_is_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "run" / "options.json"
+    write_options(path, RUN)
+    assert load_run_options(path) == RunOptions.from_dict(RUN)
+    assert list(json.loads(path.read_text())) == list(RUN)
+    with pytest.raises(TypeError):
+        write_options(path, {"lstm": object()})
+    assert [file.name for file in path.parent.iterdir()] == ["options.json"]
+    with pytest.raises(OptionsError, match=r"cannot be written: [^\n]+$"):
+        write_options(path / "options.json", RUN)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted(dotted_names(RUN))), JSON)
+def test_any_json_value_is_read_or_refused_in_one_line(name, value):
+    try:
+        options = RunOptions.from_dict(edited(name, value))
+    except OptionsError as error:
+        assert "\n" not in str(error)
+    else:
+        assert RunOptions.from_dict(options.to_dict()) == options
+
+
+@given(st.dictionaries(st.text(min_size=1), JSON, max_size=4))
+def test_keys_without_a_meaning_come_back_as_they_were(other):
+    known = set(RUN) | {"share_embedding_softmax"}
+    other = {name: value for name, value in other.items() if name not in known}
+    stored_values = {"lstm": LSTM | {"extra": other}, **other}
+    written = ModelOptions.from_dict(stored_values).to_dict()
+    assert written == stored_values | {"share_embedding_softmax": False}
