@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from absl import app, logging
 
@@ -15,7 +17,6 @@ INTERRUPTED = 130
 
 def run(main: Callable[[], int | None]) -> None:
     """Parse the flags, call `main` and exit; bad input ends in one line and status 1."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
     def guarded(argv: list[str]) -> int | None:
         if len(argv) > 1:
@@ -24,6 +25,7 @@ def run(main: Callable[[], int | None]) -> None:
         logging.set_verbosity(logging.INFO)
         logging.get_absl_handler().setFormatter(None)
         try:
+            _start_tensorflow()
             return main()
         except (BilmError, OSError) as error:
             return _fail(error)
@@ -32,6 +34,38 @@ def run(main: Callable[[], int | None]) -> None:
             return INTERRUPTED
 
     app.run(guarded)
+
+
+def _start_tensorflow() -> None:
+    """Import TensorFlow and have it look for devices, without the dozen lines it says about it.
+
+    Who sets TF_CPP_MIN_LOG_LEVEL gets every line of that level.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    with _standard_error_held():
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+    tf.get_logger().setLevel("WARNING")
+
+
+@contextmanager
+def _standard_error_held() -> Iterator[None]:
+    """Hold back what the block writes on standard error, in C++ too, unless it raises."""
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
 
 
 def _fail(error: object) -> int:

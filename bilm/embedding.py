@@ -7,21 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-import h5py
 import keras
 import numpy as np
 from keras import ops
 
 from bilm.errors import DataError, OptionsError
-from bilm.files import replacing
 from bilm.pretrained import compiled, load_bilm
 from bilm.source import resolve
-from bilm.token_cache import TokenCache
-from bilm.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
+from bilm.token_cache import TokenCache, WordEncoder, batches
+from bilm.vocabulary import BOS, EOS
 
 WINDOW_BATCHES = 4  # batches among which sentences are sorted by length
-ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
-TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
 Layers = str | Sequence[int]
 
@@ -69,13 +65,7 @@ class ElmoEmbedder:
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.n_layers = self.options.lstm.n_layers + 1
         self.dim = len(self.model.directions) * self.options.lstm.projection_dim
-        if self.options.char_cnn is None:
-            self._vocab = _read_vocabulary(vocab_file, self.model.n_tokens)
-        else:
-            self._characters = CharacterEncoder(self.options.char_cnn.max_characters_per_token)
-            characters = keras.KerasTensor((None, None), "int32")
-            self._run_encoder = compiled(self.model.encoder, [characters])
-        self._cache = TokenCache(cache_size, self.token_vectors)
+        self._cache = TokenCache(cache_size, WordEncoder(self.model, vocab_file))
         self._run_steps = compiled(self._steps, self._signature())
 
     def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
@@ -124,22 +114,6 @@ class ElmoEmbedder:
         ]
         return np.array(means, np.float32).reshape(-1, *shape)
 
-    def token_vectors(self, words: Sequence[str]) -> np.ndarray:
-        """Give the context-free vectors of words, float32 (n, P); the cache is left alone."""
-        if self.options.char_cnn is None:
-            ids = np.array([self._vocab.word_to_id(word) + 1 for word in words], np.int32)
-            return ops.convert_to_numpy(self.model.encoder(ids))
-        vectors = np.empty((len(words), self.options.lstm.projection_dim), np.float32)
-        char_ids = self._characters(words) + 1  # n, C
-        # Past the longest word and the widest filter every window sees padding alone.
-        widest = max(width for width, _ in self.options.char_cnn.filters)
-        lengths = (char_ids != PAD_CHAR + 1).sum(axis=1) + widest
-        lengths = np.minimum(lengths, char_ids.shape[1])
-        for rows in _batches(lengths, ENCODER_CHARACTERS):
-            ids = char_ids[rows, : lengths[rows[0]]]
-            vectors[rows] = ops.convert_to_numpy(self._run_encoder(ops.convert_to_tensor(ids)))
-        return vectors
-
     def warm_up(self, sentences: Iterable[Sequence[str]]) -> None:
         """Take the words of sentences into the cache, as embedding the sentences would."""
         for window in self._windows(sentences):
@@ -172,7 +146,7 @@ class ElmoEmbedder:
         results = [select(self._empty()) for _ in window]
         filled = [i for i, words in enumerate(window) if words]
         lengths = np.array([len(window[i]) + 2 for i in filled], np.int64)
-        for rows in _batches(lengths, self.batch_tokens):
+        for rows in batches(lengths, self.batch_tokens):
             numbers = [filled[row] for row in rows]
             batch = [[places[w] for w in (BOS, *window[i], EOS)] for i in numbers]
             outputs = self._run(tensor, batch)
@@ -242,29 +216,6 @@ class ElmoEmbedder:
         return np.empty((self.n_layers, 0, self.dim), np.float32)
 
 
-def dump_token_embeddings(
-    vocab_file: str | Path,
-    options_file: str | Path,
-    weight_file: str | Path | None,
-    outfile: str | Path,
-) -> None:
-    """Write the context-free vectors of a vocabulary, which token input then reads.
-
-    The HDF5 file holds `embedding` float32 (V, P), row i being the vocabulary's word i. It serves
-    `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
-
-    Raises: OptionsError if the model reads words already, DataError, WeightsError.
-    """
-    vocab = Vocabulary(vocab_file)
-    embedder = ElmoEmbedder(options_file, weight_file, cache_size=0)
-    with replacing(outfile) as temporary, h5py.File(temporary, "w") as file:
-        shape = vocab.size, embedder.options.lstm.projection_dim
-        table = file.create_dataset("embedding", shape, "float32")
-        for start in range(0, vocab.size, TABLE_WORDS):
-            ids = range(start, min(start + TABLE_WORDS, vocab.size))
-            table[start : ids.stop] = embedder.token_vectors([vocab.id_to_word(i) for i in ids])
-
-
 def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:
     """Give the function that picks what `layers` says of an array (n_layers, T, D).
 
@@ -290,15 +241,6 @@ def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.n
     return lambda array: array[chosen]
 
 
-def _batches(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:
-    """Give the places of items in batches, the longest first, each within a budget if padded."""
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        n_rows = max(budget // int(lengths[order[0]]), 1)
-        yield order[:n_rows]
-        order = order[n_rows:]
-
-
 def _checked(words: Sequence[str], number: int) -> list[str]:
     # A string would pass for a list of one-letter words.
     if isinstance(words, str | bytes) or not all(isinstance(word, str) for word in words):
@@ -307,13 +249,3 @@ def _checked(words: Sequence[str], number: int) -> list[str]:
             "so split a string first"
         )
     return list(words)
-
-
-def _read_vocabulary(vocab_file, n_tokens: int) -> Vocabulary:
-    if vocab_file is None:
-        raise OptionsError("this model reads words, not characters: it needs its vocab_file")
-    vocab = Vocabulary(vocab_file)
-    vocab.require_marks()
-    if vocab.size != n_tokens:
-        raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")
-    return vocab

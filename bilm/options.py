@@ -45,7 +45,7 @@ _BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
 _SIZE = Rule(lambda value: _is_integer(value) and value > 0, "a positive integer")
 _COUNT = Rule(lambda value: _is_integer(value) and value >= 0, "an integer of at least 0")
 _POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "a positive number")
-_DROPOUT = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
+_PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 _ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
 _FILTERS = Rule(_is_filters, "a list of [width, number] pairs of positive integers, not empty")
 _WORD_LENGTH = Rule(
@@ -144,12 +144,14 @@ class RunOptions(Checked):
     Args:
         n_train_tokens: predictions an epoch; None: counted from the corpus.
         n_tokens_vocab: None: taken from the vocabulary file.
+        state_reset_probability: that of a row to start afresh at a window's start; 0 never resets,
+            as the reference, and leaves a start from zero state to chance.
     """
 
     bidirectional: bool = key(_BOOLEAN)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
     lstm: LstmOptions = key(LstmOptions)
-    dropout: float = key(_DROPOUT)
+    dropout: float = key(_PROBABILITY)
     all_clip_norm_val: float = key(_POSITIVE)
     learning_rate: float = key(_POSITIVE, 0.2)
     n_epochs: int = key(_SIZE)
@@ -160,6 +162,7 @@ class RunOptions(Checked):
     n_negative_samples_batch: int = key(_SIZE)
     sample_softmax: bool = key(_BOOLEAN, True)
     share_embedding_softmax: bool = key(_BOOLEAN, False)
+    state_reset_probability: float = key(_PROBABILITY, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

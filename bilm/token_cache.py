@@ -1,11 +1,60 @@
-"""Words -> their vectors, each computed once and kept while it is in use."""
+"""Words -> their context-free vectors, each computed once and kept while it is in use."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+import h5py
+import keras
 import numpy as np
+from keras import ops
+
+from bilm.errors import DataError, OptionsError
+from bilm.files import replacing
+from bilm.language_model import BiLM
+from bilm.pretrained import compiled, load_bilm
+from bilm.source import resolve
+from bilm.vocabulary import PAD_CHAR, CharacterEncoder, Vocabulary
+
+ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
+TABLE_WORDS = 1 << 13  # rows of a word table written at a time
+
+
+class WordEncoder:
+    """Words -> what the encoder of a stored biLM makes of them.
+
+    Args:
+        model: as `load_bilm` gives it.
+        vocab_file: one word a line, for a model that reads words; others spell them.
+    Raises: OptionsError if the vocabulary is needed; DataError if it is not the model's.
+    """
+
+    def __init__(self, model: BiLM, vocab_file: str | Path | None = None):
+        self.model = model
+        char_cnn = model.options.char_cnn
+        if char_cnn is None:
+            self._vocab = _read_vocabulary(vocab_file, model.n_tokens)
+        else:
+            self._characters = CharacterEncoder(char_cnn.max_characters_per_token)
+            self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Give the vectors of words, float32 (n, P)."""
+        char_cnn = self.model.options.char_cnn
+        if char_cnn is None:
+            ids = np.array([self._vocab.word_to_id(word) + 1 for word in words], np.int32)
+            return ops.convert_to_numpy(self.model.encoder(ids))
+        vectors = np.empty((len(words), self.model.options.lstm.projection_dim), np.float32)
+        char_ids = self._characters(words) + 1  # n, C
+        # Past the longest word and the widest filter every window sees padding alone.
+        lengths = (char_ids != PAD_CHAR + 1).sum(axis=1) + max(w for w, _ in char_cnn.filters)
+        lengths = np.minimum(lengths, char_ids.shape[1])
+        for rows in batches(lengths, ENCODER_CHARACTERS):
+            ids = ops.convert_to_tensor(char_ids[rows, : lengths[rows[0]]])
+            vectors[rows] = ops.convert_to_numpy(self._encode(ids))
+        return vectors
 
 
 class TokenCache:
@@ -32,7 +81,8 @@ class TokenCache:
         for i in found:
             self._places.move_to_end(words[i])
         kept = missing[-self.size :] if self.size else missing[:0]
-        self._keep([words[i] for i in kept], vectors[kept])
+        if len(kept):
+            self._keep([words[i] for i in kept], vectors[kept])
         return vectors
 
     def __len__(self) -> int:
@@ -41,19 +91,68 @@ class TokenCache:
     def clear(self) -> None:
         """Forget every word."""
         self._places: OrderedDict[str, int] = OrderedDict()  # the first was used longest ago
-        self._rows = np.empty((0, 0), np.float32)
+        self._rows = None
 
     def _keep(self, words: Sequence[str], vectors: np.ndarray) -> None:
         """Take words in, in the places of those used longest ago once there are too many."""
         n_before = len(self._places)
         n_out = max(n_before + len(words) - self.size, 0)
         n_after = n_before + len(words) - n_out
-        if n_after > len(self._rows):  # double, so that rows are copied seldom
+        if self._rows is None or n_after > len(self._rows):  # double: rows are copied seldom
             rows = np.empty((min(2 * n_after, self.size), vectors.shape[1]), np.float32)
-            rows[:n_before] = self._rows[:n_before].reshape(n_before, -1)
+            if n_before:
+                rows[:n_before] = self._rows[:n_before]
             self._rows = rows
         places = [self._places.popitem(last=False)[1] for _ in range(n_out)]
         places += range(n_before, n_after)
-        if words:
-            self._rows[places] = vectors
-            self._places.update(zip(words, places, strict=True))
+        self._rows[places] = vectors
+        self._places.update(zip(words, places, strict=True))
+
+
+def dump_token_embeddings(
+    vocab_file: str | Path,
+    options_file: str | Path,
+    weight_file: str | Path | None,
+    outfile: str | Path,
+) -> None:
+    """Write the context-free vectors of a vocabulary, which token input then reads.
+
+    The HDF5 file holds `embedding` float32 (V, P), row i being the vocabulary's word i. It serves
+    `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
+
+    Args:
+        vocab_file: one word a line.
+        options_file, weight_file: see `ElmoEmbedder`.
+        outfile: written whole or not at all.
+    Raises: OptionsError if the model reads words already, DataError, WeightsError.
+    """
+    vocab = Vocabulary(vocab_file)
+    model = load_bilm(*resolve(options_file, weight_file))
+    if model.options.char_cnn is None:
+        raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
+    encode = WordEncoder(model)
+    with replacing(outfile) as temporary, h5py.File(temporary, "w") as file:
+        shape = vocab.size, model.options.lstm.projection_dim
+        table = file.create_dataset("embedding", shape, "float32")
+        for start in range(0, vocab.size, TABLE_WORDS):
+            ids = range(start, min(start + TABLE_WORDS, vocab.size))
+            table[start : ids.stop] = encode([vocab.id_to_word(i) for i in ids])
+
+
+def batches(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:
+    """Give the places of items in batches, the longest first, each within a budget if padded."""
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        n_rows = max(budget // int(lengths[order[0]]), 1)
+        yield order[:n_rows]
+        order = order[n_rows:]
+
+
+def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary:
+    if vocab_file is None:
+        raise OptionsError("this model reads words, not characters: it needs its vocab_file")
+    vocab = Vocabulary(vocab_file)
+    vocab.require_marks()
+    if vocab.size != n_tokens:
+        raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")
+    return vocab

@@ -9,9 +9,12 @@ import tensorflow as tf
 
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed, gather_rows
+from bilm.layers.lstm import LSTMState
 from bilm.optimizer import Adagrad
 from bilm.options import RunOptions
 from bilm.weights import stored_variables
+
+DROPOUT, RESETS = range(2)  # what random numbers are drawn for
 
 
 class StepResult(NamedTuple):
@@ -88,6 +91,7 @@ class Trainer:
     def _gradients(self, batch, state, step):
         """Give a replica's gradients, losses (directions,) and next state."""
         variables = [v.value for v in stored_variables(self.model).values()]
+        state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
             losses, state = self._forward(batch, state, self._dropout_seeds(step))
             # The reference's objective: the loss summed over the steps of a window.
@@ -102,9 +106,23 @@ class Trainer:
         means = tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
         return means, state
 
+    def _reset_rows(self, state, step):
+        """Give each row of each direction zero state with the probability that the options say."""
+        probability = self.options.state_reset_probability
+        if not probability:
+            return state
+        seeds, rows = self._seeds(step, RESETS), (self.options.batch_size, 1)
+        kept = {d: tf.random.stateless_uniform(rows, seeds[d]) >= probability for d in state}
+        return {
+            d: [LSTMState(*(tf.where(kept[d], part, 0.0) for part in layer)) for layer in state[d]]
+            for d in state
+        }
+
     def _dropout_seeds(self, step):
-        if not self.options.dropout:
-            return None
+        return self._seeds(step, DROPOUT) if self.options.dropout else None
+
+    def _seeds(self, step, purpose: int):
+        """Give a seed (2,) for each direction, by run, step, replica and purpose."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        seed = fold_seed(tf.stack([self.seed, step]), replica)
+        seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
         return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}

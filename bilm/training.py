@@ -6,7 +6,7 @@ import dataclasses
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,18 +48,24 @@ def make_strategy(
         cpu_replicas: how many logical CPU devices share the CPU where no GPU is used.
     Raises: BilmError if more are asked for than exist.
     """
-    found = tf.config.list_logical_devices("GPU")
+    found = tf.config.list_physical_devices("GPU")
     if gpus is None:
         gpus = range(len(found) if n_gpus is None else n_gpus)
     missing = [k for k in gpus if k >= len(found) or k < 0]
     if missing:
-        raise BilmError(f"GPU {missing[0]} was asked for, but this machine has {len(found)}")
+        raise BilmError(f"GPU {missing[0]} was asked for, but TensorFlow finds {len(found)} here")
     if gpus:
         return tf.distribute.MirroredStrategy([f"GPU:{k}" for k in gpus])
-    cpus = tf.config.list_physical_devices("CPU")
-    if cpu_replicas > 1 and not tf.config.get_logical_device_configuration(cpus[0]):
+    if cpu_replicas > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()
-        tf.config.set_logical_device_configuration(cpus[0], [one] * cpu_replicas)
+        with suppress(RuntimeError):  # TensorFlow has started, with the devices that there are
+            tf.config.set_logical_device_configuration(cpu, [one] * cpu_replicas)
+    n_cpus = len(tf.config.list_logical_devices("CPU"))
+    if cpu_replicas > n_cpus:
+        raise BilmError(
+            f"{cpu_replicas} CPU replicas were asked for, but TensorFlow has started with {n_cpus}"
+        )
     return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(cpu_replicas)])
 
 

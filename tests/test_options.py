@@ -31,7 +31,7 @@ def test_reads_the_options_of_the_reference(tmp_path):
     assert (options.learning_rate, options.sample_softmax) == (0.2, True)
     assert options.model == ModelOptions(options.lstm, options.char_cnn, True)
     added = {"learning_rate": 0.2, "sample_softmax": True, "share_embedding_softmax": False}
-    assert options.to_dict() == RUN | added
+    assert options.to_dict() == RUN | added | {"state_reset_probability": 0.0}
 
 
 @pytest.mark.parametrize("name", sorted(set(dotted_names(RUN)) - OPTIONAL))

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bilm import weights
 from bilm.layers.sampled_softmax import Negatives
-from bilm.options import load_run_options
+from bilm.options import RunOptions, load_run_options
 from bilm.pipeline import as_dataset, batch_signature, model_batch
 from bilm.trainer import Trainer
 
@@ -97,3 +97,25 @@ def final_state(step, n_replicas):
     per_replica = len(arrays) // n_replicas
     for k in range(per_replica):
         yield np.concatenate(arrays[k::per_replica])
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.5])
+def test_rows_start_afresh_with_the_probability_asked_for(probability):
+    values = json.loads((golden_cases("training")[0].values[0] / "options.json").read_text())
+    values.pop("n_replicas")
+    options = RunOptions.from_dict(
+        values | {"state_reset_probability": probability, "batch_size": 400}
+    )
+    trainer = Trainer(options, 49, tf.distribute.MirroredStrategy(["CPU:0"]))
+    ones = [np.ones_like(array) for array in trainer.global_state()]
+    trainer.set_state(ones)
+    reset = trainer.strategy.run(trainer._reset_rows, args=(trainer.state, tf.constant(3)))
+    arrays = [tensor.numpy() for tensor in trainer.model.flatten_state(reset)]
+    for array in arrays:
+        assert ((array == 0).all(axis=1) | (array == 1).all(axis=1)).all()  # whole rows
+    n_parts = len(arrays) // 2
+    for direction in (arrays[:n_parts], arrays[n_parts:]):
+        kept = direction[0][:, 0]
+        assert abs(kept.mean() - (1 - probability)) < 0.1
+        assert all((part[:, 0] == kept).all() for part in direction)  # every layer of a row
+    assert probability == 0 or (arrays[0][:, 0] != arrays[n_parts][:, 0]).any()

@@ -1,0 +1,229 @@
+"""Whole corpora -> HDF5, a dataset a sentence, in parts that survive an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from itertools import islice, tee
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+from absl import logging
+
+from bilm.embedding import ElmoEmbedder, Layers, layer_selector
+from bilm.errors import DataError
+from bilm.files import replacing
+from bilm.parts import Parts
+from bilm.text import read_lines
+
+DTYPES = ("float32", "float16")
+SENTENCE = "sentence"
+WARM_PARTS = 16  # parts through which the cache of token vectors is kept
+LOG_SECONDS = 5
+
+
+def dump_bilm_embeddings(
+    vocab_file: str | Path | None,
+    dataset_file: str | Path,
+    options_file: str | Path,
+    weight_file: str | Path | None,
+    outfile: str | Path,
+    layers: Layers = "all",
+    dtype: str = "float32",
+    part_sentences: int = 1000,
+) -> int:
+    """Embed every sentence of a corpus into one HDF5 file.
+
+    Sentence i, counted from 0, is the dataset `"i"`, its words the attribute `sentence`; every
+    sentence starts afresh. `outfile` comes into being whole, at the end. Until then closed parts
+    stand in the folder `<outfile>.parts`, and the same call goes on after the last of them, to
+    the same values. At the end the folder takes as much room as the file.
+
+    Args:
+        vocab_file: one word a line, for a model that reads words; None does for characters.
+        dataset_file: see `read_corpus`; an empty line keeps its number.
+        options_file, weight_file: see `ElmoEmbedder`.
+        outfile: replaced if it is there.
+        layers: `"all"`, (layers + 1, T, 2 P) a sentence; indices such as `[0, 2]`, (2, T, 2 P);
+            `"top"` or `"average"`, (T, 2 P), as AllenNLP's `elmo` command writes them.
+        dtype: `float32` or `float16`.
+        part_sentences: sentences of a part, the most that an interruption can cost.
+    Returns: the number of sentences.
+    Raises: DataError, OptionsError, WeightsError, also if the folder of parts belongs to another
+        call; ValueError for another dtype or number.
+    """
+    if dtype not in DTYPES or part_sentences < 1:
+        raise ValueError(
+            f"dtype is {dtype!r}, expected one of {DTYPES}; "
+            f"part_sentences is {part_sentences}, expected 1 or more"
+        )
+    outfile = Path(outfile)
+    if outfile.is_dir():
+        raise DataError(f"{outfile}: a folder; expected the name of a file to write")
+    text = _survey(dataset_file)
+    embedder = ElmoEmbedder(options_file, weight_file, vocab_file)
+    layer_selector(layers, embedder.n_layers)
+    run = {
+        "dataset": text.digest,
+        "options": _digest(embedder.options_file),
+        "weights": _digest(embedder.weight_file),
+        "vocabulary": None if embedder.options.char_cnn else _digest(vocab_file),
+        "layers": layers if isinstance(layers, str) else list(map(int, layers)),
+        "dtype": dtype,
+        "part_sentences": part_sentences,
+    }
+    parts = Parts(outfile, run)
+    n_parts, n_closed = -(-text.n_sentences // part_sentences), parts.n_closed()
+    if n_closed:
+        logging.info("%s: %d of %d parts are there already", parts.folder, n_closed, n_parts)
+    sentences, progress = read_corpus(dataset_file), _Progress(text.n_tokens)
+    for part in range(n_parts):
+        if part % WARM_PARTS == 0:
+            embedder.clear_cache()
+        words, first = islice(sentences, part_sentences), part * part_sentences
+        if part >= n_closed:
+            _write_part(parts.path(part), first, words, embedder, layers, dtype, progress)
+        elif n_closed < n_parts and part >= n_closed - n_closed % WARM_PARTS:
+            # The vectors of words that the interrupted run kept: to the bit, not just nearly.
+            embedder.warm_up(progress.skip(words))
+        else:
+            deque(progress.skip(words), maxlen=0)
+    logging.info("%s: merging %d parts", outfile, n_parts)
+    parts.merge(n_parts)
+    return text.n_sentences
+
+
+def read_corpus(path: str | Path) -> Iterator[list[str]]:
+    """Give the words of each sentence of a file, plain or gzip.
+
+    A name that ends in `.conllu` or `.conllu.gz` is CoNLL-U: words are its FORM column, without
+    ranges of multiword tokens (1-2) and empty nodes (1.1). Any other file has a sentence a line,
+    its words between blanks, and an empty line is a sentence without words.
+
+    Raises: DataError as `read_lines` does, or for a line that is not CoNLL-U.
+    """
+    if str(path).lower().removesuffix(".gz").endswith(".conllu"):
+        yield from _read_conllu(path)
+    else:
+        yield from (line.split() for _, line in read_lines(path))
+
+
+def read_embeddings(path: str | Path) -> Iterator[tuple[int, list[str] | None, np.ndarray]]:
+    """Give number, words and vectors of each sentence of a file of embeddings, in order.
+
+    Files of bilm-tf and AllenNLP, which hold no words, give None for them.
+
+    Raises: DataError if it is missing or not a whole HDF5 file.
+    """
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path}: not a whole HDF5 file of embeddings ({error})") from error
+    with file:
+        for number in sorted(int(name) for name in file if name.isdecimal()):
+            dataset = file[str(number)]
+            vectors = dataset[...]
+            yield number, _split(dataset.attrs.get(SENTENCE), vectors.shape[-2]), vectors
+
+
+def _join(words: list[str]) -> str:
+    """Give words as one string. A FORM of CoNLL-U may hold a space: tabs part the words then."""
+    parted_by = "\t" if any(" " in word for word in words) else " "
+    return parted_by.join(words).replace("\0", "\u2400")  # an HDF5 string ends at NUL
+
+
+def _split(sentence: str | None, n_words: int) -> list[str] | None:
+    if sentence is None or n_words == 0:
+        return None if sentence is None else []
+    if n_words == 1:
+        return [sentence]
+    return sentence.split("\t" if "\t" in sentence else " ")
+
+
+def _read_conllu(path: str | Path) -> Iterator[list[str]]:
+    words: list[str] = []
+    for number, line in read_lines(path):
+        if not line and words:
+            yield words
+            words = []
+        if not line or line.startswith("#"):
+            continue
+        columns = line.split("\t")
+        if len(columns) < 2 or not columns[0].replace("-", "").replace(".", "").isdecimal():
+            raise DataError(
+                f"{path}, line {number}: {line[:40]!r}; expected the columns of CoNLL-U, "
+                "ID and FORM first, with tabs between them"
+            )
+        if columns[0].isdecimal():
+            words.append(columns[1])
+    if words:
+        yield words
+
+
+class _Text(NamedTuple):
+    n_sentences: int
+    n_tokens: int
+    digest: str
+
+
+def _survey(path: str | Path) -> _Text:
+    """Count a corpus and digest its words: what is wrong with it shows before the work starts."""
+    n_sentences, n_tokens, digest = 0, 0, hashlib.sha256()
+    for words in read_corpus(path):
+        n_sentences += 1
+        n_tokens += len(words)
+        digest.update("\t".join(words).encode() + b"\n")
+    return _Text(n_sentences, n_tokens, digest.hexdigest())
+
+
+def _digest(path: str | Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _write_part(
+    path: Path,
+    first: int,
+    sentences: Iterable[list[str]],
+    embedder: ElmoEmbedder,
+    layers: Layers,
+    dtype: str,
+    on_sentence: Callable[[list[str]], None],
+) -> None:
+    """Write sentences, the first having the number `first`."""
+    sentences, again = tee(sentences)
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        embedded = zip(sentences, embedder.embed_sentences(again, layers), strict=True)
+        for number, (words, vectors) in enumerate(embedded, start=first):
+            dataset = file.create_dataset(str(number), data=vectors.astype(dtype, copy=False))
+            dataset.attrs[SENTENCE] = _join(words)
+            on_sentence(words)
+
+
+class _Progress:
+    """Counts the words done and logs the time left every few seconds."""
+
+    def __init__(self, n_tokens: int):
+        self._n_left, self._n_done, self._start = n_tokens, 0, time.monotonic()
+
+    def __call__(self, words: list[str]) -> None:
+        self._n_left -= len(words)
+        self._n_done += len(words)
+        seconds = time.monotonic() - self._start
+        left = timedelta(seconds=round(seconds / max(self._n_done, 1) * self._n_left))
+        message = f"{self._n_done:,} tokens, {self._n_done / seconds:,.0f} a second, {left} left"
+        logging.log_every_n_seconds(logging.INFO, message, LOG_SECONDS)
+
+    def skip(self, sentences: Iterable[list[str]]) -> Iterator[list[str]]:
+        """Pass sentences on that were done before."""
+        for words in sentences:
+            self._n_left -= len(words)
+            yield words
