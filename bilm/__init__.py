@@ -16,6 +16,7 @@ _HOME = {
     "UnicodeCharsVocabulary": "vocabulary",
     "Vocabulary": "vocabulary",
     "dump_weights": "export",
+    "export_saved_model": "saved_model",
 }
 __all__ = sorted(_HOME)
 

@@ -112,8 +112,8 @@ class Elmo(keras.layers.Layer):
         layers, mask, _ = self.layers_of(inputs, training)
         outputs = []
         for k in range(self.n_representations):
-            vectors = self._combine(layers, mask, k) * ops.cast(mask, layers.dtype)[..., None]
-            outputs.append(self.dropout(ops.cast(vectors, self.compute_dtype), training=training))
+            vectors = ops.cast(self.combined(layers, mask, k), self.compute_dtype)
+            outputs.append(self.dropout(vectors, training=training))
         return outputs[0] if self.n_representations == 1 else outputs
 
     def layers_of(self, inputs, training=None):
@@ -174,6 +174,10 @@ class Elmo(keras.layers.Layer):
             "stateful": self.stateful,
             "n_words": self.n_words,
         }
+
+    def combined(self, layers, mask, k: int = 0):
+        """Give representation k of the layers, 0 where the mask is: float (B, T, width)."""
+        return self._combine(layers, mask, k) * ops.cast(mask, layers.dtype)[..., None]
 
     def _combine(self, layers, mask, k: int):
         if self.combine == "mix":

@@ -56,10 +56,8 @@ class ElmoEmbedder:
         batch_tokens: int = 2048,
     ):
         if cache_size < 0 or batch_tokens < 1:
-            raise ValueError(
-                f"cache_size is {cache_size}, expected 0 or more; "
-                f"batch_tokens is {batch_tokens}, expected 1 or more"
-            )
+            given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
+            raise ValueError(f"{given}, expected at least 0 and 1")
         self.options_file, self.weight_file = resolve(options_file, weight_file)
         self.model = load_bilm(self.options_file, self.weight_file)
         self.options, self.batch_tokens = self.model.options, batch_tokens
@@ -128,7 +126,7 @@ class ElmoEmbedder:
         window, n_tokens = [], 0
         for number, words in enumerate(sentences):
             window.append(_checked(words, number))
-            n_tokens += len(words) + 2
+            n_tokens += len(window[-1]) + 2
             if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
                 yield window
                 window, n_tokens = [], 0
@@ -241,11 +239,13 @@ def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.n
     return lambda array: array[chosen]
 
 
-def _checked(words: Sequence[str], number: int) -> list[str]:
+def _checked(sentence: Iterable[str], number: int) -> list[str]:
     # A string would pass for a list of one-letter words.
-    if isinstance(words, str | bytes) or not all(isinstance(word, str) for word in words):
+    is_list = isinstance(sentence, Iterable) and not isinstance(sentence, str | bytes)
+    words = list(sentence) if is_list else [None]
+    if not all(isinstance(word, str) for word in words):
         raise DataError(
-            f"sentence {number} is {repr(words)[:60]}; a sentence is a list of words, "
+            f"sentence {number} is {repr(sentence)[:60]}; a sentence is a list of words, "
             "so split a string first"
         )
-    return list(words)
+    return words

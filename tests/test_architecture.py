@@ -26,6 +26,7 @@ ORDER = [
     "token_cache",
     "embedding",
     "corpus",
+    "saved_model",
     "sampling",
     "pipeline",
     "optimizer",

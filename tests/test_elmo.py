@@ -1,6 +1,10 @@
 """The downstream layer: golden mixes, masks, gradients, saving."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import h5py
 import keras
@@ -145,15 +149,15 @@ def test_no_gradient_through_padding():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def downstream(**kwargs):
+def downstream(files, **kwargs):
     tokens = keras.Input((None,), dtype="string")
-    vectors = Elmo(**FILES, **kwargs)(tokens)
+    vectors = Elmo(**files, **kwargs)(tokens)
     pooled = keras.layers.GlobalAveragePooling1D()(vectors)
     return keras.Model(tokens, keras.layers.Dense(1, activation="sigmoid")(pooled))
 
 
 def test_fit_learns_and_leaves_the_bilm_alone():
-    model = downstream(l2_coef=1e-3, dropout=0.1)
+    model = downstream(FILES, l2_coef=1e-3, dropout=0.1)
     elmo = model.layers[1]
     before = [w.numpy() for w in elmo.bilm.weights]
     model.compile(keras.optimizers.Adam(0.05), "binary_crossentropy")
@@ -165,13 +169,34 @@ def test_fit_learns_and_leaves_the_bilm_alone():
     assert elmo.mixes[0].gamma.numpy() != 1
 
 
-def test_saved_model_needs_no_weight_file(tmp_path):
-    model = downstream(n_representations=1, combine="mix")
-    expected = model(padded(SENTENCES)).numpy()
+LOAD = """
+import sys, keras, numpy as np, tensorflow as tf
+tokens = tf.constant(np.load(sys.argv[2]).tolist())
+from bilm import Elmo  # Keras must know the class
+loaded = keras.saving.load_model(sys.argv[1] + "/model.keras")
+exported = tf.saved_model.load(sys.argv[1] + "/exported")
+np.savez(sys.argv[3], loaded=loaded(tokens), exported=exported.serve(tokens))
+"""
+
+
+def test_saved_models_need_no_weight_file(tmp_path):
+    """Trained, saved and exported; loaded in a process that has the model's files alone."""
+    files = {k: shutil.copy(path, tmp_path) for k, path in FILES.items()}
+    model = downstream(files, n_representations=1, combine="mix")
+    model.layers[1].mixes[0].gamma.assign(1.7)
+    tokens = padded(SENTENCES)
+    expected = model(tokens).numpy()
     model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded(padded(SENTENCES)), expected, atol=1e-6)
-    assert str(CASE) not in json.dumps(model.get_config(), default=str)
+    model.export(tmp_path / "exported", verbose=False)
+    for path in files.values():
+        os.remove(path)
+    np.save(tmp_path / "tokens.npy", tokens.numpy().astype("U"))
+    command = [sys.executable, "-c", LOAD, tmp_path, tmp_path / "tokens.npy", tmp_path / "out.npz"]
+    subprocess.run(command, check=True)
+    found = np.load(tmp_path / "out.npz")
+    np.testing.assert_allclose(found["loaded"], expected, atol=1e-6)
+    np.testing.assert_allclose(found["exported"], expected, atol=1e-6)
+    assert str(tmp_path) not in json.dumps(model.get_config(), default=str)
 
 
 def test_mixed_precision_keeps_the_bilm_in_float32():

@@ -1,0 +1,238 @@
+"""Sentences through `ElmoEmbedder`: the reference's numbers, whatever the batch or the cache."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+from bilm.embedding import ElmoEmbedder
+from bilm.errors import DataError, OptionsError
+from bilm.language_model import BiLM
+from bilm.options import ModelOptions
+from bilm.pretrained import BidirectionalLanguageModel
+from bilm.token_cache import TokenCache, dump_token_embeddings
+from bilm.weights import save_hdf5, stored_values
+
+ATOL = 1e-5
+CASES = golden_cases("inference")
+SENTENCES = [
+    line.split()
+    for line in [
+        "It was the best of times , it was the worst of times .",
+        "Где ты был вчера вечером ? — спросила она .",
+        "彼 は 昨日 銀行 で お金 を 引き出し ました 。",
+        "The end 😀",
+        "",
+        "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft ?",
+        "https://example.org/a/very/long/address/that/is/longer/than/fifty/bytes?q=1 works",
+        "превысокомногорассмотрительствующий 電気通信大学大学院情報理工学研究科電子計算機 x",
+        "No .",
+        "",
+        "She went to the bank to withdraw money , and the bank by the river was closed .",
+        "a " * 70,
+        "<S> says hello to </S>",
+        "caf\u00e9 cafe\u0301 \u2028 zero\u200dwidth",
+    ]
+]
+
+
+@pytest.fixture(scope="module")
+def folder():
+    return next(c.values[0] for c in CASES if (c.values[0] / "token_embeddings.hdf5").exists())
+
+
+def load(folder, **kwargs):
+    return ElmoEmbedder(folder / "options.json", folder / "weights.hdf5", **kwargs)
+
+
+@pytest.fixture(scope="module")
+def embedder(folder):
+    return load(folder)
+
+
+def check(found, expected):
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.shape == b.shape
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(a, b, atol=ATOL)
+
+
+@pytest.mark.parametrize("folder", CASES)
+def test_golden_inference_embedder(folder):
+    embedder = load(folder)
+    batch = json.loads((folder / "batches.json").read_text())[0]
+    with h5py.File(folder / "expected.hdf5") as file:
+        expected = file["batch_0/lm_embeddings"][...]
+    rows = zip(expected, batch, strict=True)
+    check(embedder.embed_batch(batch), [row[:, : len(words)] for row, words in rows])
+
+
+def test_golden_token_table(folder, tmp_path):
+    outfile = tmp_path / "tokens.hdf5"
+    files = folder / "options.json", folder / "weights.hdf5"
+    dump_token_embeddings(folder / "vocab.txt", *files, outfile)
+    with h5py.File(outfile) as found, h5py.File(folder / "token_embeddings.hdf5") as expected:
+        np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=ATOL)
+        assert found["embedding"].dtype == np.float32
+    BidirectionalLanguageModel(*files, use_character_inputs=False, embedding_weight_file=outfile)
+    with pytest.raises(DataError, match=r"missing\.txt"):
+        dump_token_embeddings(tmp_path / "missing.txt", *files, tmp_path / "other.hdf5")
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens.hdf5"]
+
+
+def test_order_neighbours_and_batches_change_nothing(folder, embedder):
+    expected = [embedder.embed_sentence(words) for words in SENTENCES]
+    check(embedder.embed_batch(SENTENCES), expected)
+    for batch_tokens in (1, 7, 64):  # also cuts sentences, whose state is carried over
+        other = load(folder, batch_tokens=batch_tokens)
+        for seed in range(2):
+            order = np.random.default_rng(seed).permutation(len(SENTENCES))
+            found = other.embed_batch([SENTENCES[i] for i in order])
+            check(found, [expected[i] for i in order])
+
+
+def test_agrees_with_the_model_on_characters(folder, embedder):
+    from bilm.batcher import Batcher
+
+    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
+    ids = Batcher(None, model.options.char_cnn.max_characters_per_token).batch_sentences(SENTENCES)
+    layers = model(ids)["lm_embeddings"]
+    expected = [row[:, : len(words)] for row, words in zip(layers, SENTENCES, strict=True)]
+    check(embedder.embed_batch(SENTENCES), expected)
+
+
+@pytest.mark.parametrize("cache_size", [0, 1, 5])
+def test_the_cache_changes_nothing(folder, embedder, cache_size):
+    expected = embedder.embed_batch(SENTENCES)
+    other = load(folder, cache_size=cache_size, batch_tokens=16)
+    for _ in range(2):
+        check(other.embed_batch(SENTENCES), expected)
+    other.warm_up(SENTENCES)
+    other.clear_cache()
+    check(other.embed_batch(SENTENCES), expected)
+
+
+def test_the_cache_keeps_the_words_used_last():
+    asked = []
+
+    def encode(words):
+        asked.extend(words)
+        return np.array([[float(word), 1.0] for word in words], np.float32).reshape(-1, 2)
+
+    cache = TokenCache(3, encode)
+    for words, new in [
+        ("123", "123"),
+        ("1", ""),
+        ("14", "4"),  # 2 goes
+        ("13", ""),
+        ("2", "2"),  # 4 goes
+        ("56789", "56789"),  # 7, 8, 9 stay
+        ("987", ""),
+        ("1234", "1234"),
+    ]:
+        np.testing.assert_array_equal(cache(list(words))[:, 0], [float(w) for w in words])
+        assert "".join(asked) == new
+        assert len(cache) <= 3
+        asked.clear()
+    rng = np.random.default_rng(0)
+    cache = TokenCache(20, encode)
+    for _ in range(100):
+        words = [str(i) for i in rng.permutation(40)[: rng.integers(0, 30)]]
+        np.testing.assert_array_equal(cache(words)[:, 0], [float(w) for w in words])
+
+
+def test_long_sentences(embedder):
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in rng.integers(50, size=5000)]
+    found = embedder.embed_sentence(words)
+    assert found.shape == (embedder.n_layers, 5000, embedder.dim)
+    assert np.isfinite(found).all()
+    # Far from the end of a sentence its vectors do not know how long it is.
+    start = embedder.embed_sentence(words[:300])
+    np.testing.assert_allclose(found[:, :100], start[:, :100], atol=ATOL)
+
+
+def test_a_stream_is_read_lazily_and_in_order(folder):
+    embedder = load(folder, batch_tokens=8)
+    n_read = 0
+
+    def stream():
+        nonlocal n_read
+        for i in range(100):
+            n_read += 1
+            yield [f"word{i}"] * (i % 5)
+
+    results = embedder.embed_sentences(stream(), layers="top")
+    assert n_read == 0
+    assert next(results).shape == (0, embedder.dim)
+    assert n_read < 20
+    assert [len(vectors) for vectors in results] == [i % 5 for i in range(1, 100)]
+    assert n_read == 100
+
+
+def test_empty_sentences_and_layers(embedder):
+    assert embedder.embed_sentence([]).shape == (embedder.n_layers, 0, embedder.dim)
+    assert embedder.embed_batch([]) == []
+    words = ["a", "bank", "."]
+    layers = embedder.embed_sentence(words)
+    for choice, expected in [
+        ("top", layers[-1]),
+        ("average", layers.mean(axis=0)),
+        ("0,2", layers[[0, 2]]),
+        ([1], layers[[1]]),
+    ]:
+        np.testing.assert_allclose(embedder.embed_sentence(words, choice), expected, atol=ATOL)
+        means = embedder.sentence_vectors([words, []], choice)
+        np.testing.assert_allclose(means[0], expected.mean(axis=-2), atol=ATOL)
+        assert not means[1].any()
+        assert embedder.sentence_vectors([], choice).shape == (0, *means[0].shape)
+    np.testing.assert_allclose(
+        embedder.sentence_vectors([words]), layers.mean(axis=(0, 1))[None], atol=ATOL
+    )
+
+
+@pytest.mark.parametrize("layers", ["bottom", "", [], "3", [-1], [0.5], "1,", 1])
+def test_layers_that_are_not_there(embedder, layers):
+    with pytest.raises(OptionsError, match="layers is"):
+        embedder.embed_sentences([], layers)
+
+
+@pytest.mark.parametrize("sentence", ["a string", b"bytes", ["a", 1], [["a"]], 3, None])
+def test_what_is_no_sentence(embedder, sentence):
+    with pytest.raises(DataError, match="sentence 1 is .* list of words"):
+        embedder.embed_batch([["a"], sentence])
+    with pytest.raises(DataError):
+        embedder.embed_batch("a string")
+
+
+@pytest.mark.parametrize("sizes", [{"cache_size": -1}, {"batch_tokens": 0}])
+def test_sizes_that_are_too_small(folder, sizes):
+    with pytest.raises(ValueError, match="at least"):
+        load(folder, **sizes)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_models_that_read_words(tmp_path, bidirectional):
+    lstm = {"dim": 8, "projection_dim": 6, "n_layers": 2}
+    options = {"bidirectional": bidirectional, "lstm": lstm}
+    (tmp_path / "options.json").write_text(json.dumps(options))
+    (tmp_path / "vocab.txt").write_text("the\n<S>\n</S>\n<UNK>\nbank\n")
+    model = BiLM(ModelOptions.from_dict(options), n_tokens=5, padding=True)
+    model.build()
+    save_hdf5(tmp_path / "weights.hdf5", stored_values(model))
+    files = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    embedder = ElmoEmbedder(*files, vocab_file=tmp_path / "vocab.txt")
+    found = embedder.embed_batch([["the", "river"], ["the", "bank", "the"], []])
+    ids = np.array([[2, 1, 4, 3, 0], [2, 1, 5, 1, 3], [2, 3, 0, 0, 0]])
+    layers = BidirectionalLanguageModel(*files, use_character_inputs=False)(ids)["lm_embeddings"]
+    check(found, [layers[0][:, :2], layers[1], layers[2][:, :0]])
+    with pytest.raises(OptionsError, match="vocab_file"):
+        ElmoEmbedder(*files)
+    with pytest.raises(OptionsError, match="reads words"):
+        dump_token_embeddings(tmp_path / "vocab.txt", *files, tmp_path / "tokens.hdf5")
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
+    with pytest.raises(DataError, match="3 words, but the model has 5"):
+        ElmoEmbedder(*files, vocab_file=tmp_path / "vocab.txt")
