@@ -7,16 +7,20 @@ __version__ = "0.1.0"
 # Names are imported when first used: reading a vocabulary does not wait for TensorFlow.
 _HOME = {
     "Batcher": "batcher",
-    "BidirectionalLanguageModel": "pretrained",
     "BidirectionalLMDataset": "dataset",
+    "BidirectionalLanguageModel": "pretrained",
     "BilmError": "errors",
     "Elmo": "elmo",
+    "ElmoEmbedder": "embedding",
     "LMDataset": "dataset",
     "TokenBatcher": "batcher",
     "UnicodeCharsVocabulary": "vocabulary",
     "Vocabulary": "vocabulary",
+    "dump_bilm_embeddings": "corpus",
+    "dump_token_embeddings": "token_cache",
     "dump_weights": "export",
     "export_saved_model": "saved_model",
+    "read_embeddings": "corpus",
 }
 __all__ = sorted(_HOME)
 

@@ -18,6 +18,7 @@ from bilm.trainer import Trainer
 
 OPTIONS, VOCABULARY = "options.json", "vocab.txt"
 PREFIX = "model.ckpt"
+UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError)  # what TensorFlow raises
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -60,9 +61,16 @@ class RunCheckpoints:
         path = self.manager.latest_checkpoint
         if path is None:
             return 0
+        saved = _open(path).get_variable_to_shape_map().get(f"state/0{SUFFIX}")
+        n_rows = self._state[0].shape[0]
+        if saved and saved[0] != n_rows:
+            raise WeightsError(
+                f"{path}: saved with {saved[0]} rows, but this run has {n_rows}, which is "
+                "batch_size times replicas"
+            )
         try:
             self.manager.checkpoint.restore(path).assert_consumed()
-        except (tf.errors.OpError, ValueError, AssertionError) as error:
+        except (*UNREADABLE, ValueError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0]
             raise WeightsError(
                 f"{path}: not a whole checkpoint of this model ({reason})"
@@ -106,7 +114,7 @@ def load_run(save_dir: str | Path) -> BiLM:
     model.build()
     try:
         weights.assign(model, stored, reader.get_tensor, path, names=checkpoint_names)
-    except (tf.errors.OpError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise WeightsError(f"{path}: not a whole checkpoint ({error})") from error
     return model
 
@@ -139,5 +147,5 @@ def copy_vocabulary(vocab_file: str | Path, save_dir: str | Path) -> None:
 def _open(path: str):
     try:
         return tf.train.load_checkpoint(path)
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise WeightsError(f"{path}: not a whole checkpoint ({error})") from error

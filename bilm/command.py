@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from logging import WARNING, LogRecord
 
 from absl import app, logging
 
@@ -48,7 +49,13 @@ def _start_tensorflow() -> None:
         import tensorflow as tf
 
         tf.config.list_physical_devices()
-    tf.get_logger().setLevel("WARNING")
+    tf.get_logger().setLevel("ERROR")
+    logging.get_absl_handler().addFilter(_is_for_users)
+
+
+def _is_for_users(record: LogRecord) -> bool:
+    """TensorFlow's own notes, such as how long it took to shard a checkpoint, are not."""
+    return record.levelno >= WARNING or "/tensorflow/python/" not in record.pathname
 
 
 @contextmanager

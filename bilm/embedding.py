@@ -219,12 +219,13 @@ def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.n
 
     Raises: OptionsError if it says nothing that is there.
     """
-    if isinstance(layers, str) and layers in ("all", "top", "average"):
-        return {
-            "all": lambda array: array,
-            "top": lambda array: array[-1].copy(),  # a view would keep the other layers
-            "average": lambda array: array.mean(axis=0),
-        }[layers]
+    named = {
+        "all": lambda array: array,
+        "top": lambda array: array[-1].copy(),  # a view would keep the other layers
+        "average": lambda array: array.mean(axis=0),
+    }
+    if isinstance(layers, str) and layers in named:
+        return named[layers]
     try:
         if isinstance(layers, str):
             chosen = [int(part) for part in layers.split(",")]
@@ -244,8 +245,6 @@ def _checked(sentence: Iterable[str], number: int) -> list[str]:
     is_list = isinstance(sentence, Iterable) and not isinstance(sentence, str | bytes)
     words = list(sentence) if is_list else [None]
     if not all(isinstance(word, str) for word in words):
-        raise DataError(
-            f"sentence {number} is {repr(sentence)[:60]}; a sentence is a list of words, "
-            "so split a string first"
-        )
+        found = f"sentence {number} is {repr(sentence)[:60]}"
+        raise DataError(f"{found}; a sentence is a list of words, so split a string first")
     return words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from bilm import weights
 from bilm.checkpoint import OPTIONS, load_run
 from bilm.errors import WeightsError
 from bilm.evaluation import model_vocabulary
+from bilm.files import replacing
 from bilm.language_model import BiLM
 from bilm.options import write_options
 from bilm.pretrained import load_bilm
@@ -46,15 +46,16 @@ def dump_weights(
     values = weights.stored_values(model)
     bilm_values = {k: v for k, v in values.items() if not k.startswith(weights.SOFTMAX)}
     options_file = _options_path(outfile)
-    weights.save_hdf5(outfile, bilm_values)
-    write_options(options_file, model.options.for_export())
-    _compare(bilm_values, options_file, outfile)
     written = [outfile, options_file]
-    if vocabulary is not None:
-        softmax_file = outfile.with_name(f"{outfile.stem}_softmax.hdf5")
-        words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
-        weights.save_hdf5(softmax_file, _softmax_values(values, words))
-        written.append(softmax_file)
+    # What does not read back as it was written never gets its name.
+    with replacing(outfile) as new_weights, replacing(options_file) as new_options:
+        weights.save_hdf5(new_weights, bilm_values)
+        write_options(new_options, model.options.for_export())
+        _compare(bilm_values, new_options, new_weights)
+        if vocabulary is not None:
+            written.append(outfile.with_name(f"{outfile.stem}_softmax.hdf5"))
+            words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
+            weights.save_hdf5(written[-1], _softmax_values(values, words))
     return written
 
 
@@ -80,22 +81,20 @@ def _compare(values: dict[str, np.ndarray], options_file: Path, weight_file: Pat
     loaded = weights.stored_values(load_bilm(options_file, weight_file))
     for name, value in values.items():
         if not np.array_equal(loaded[name], value):
-            raise WeightsError(
-                f"{weight_file}: {name} reads back differently from what was written"
-            )
+            raise WeightsError(f"{name} reads back differently from what was written, nothing kept")
 
 
 def _warn_of_readers(model: BiLM) -> None:
-    options, lstm = model.options, model.options.lstm
-    lacks: dict[str, Callable[[], bool] | bool] = {
-        "it reads words, not characters": options.char_cnn is None,
-        "it reads forwards only": not options.bidirectional,
-        "its token encoder has no CNN_proj": options.char_cnn is not None
-        and model.encoder.kernel is None,
+    lstm, char_cnn = model.options.lstm, model.options.char_cnn
+    length = char_cnn and char_cnn.max_characters_per_token
+    lacks = {
+        "it reads words, not characters": char_cnn is None,
+        "it reads forwards only": not model.options.bidirectional,
+        f"it spells words in {length} characters, not 50": length not in (None, 50),
+        "its token encoder has no CNN_proj": char_cnn and model.encoder.kernel is None,
         "its LSTM has no projection W_P_0": lstm.projection_dim == lstm.dim,
+        "its layers have no skip connections": not lstm.use_skip_connections,
     }
-    reasons = [reason for reason, holds in lacks.items() if holds]
+    reasons = "; ".join(reason for reason, holds in lacks.items() if holds)
     if reasons:
-        logging.warning(
-            "AllenNLP's Elmo cannot load this model (%s); bilm can.", "; ".join(reasons)
-        )
+        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import filecmp
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,12 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bilm.checkpoint import OPTIONS, RunCheckpoints, copy_vocabulary
+from bilm import schema
+from bilm.checkpoint import OPTIONS, VOCABULARY, RunCheckpoints, copy_vocabulary
 from bilm.dataset import BidirectionalLMDataset, LMDataset
-from bilm.errors import BilmError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
-from bilm.options import RunOptions, load_model_options, write_options
+from bilm.options import ModelOptions, RunOptions, load_model_options, write_options
 from bilm.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.report import RunReport
 from bilm.sampling import LogUniformSampler
@@ -98,10 +100,10 @@ def train(
     keras.utils.set_random_seed(seed)
     strategy = strategy or make_strategy()
     vocab = _load_vocabulary(vocab_file, options)
+    _check_folder(Path(save_dir), options.model, vocab_file)
+    heldout = heldout_prefix and heldout_dataset(heldout_prefix, vocab, options.bidirectional)
     options = _complete(options, vocab, train_prefix)
     plan = _Plan(options, strategy.num_replicas_in_sync, n_steps, eval_steps)
-    _check_folder(save_dir, options)
-    heldout = heldout_prefix and heldout_dataset(heldout_prefix, vocab, options.bidirectional)
 
     trainer = Trainer(options, vocab.size, strategy, seed)
     checkpoints = RunCheckpoints(trainer, save_dir)
@@ -112,8 +114,9 @@ def train(
     write_options(Path(save_dir) / OPTIONS, options.to_dict())
     copy_vocabulary(vocab_file, save_dir)
     logging.info(
-        "%s step %d of %d: %d replicas x %d rows x %d tokens, vocabulary %d",
+        "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, vocabulary %d",
         "continuing at" if step else "starting at", step, plan.n_steps,
+        ", ".join(name.split("device:")[-1] for name in strategy.extended.worker_devices),
         trainer.n_replicas, options.batch_size, options.unroll_steps, vocab.size,
     )  # fmt: skip
     batches = _batches(options, vocab, train_prefix, strategy, seed, step)
@@ -124,15 +127,15 @@ def train(
         while step < plan.n_steps and not stop.is_set():
             report.add(step, trainer.step(iterator, step))
             step += 1
-            last = step == plan.n_steps or stop.is_set()
+            if step == plan.n_steps or step % CHECKPOINT_STEPS == 0:
+                logging.info("saved %s", checkpoints.save(step))
             if heldout and (step % plan.eval_steps == 0 or step == plan.n_steps):
                 with report.paused():
                     perplexity = evaluator(heldout, options.batch_size)
                 report.heldout(step, perplexity)
-            if last or step % CHECKPOINT_STEPS == 0:
-                logging.info("saved %s", checkpoints.save(step))
-    if step < plan.n_steps:
-        logging.info("stopped at step %d; the same command continues it", step)
+        if step < plan.n_steps:
+            logging.info("stopped at step %d, saved %s", step, checkpoints.save(step))
+            logging.info("the same command continues the run")
     return TrainResult(step, step == plan.n_steps, perplexity)
 
 
@@ -160,6 +163,8 @@ def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str) -> RunO
         counts = count_tokens(
             shards, on_shard=lambda k, n: k % 10 or logging.info("counting: shard %d of %d", k, n)
         )
+        if not counts.n_predictions:
+            raise DataError(f"{train_prefix}: no sentence; every line is blank")
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
         options = dataclasses.replace(options, n_train_tokens=counts.n_predictions)
     sampled = options.sample_softmax
@@ -172,16 +177,24 @@ def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str) -> RunO
     return dataclasses.replace(options, n_tokens_vocab=vocab.size, sample_softmax=sampled)
 
 
-def _check_folder(save_dir: str, options: RunOptions) -> None:
+def _check_folder(save_dir: Path, model: ModelOptions, vocab_file: str) -> None:
     """A folder that holds another model's run is not written to."""
-    path = Path(save_dir) / OPTIONS
-    if not path.exists():
-        return
-    there = load_model_options(path)
-    for key in ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax"):
-        old, new = getattr(there, key), getattr(options, key)
-        if old != new:
-            raise OptionsError(f"{path}: the run in this folder has {key} {old}, this one {new}")
+    path = save_dir / OPTIONS
+    if path.exists() and (found := _difference(load_model_options(path), model)):
+        name, old, new = found
+        raise OptionsError(f"{path}: {name} is {old} in this folder's run, but {new} was asked for")
+    path = save_dir / VOCABULARY
+    if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
+        raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
+
+
+def _difference(old, new, name: str = "") -> tuple[str, object, object] | None:
+    """Give the dotted name and the values of the first key in which two options differ."""
+    if not (isinstance(old, schema.Checked) and isinstance(new, schema.Checked)):
+        return None if old == new else (name, old, new)
+    names = (field.name for field in schema.keys(old))
+    pairs = ((getattr(old, k), getattr(new, k), f"{name}.{k}".lstrip(".")) for k in names)
+    return next(filter(None, (_difference(*pair) for pair in pairs)), None)
 
 
 def _batches(options, vocab, train_prefix, strategy, seed, step):
@@ -207,15 +220,24 @@ def _batches(options, vocab, train_prefix, strategy, seed, step):
 
 @contextmanager
 def _stop_on_signal() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved."""
+    """Give an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved.
+
+    The second time the signal does what it did before.
+    """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+
+    def set_once(number, _):
+        stop.set()
+        signal.signal(number, previous[number])
+
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in previous:
+        signal.signal(number, set_once)
     try:
         yield stop
     finally:
-        for number, handler in zip(numbers, previous, strict=True):
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -33,7 +33,7 @@ flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without
 flags.mark_flags_as_required(["train_prefix", "vocab_file", "save_dir"])
 
 
-def main() -> None:
+def main() -> int:
     from bilm.errors import BilmError
     from bilm.options import load_run_options
     from bilm.training import make_strategy, train
@@ -46,7 +46,7 @@ def main() -> None:
         **changes, n_train_tokens=FLAGS.n_train_tokens
     )
     gpus = None if FLAGS.gpus is None else [int(k) for k in FLAGS.gpus]
-    train(
+    result = train(
         options,
         FLAGS.vocab_file,
         FLAGS.train_prefix,
@@ -57,6 +57,7 @@ def main() -> None:
         eval_steps=FLAGS.eval_steps,
         seed=FLAGS.seed,
     )
+    return 0 if result.finished else command.INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def test_saved_models_need_no_weight_file(tmp_path):
     model.export(tmp_path / "exported", verbose=False)
     for path in files.values():
         os.remove(path)
-    np.save(tmp_path / "tokens.npy", tokens.numpy().astype("U"))
+    np.save(tmp_path / "tokens.npy", np.char.decode(tokens.numpy().astype("S"), "utf-8"))
     command = [sys.executable, "-c", LOAD, tmp_path, tmp_path / "tokens.npy", tmp_path / "out.npz"]
     subprocess.run(command, check=True)
     found = np.load(tmp_path / "out.npz")

@@ -202,7 +202,7 @@ def test_layers_that_are_not_there(embedder, layers):
 
 @pytest.mark.parametrize("sentence", ["a string", b"bytes", ["a", 1], [["a"]], 3, None])
 def test_what_is_no_sentence(embedder, sentence):
-    with pytest.raises(DataError, match="sentence 1 is .* list of words"):
+    with pytest.raises(DataError, match=r"sentence 1 is .* list of words"):
         embedder.embed_batch([["a"], sentence])
     with pytest.raises(DataError):
         embedder.embed_batch("a string")

@@ -1,0 +1,171 @@
+#!/usr/bin/env python
+"""A sequence tagger with and without ELMo: parts of speech or named entities.
+
+Examples:
+  python examples/tagger.py --options_file elmo/options.json --weight_file elmo/weights.hdf5 \\
+      --train pos/train.tsv --dev pos/dev.tsv
+  python examples/tagger.py --noelmo --train ner/train.tsv --dev ner/dev.tsv --seeds 0,1,2
+
+The files hold a token and its tag a line, separated by a tab, with a blank line between sentences;
+further columns are left alone. Tags in IOB2 (B-place, I-place, O) are scored by F1 of whole
+entities, others by accuracy. The two taggers differ in ELMo alone: it stands beside the learned
+word vectors, and with --elmo_output beside the output of the tagger's own LSTM too.
+"""
+
+import statistics
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags, logging
+
+from bilm import Elmo
+from bilm.text import read_lines
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("options_file", None, "The biLM's options, or what stands for both files.")
+flags.DEFINE_string("weight_file", None, "The biLM's weights.")
+flags.DEFINE_string("train", None, "Tagged sentences to learn from.")
+flags.DEFINE_string("dev", None, "Tagged sentences to measure on.")
+flags.DEFINE_bool("elmo", True, "Use ELMo; --noelmo leaves the learned word vectors alone.")
+flags.DEFINE_bool("elmo_output", False, "Use ELMo at the tagger's output too.")
+flags.DEFINE_list("seeds", ["0"], "One tagger is trained for each.")
+flags.DEFINE_integer("epochs", 5, "Passes over the training sentences.", 1)
+flags.DEFINE_integer("units", 100, "LSTM units in each direction of the tagger.", 1)
+flags.DEFINE_integer("max_sentences", None, "Read no more sentences than this.", 1)
+flags.mark_flags_as_required(["train", "dev"])
+
+Sentence = tuple[list[str], list[str]]
+PADDING_TAG = ""
+
+
+def read_sentences(path: str) -> list[Sentence]:
+    sentences, words, tags = [], [], []
+    for number, line in [*read_lines(path), (0, "")]:
+        if line:
+            columns = line.split("\t")
+            if len(columns) < 2:
+                raise ValueError(f"{path}, line {number}: {line!r}, expected a token, a tab, a tag")
+            words.append(columns[0])
+            tags.append(columns[1])
+        elif words:
+            sentences.append((words, tags))
+            words, tags = [], []
+    return sentences[: FLAGS.max_sentences]
+
+
+def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuffle_seed=None):
+    """Sentences of like length together; tokens, tag ids and which of them count."""
+    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i][0]))
+    groups = [order[i : i + size] for i in range(0, len(order), size)]
+
+    def generate() -> Iterator[tuple]:
+        for group in groups:
+            width = max(len(sentences[i][0]) for i in group)
+            words = [sentences[i][0] + [""] * (width - len(sentences[i][0])) for i in group]
+            tags = np.zeros((len(group), width), np.int32)
+            counts = np.zeros((len(group), width), np.float32)
+            for row, i in enumerate(group):
+                ids = [tag_ids.get(tag, 0) for tag in sentences[i][1]]
+                tags[row, : len(ids)], counts[row, : len(ids)] = ids, 1.0
+            yield np.array(words, dtype=object), tags, counts
+
+    matrix = [tf.TensorSpec((None, None), dtype) for dtype in (tf.string, tf.int32, tf.float32)]
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=tuple(matrix))
+    if shuffle_seed is not None:
+        dataset = dataset.cache().shuffle(len(groups), seed=shuffle_seed)
+    return dataset.apply(tf.data.experimental.assert_cardinality(len(groups))).prefetch(2)
+
+
+def build(train: list[Sentence], n_tags: int) -> keras.Model:
+    lookup = keras.layers.StringLookup(mask_token="")
+    lookup.adapt(tf.constant([word for words, _ in train for word in words]))
+    tokens = keras.Input((None,), dtype="string")
+    x = keras.layers.Embedding(lookup.vocabulary_size(), 100, mask_zero=True)(lookup(tokens))
+    elmo = []
+    if FLAGS.elmo:
+        n_representations = 2 if FLAGS.elmo_output else 1
+        layer = Elmo(
+            FLAGS.options_file,
+            FLAGS.weight_file,
+            n_representations=n_representations,
+            l2_coef=1e-3,
+            dropout=0.3,
+        )
+        elmo = layer(tokens) if FLAGS.elmo_output else [layer(tokens)]
+        x = keras.layers.Concatenate()([x, elmo[0]])
+    x = keras.layers.Dropout(0.3)(x)
+    x = keras.layers.Bidirectional(keras.layers.LSTM(FLAGS.units, return_sequences=True))(x)
+    if FLAGS.elmo_output:
+        x = keras.layers.Concatenate()([x, elmo[1]])
+    x = keras.layers.Dropout(0.3)(x)
+    return keras.Model(tokens, keras.layers.Dense(n_tags)(x))
+
+
+def entities(tags: list[str]) -> set[tuple[int, int, str]]:
+    """The (start, end, type) of each entity in IOB2 tags."""
+    found, start = set(), None
+    for i, tag in enumerate([*tags, "O"]):
+        if start is not None and tag != f"I-{tags[start][2:]}":
+            found.add((start, i, tags[start][2:]))
+            start = None
+        if tag.startswith("B-") or (tag.startswith("I-") and start is None):
+            start = i
+    return found
+
+
+def evaluate(model: keras.Model, dev: list[Sentence], names: list[str]) -> tuple[str, float]:
+    """F1 of entities where tags are IOB2, accuracy of tokens elsewhere, in per cent."""
+    tag_ids = {name: i for i, name in enumerate(names)}
+    order = sorted(range(len(dev)), key=lambda i: len(dev[i][0]))
+    predicted = []
+    for words, _, _ in batches(dev, tag_ids, 64):
+        predicted.extend(np.argmax(model(words), axis=-1))
+    pairs = [
+        (dev[i][1], [names[k] for k in row[: len(dev[i][1])]])
+        for i, row in zip(order, predicted, strict=True)
+    ]
+    if not any(name.startswith("B-") for name in names):
+        right = np.concatenate([np.equal(golds, founds) for golds, founds in pairs])
+        return "accuracy", 100 * float(right.mean())
+    gold = {(i, *e) for i, (tags, _) in enumerate(pairs) for e in entities(tags)}
+    found = {(i, *e) for i, (_, tags) in enumerate(pairs) for e in entities(tags)}
+    return "F1", 200 * len(gold & found) / max(1, len(gold) + len(found))
+
+
+def train_once(seed: int, train: list[Sentence], dev: list[Sentence]) -> tuple[str, float]:
+    keras.utils.set_random_seed(seed)
+    names = [PADDING_TAG, *sorted({tag for _, tags in train for tag in tags})]
+    tag_ids = {name: i for i, name in enumerate(names)}
+    model = build(train, len(names))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(2e-3, clipnorm=5.0), loss)
+    data = batches(train, tag_ids, 32, shuffle_seed=seed)
+    for epoch in range(FLAGS.epochs):
+        history = model.fit(data, verbose=0, shuffle=False)
+        metric, score = evaluate(model, dev, names)
+        loss_now = history.history["loss"][0]
+        logging.info(
+            "seed %d, epoch %d: loss %.4f, dev %s %.2f", seed, epoch + 1, loss_now, metric, score
+        )
+    return metric, score
+
+
+def main(argv):
+    del argv
+    if FLAGS.elmo and FLAGS.options_file is None:
+        raise app.UsageError("--options_file is needed, or --noelmo")
+    logging.set_verbosity(logging.INFO)
+    train, dev = read_sentences(FLAGS.train), read_sentences(FLAGS.dev)
+    scores = []
+    for seed in FLAGS.seeds:
+        metric, score = train_once(int(seed), train, dev)
+        scores.append(score)
+    kind = "with ELMo" if FLAGS.elmo else "without ELMo"
+    listed = ", ".join(f"{score:.2f}" for score in scores)
+    print(f"dev {metric} {kind}: mean {statistics.mean(scores):.2f} ({listed})")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,179 @@
+"""Whole corpora: what is read, what is written and in what order."""
+
+import gzip
+
+import h5py
+import numpy as np
+import pytest
+from absl import logging
+from conftest import golden_cases
+
+from bilm import corpus
+from bilm.corpus import dump_bilm_embeddings, read_corpus, read_embeddings
+from bilm.embedding import ElmoEmbedder
+from bilm.errors import DataError, OptionsError, WeightsError
+
+FOLDER = golden_cases("inference")[0].values[0]
+FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
+LINES = [f"line {i} of the text" for i in range(9)] + ["", "  \t ", "Где ты 😀 ?", "the end ."]
+PART = 4  # 13 lines: parts of 4, 4, 4 and 1
+
+CONLLU = """\
+# sent_id = 1
+# text = vámonos al mar
+1-2\tvámonos\t_
+1\tvamos\tir
+2\tnos\tnosotros
+3-4\tal\t_
+3\ta\ta
+4\tel\tel
+5\tmar\tmar
+5.1\tempty\tempty
+
+# only a comment
+
+# newdoc
+1\t20 000\t20 000
+2\teuros\teuro
+"""
+CONLLU_SENTENCES = [["vamos", "nos", "a", "el", "mar"], ["20 000", "euros"]]
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return ElmoEmbedder(*FILES)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in" / "text.txt"
+    path.parent.mkdir()
+    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def outfile(tmp_path):
+    return tmp_path / "out" / "vectors.hdf5"
+
+
+def dump(text, outfile, **kwargs):
+    return dump_bilm_embeddings(None, text, *FILES, outfile, part_sentences=PART, **kwargs)
+
+
+def left(outfile):
+    return sorted(path.name for path in outfile.parent.iterdir())
+
+
+def test_file_and_reader(text, outfile, embedder):
+    assert dump(text, outfile) == len(LINES)
+    assert left(outfile) == [outfile.name]
+    with h5py.File(outfile) as file:
+        assert set(file) == {str(i) for i in range(len(LINES))}
+        assert file["11"].attrs["sentence"] == LINES[11]
+        assert file["9"].shape == (embedder.n_layers, 0, embedder.dim)
+        assert file["9"].attrs["sentence"] == ""
+    expected = embedder.embed_batch([line.split() for line in LINES])
+    found = list(read_embeddings(outfile))
+    assert [number for number, *_ in found] == list(range(len(LINES)))
+    assert [words for _, words, _ in found] == [line.split() for line in LINES]
+    for (_, _, vectors), array in zip(found, expected, strict=True):
+        assert vectors.dtype == np.float32
+        np.testing.assert_allclose(vectors, array, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", ["top", "average", "0,2", [1]])
+def test_layers_and_float16(text, outfile, embedder, layers):
+    dump(text, outfile, layers=layers, dtype="float16")
+    expected = embedder.embed_batch([line.split() for line in LINES], layers)
+    for (_, _, vectors), array in zip(read_embeddings(outfile), expected, strict=True):
+        assert vectors.dtype == np.float16
+        assert vectors.shape == array.shape
+        np.testing.assert_allclose(vectors, array, rtol=1e-3, atol=1e-4)
+
+
+def test_gzip_and_conllu(tmp_path, outfile):
+    for name in ("a.conllu", "b.CONLLU.gz"):
+        opened = gzip.open if name.endswith("gz") else open
+        with opened(tmp_path / name, "wt", encoding="utf-8") as file:
+            file.write(CONLLU)
+        assert list(read_corpus(tmp_path / name)) == CONLLU_SENTENCES
+    assert dump(tmp_path / "b.CONLLU.gz", outfile) == 2
+    assert [words for _, words, _ in read_embeddings(outfile)] == CONLLU_SENTENCES
+    with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
+        file.write("a b\n\nc\n")
+    assert list(read_corpus(tmp_path / "text.gz")) == [["a", "b"], [], ["c"]]
+
+
+@pytest.mark.parametrize("line", ["word", "word\tx", "1 word x", "\tx"])
+def test_what_is_no_conllu(tmp_path, line):
+    path = tmp_path / "bad.conllu"
+    path.write_text(f"# comment\n1\tgood\n{line}\n")
+    with pytest.raises(DataError, match=r"bad\.conllu, line 3: .* CoNLL-U"):
+        list(read_corpus(path))
+
+
+def test_words_come_back(tmp_path, outfile):
+    """Spaces inside a FORM, a lone one too; NUL, which HDF5 cannot store; a very long line."""
+    sentences = [["20 000"], ["a b", "c"], ["x\0y"], [f"w{i}" for i in range(20_000)]]
+    path = tmp_path / "words.conllu"
+    lines = ["".join(f"{i}\t{w}\n" for i, w in enumerate(words, 1)) for words in sentences]
+    path.write_text("\n".join(lines))
+    dump(path, outfile, layers="top", dtype="float16")
+    found = [words for _, words, _ in read_embeddings(outfile)]
+    assert found == [*sentences[:2], ["x\u2400y"], sentences[3]]
+
+
+def test_files_of_others(tmp_path):
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        for i in range(11):
+            file[str(i)] = np.full((3, 1, 2), i, np.float32)
+        file["sentence_to_index"] = "{}"
+    found = list(read_embeddings(tmp_path / "other.hdf5"))
+    assert [(number, words, vectors[0, 0, 0]) for number, words, vectors in found] == [
+        (i, None, i) for i in range(11)
+    ]
+    (tmp_path / "cut.hdf5").write_bytes((tmp_path / "other.hdf5").read_bytes()[:500])
+    for name in ("cut.hdf5", "missing.hdf5"):
+        with pytest.raises(DataError, match=name):
+            list(read_embeddings(tmp_path / name))
+
+
+def test_progress_is_logged(text, outfile, monkeypatch, caplog):
+    monkeypatch.setattr(corpus, "LOG_SECONDS", 0)
+    monkeypatch.setattr(logging.get_absl_logger(), "propagate", True)
+    with caplog.at_level("INFO"):
+        dump(text, outfile)
+    assert "52 tokens, " in caplog.text
+    assert "0:00:00 left" in caplog.text
+
+
+def test_what_is_refused_leaves_nothing(text, outfile, tmp_path):
+    files = {"options_file": FILES[0], "weight_file": FILES[1], "dataset_file": text}
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"good\n\xff\n")
+    for changes, error, message in [
+        ({"dataset_file": tmp_path / "missing"}, DataError, "missing"),
+        ({"dataset_file": bad}, DataError, "line 2: not UTF-8"),
+        ({"layers": "bottom"}, OptionsError, "bottom"),
+        ({"dtype": "float64"}, ValueError, "float64"),
+        ({"part_sentences": 0}, ValueError, "part_sentences"),
+        ({"outfile": tmp_path}, DataError, "a folder"),
+        ({"weight_file": tmp_path / "none.hdf5"}, WeightsError, r"none\.hdf5"),
+    ]:
+        arguments = files | {"vocab_file": None, "outfile": outfile} | changes
+        with pytest.raises(error, match=message):
+            dump_bilm_embeddings(**arguments)
+    assert not outfile.parent.exists()
+    parts = outfile.with_name("vectors.hdf5.parts")
+    parts.mkdir(parents=True)
+    (parts / "mine.txt").write_text("keep")
+    with pytest.raises(DataError, match="no folder of parts"):
+        dump(text, outfile)
+    assert [path.name for path in parts.iterdir()] == ["mine.txt"]
+
+
+def test_an_empty_corpus(tmp_path, outfile):
+    (tmp_path / "empty.txt").write_text("")
+    assert dump(tmp_path / "empty.txt", outfile) == 0
+    assert list(read_embeddings(outfile)) == []

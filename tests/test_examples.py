@@ -1,0 +1,85 @@
+"""The examples run as a user runs them, on a few sentences made here."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+from conftest import golden_cases
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the examples train on TensorFlow", allow_module_level=True)
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+CASE = golden_cases("inference")[0].values[0]
+MODEL = ["--options_file", CASE / "options.json", "--weight_file", CASE / "weights.hdf5"]
+
+
+def run(name, *arguments):
+    command = [sys.executable, EXAMPLES / name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def tagged(path, tags):
+    """Sentences whose words tell their tags."""
+    lines = []
+    for i in range(24):
+        lines += [f"w{(i * k) % 6}\t{tags[(i * k) % 6]}" for k in range(1, 3 + i % 4)] + [""]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--noelmo"], [*MODEL, "--elmo_output"]])
+def test_tagger_learns_parts_of_speech(tmp_path, arguments):
+    data = tagged(tmp_path / "pos.tsv", ["N", "V", "N", "A", "D", "P"])
+    out = run(
+        "tagger.py", "--train", data, "--dev", data, "--epochs", "40", "--units", "16", *arguments
+    )
+    accuracy = float(re.fullmatch(r"dev accuracy .*: mean ([\d.]+) .*", out.strip())[1])
+    assert accuracy > 60
+
+
+@pytest.mark.slow
+def test_tagger_scores_entities(tmp_path):
+    data = tagged(tmp_path / "ner.tsv", ["O", "B-place", "I-place", "O", "B-person", "O"])
+    out = run("tagger.py", "--noelmo", "--train", data, "--dev", data, "--seeds", "0,1")
+    assert re.fullmatch(r"dev F1 without ELMo: mean [\d.]+ \([\d.]+, [\d.]+\)", out.strip())
+
+
+def test_entities_of_iob2():
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        from tagger import entities
+    finally:
+        sys.path.pop(0)
+    tags = ["B-a", "I-a", "O", "I-b", "I-a", "B-a", "B-a"]
+    expected = {(0, 2, "a"), (3, 4, "b"), (4, 5, "a"), (5, 6, "a"), (6, 7, "a")}
+    assert entities(tags) == expected
+    assert entities([]) == set()
+
+
+@pytest.mark.slow
+def test_sentence_classifier(tmp_path):
+    data = tmp_path / "polarity.tsv"
+    rows = [f"{'pos' if i % 2 else 'neg'}\t{'good' if i % 2 else 'bad'} film {i}" for i in range(40)]
+    data.write_text("\n".join(["label\ttext", *rows]), encoding="utf-8")
+    out = run("sentence_classifier.py", *MODEL, "--train", data, "--dev", data, "--epochs", "2")
+    assert re.search(r"weights of the layers.*\[.*\]\ndev accuracy: [\d.]+\n$", out)
+
+
+@pytest.mark.slow
+def test_polysemy(tmp_path):
+    arguments = ["--word", "bank", "--sentence", "a bank b", "--sentence", "the bank ."]
+    png = tmp_path / "bank.png"
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        png = ""  # the extra `plot` is not installed: the table alone
+    out = run("polysemy.py", *MODEL, *arguments, "--png", png)
+    assert re.search(r"^ 1\.00 +-?0\.\d\d +1  a bank b$", out, re.MULTILINE)
+    assert not png or png.read_bytes().startswith(b"\x89PNG")
