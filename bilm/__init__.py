@@ -13,6 +13,7 @@ _HOME = {
     "Elmo": "elmo",
     "ElmoEmbedder": "embedding",
     "LMDataset": "dataset",
+    "Scorer": "scoring",
     "TokenBatcher": "batcher",
     "UnicodeCharsVocabulary": "vocabulary",
     "Vocabulary": "vocabulary",
@@ -20,7 +21,10 @@ _HOME = {
     "dump_token_embeddings": "token_cache",
     "dump_weights": "export",
     "export_saved_model": "saved_model",
+    "load_scorer": "scoring",
     "read_embeddings": "corpus",
+    "score": "scoring",
+    "substitutes": "scoring",
 }
 __all__ = sorted(_HOME)
 

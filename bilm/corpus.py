@@ -212,15 +212,20 @@ class _Progress:
     """Counts the words done and logs the time left every few seconds."""
 
     def __init__(self, n_tokens: int):
-        self._n_left, self._n_done, self._start = n_tokens, 0, time.monotonic()
+        self._n_left, self._n_done = n_tokens, 0
+        self._start = self._logged = time.monotonic()
 
     def __call__(self, words: list[str]) -> None:
         self._n_left -= len(words)
         self._n_done += len(words)
-        seconds = time.monotonic() - self._start
-        left = timedelta(seconds=round(seconds / max(self._n_done, 1) * self._n_left))
-        message = f"{self._n_done:,} tokens, {self._n_done / seconds:,.0f} a second, {left} left"
-        logging.log_every_n_seconds(logging.INFO, message, LOG_SECONDS)
+        now = time.monotonic()
+        if now - self._logged >= LOG_SECONDS:
+            rate = max(self._n_done, 1) / (now - self._start)
+            left = timedelta(seconds=round(self._n_left / rate))
+            logging.info(
+                "%s tokens, %s a second, %s left", f"{self._n_done:,}", f"{rate:,.0f}", left
+            )
+            self._logged = now
 
     def skip(self, sentences: Iterable[list[str]]) -> Iterator[list[str]]:
         """Pass sentences on that were done before."""

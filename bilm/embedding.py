@@ -76,10 +76,7 @@ class ElmoEmbedder:
     def embed_batch(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
     ) -> list[np.ndarray]:
-        """Embed any number of sentences; all results are held at once.
-
-        Raises: DataError if a sentence is not a list of words.
-        """
+        """Embed any number of sentences; all results are held at once. Raises: DataError."""
         return list(self.embed_sentences(sentences, layers))
 
     def embed_sentences(
@@ -144,23 +141,24 @@ class ElmoEmbedder:
         results = [select(self._empty()) for _ in window]
         filled = [i for i, words in enumerate(window) if words]
         lengths = np.array([len(window[i]) + 2 for i in filled], np.int64)
-        for rows in batches(lengths, self.batch_tokens):
+        for rows, n_padded in batches(lengths, self.batch_tokens):
             numbers = [filled[row] for row in rows]
             batch = [[places[w] for w in (BOS, *window[i], EOS)] for i in numbers]
-            outputs = self._run(tensor, batch)
+            outputs = self._run(tensor, batch, n_padded)
             for row, i in enumerate(numbers):
                 results[i] = select(self._layers(table, batch[row], outputs, row))
         return results
 
-    def _run(self, table, batch: list[list[int]]) -> dict[str, np.ndarray]:
+    def _run(self, table, batch: list[list[int]], n_padded: int) -> dict[str, np.ndarray]:
         """Run over rows of a table, sentence by sentence, the longest first.
 
         Returns: for each direction, in the order it reads in, float32 (layers, B, T, P).
         """
-        shape = len(batch), len(batch[0])
+        shape = n_padded, len(batch[0])
         places = {d: np.zeros(shape, np.int32) for d in self.model.directions}
-        mask = np.arange(shape[1]) < np.array([[len(rows)] for rows in batch])
+        mask = np.zeros(shape, bool)
         for i, rows in enumerate(batch):
+            mask[i, : len(rows)] = True
             for direction in self.model.directions:
                 in_order = rows[::-1] if direction == "backward" else rows
                 places[direction][i, : len(rows)] = in_order

@@ -33,6 +33,13 @@ class Perplexity(NamedTuple):
     mean: float
     n_predictions: int
 
+    @classmethod
+    def of(cls, sums: dict[str, float], n_predictions: int) -> Perplexity:
+        """Make it from each direction's summed loss in nats."""
+        means = {name: total / n_predictions for name, total in sums.items()}
+        directions = {name: _exp(value) for name, value in means.items()}
+        return cls(directions, _exp(float(np.mean(list(means.values())))), n_predictions)
+
     def __str__(self) -> str:
         parts = [f"{name} {value:,.2f}" for name, value in self.directions.items()]
         return f"{', '.join(parts)}, mean {self.mean:,.2f}"
@@ -102,12 +109,7 @@ class Evaluator:
                 f"{dataset.filepattern}: no prediction to measure; the text is empty or has fewer "
                 f"sentences than the {batch_size} rows asked for"
             )
-        means = {name: total / n_predictions for name, total in sums.items()}
-        return Perplexity(
-            {name: _exp(value) for name, value in means.items()},
-            _exp(float(np.mean(list(means.values())))),
-            n_predictions,
-        )
+        return Perplexity.of(sums, n_predictions)
 
     def _window(self, batch, mask, state):
         """Give each direction's summed loss over the mask, float32 (), and the next state."""

@@ -53,9 +53,11 @@ class Parts:
     def merge(self, n_parts: int) -> None:
         """Copy the parts into one file, rename it into place and remove the folder."""
         merged = self.folder / "merged"
-        with replacing(merged) as temporary, h5py.File(temporary, "w") as file:
+        with replacing(merged) as temporary:
+            h5py.File(temporary, "w").close()
             for part in range(n_parts):
-                with h5py.File(self.path(part), "r") as source:
+                # Opened anew, since what HDF5 keeps of an open file grows with what it holds.
+                with h5py.File(temporary, "a") as file, h5py.File(self.path(part)) as source:
                     for name in sorted(source, key=int):
                         h5py.h5o.copy(source.id, name.encode(), file.id, name.encode())
         os.replace(merged, self.outfile)

@@ -50,10 +50,12 @@ class WordEncoder:
         char_ids = self._characters(words) + 1  # n, C
         # Past the longest word and the widest filter every window sees padding alone.
         lengths = (char_ids != PAD_CHAR + 1).sum(axis=1) + max(w for w, _ in char_cnn.filters)
-        lengths = np.minimum(lengths, char_ids.shape[1])
-        for rows in batches(lengths, ENCODER_CHARACTERS):
-            ids = ops.convert_to_tensor(char_ids[rows, : lengths[rows[0]]])
-            vectors[rows] = ops.convert_to_numpy(self._encode(ids))
+        lengths = np.minimum(-(-lengths // 4) * 4, char_ids.shape[1])
+        for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
+            ids = np.full((n_padded, lengths[rows[0]]), PAD_CHAR + 1, np.int32)
+            ids[: len(rows)] = char_ids[rows, : ids.shape[1]]
+            encoded = self._encode(ops.convert_to_tensor(ids))
+            vectors[rows] = ops.convert_to_numpy(encoded)[: len(rows)]
         return vectors
 
 
@@ -139,13 +141,18 @@ def dump_token_embeddings(
             table[start : ids.stop] = encode([vocab.id_to_word(i) for i in ids])
 
 
-def batches(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:
-    """Give the places of items in batches, the longest first, each within a budget if padded."""
+def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Deal items into batches, the longest first, each within a budget if padded.
+
+    Gives the places of a batch's items, and a number of rows to pad it to: few shapes come up
+    then, for each of which oneDNN makes and keeps code of its own.
+    """
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         n_rows = max(budget // int(lengths[order[0]]), 1)
-        yield order[:n_rows]
-        order = order[n_rows:]
+        rows, order = order[:n_rows], order[n_rows:]
+        step = min(1 << (len(rows) - 1).bit_length(), 64)
+        yield rows, min(-(-len(rows) // step) * step, n_rows)
 
 
 def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary:

@@ -34,6 +34,7 @@ ORDER = [
     "trainer",
     "report",
     "checkpoint",
+    "scoring",
     "training",
     "export",
     "command",

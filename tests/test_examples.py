@@ -66,7 +66,8 @@ def test_entities_of_iob2():
 @pytest.mark.slow
 def test_sentence_classifier(tmp_path):
     data = tmp_path / "polarity.tsv"
-    rows = [f"{'pos' if i % 2 else 'neg'}\t{'good' if i % 2 else 'bad'} film {i}" for i in range(40)]
+    kinds = [("pos", "good"), ("neg", "bad")]
+    rows = [f"{kinds[i % 2][0]}\t{kinds[i % 2][1]} film {i}" for i in range(40)]
     data.write_text("\n".join(["label\ttext", *rows]), encoding="utf-8")
     out = run("sentence_classifier.py", *MODEL, "--train", data, "--dev", data, "--epochs", "2")
     assert re.search(r"weights of the layers.*\[.*\]\ndev accuracy: [\d.]+\n$", out)

@@ -1,0 +1,54 @@
+"""What the benchmarks share: the machine's GEMM rate, memory, text, and where figures go."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+START = time.perf_counter()
+CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
+GEMM = 2048
+
+
+def gemm_gflops(dtype: str = "float32", n_times: int = 7) -> float:
+    """Median rate of a 2048^3 matrix product, in GFLOP/s."""
+    a, b = (tf.cast(tf.random.normal((GEMM, GEMM)), dtype) for _ in range(2))
+    product = tf.function(lambda: tf.reduce_sum(tf.cast(tf.matmul(a, b)[:1], tf.float32)))
+    product()
+    seconds = []
+    for _ in range(n_times):
+        start = time.perf_counter()
+        product().numpy()
+        seconds.append(time.perf_counter() - start)
+    return 2 * GEMM**3 / float(np.median(seconds)) / 1e9
+
+
+def peak_memory_mb() -> float:
+    """The most memory that this process has held, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def useful_flops(options, distinct_per_token: float) -> float:
+    """Forward work a token of both directions, each distinct token encoded once, in FLOP."""
+    cnn, lstm = options.char_cnn, options.lstm
+    encoder = 0
+    if cnn is not None:
+        n_filters = sum(n for _, n in cnn.filters)
+        for width, n in cnn.filters:
+            places = cnn.max_characters_per_token - width + 1
+            encoder += 2 * width * cnn.embedding.dim * n * places
+        encoder += cnn.n_highway * 2 * 2 * n_filters**2
+        encoder += 2 * n_filters * lstm.projection_dim
+    layer = 2 * 2 * lstm.projection_dim * 4 * lstm.dim + 2 * lstm.dim * lstm.projection_dim
+    return distinct_per_token * encoder + 2 * lstm.n_layers * layer
+
+
+def write_json(path: str | None, figures: dict) -> None:
+    """Write figures where --json asks for them."""
+    if path:
+        Path(path).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

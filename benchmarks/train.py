@@ -1,0 +1,117 @@
+#!/usr/bin/env python
+"""Tokens a second of training: the whole step with pipeline, dropout, clipping and optimizer.
+
+Examples:
+  python benchmarks/train.py --model small
+  python benchmarks/train.py --model original --batch_size 128 --json original.json
+
+The text is classics_en of the shared data, or the demo's where that is not there. Machines differ
+and are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product measured in the same run.
+"""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import common
+from absl import app, flags, logging
+
+from bilm.dataset import BidirectionalLMDataset
+from bilm.options import load_run_options
+from bilm.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.sampling import LogUniformSampler
+from bilm.text import read_sentences
+from bilm.trainer import Trainer
+from bilm.training import make_strategy
+from bilm.vocabulary import MARKS, UnicodeCharsVocabulary
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("model", "small", ["small", "original"], "The published sizes.")
+flags.DEFINE_integer("batch_size", 32, "Rows.", 1)
+flags.DEFINE_integer("negatives", 1024, "Negatives a direction.", 1)
+flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
+flags.DEFINE_float("seconds", 60.0, "How long steps are timed.", 1.0)
+flags.DEFINE_string("json", None, "File for the figures.")
+
+
+def corpus(folder: Path) -> tuple[str, Path]:
+    """The text's pattern, and a vocabulary cut or filled up to the size asked for."""
+    pattern = str(common.CLASSICS / "train" / "*")
+    if not common.CLASSICS.is_dir():
+        print("classics_en is not there: the text is that of Python's own documentation")
+        from pydoc_data.topics import topics
+
+        pattern = str(folder / "topics.txt")
+        lines = (" ".join(line.split()) for text in topics.values() for line in text.splitlines())
+        Path(pattern).write_text("\n".join(lines), encoding="utf-8")
+        counts: dict[str, int] = {}
+        for words in read_sentences([pattern]):
+            for word in words:
+                counts[word] = counts.get(word, 0) + 1
+        words = sorted(counts, key=counts.__getitem__, reverse=True)
+    else:
+        words = (common.CLASSICS / "vocab.txt").read_text(encoding="utf-8").split("\n")[3:]
+    words = words[: FLAGS.n_tokens - len(MARKS)]
+    words += [f"filler{i}" for i in range(FLAGS.n_tokens - len(MARKS) - len(words))]
+    vocab_file = folder / "vocab.txt"
+    vocab_file.write_text("\n".join([*MARKS, *words]), encoding="utf-8")
+    return pattern, vocab_file
+
+
+def main(argv):
+    del argv
+    logging.set_verbosity(logging.WARNING)
+    options = load_run_options(FLAGS.model).replace(
+        batch_size=FLAGS.batch_size, n_negative_samples_batch=FLAGS.negatives
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        pattern, vocab_file = corpus(Path(folder))
+        max_length = options.char_cnn.max_characters_per_token
+        vocab = UnicodeCharsVocabulary(vocab_file, max_length, validate_file=True)
+        strategy = make_strategy()
+        trainer = Trainer(options, vocab.size, strategy)
+        sampler = LogUniformSampler(vocab.size, FLAGS.negatives, seed=0)
+        n_distinct = []
+
+        def batches():
+            dataset = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
+            windows = dataset.iter_batches(options.batch_size, options.unroll_steps)
+            for batch in replica_batches(windows, options.model, 1, sampler):
+                n_distinct.append(len(batch["distinct"]))
+                yield batch
+
+        signature = batch_signature(
+            options.model, options.batch_size, options.unroll_steps, FLAGS.negatives
+        )
+        iterator = iter(as_dataset(batches, signature, strategy))
+        trainer.step(iterator, 0).global_norm.numpy()
+        first_step_s = time.perf_counter() - common.START
+        gemm = common.gemm_gflops()
+        seconds, end = [], time.perf_counter() + FLAGS.seconds
+        while time.perf_counter() < end or len(seconds) < 5:
+            start = time.perf_counter()
+            trainer.step(iterator, len(seconds) + 1).global_norm.numpy()
+            seconds.append(time.perf_counter() - start)
+        gemm = statistics.mean([gemm, common.gemm_gflops()])
+
+    n_tokens = options.batch_size * options.unroll_steps
+    rate = n_tokens / statistics.median(seconds[2:])
+    forward = common.useful_flops(options, statistics.mean(n_distinct) / n_tokens)
+    forward += 2 * 2 * options.lstm.projection_dim * FLAGS.negatives
+    figures = {
+        "tokens_per_s": rate,
+        "gemm_gflops": gemm,
+        "tokens_per_s_per_gflops": rate / gemm,
+        "flops_share": 3 * forward * rate / gemm / 1e9,
+        "peak_memory_mb": common.peak_memory_mb(),
+        "first_step_s": first_step_s,
+    }
+    print(f"{FLAGS.model}, {options.batch_size} x {options.unroll_steps}, {len(seconds)} steps")
+    for name, value in figures.items():
+        print(f"{name:>24}: {value:,.3f}")
+    common.write_json(FLAGS.json, figures)
+
+
+if __name__ == "__main__":
+    app.run(main)

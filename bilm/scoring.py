@@ -1,0 +1,383 @@
+"""A language model to ask: how likely are sentences, and which words could stand in a place."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import keras
+import numpy as np
+from keras import ops
+
+from bilm import weights
+from bilm.checkpoint import VOCABULARY, load_run
+from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.evaluation import Perplexity, model_vocabulary
+from bilm.language_model import BiLM
+from bilm.layers.functional import gather_rows
+from bilm.options import load_model_options
+from bilm.pipeline import SUFFIX, model_batch
+from bilm.pretrained import compiled
+from bilm.source import resolve
+from bilm.token_cache import batches
+from bilm.vocabulary import BOS, EOS, MARKS, PAD_CHAR, UNK, CharacterEncoder
+
+WINDOW_BATCHES = 4  # batches among which sentences are sorted by length
+
+
+class Score(NamedTuple):
+    """What a sentence w_1 ... w_T is worth to each direction, in nats.
+
+    Fields:
+        forward: float32 (T + 1,), the log-probabilities of w_1, ..., w_T, `</S>`, each given
+            what is left of it. `forward[i]` is that of the sentence's word i, from 0.
+        backward: float32 (T + 1,), those of `<S>`, w_1, ..., w_T, each given what is right of it,
+            in reading order though they are made from the end. `backward[i + 1]` is that of word
+            i. None for a forward-only model.
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray | None
+
+    @property
+    def n_predictions(self) -> int:
+        """How many predictions each direction made, T + 1."""
+        return len(self.forward)
+
+    @property
+    def total(self) -> dict[str, float]:
+        """The log-probability of the sentence by direction."""
+        return {
+            name: float(values.sum(dtype=np.float64))
+            for name, values in self._asdict().items()
+            if values is not None
+        }
+
+    @property
+    def mean(self) -> float:
+        """The mean log-probability of a prediction, over all directions."""
+        totals = self.total.values()
+        return sum(totals) / len(totals) / self.n_predictions
+
+
+class Substitute(NamedTuple):
+    """A word and its log-probability in a place, in nats."""
+
+    word: str
+    log_probability: float
+
+
+class Substitutes(NamedTuple):
+    """The most likely words in a place, the likeliest first.
+
+    Fields:
+        forward: given what is left of the place.
+        backward: given what is right of it; None for a forward-only model.
+        both: by the product of the two probabilities; `log_probability` is the sum of the two,
+            which is not normalized. None for a forward-only model.
+    """
+
+    forward: list[Substitute]
+    backward: list[Substitute] | None
+    both: list[Substitute] | None
+
+
+class Scorer:
+    """Asks a language model, by its full softmax and each sentence from zero state.
+
+    A word outside the vocabulary counts as `<UNK>` where it is predicted; a model that reads
+    characters still reads it by its own.
+
+    Args:
+        model: a `BiLM` with its softmax and without padding.
+        words: the vocabulary in the order of ids, with the three marks.
+        batch_tokens: predictions of a batch at most, padding included, and steps that a longer
+            sentence is run over at a time. It bounds memory and changes no result.
+    Raises: DataError if the vocabulary is not the model's; ValueError for another model or size.
+
+    Example:
+        scorer = bilm.load_scorer("run")
+        score = next(scorer.score([["The", "bank", "closed", "."]]))
+        scorer.substitutes(["The", "bank", "closed", "."], 1).both  # in place of "bank"
+    """
+
+    def __init__(self, model: BiLM, words: Sequence[str], batch_tokens: int = 1024):
+        if model.softmax is None or model.padding or batch_tokens < 1:
+            raise ValueError(
+                "expected a model with softmax and without padding, and batch_tokens of 1 or more"
+            )
+        self.model, self.words, self.batch_tokens = model, words, batch_tokens
+        self._ids = {word: i for i, word in reversed(list(enumerate(words)))}  # the first counts
+        if len(words) != model.n_tokens or not self._ids.keys() >= set(MARKS):
+            raise DataError(
+                f"a vocabulary of {len(words):,} words; expected the model's {model.n_tokens:,}, "
+                f"{' '.join(MARKS)} among them"
+            )
+        proper = [self._ids[w] == i and w not in ("", *MARKS) for i, w in enumerate(words)]
+        self._proper = np.flatnonzero(proper)
+        char_cnn = model.options.char_cnn
+        self._characters = char_cnn and CharacterEncoder(char_cnn.max_characters_per_token)
+        batch, *carried = self._signature()
+        self._run_losses = compiled(self._losses, [batch, *carried])
+        steps = dict.fromkeys(model.directions, keras.KerasTensor((), "int32"))
+        self._run_predictions = compiled(self._predictions, [batch, steps])
+
+    def score(self, sentences: Iterable[Sequence[str]]) -> Iterator[Score]:
+        """Score a stream of sentences, giving results in its order, in bounded memory.
+
+        About `WINDOW_BATCHES * batch_tokens` words are read ahead and sorted by length; what a
+        sentence gets does not depend on the others. One without words has the marks predicted.
+
+        Raises: DataError if a sentence is not a list of words.
+        """
+        window, n_tokens = [], 0
+        for number, sentence in enumerate(sentences):
+            window.append(_checked(sentence, f"sentence {number}"))
+            n_tokens += len(window[-1]) + 1
+            if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
+                yield from self._score(window)
+                window, n_tokens = [], 0
+        yield from self._score(window)
+
+    def substitutes(self, tokens: Sequence[str], position: int, n: int = 10) -> Substitutes:
+        """Give the `n` most likely words in place of `tokens[position]`, which is not looked at.
+
+        Probabilities are shares of the whole vocabulary, but the marks `<S>`, `</S>` and `<UNK>`
+        are left out of the lists.
+
+        Args:
+            tokens: a sentence.
+            position: from 0.
+            n: how many words; all that there are if they are fewer.
+        Raises: DataError if `tokens` is not a list of words or has no such position; ValueError
+            if `n` is below 1.
+        """
+        words, position = _checked(tokens, "the sentence"), operator.index(position)
+        if n < 1:
+            raise ValueError(f"n is {n}, expected at least 1")
+        if not 0 <= position < len(words):
+            raise DataError(
+                f"position is {position}, but the sentence has {len(words)} words; "
+                f"expected 0 or more and less than {len(words)}"
+            )
+        # What predicts a word depends on the words read before alone: the rest may be there.
+        steps = {"forward": position, "backward": len(words) - 1 - position}
+        steps = {d: np.int32(steps[d]) for d in self.model.directions}
+        batch = self._batch([words], 1, slice(0, len(words) + 1))
+        logs = self._run_predictions(batch, steps)
+        logs = {d: ops.convert_to_numpy(log)[self._proper] for d, log in logs.items()}
+        if "backward" not in logs:
+            return Substitutes(self._best(logs["forward"], n), None, None)
+        logs["both"] = logs["forward"] + logs["backward"]
+        return Substitutes(**{name: self._best(log, n) for name, log in logs.items()})
+
+    def _score(self, window: list[list[str]]) -> list[Score]:
+        scores: list[Score | None] = [None] * len(window)
+        lengths = np.array([len(words) + 1 for words in window], np.int64)
+        for rows, n_rows in batches(lengths, self.batch_tokens):
+            logs = self._run([window[i] for i in rows], n_rows)
+            for row, i in enumerate(rows):
+                found = {d: log[row, : lengths[i]] for d, log in logs.items()}
+                backward = found.get("backward")
+                scores[i] = Score(
+                    found["forward"].copy(), None if backward is None else backward[::-1].copy()
+                )
+        return scores
+
+    def _run(self, sentences: list[list[str]], n_rows: int) -> dict[str, np.ndarray]:
+        """Run over sentences, the longest first, in `n_rows` rows.
+
+        Returns: for each direction, in the order it reads in, log-probabilities float32 (B, T).
+        """
+        lengths = np.zeros((n_rows, 1), np.int64)
+        lengths[: len(sentences), 0] = [len(words) + 1 for words in sentences]
+        n_predictions = int(lengths[0, 0])
+        logs = {d: np.empty((n_rows, n_predictions), np.float32) for d in self.model.directions}
+        state = self.model.flatten_state(self.model.zero_state(n_rows))
+        n_steps = max(self.batch_tokens // n_rows, 1)  # fewer than T in a lone long sentence
+        for start in range(0, n_predictions, n_steps):
+            steps = slice(start, min(start + n_steps, n_predictions))
+            mask = np.arange(steps.start, steps.stop) < lengths
+            batch = self._batch(sentences, n_rows, steps)
+            losses, state = self._run_losses(batch, mask, state)
+            for direction, loss in losses.items():
+                logs[direction][:, steps] = -ops.convert_to_numpy(loss)
+        return logs
+
+    def _batch(self, sentences: list[list[str]], n_rows: int, steps: slice) -> dict:
+        """Give what the model reads and predicts in some steps of whole sentences, row by row."""
+        shape = n_rows, steps.stop - steps.start
+        unk, window = self._ids[UNK], {}
+        for direction in self.model.directions:
+            token_ids, next_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+            n_chars = self._characters and self._characters.max_word_length
+            characters = n_chars and np.full((*shape, n_chars), PAD_CHAR, np.int32)
+            for i, words in enumerate(sentences):
+                words = [BOS, *words, EOS]
+                words = words[::-1] if direction == "backward" else words
+                words = words[steps.start : steps.stop + 1]
+                n = len(words) - 1
+                if n < 1:  # a sentence that has ended
+                    continue
+                ids = [self._ids.get(word, unk) for word in words]
+                token_ids[i, :n], next_ids[i, :n] = ids[:-1], ids[1:]
+                if self._characters:
+                    characters[i, :n] = self._characters(words[:-1])
+            window["token_ids" + SUFFIX[direction]] = token_ids
+            window["next_token_id" + SUFFIX[direction]] = next_ids
+            window["tokens_characters" + SUFFIX[direction]] = characters
+        return model_batch(window, self.model.options)
+
+    def _outputs(self, batch, mask, state):
+        """Give each direction's outputs, layer by layer, and the next state."""
+        distinct = self.model.encoder(batch["distinct"])
+        vectors = {d: gather_rows(distinct, batch["places"][d]) for d in self.model.directions}
+        return self.model.windows(vectors, state, mask)
+
+    def _losses(self, batch, mask, state):
+        """Run on from a state: losses float (B, T) a direction, and the next state."""
+        outputs, state = self._outputs(batch, mask, self.model.pack_state(state))
+        return self.model.losses(outputs, batch["targets"]), self.model.flatten_state(state)
+
+    def _predictions(self, batch, steps):
+        """Give all words' log-probabilities, float (V,), at one step a direction of one row."""
+        outputs, _ = self._outputs(batch, None, self.model.zero_state(1))
+        softmax, logs = self.model.softmax, {}
+        for direction in self.model.directions:
+            hidden = outputs[direction][-1][:, steps[direction]]  # 1, P
+            logits = ops.matmul(softmax.kernel, hidden[0]) + softmax.bias
+            logs[direction] = logits - softmax.log_normalizer(hidden)
+        return logs
+
+    def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:
+        order = np.argsort(-logs, kind="stable")[:n]
+        return [Substitute(self.words[self._proper[i]], float(logs[i])) for i in order]
+
+    def _signature(self) -> list:
+        places = dict.fromkeys(self.model.directions, keras.KerasTensor((None, None), "int32"))
+        distinct = (None, None) if self._characters else (None,)
+        state = self.model.flatten_state(self.model.zero_state(0))
+        return [
+            {
+                "distinct": keras.KerasTensor(distinct, "int32"),
+                "places": places,
+                "targets": dict(places),
+            },
+            keras.KerasTensor((None, None), "bool"),
+            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
+        ]
+
+
+def load_scorer(
+    save_dir: str | Path | None = None,
+    vocab_file: str | Path | None = None,
+    options_file: str | Path | None = None,
+    weight_file: str | Path | None = None,
+    softmax_file: str | Path | None = None,
+) -> Scorer:
+    """Load a language model to ask, from a run's folder or from an export with its softmax.
+
+    Args:
+        save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
+            reference.
+        vocab_file: the run's vocabulary; None for `vocab.txt` in the folder.
+        options_file, weight_file: an export; see `ElmoEmbedder`.
+        softmax_file: HDF5 with `softmax/W`, `softmax/b` and `vocabulary`, as `dump_weights` writes
+            it; None for `<stem>_softmax.hdf5` beside the weights.
+    Raises: OptionsError, also unless one of the two is given; WeightsError, DataError.
+    """
+    run, export = (save_dir, vocab_file), (options_file, weight_file, softmax_file)
+    if save_dir is not None and export == (None, None, None):
+        return _from_run(Path(save_dir), vocab_file)
+    if options_file is not None and run == (None, None):
+        return _from_export(options_file, weight_file, softmax_file)
+    given = dict(zip(("save_dir", "vocab_file"), run, strict=True))
+    given |= dict(zip(("options_file", "weight_file", "softmax_file"), export, strict=True))
+    names = ", ".join(name for name, value in given.items() if value is not None)
+    raise OptionsError(
+        f"given: {names or 'no model'}; expected save_dir with vocab_file, for a run, or "
+        "options_file with weight_file and softmax_file, for an export"
+    )
+
+
+def score(sentences: Iterable[Sequence[str]], **files: str | Path) -> Iterator[Score]:
+    """Give the log-probabilities of sentences: see `Scorer.score`; `files` as in `load_scorer`."""
+    return load_scorer(**files).score(sentences)
+
+
+def substitutes(
+    tokens: Sequence[str], position: int, n: int = 10, **files: str | Path
+) -> Substitutes:
+    """Give the likeliest words in a place: see `Scorer.substitutes`; `files` as in `load_scorer`.
+
+    Each call loads the model: to ask more than once, keep what `load_scorer` gives.
+    """
+    return load_scorer(**files).substitutes(tokens, position, n)
+
+
+def perplexity(scores: Iterable[Score]) -> Perplexity:
+    """Give the perplexity of scored sentences, which is `evaluation.perplexity`'s stateless one.
+
+    Raises: DataError if there are none.
+    """
+    sums: dict[str, float] = {}
+    n_predictions = 0
+    for found in scores:
+        for direction, value in found.total.items():
+            sums[direction] = sums.get(direction, 0.0) - value
+        n_predictions += found.n_predictions
+    if not n_predictions:
+        raise DataError("no sentence to measure")
+    return Perplexity.of(sums, n_predictions)
+
+
+def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
+    model = load_run(save_dir)
+    vocab = model_vocabulary(str(vocab_file or save_dir / VOCABULARY), model)
+    return Scorer(model, [vocab.id_to_word(i) for i in range(vocab.size)])
+
+
+def _from_export(options_file, weight_file, softmax_file) -> Scorer:
+    options_file, weight_file = resolve(options_file, weight_file)
+    softmax_file = Path(softmax_file or weight_file.with_name(f"{weight_file.stem}_softmax.hdf5"))
+    if not softmax_file.is_file():
+        raise WeightsError(
+            f"{softmax_file}: no such file; a model can be asked with its softmax alone, which "
+            "dump_weights.py --include_softmax writes"
+        )
+    options = load_model_options(options_file)
+    if options.bidirectional is None:
+        options = dataclasses.replace(options, bidirectional=weights.has_backward(weight_file))
+    words = _stored_words(softmax_file)
+    model = BiLM(options, n_tokens=len(words), softmax=True)
+    model.build()
+    weights.load_hdf5(model, weight_file, only=weights.is_bilm)
+    own = weights.stored_variables(model)  # without the kernel where it is the word table
+    weights.load_hdf5(model, softmax_file, only=lambda n: not weights.is_bilm(n) and n in own)
+    return Scorer(model, words)
+
+
+def _stored_words(softmax_file: Path) -> list[str]:
+    with weights.open_hdf5(softmax_file) as file:
+        words = file.get("vocabulary")
+        if not isinstance(words, h5py.Dataset) or words.ndim != 1 or words.dtype.kind not in "OS":
+            raise WeightsError(f"{softmax_file}: no dataset `vocabulary` with a string for a word")
+        try:
+            return list(words.asstr()[...])
+        except (UnicodeDecodeError, TypeError) as error:
+            raise WeightsError(f"{softmax_file}: `vocabulary` is not UTF-8 strings") from error
+
+
+def _checked(sentence: Sequence[str], name: str) -> list[str]:
+    # A string would pass for a list of one-letter words.
+    is_list = isinstance(sentence, Iterable) and not isinstance(sentence, str | bytes)
+    words = list(sentence) if is_list else [None]
+    if not all(isinstance(word, str) for word in words):
+        raise DataError(
+            f"{name} is {repr(sentence)[:60]}; a sentence is a list of words, so split a string"
+        )
+    return words

@@ -1,0 +1,155 @@
+#!/usr/bin/env python
+"""Train a small biLM, measure it, export it, and find a word's neighbours with the export.
+
+The text is the documentation that every Python interpreter carries for help(). Everything is
+written to --work_dir, which is made anew each time.
+"""
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import numpy as np
+from absl import flags
+
+import bilm
+from bilm import command
+from bilm.options import load_run_options
+from bilm.vocabulary import MARKS
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("work_dir", "demo_run", "The folder to write to.")
+flags.DEFINE_integer("n_steps", None, "Steps of training [from n_epochs in tiny.json].", 1)
+
+WORD = "with"
+CONTEXTS = (  # the name of a statement, and a preposition
+    "The with statement is used to call a method .",
+    "The function is called with two arguments .",
+)
+N_NEIGHBOURS = 5
+MADE_HERE = ".made_by_demo"
+
+
+def main() -> int | None:
+    from bilm.training import train
+
+    work_dir = empty_folder(FLAGS.work_dir)
+    vocab_file, train_file, heldout_file = (
+        str(work_dir / name) for name in ("vocab.txt", "train.txt", "heldout.txt")
+    )
+    run, weight_file = str(work_dir / "run"), str(work_dir / "model" / "weights.hdf5")
+
+    # The text: one tokenized sentence a line. Every tenth is held out.
+    sentences = read_sentences()
+    heldout = sentences[::10]
+    training = [words for i, words in enumerate(sentences) if i % 10]
+    write_lines(train_file, map(" ".join, training))
+    write_lines(heldout_file, map(" ".join, heldout))
+    write_lines(vocab_file, count_words(training))
+
+    vocab = bilm.Vocabulary(vocab_file)
+    unigram = unigram_perplexity(vocab, training, heldout)
+    print(
+        f"{len(training):,} sentences to train on, {len(heldout):,} held out, {vocab.size:,} words"
+    )
+    print(f"held-out perplexity by the frequencies of words alone: {unigram:.1f}", flush=True)
+
+    # The log tells how the held-out perplexity falls.
+    options = load_run_options("tiny")
+    result = train(options, vocab_file, train_file, run, heldout_file, n_steps=FLAGS.n_steps)
+    if not result.finished:
+        return command.INTERRUPTED
+    print(f"held-out perplexity: unigram {unigram:.1f}, biLM {result.heldout.mean:.1f}")
+
+    # The export is what a published model is: options.json and an HDF5 file.
+    weight_file, options_file = bilm.dump_weights(run, weight_file)
+    print(f"exported to {weight_file} and {options_file}")
+
+    model = bilm.BidirectionalLanguageModel(options_file, weight_file)
+    batcher = bilm.Batcher(None, options.char_cnn.max_characters_per_token)
+    vectors = embed(model, batcher, sentences)
+    for context in map(str.split, CONTEXTS):
+        print(f"\nwords used most like '{WORD}' in: {in_context(context, context.index(WORD))}")
+        vector = embed(model, batcher, [context])[0][context.index(WORD)]
+        for cosine, words, place in nearest(vector, sentences, vectors):
+            print(f"  {cosine:.2f}  {words[place]:<12} {in_context(words, place)}")
+
+
+def empty_folder(path: str) -> Path:
+    """Make a folder, in place of what an earlier demo left in it, but of nothing else."""
+    folder = Path(path)
+    if folder.exists():
+        if any(folder.iterdir()) and not (folder / MADE_HERE).exists():
+            raise bilm.BilmError(f"{folder}: holds other things than a demo; name another folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MADE_HERE).touch()
+    return folder
+
+
+def read_sentences() -> list[list[str]]:
+    """Give the distinct sentences of the documentation, tokenized."""
+    sentences = []
+    for text in topics.values():
+        for paragraph in re.split(r"\n\s*\n", text):
+            prose = re.sub(r"[\"*`]", "", " ".join(paragraph.split()))  # without markup
+            # What ends in another way is a heading, a rule of grammar or code.
+            if prose.endswith((".", ":")) and "::=" not in prose:
+                sentences += re.split(r"(?<=[.:]) (?=[A-Z])", prose)
+    tokenized = (re.findall(r"\w+(?:[.'’-]\w+)*|[^\w\s]", sentence) for sentence in sentences)
+    return [list(words) for words in dict.fromkeys(map(tuple, tokenized)) if len(words) > 3]
+
+
+def count_words(sentences: list[list[str]]) -> list[str]:
+    """Give a vocabulary: the marks, then what is there twice or more by falling frequency."""
+    counts = Counter(word for words in sentences for word in words)
+    return [*MARKS, *(word for word, n in counts.most_common() if n > 1)]
+
+
+def write_lines(path: str, lines) -> None:
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def unigram_perplexity(vocab: bilm.Vocabulary, training: list, heldout: list) -> float:
+    """Measure what is reached without context; what is predicted is what the biLM predicts."""
+
+    def predictions(sentences):  # every word or <UNK>, and the end of every sentence
+        return np.concatenate([vocab.encode(words, split=False)[1:] for words in sentences])
+
+    frequencies = np.bincount(predictions(training)) / len(predictions(training))
+    return float(np.exp(-np.log(frequencies[predictions(heldout)]).mean()))
+
+
+def embed(model, batcher, sentences: list[list[str]]) -> list[np.ndarray]:
+    """Give each sentence's vectors in the top layer, (T, 2P), of length 1."""
+    vectors = [None] * len(sentences)
+    by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+    for start in range(0, len(sentences), 64):
+        rows = by_length[start : start + 64]
+        output = model(batcher.batch_sentences([sentences[i] for i in rows]))
+        for i, layers, length in zip(rows, output["lm_embeddings"], output["lengths"], strict=True):
+            top = layers[-1, :length]
+            vectors[i] = top / np.linalg.norm(top, axis=-1, keepdims=True)
+    return vectors
+
+
+def nearest(vector: np.ndarray, sentences: list, vectors: list[np.ndarray]):
+    """Give cosine, sentence and place of other words than WORD, each where it is most alike."""
+    places = [(words, i) for words in sentences for i in range(len(words))]
+    cosines, found = np.concatenate(vectors) @ vector, {WORD: None}
+    for k in np.argsort(-cosines):
+        words, i = places[k]
+        found.setdefault(words[i].lower(), (cosines[k], words, i))
+        if len(found) > N_NEIGHBOURS:
+            break
+    return list(found.values())[1:]
+
+
+def in_context(words: list[str], i: int) -> str:
+    return " ".join([*words[max(0, i - 4) : i], f"[{words[i]}]", *words[i + 1 : i + 5]])
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,361 @@
+"""The commands as a user runs them: what goes wrong ends in one clear line, what works says so."""
+
+import json
+import os
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from absl import flags, logging
+from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run
+
+from bilm.export import dump_weights
+
+BIN = Path(__file__).parent.parent / "bin"
+COMMANDS = sorted(path.name for path in BIN.glob("*.py"))
+WITH_REQUIRED_FLAGS = ("dump_embeddings.py", "dump_weights.py", "run_test.py", "train_elmo.py")
+FAST = {"char_cnn": None, "bidirectional": False}
+
+
+def run(command, *arguments, **variables):
+    """Run a command on its own."""
+    return subprocess.run(
+        [sys.executable, BIN / command, *arguments],
+        capture_output=True,
+        text=True,
+        env=_environment(**variables),
+        timeout=300,
+    )
+
+
+def _environment(**variables):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    return env | variables
+
+
+@pytest.fixture
+def run_here(monkeypatch, capfd):
+    """Run a command in this process, which spares the seconds that TensorFlow takes to start."""
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    before, verbosity, level = set(flags.FLAGS), logging.get_verbosity(), tf.get_logger().level
+
+    def run_here(command, *arguments):
+        monkeypatch.setattr(sys, "argv", [str(BIN / command), *map(str, arguments)])
+        try:
+            with pytest.raises(SystemExit) as stopped:
+                runpy.run_path(str(BIN / command), run_name="__main__")
+        finally:
+            for name in set(flags.FLAGS) - before - {"help", "helpfull", "helpshort", "helpxml"}:
+                delattr(flags.FLAGS, name)
+            flags.FLAGS.unparse_flags()
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(command, stopped.value.code or 0, out, err)
+
+    yield run_here
+    logging.set_verbosity(verbosity)
+    tf.get_logger().setLevel(level)
+
+
+def assert_fails(done, *expected):
+    """One line says what is wrong, after that with the counts if any, and nothing was printed."""
+    assert done.returncode == 1
+    assert done.stdout == ""
+    *before, last = done.stderr.splitlines()
+    assert all(line.endswith(" predictions") for line in before), done.stderr
+    name = Path(done.args[1] if isinstance(done.args, list) else done.args).name
+    assert last.startswith(f"{name}: error: ")
+    for part in expected:
+        assert str(part) in last
+
+
+# --- one command each in a process of its own ---
+
+
+def test_train_without_text(tmp_path):
+    arguments = ["--vocab_file", VOCABULARY, "--save_dir", tmp_path / "run"]
+    done = run("train_elmo.py", "--train_prefix", tmp_path / "*.txt", *arguments)
+    assert_fails(done, tmp_path / "*.txt", "no file matches")
+    assert not (tmp_path / "run").exists()
+
+
+def test_run_test_without_a_run(tmp_path):
+    arguments = ["--vocab_file", VOCABULARY, "--save_dir", tmp_path / "run"]
+    done = run("run_test.py", "--test_prefix", HELDOUT, *arguments)
+    assert_fails(done, tmp_path / "run" / "options.json", "cannot be read: No such file")
+
+
+def test_dump_of_a_truncated_checkpoint(broken_run, tmp_path):
+    done = run("dump_weights.py", "--save_dir", broken_run("data"), "--outfile", tmp_path / "w")
+    assert_fails(done, "model.ckpt-2: not a whole checkpoint (Read less bytes than requested)")
+    assert not list(tmp_path.glob("w*"))
+
+
+def test_all_that_tensorflow_says_on_request(tmp_path):
+    done = run(
+        "dump_weights.py", "--save_dir", tmp_path, "--outfile", "w", TF_CPP_MIN_LOG_LEVEL="0"
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) > 1
+
+
+# --- what goes wrong ---
+
+
+@pytest.fixture
+def broken_run(tmp_path):
+    """Give a function that copies a run and breaks it."""
+
+    def copy(what):
+        folder = shutil.copytree(tiny_run("characters"), tmp_path / f"broken_{what}")
+        if what in ("data", "index"):
+            (path,) = folder.glob(f"*.{what}*")
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        elif what == "options":
+            (folder / "options.json").write_text('{"lstm": ')
+        elif what == "no checkpoint":
+            (folder / "checkpoint").unlink()
+        elif what == "no data":
+            next(folder.glob("*.data*")).unlink()
+        return folder
+
+    return copy
+
+
+@pytest.fixture
+def train_arguments(tmp_path):
+    """Give a function from changes to the arguments of a small training run."""
+
+    def arguments(options=OPTIONS | FAST, **changes):
+        if not isinstance(options, str):
+            (tmp_path / "tiny.json").write_text(json.dumps(options))
+            options = str(tmp_path / "tiny.json")
+        values = {"train_prefix": TEXT, "vocab_file": VOCABULARY, "save_dir": tmp_path / "run"}
+        values |= {"options": options, "n_steps": 2} | changes
+        return [f"--{name}={value}" for name, value in values.items()]
+
+    return arguments
+
+
+@pytest.fixture
+def no_marks(tmp_path):
+    path = tmp_path / "no_marks.txt"
+    path.write_text("the\nof\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"train_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
+        ({"train_prefix": "nowhere.txt"}, "nowhere.txt: no file matches"),
+        ({"heldout_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
+        ({"vocab_file": "nowhere.txt"}, "nowhere.txt: cannot be read: No such file"),
+        ({"options": "nowhere.json"}, "nowhere.json: cannot be read: No such file"),
+        ({"options": "huge"}, "huge: no such options, expected a path or one of medium, original"),
+        ({"options": OPTIONS | {"lstm": None}}, "tiny.json: lstm: found null, expected an object"),
+        ({"options": OPTIONS | {"lr": 1}}, "tiny.json: lr: unknown key"),
+        ({"options": []}, "tiny.json: top level: found [], expected an object"),
+        ({"gpus": "99"}, "GPU 99 was asked for"),
+        ({"gpus": "one"}, "--gpus=one: expected numbers such as 0,1"),
+        ({"n_gpus": "99"}, "was asked for, but TensorFlow finds"),
+        ({"n_gpus": "0", "cpu_replicas": "99"}, "99 CPU replicas were asked for"),
+        ({"save_dir": VOCABULARY}, "vocab.txt"),
+    ],
+)
+def test_train_fails(changes, expected, run_here, train_arguments, tmp_path):
+    assert_fails(run_here("train_elmo.py", *train_arguments(**changes)), expected)
+    assert not (tmp_path / "run").exists()
+
+
+def test_train_without_a_key(run_here, train_arguments):
+    options = {name: value for name, value in OPTIONS.items() if name != "dropout"}
+    done = run_here("train_elmo.py", *train_arguments(options))
+    assert_fails(done, "tiny.json: dropout: missing, expected a number in [0, 1)")
+
+
+def test_train_with_no_json(run_here, train_arguments, broken_run):
+    path = broken_run("options") / "options.json"
+    done = run_here("train_elmo.py", *train_arguments(str(path)))
+    assert_fails(done, f"{path}: no JSON at line 1, column 10")
+
+
+def test_train_without_marks(run_here, train_arguments, no_marks):
+    done = run_here("train_elmo.py", *train_arguments(vocab_file=no_marks))
+    assert_fails(done, no_marks, "<S> </S> <UNK> missing")
+
+
+@pytest.mark.parametrize("what", ["data", "index", "no data"])
+def test_train_on_from_a_truncated_checkpoint(what, run_here, train_arguments, broken_run):
+    folder = broken_run(what)
+    done = run_here("train_elmo.py", *train_arguments(OPTIONS, save_dir=folder, n_steps=4))
+    assert_fails(done, f"{folder}/model.ckpt-2: not a whole checkpoint")
+
+
+def test_train_in_a_folder_of_another_run(run_here, train_arguments):
+    done = run_here("train_elmo.py", *train_arguments(save_dir=tiny_run("characters")))
+    assert_fails(done, "options.json: char_cnn is")
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("data", "not a whole checkpoint (Read less bytes than requested)"),
+        ("index", "not a whole checkpoint (not an sstable"),
+        ("no data", "not a whole checkpoint ("),
+        ("no checkpoint", "no whole checkpoint in this folder"),
+        ("options", "options.json: no JSON at line 1, column 10"),
+    ],
+)
+def test_broken_run(what, expected, run_here, broken_run, tmp_path):
+    folder = broken_run(what)
+    out = tmp_path / "out" / "weights.hdf5"
+    assert_fails(run_here("dump_weights.py", "--save_dir", folder, "--outfile", out), expected)
+    assert not out.parent.exists()
+    arguments = ["--test_prefix", HELDOUT, "--vocab_file", VOCABULARY, "--save_dir", folder]
+    assert_fails(run_here("run_test.py", *arguments), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"test_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
+        ({"vocab_file": "nowhere.txt"}, "nowhere.txt: cannot be read: No such file"),
+        ({"vocab_file": TEXT.replace("*", "a.txt")}, "marks <S> </S> <UNK>"),
+        ({"save_dir": "nowhere"}, "nowhere/options.json: cannot be read"),
+        ({"start": "checkpoint"}, "--batch_size=128: the checkpoint has 2 rows"),
+    ],
+)
+def test_run_test_fails(changes, expected, run_here):
+    values = {"test_prefix": HELDOUT, "vocab_file": VOCABULARY, "save_dir": tiny_run("characters")}
+    arguments = [f"--{name}={value}" for name, value in (values | changes).items()]
+    assert_fails(run_here("run_test.py", *arguments), expected)
+
+
+def test_another_models_vocabulary(run_here, tmp_path):
+    (tmp_path / "short.txt").write_text("<S>\n</S>\n<UNK>\nw0\n")
+    arguments = ["--save_dir", tiny_run("characters"), "--vocab_file", tmp_path / "short.txt"]
+    expected = "short.txt: 4 words, but the model was trained with 49"
+    assert_fails(run_here("run_test.py", "--test_prefix", HELDOUT, *arguments), expected)
+    arguments += ["--outfile", tmp_path / "w.hdf5", "--include_softmax"]
+    assert_fails(run_here("dump_weights.py", *arguments), expected)
+    assert not list(tmp_path.glob("w.*"))
+
+
+def test_outfile_that_cannot_be_written(run_here):
+    arguments = ["--save_dir", tiny_run("characters"), "--outfile", VOCABULARY / "w.hdf5"]
+    assert_fails(run_here("dump_weights.py", *arguments), "vocab.txt")
+
+
+def test_embeddings_of_a_truncated_weight_file(run_here, tmp_path):
+    weight_file, options_file = dump_weights(tiny_run("characters"), tmp_path / "weights.hdf5")
+    (tmp_path / "a.txt").write_text("a sentence\n")
+    weight_file.write_bytes(weight_file.read_bytes()[: weight_file.stat().st_size // 2])
+    arguments = ["--dataset_file", tmp_path / "a.txt", "--options_file", options_file]
+    arguments += ["--weight_file", weight_file, "--outfile", tmp_path / "out.hdf5"]
+    done = run_here("dump_embeddings.py", *arguments)
+    assert_fails(done, f"{weight_file}: not a whole HDF5 file")
+    assert not (tmp_path / "out.hdf5").exists()
+
+
+# --- flags ---
+
+
+@pytest.mark.parametrize("command", WITH_REQUIRED_FLAGS)
+def test_required_flags(command):
+    done = run(command)
+    assert done.returncode == 1
+    assert "must have a value other than None" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_unknown_flags(command):
+    done = run(command, "--stepz=3")
+    assert done.returncode == 1
+    assert "Unknown command line flag 'stepz'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_examples(command):
+    assert f"Examples:\n  {command} --" in run(command, "--help").stdout
+
+
+def test_stray_argument(run_here, train_arguments):
+    done = run_here("train_elmo.py", *train_arguments(), "more.txt")
+    assert_fails(done, "unexpected argument 'more.txt'; every value needs its --flag")
+
+
+def test_flags_that_contradict_each_other(run_here):
+    arguments = ["--test_prefix=a", "--vocab_file=b", "--save_dir=c"]
+    done = run_here("run_test.py", *arguments, "--stateless", "--start=checkpoint")
+    assert done.returncode == 1
+    assert "leave out --start=checkpoint" in done.stderr
+    done = run_here("dump_weights.py", "--save_dir=a", "--outfile=b", "--include_softmax")
+    assert "give --vocab_file" in done.stderr
+
+
+# --- what works ---
+
+
+def test_measure_and_dump(run_here, tmp_path):
+    folder = tiny_run("characters")
+    arguments = ["--test_prefix", HELDOUT, "--vocab_file", VOCABULARY, "--save_dir", folder]
+    means = []
+    for start in ([], ["--stateless"], ["--start=checkpoint"]):
+        done = run_here("run_test.py", *arguments, "--batch_size=2", *start)
+        *_, n_predictions, last = done.stdout.splitlines()
+        assert done.returncode == 0
+        assert n_predictions == "PREDICTIONS A DIRECTION = 248"  # 218 words in 30 sentences
+        assert last.startswith("AVERAGE PERPLEXITY = ")
+        means.append(float(last.split(" = ")[1]))
+    assert len(set(means)) == 3 and all(20 < mean < 60 for mean in means)
+    out = tmp_path / "elmo" / "weights.hdf5"
+    done = run_here("dump_weights.py", "--save_dir", folder, "--outfile", out)
+    assert done.returncode == 0
+    assert done.stdout == f"wrote {out}\nwrote {out.parent / 'options.json'}\n"
+
+
+@pytest.mark.slow
+def test_replicas_on_the_cpu(run_here, train_arguments, tmp_path):
+    arguments = train_arguments(n_gpus=0, cpu_replicas=2, batch_size=3)
+    done = run("train_elmo.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "starting at step 0 of 2 on CPU:0, CPU:1: 2 replicas x 3 rows" in done.stderr
+    assert "step 2 of 2" in done.stderr
+    assert f"saved {tmp_path / 'run' / 'model.ckpt-2'}" in done.stderr
+    assert "Sharding" not in done.stderr
+    done = run_here("train_elmo.py", *arguments)
+    assert done.returncode == 0
+    assert "run: finished at step 2 of 2" in done.stderr
+
+
+@pytest.mark.slow
+def test_interrupted_run_is_continued_by_the_same_command(run_here, train_arguments):
+    n_steps = 1000
+    arguments = train_arguments(n_gpus=0, n_steps=n_steps)
+    command = [sys.executable, BIN / "train_elmo.py", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stderr=pipe, text=True, env=_environment()) as process:
+        assert any("step 1 of" in line for line in iter(process.stderr.readline, ""))
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    *_, stopped, last = rest.splitlines()
+    assert stopped.startswith("stopped at step ")
+    assert last == "the same command continues the run"
+    step = int(stopped.split()[3].rstrip(","))
+    assert 1 <= step < n_steps
+    done = run_here("train_elmo.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert f"continuing at step {step} of {n_steps}" in done.stderr
+    assert f"step {n_steps:,} of {n_steps:,}" in done.stderr

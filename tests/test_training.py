@@ -1,0 +1,244 @@
+"""A run from start to end: devices, plan, what it leaves in its folder, stopping and continuing."""
+
+import gzip
+import json
+import signal
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from tiny_runs import (
+    HELDOUT,
+    TEXT,
+    VARIANTS,
+    VOCABULARY,
+    tiny_options,
+    tiny_run,
+    tiny_train,
+)
+
+from bilm import training
+from bilm.checkpoint import load_run
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.trainer import Trainer
+from bilm.training import make_strategy, train
+from bilm.weights import stored_values
+
+N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level("INFO", logger="absl")
+    return caplog
+
+
+# --- devices ---
+
+
+@pytest.mark.parametrize("arguments", [{"gpus": [99]}, {"gpus": [-1]}, {"n_gpus": 99}])
+def test_gpus_that_are_not_there_are_refused(arguments):
+    with pytest.raises(BilmError, match=r"GPU -?\d+ was asked for, but TensorFlow finds"):
+        make_strategy(**arguments)
+
+
+def test_cpu_replicas():
+    assert make_strategy(n_gpus=0).num_replicas_in_sync == 1
+    assert make_strategy(n_gpus=0, cpu_replicas=2).num_replicas_in_sync == 2
+
+
+def test_cpu_replicas_after_tensorflow_has_started():
+    n_there = len(tf.config.list_logical_devices("CPU"))
+    with pytest.raises(BilmError, match=f"has started with {n_there}"):
+        make_strategy(n_gpus=0, cpu_replicas=n_there + 1)
+
+
+# --- the run ---
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_train(variant):
+    folder = tiny_run(variant)
+    values = stored_values(load_run(folder))
+    assert all(np.isfinite(value).all() for value in values.values())
+    options = tiny_options(**VARIANTS[variant])
+    assert ("char_embed" in values) == (options.char_cnn is not None)
+    assert ("softmax/W" in values) != options.share_embedding_softmax
+    assert any("RNN_1" in name for name in values) == options.bidirectional
+
+
+def test_folder_of_a_run():
+    folder = tiny_run("characters")
+    options = json.loads((folder / "options.json").read_text())
+    assert options["n_train_tokens"] == N_PREDICTIONS
+    assert options["n_tokens_vocab"] == len(VOCABULARY.read_text().splitlines())
+    assert options["char_cnn"]["n_characters"] == 261
+    assert (folder / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()
+    assert (folder / "model.ckpt-2.index").exists()
+
+
+def test_tensorboard_scalars(tmp_path):
+    tiny_train(tmp_path, n_steps=1, heldout=HELDOUT)
+    (path,) = (tmp_path / "logs").glob("events.*")
+    records = tf.data.TFRecordDataset([str(path)]).as_numpy_iterator()
+    values = [v for r in records for v in tf.compat.v1.Event.FromString(r).summary.value]
+    assert {value.tag for value in values} == {
+        "train/sampled_loss_forward",
+        "train/sampled_loss_backward",
+        "train/global_norm",
+        "train/tokens_per_s",
+        "heldout/perplexity_forward",
+        "heldout/perplexity_backward",
+        "heldout/perplexity",
+    }
+    assert {value.metadata.plugin_data.plugin_name for value in values} == {"scalars"}
+
+
+def test_epochs_make_the_plan(tmp_path, log):
+    changes = {"char_cnn": None, "bidirectional": False, "n_train_tokens": 25, "n_epochs": 3}
+    result = tiny_train(tmp_path, n_steps=None, heldout=HELDOUT, **changes)
+    assert result.step == 6  # two full windows of 10 an epoch
+    assert log.text.count("held-out perplexity") == 3
+    assert json.loads((tmp_path / "options.json").read_text())["n_train_tokens"] == 25
+
+
+def test_replicas_share_an_epoch_and_continue(tmp_path):
+    """Two replicas; each gets its own rows' states back."""
+    options = tiny_options(char_cnn=None, bidirectional=False, n_train_tokens=40, n_epochs=1)
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for folder, n_steps, expected in [(straight, None, 2), (stopped, 1, 1), (stopped, None, 2)]:
+        strategy = make_strategy(n_gpus=0, cpu_replicas=2)
+        result = train(
+            options, str(VOCABULARY), TEXT, str(folder), strategy=strategy, n_steps=n_steps
+        )
+        assert result.step == expected
+    assert_same_weights(straight, stopped)
+
+
+def test_sampled_loss_falls(tmp_path, log):
+    changes = {"char_cnn": None, "bidirectional": False, "dropout": 0.0}
+    result = tiny_train(tmp_path, n_steps=300, heldout=TEXT, n_epochs=1, **changes)
+    losses = [
+        float(message.split("sampled loss forward ")[1].split()[0])
+        for message in log.messages
+        if "sampled loss" in message
+    ]
+    assert losses[-1] < losses[0] - 0.3
+    assert result.heldout.mean < 40  # of 49 words
+
+
+def test_few_words_take_the_full_softmax(tmp_path, log):
+    changes = {"char_cnn": None, "bidirectional": False, "n_negative_samples_batch": 49}
+    tiny_train(tmp_path, n_steps=1, **changes)
+    assert "49 negatives are not below the vocabulary's 49 words: the full softmax" in log.text
+    assert "full-softmax loss forward" in log.text
+    assert json.loads((tmp_path / "options.json").read_text())["sample_softmax"] is False
+
+
+def test_gzip_shards(tmp_path):
+    folders = tmp_path / "plain", tmp_path / "gzip"
+    (text,) = Path(TEXT).parent.iterdir()
+    (tmp_path / "a.gz").write_bytes(gzip.compress(text.read_bytes()))
+    changes = {"char_cnn": None, "bidirectional": False}
+    tiny_train(folders[0], text=str(text), **changes)
+    tiny_train(folders[1], text=str(tmp_path / "*.gz"), **changes)
+    assert_same_weights(*folders)
+
+
+# --- stopping and continuing ---
+
+
+def assert_same_weights(first, second):
+    first, second = stored_values(load_run(first)), stored_values(load_run(second))
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value, err_msg=name)
+
+
+def test_continuing_equals_straight(tmp_path, log):
+    tiny_train(tmp_path / "straight", n_steps=6)
+    tiny_train(tmp_path / "stopped", n_steps=3)
+    result = tiny_train(tmp_path / "stopped", n_steps=6)
+    assert (result.step, result.finished) == (6, True)
+    assert "continuing at step 3 of 6" in log.text
+    assert_same_weights(tmp_path / "straight", tmp_path / "stopped")
+
+
+def test_signal_saves(tmp_path, monkeypatch, log):
+    step = Trainer.step
+
+    def step_and_signal(self, iterator, number):
+        if number == 3:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, iterator, number)
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Trainer, "step", step_and_signal)
+    result = tiny_train(tmp_path, n_steps=6, char_cnn=None, bidirectional=False)
+    assert (result.step, result.finished) == (4, False)
+    assert "stopped at step 4, saved" in log.text
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert (tmp_path / "model.ckpt-4.index").exists()
+
+
+def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        training.Evaluator, "__call__", lambda *_: signal.raise_signal(signal.SIGTERM)
+    )
+    monkeypatch.setattr(training.RunReport, "heldout", lambda *_: None)
+    options = tiny_options(char_cnn=None, bidirectional=False)
+    result = train(
+        options, str(VOCABULARY), TEXT, str(tmp_path), HELDOUT, make_strategy(n_gpus=0), 6, 2
+    )
+    assert (result.step, result.finished) == (2, False)
+    assert (tmp_path / "model.ckpt-2.index").exists()
+
+
+def test_second_signal_is_not_held_up(tmp_path, monkeypatch):
+    def evaluate(*_):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_train(tmp_path, heldout=HELDOUT, char_cnn=None, bidirectional=False)
+    assert (tmp_path / "model.ckpt-2.index").exists()
+
+
+def test_finished_run_says_so(log):
+    result = tiny_train(tiny_run("characters"))
+    assert (result.step, result.finished, result.heldout) == (2, True, None)
+    assert "finished at step 2 of 2" in log.text
+
+
+# --- what a folder refuses ---
+
+
+def test_folder_of_another_model():
+    folder = tiny_run("characters")
+    with pytest.raises(OptionsError, match=r"lstm\.dim is 8 in this folder's run, but 16 was"):
+        tiny_train(folder, lstm={"dim": 16})
+    with pytest.raises(OptionsError, match="bidirectional is True"):
+        tiny_train(folder, bidirectional=False)
+
+
+def test_folder_of_another_vocabulary(tmp_path):
+    words = VOCABULARY.read_text().splitlines()
+    (tmp_path / "vocab.txt").write_text("\n".join([*words[:-2], words[-1], words[-2]]))
+    with pytest.raises(DataError, match="has another vocabulary than"):
+        train(tiny_options(), str(tmp_path / "vocab.txt"), TEXT, str(tiny_run("characters")))
+
+
+def test_folder_of_another_batch_size():
+    with pytest.raises(WeightsError, match="saved with 2 rows, but this run has 3"):
+        tiny_train(tiny_run("characters"), n_steps=4, batch_size=3)
+
+
+def test_blank_text(tmp_path):
+    (tmp_path / "blank.txt").write_text("\n \n")
+    with pytest.raises(DataError, match=r"blank\.txt: no sentence"):
+        tiny_train(tmp_path / "run", text=str(tmp_path / "blank.txt"))

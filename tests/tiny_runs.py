@@ -1,0 +1,89 @@
+"""Small runs on the golden corpus, each trained once for the tests of training and export."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+from conftest import GOLDEN
+
+from bilm.options import RunOptions
+from bilm.training import TrainResult, make_strategy, train
+
+TEXT, HELDOUT = str(GOLDEN / "data" / "train" / "*"), str(GOLDEN / "data" / "heldout" / "*")
+VOCABULARY = GOLDEN / "data" / "vocab.txt"
+
+OPTIONS = {
+    "bidirectional": True,
+    "char_cnn": {
+        "activation": "relu",
+        "embedding": {"dim": 4},
+        "filters": [[1, 4], [2, 6]],
+        "max_characters_per_token": 50,
+        "n_characters": 261,
+        "n_highway": 1,
+    },
+    "lstm": {
+        "dim": 8,
+        "projection_dim": 4,
+        "n_layers": 2,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "use_skip_connections": True,
+    },
+    "dropout": 0.1,
+    "all_clip_norm_val": 10.0,
+    "n_epochs": 2,
+    "batch_size": 2,
+    "unroll_steps": 5,
+    "n_negative_samples_batch": 16,
+}
+VARIANTS = {
+    "characters": {},
+    "words": {"char_cnn": None},
+    "shared_softmax": {"char_cnn": None, "share_embedding_softmax": True},
+    "forward_only": {"bidirectional": False},
+    "one_layer": {"lstm": {"n_layers": 1}},
+    "no_projection": {"lstm": {"projection_dim": 8}},
+    "no_cnn_projection": {"char_cnn": {"filters": [[1, 2], [2, 2]]}},
+    "plain": {
+        "char_cnn": {"activation": "tanh", "max_characters_per_token": 12, "n_highway": 0},
+        "lstm": {"cell_clip": None, "proj_clip": None, "use_skip_connections": False},
+    },
+}
+
+
+def tiny_options(**changes) -> RunOptions:
+    """The options of a tiny run; of an object only what is given is changed."""
+    values = OPTIONS | changes
+    for name in ("char_cnn", "lstm"):
+        if isinstance(changes.get(name), dict):
+            values[name] = OPTIONS[name] | changes[name]
+    return RunOptions.from_dict(values)
+
+
+def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) -> TrainResult:
+    """Train on one CPU device."""
+    return train(
+        tiny_options(**changes),
+        str(VOCABULARY),
+        text,
+        str(save_dir),
+        heldout_prefix=heldout,
+        strategy=make_strategy(n_gpus=0),
+        n_steps=n_steps,
+        seed=seed,
+    )
+
+
+@functools.cache
+def tiny_run(variant: str) -> Path:
+    """The folder of a run of two steps, not to be written to."""
+    folder = Path(_home().name) / variant
+    result = tiny_train(folder, **VARIANTS[variant])
+    assert result.step == 2 and result.finished
+    return folder
+
+
+@functools.cache
+def _home() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="bilm_runs_")
