@@ -25,6 +25,7 @@ ORDER = [
     "elmo",
     "token_cache",
     "embedding",
+    "parts",
     "corpus",
     "saved_model",
     "sampling",
@@ -49,6 +50,7 @@ NEUTRAL = [  # they run on every backend of Keras and import TensorFlow only whe
     "source",
     "pretrained",
     "elmo",
+    "token_cache",
     "embedding",
 ]
 MODULES = [
