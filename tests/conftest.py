@@ -29,3 +29,10 @@ def pytest_configure():
         cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()
         tf.config.set_logical_device_configuration(cpu, [one, one])
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch):
+    """A command run in this process quiets TensorFlow for its children; undo that."""
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")

@@ -18,6 +18,8 @@ def run_over_time(cell: LSTMCell, input_gates, state, steps_mask, reverse, train
     """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
     recurrent = cell.kernel[cell.input_dim :]
     weights = [recurrent] if cell.projection is None else [recurrent, tf.identity(cell.projection)]
+    if steps_mask is not None:  # oneDNN does not slice booleans everywhere, and says so
+        steps_mask = tf.cast(steps_mask, tf.int32)
     clips = cell.cell_clip, cell.proj_clip if cell.projection is not None else None
     if not training:
         outputs, state, _ = _forward(input_gates, state, weights, clips, steps_mask, reverse)
@@ -89,7 +91,7 @@ def _forward(input_gates, state, weights, clips, steps_mask, reverse, save=False
             if proj_clip:
                 hidden = tf.clip_by_value(hidden, -proj_clip, proj_clip)
         if steps_mask is not None:
-            keep = steps_mask[t][:, None]
+            keep = tf.cast(steps_mask[t][:, None], tf.bool)
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
         carry = (tf.ensure_shape(cell, old_cell.shape), tf.ensure_shape(hidden, old_hidden.shape))
         return carry, (hidden, cell, tf.concat([i, j, f, o], 1)) if save else (hidden,)
@@ -134,7 +136,7 @@ def _backward(start, weights, clips, steps_mask, reverse, saved, upstream):
         )
         d_old_cell = d_new * f
         if steps_mask is not None:
-            keep = steps_mask[t][:, None]
+            keep = tf.cast(steps_mask[t][:, None], tf.bool)
             d_gates = tf.where(keep, d_gates, 0.0)
             d_old_cell = tf.where(keep, d_old_cell, d_cell)
             d_projected = tf.where(keep, d_projected, 0.0)
