@@ -6,6 +6,7 @@ import dataclasses
 import filecmp
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ from bilm.text import count_tokens, resolve_shards
 from bilm.trainer import Trainer
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-CHECKPOINT_STEPS = 1_000
+CHECKPOINT_STEPS, CHECKPOINT_SECONDS = 1_000, 900.0  # whichever comes first
 
 
 class TrainResult(NamedTuple):
@@ -123,12 +124,14 @@ def train(
     report = RunReport(plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir)
     evaluator, perplexity = Evaluator(trainer.model), None
     with _stop_on_signal() as stop:
-        iterator = iter(batches)
+        iterator, saved = iter(batches), time.monotonic()
         while step < plan.n_steps and not stop.is_set():
             report.add(step, trainer.step(iterator, step))
             step += 1
-            if step == plan.n_steps or step % CHECKPOINT_STEPS == 0:
+            late = time.monotonic() - saved > CHECKPOINT_SECONDS
+            if step == plan.n_steps or step % CHECKPOINT_STEPS == 0 or late:
                 logging.info("saved %s", checkpoints.save(step))
+                saved = time.monotonic()
             if heldout and (step % plan.eval_steps == 0 or step == plan.n_steps):
                 with report.paused():
                     perplexity = evaluator(heldout, options.batch_size)
