@@ -12,24 +12,26 @@ from keras import ops
 from bilm import weights
 from bilm.language_model import BiLM
 from bilm.options import ModelOptions, load_model_options
+from bilm.source import resolve
 
 
 def load_bilm(
     options_file: str | Path,
-    weight_file: str | Path,
+    weight_file: str | Path | None = None,
     use_character_inputs: bool = True,
     embedding_weight_file: str | Path | None = None,
 ) -> BiLM:
     """Build a biLM for `Batcher` output from its stored options and weights.
 
     Args:
-        options_file: `options.json`, with 261 or 262 characters.
-        weight_file: the HDF5 file with the weights.
+        options_file, weight_file: the two files, or what stands for them: see
+            `bilm.source.resolve`. `n_characters` is 261 or 262.
         use_character_inputs: False reads token ids (`TokenBatcher`) and looks their vectors up.
         embedding_weight_file: HDF5 with `embedding` (V, P), the vectors for token ids; None takes
             those of `weight_file`, as a model trained on words has them.
     Raises: OptionsError, WeightsError.
     """
+    options_file, weight_file = resolve(options_file, weight_file)
     options = load_model_options(options_file)
     if options.bidirectional is None:
         options = dataclasses.replace(options, bidirectional=weights.has_backward(weight_file))
@@ -65,7 +67,7 @@ class BidirectionalLanguageModel:
     def __init__(
         self,
         options_file: str | Path,
-        weight_file: str | Path,
+        weight_file: str | Path | None = None,
         use_character_inputs: bool = True,
         embedding_weight_file: str | Path | None = None,
         max_batch_size: int | None = None,
