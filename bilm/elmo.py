@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from keras import ops
 from bilm import weights
 from bilm.language_model import BiLM
 from bilm.layers.scalar_mix import ScalarMix
-from bilm.options import ModelOptions, load_model_options
+from bilm.options import ModelOptions
+from bilm.pretrained import load_weights, stored_options
 from bilm.source import resolve
 
 COMBINATIONS = ("mix", "top", "average", "concat")
@@ -39,10 +39,13 @@ class Elmo(keras.layers.Layer):
         keep_sentence_boundaries: give vectors for the marks of a sentence too.
         stateful: start each row where the call before left it, as the reference does; a sentence
             then has no vector of its own. See `reset_states`. TensorFlow only.
+        embedding_weight_file: HDF5 with `embedding` (V, P), cached token vectors as
+            `dump_token_embeddings` writes them; the layer then reads word ids.
+        n_words: V, which a saved layer knows without the file.
 
     Inputs: one of: `tf.string` tokens `(B, T)` with `""` as padding (TensorFlow only); characters
     integer `(B, T + 2, C)` as `Batcher` gives them; words integer `(B, T + 2)` as `TokenBatcher`
-    gives them, for weights with a word table. Returns: float `(B, T, 2 P)`, for `concat`
+    gives them, with a word table. Returns: float `(B, T, 2 P)`, for `concat`
     `(B, T, (layers + 1) 2 P)`, or a list of `n_representations` of them, T + 2 with boundaries
     kept; each with a Keras mask.
     Raises: OptionsError, WeightsError; ValueError for arguments that contradict each other.
@@ -65,6 +68,7 @@ class Elmo(keras.layers.Layer):
         trainable_bilm: bool = False,
         keep_sentence_boundaries: bool = False,
         stateful: bool = False,
+        embedding_weight_file: str | Path | None = None,
         n_words: int | None = None,
         **kwargs,
     ):
@@ -78,9 +82,16 @@ class Elmo(keras.layers.Layer):
         self.trainable_bilm, self.stateful = trainable_bilm, stateful
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
-        options, self._weight_file = _read(options_file, weight_file)
-        if options.char_cnn is None and n_words is None:
-            n_words = weights.n_words(self._weight_file)
+        if isinstance(options_file, Mapping):
+            options, self._files = ModelOptions.from_dict(options_file), None
+        else:
+            options_file, weight_file = resolve(options_file, weight_file)
+            options = stored_options(options_file, weight_file)
+            if options.char_cnn is None or embedding_weight_file is not None:
+                embedding_weight_file = embedding_weight_file or weight_file
+                options = options.replace(char_cnn=None)
+                n_words = weights.n_words(embedding_weight_file)
+            self._files = weight_file, embedding_weight_file
         self.options, self.n_words = options, n_words
         # The biLM keeps float32 whatever the policy: its states are sums over long sequences.
         self.bilm = BiLM(options, n_words, padding=True, dtype="float32", name="bilm")
@@ -95,8 +106,8 @@ class Elmo(keras.layers.Layer):
     def build(self, input_shape=None):
         """Make the variables and read the weight file, once."""
         self.bilm.build()
-        if self._weight_file is not None:
-            weights.load_hdf5(self.bilm, self._weight_file, only=weights.is_bilm)
+        if self._files is not None:
+            load_weights(self.bilm, *self._files)
         self.bilm.trainable = self.trainable_bilm
         n_layers = self.options.lstm.n_layers + 1
         for mix in self.mixes:
@@ -224,17 +235,6 @@ class Elmo(keras.layers.Layer):
             return
         for variable, last in zip(self._states, self.bilm.flatten_state(state), strict=True):
             variable.assign(ops.concatenate([last, variable[ops.shape(last)[0] :]], axis=0))
-
-
-def _read(options_file, weight_file) -> tuple[ModelOptions, Path | None]:
-    if isinstance(options_file, Mapping):
-        return ModelOptions.from_dict(options_file), weight_file
-    options_file, weight_file = resolve(options_file, weight_file)
-    options = load_model_options(options_file)
-    if options.bidirectional is None:
-        both = weights.has_backward(weight_file)
-        options = dataclasses.replace(options, bidirectional=both)
-    return options, weight_file
 
 
 def _is_string(inputs) -> bool:

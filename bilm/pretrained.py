@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import keras
@@ -32,24 +31,38 @@ def load_bilm(
     Raises: OptionsError, WeightsError.
     """
     options_file, weight_file = resolve(options_file, weight_file)
+    options = stored_options(options_file, weight_file)
+    n_words = None
+    if options.char_cnn is None or not use_character_inputs:
+        embedding_weight_file = embedding_weight_file or weight_file
+        options, n_words = options.replace(char_cnn=None), weights.n_words(embedding_weight_file)
+    model = BiLM(options, n_words, padding=True)
+    model.build()
+    load_weights(model, weight_file, embedding_weight_file)
+    return model
+
+
+def stored_options(options_file: Path, weight_file: Path) -> ModelOptions:
+    """Read the options of a stored model; what they leave open the weights decide.
+
+    Raises: OptionsError, WeightsError.
+    """
     options = load_model_options(options_file)
     if options.bidirectional is None:
-        options = dataclasses.replace(options, bidirectional=weights.has_backward(weight_file))
-    if options.char_cnn is not None and use_character_inputs:
-        model = BiLM(options, padding=True)
-        model.build()
+        options = options.replace(bidirectional=weights.has_backward(weight_file))
+    return options
+
+
+def load_weights(model: BiLM, weight_file: Path, embedding_weight_file: Path | None) -> None:
+    """Set the weights of a biLM; one that reads words takes its table from another file.
+
+    Raises: WeightsError.
+    """
+    if model.options.char_cnn is not None:
         weights.load_hdf5(model, weight_file, only=weights.is_bilm)
-        return model
-    return _load_with_table(options, weight_file, embedding_weight_file or weight_file)
-
-
-def _load_with_table(options: ModelOptions, weight_file, embedding_file) -> BiLM:
-    n_tokens = weights.n_words(embedding_file)
-    model = BiLM(dataclasses.replace(options, char_cnn=None), n_tokens=n_tokens, padding=True)
-    model.build()
-    weights.load_hdf5(model, embedding_file, only=lambda name: name == "embedding")
+        return
+    weights.load_hdf5(model, embedding_weight_file, only=lambda name: name == "embedding")
     weights.load_hdf5(model, weight_file, only=lambda name: name.startswith("RNN_"))
-    return model
 
 
 class BidirectionalLanguageModel:

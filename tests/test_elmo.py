@@ -85,6 +85,28 @@ def norm_tolerance(group, attributes):
     return max(2e-5, 1e-5 * attributes["mix_gamma"] * (weights / deviations).max())
 
 
+@pytest.mark.parametrize(
+    "folder",
+    [c for c in golden_cases("inference") if (c.values[0] / "token_embeddings.hdf5").exists()],
+)
+def test_golden_elmo_reads_word_ids(folder):
+    layer = Elmo(
+        folder / "options.json",
+        folder / "weights.hdf5",
+        combine="concat",
+        embedding_weight_file=folder / "token_embeddings.hdf5",
+    )
+    with h5py.File(folder / "expected_tokens.hdf5") as expected:
+        batch = expected["batch_0"]
+        found, mask = layer(batch["token_ids"][...]).numpy(), batch["mask"][...]
+        layers = np.moveaxis(batch["lm_embeddings"][...], 1, 2)  # n, T, layers, 2 P
+        expected_rows = layers[mask].reshape(mask.sum(), -1)
+        np.testing.assert_allclose(found[mask], expected_rows, atol=1e-5)
+    again = Elmo.from_config(layer.get_config())
+    again.build()
+    assert again.n_words == layer.n_words and again.options.char_cnn is None
+
+
 def test_states_can_be_reset():
     layer = Elmo(**FILES, stateful=True)
     first = layer(padded(SENTENCES)).numpy()
