@@ -23,7 +23,7 @@ PROSE = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
 BEFORE, MIGRATION = PROSE.split("## Coming from elsewhere")
 # The first column of these tables has other projects' names.
 OURS = BEFORE + re.sub(r"^\|[^|]*\|", "|", MIGRATION, flags=re.MULTILINE)
-COMMANDS = sorted(f"bin/{path.name}" for path in (ROOT / "bin").glob("*.py"))
+COMMANDS = [*sorted(f"bin/{p.name}" for p in (ROOT / "bin").glob("*.py")), "benchmarks/train.py"]
 
 
 def blocks(language):
