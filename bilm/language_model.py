@@ -165,7 +165,7 @@ class BiLM(keras.layers.Layer):
     def _run(self, vectors, state, mask, dropout_seeds, training, reverse):
         steps_mask = None
         if mask is not None:  # oneDNN cannot transpose booleans everywhere, and says so
-            steps_mask = ops.cast(ops.transpose(ops.cast(mask, "int32")), "bool")
+            steps_mask = ops.transpose(ops.where(mask, 1, 0)) > 0
         outputs, last = {}, {}
         for name in self.directions:
             layers, last[name] = self.stacks[name](

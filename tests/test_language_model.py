@@ -104,5 +104,9 @@ def test_initial_values():
     limit = np.sqrt(6 / (12 + 32))
     assert 0.9 * limit < np.abs(cell.kernel.numpy()).max() <= limit
     assert model.softmax.kernel.numpy().std() == pytest.approx(6**-0.5, rel=0.05)
+    drawn = [w.numpy() for w in make(char_cnn=CHARACTERS | {"n_highway": 2}).weights]
+    drawn = [w for w in drawn if w.std() > 0]
+    for i, w in enumerate(drawn):  # an initializer used twice would give the same numbers twice
+        assert not any(w.shape == v.shape and (w == v).all() for v in drawn[:i])
     tanh = make(char_cnn=CHARACTERS | {"activation": "tanh", "filters": [[3, 999]]})
     assert tanh.encoder.cnn.kernels[0].numpy().std() == pytest.approx((3 * 4) ** -0.5, rel=0.05)

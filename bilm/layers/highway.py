@@ -30,16 +30,19 @@ class Highway(keras.layers.Layer):
         dim = input_shape[-1]
         if dim is None:
             raise ValueError("Highway needs to know the last axis of its input, got None")
-        normal = dict(shape=(dim, dim), initializer=initializers.RandomNormal(0.0, dim**-0.5))
         self.gates, self.gate_biases, self.transforms, self.biases = [], [], [], []
         for i in range(self.n_layers):
-            self.gates.append(self.add_weight(**normal, name=f"gate_{i}"))
+            self.gates.append(self._square(dim, f"gate_{i}"))
             self.gate_biases.append(
                 self.add_weight((dim,), initializers.Constant(-2.0), name=f"gate_bias_{i}")
             )
-            self.transforms.append(self.add_weight(**normal, name=f"transform_{i}"))
+            self.transforms.append(self._square(dim, f"transform_{i}"))
             self.biases.append(self.add_weight((dim,), "zeros", name=f"bias_{i}"))
         self.built = True
+
+    def _square(self, dim: int, name: str):
+        # An initializer of Keras gives the same numbers each time: every matrix has its own.
+        return self.add_weight((dim, dim), initializers.RandomNormal(0.0, dim**-0.5), name=name)
 
     def call(self, x):
         """Apply every layer in turn."""

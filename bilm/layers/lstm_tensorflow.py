@@ -19,7 +19,7 @@ def run_over_time(cell: LSTMCell, input_gates, state, steps_mask, reverse, train
     recurrent = cell.kernel[cell.input_dim :]
     weights = [recurrent] if cell.projection is None else [recurrent, tf.identity(cell.projection)]
     if steps_mask is not None:  # oneDNN does not slice booleans everywhere, and says so
-        steps_mask = tf.cast(steps_mask, tf.int32)
+        steps_mask = tf.where(steps_mask, 1, 0)
     clips = cell.cell_clip, cell.proj_clip if cell.projection is not None else None
     if not training:
         outputs, state, _ = _forward(input_gates, state, weights, clips, steps_mask, reverse)
@@ -91,7 +91,7 @@ def _forward(input_gates, state, weights, clips, steps_mask, reverse, save=False
             if proj_clip:
                 hidden = tf.clip_by_value(hidden, -proj_clip, proj_clip)
         if steps_mask is not None:
-            keep = tf.cast(steps_mask[t][:, None], tf.bool)
+            keep = steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
         carry = (tf.ensure_shape(cell, old_cell.shape), tf.ensure_shape(hidden, old_hidden.shape))
         return carry, (hidden, cell, tf.concat([i, j, f, o], 1)) if save else (hidden,)
