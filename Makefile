@@ -27,8 +27,8 @@ format: $(VENV)/installed  ## repair style and formatting
 	$(VENV)/bin/ruff format .
 
 test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX and PyTorch
-	KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest tests -k "golden and inference"
-	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k "golden and inference"
+	KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest tests -k golden
+	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k golden
 
 clean:  ## remove the environments and what was built
 	rm -rf $(VENV) $(BACKENDS) build dist *.egg-info demo_run

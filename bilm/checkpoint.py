@@ -34,13 +34,14 @@ class RunCheckpoints:
     def __init__(self, trainer: Trainer, save_dir: str | Path, max_to_keep: int = 3):
         self.trainer = trainer
         stored = weights.stored_variables(trainer.model)
-        self._step = tf.Variable(0, dtype=tf.int64)
+        self._step, self._seed = tf.Variable(0, dtype=tf.int64), tf.Variable(0, dtype=tf.int64)
         self._state = [tf.Variable(array) for array in trainer.global_state()]
         checkpoint = tf.train.Checkpoint(
             weights={name: variable.value for name, variable in stored.items()},
             adagrad=dict(zip(stored, trainer.optimizer.accumulators, strict=True)),
             state=self._state,
             step=self._step,
+            seed=self._seed,
         )
         self.manager = tf.train.CheckpointManager(
             checkpoint, str(save_dir), max_to_keep, checkpoint_name=PREFIX
@@ -49,6 +50,7 @@ class RunCheckpoints:
     def save(self, step: int) -> str:
         """Save the trainer after `step` steps; give the checkpoint's path."""
         self._step.assign(step)
+        self._seed.assign(self.trainer.seed)
         for variable, array in zip(self._state, self.trainer.global_state(), strict=True):
             variable.assign(array)
         return self.manager.save(checkpoint_number=step)
@@ -75,6 +77,9 @@ class RunCheckpoints:
             raise WeightsError(
                 f"{path}: not a whole checkpoint of this model ({reason})"
             ) from error
+        if self._seed.numpy() != self.trainer.seed:  # the order of the text would be another
+            saved_seed = self._seed.numpy()
+            raise WeightsError(f"{path}: saved with seed {saved_seed}, not {self.trainer.seed}")
         self.trainer.set_state([variable.numpy() for variable in self._state])
         return int(self._step.numpy())
 

@@ -83,6 +83,8 @@ class Elmo(keras.layers.Layer):
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
         if isinstance(options_file, Mapping):
+            if weight_file is not None:
+                raise ValueError("a weight file goes with an options file, not with its content")
             options, self._files = ModelOptions.from_dict(options_file), None
         else:
             options_file, weight_file = resolve(options_file, weight_file)

@@ -87,6 +87,8 @@ class Evaluator:
         on_progress: Callable[[int], None] | None = None,
     ) -> Perplexity:
         """Measure: see `perplexity`."""
+        if stateless and (drop_remainder or state is not None):
+            raise ValueError("stateless=True starts each sentence afresh: no state, no remainder")
         if stateless:
             batches = dataset.iter_sentence_batches(batch_size)
         else:

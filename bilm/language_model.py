@@ -26,7 +26,7 @@ class BiLM(keras.layers.Layer):
         dropout: rate, in force where a seed is passed.
 
     `call` embeds whole sentences; `windows` runs on from a state, as training and perplexity do.
-    Raises: ValueError where `n_tokens` is needed and not given.
+    Raises: ValueError where `n_tokens` or `bidirectional` is needed and not given.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -42,6 +42,8 @@ class BiLM(keras.layers.Layer):
         super().__init__(**kwargs)
         if n_tokens is None and (softmax or options.char_cnn is None):
             raise ValueError("n_tokens, the vocabulary size, is needed for word input or softmax")
+        if options.bidirectional is None:
+            raise ValueError("options.bidirectional is None: say whether there is a backward stack")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         lstm, char_cnn = options.lstm, options.char_cnn
         self.directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]

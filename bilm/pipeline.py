@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
+from bilm.errors import BilmError
 from bilm.language_model import DIRECTIONS
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options import ModelOptions
@@ -106,11 +107,31 @@ def batch_signature(options: ModelOptions, batch_size: int, unroll_steps: int, n
     return signature
 
 
-def as_dataset(batches, signature, strategy: tf.distribute.Strategy):
-    """Make a distributed `tf.data` pipeline that prefetches; `batches` makes the iterator anew."""
+def as_dataset(
+    batches: Callable[[], Iterator[dict]],
+    signature: dict,
+    strategy: tf.distribute.Strategy,
+    failures: list[BilmError] | None = None,
+):
+    """Make a distributed `tf.data` pipeline that prefetches.
+
+    Args:
+        batches: makes the iterator over replicas' batches anew.
+        signature: of a batch, from `batch_signature`.
+        strategy: where the batches go.
+        failures: takes the errors of bad text; TensorFlow raises one of its own instead.
+    """
+
+    def remembering():
+        try:
+            yield from batches()
+        except BilmError as error:
+            if failures is not None:
+                failures.append(error)
+            raise
 
     def make(_):
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+        dataset = tf.data.Dataset.from_generator(remembering, output_signature=signature)
         return dataset.prefetch(PREFETCH)
 
     return strategy.distribute_datasets_from_function(make)

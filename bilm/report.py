@@ -75,7 +75,8 @@ class RunReport:
 
     def heldout(self, step: int, perplexity: Perplexity) -> None:
         """Report an evaluation after `step` steps."""
-        logging.info("step %s: held-out perplexity %s", f"{step:,}", perplexity)
+        # Where rows never start afresh in training, this may be far above what it could be.
+        logging.info("step %s: held-out perplexity from zero state: %s", f"{step:,}", perplexity)
         scalars = {f"heldout/perplexity_{d}": p for d, p in perplexity.directions.items()}
         self._write(step, scalars | {"heldout/perplexity": perplexity.mean})
 

@@ -21,7 +21,7 @@ from bilm.checkpoint import OPTIONS, VOCABULARY, RunCheckpoints, copy_vocabulary
 from bilm.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
-from bilm.options import ModelOptions, RunOptions, load_model_options, write_options
+from bilm.options import RunOptions, load_model_options, write_options
 from bilm.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.report import RunReport
 from bilm.sampling import LogUniformSampler
@@ -101,8 +101,10 @@ def train(
     keras.utils.set_random_seed(seed)
     strategy = strategy or make_strategy()
     vocab = _load_vocabulary(vocab_file, options)
-    _check_folder(Path(save_dir), options.model, vocab_file)
+    _check_folder(Path(save_dir), options, vocab_file)
     heldout = heldout_prefix and heldout_dataset(heldout_prefix, vocab, options.bidirectional)
+    if heldout and not count_tokens(resolve_shards(heldout_prefix)).n_sentences:
+        raise DataError(f"{heldout_prefix}: no sentence; every line is blank")
     options = _complete(options, vocab, train_prefix)
     plan = _Plan(options, strategy.num_replicas_in_sync, n_steps, eval_steps)
 
@@ -120,19 +122,24 @@ def train(
         ", ".join(name.split("device:")[-1] for name in strategy.extended.worker_devices),
         trainer.n_replicas, options.batch_size, options.unroll_steps, vocab.size,
     )  # fmt: skip
-    batches = _batches(options, vocab, train_prefix, strategy, seed, step)
+    failures: list[BilmError] = []
+    batches = _batches(options, vocab, train_prefix, strategy, seed, step, failures)
     report = RunReport(plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir)
     evaluator, perplexity = Evaluator(trainer.model), None
     with _stop_on_signal() as stop:
         iterator, saved = iter(batches), time.monotonic()
         while step < plan.n_steps and not stop.is_set():
-            report.add(step, trainer.step(iterator, step))
+            with _raising(failures):
+                result = trainer.step(iterator, step)
+            report.add(step, result)
             step += 1
+            evaluate = heldout and (step % plan.eval_steps == 0 or step == plan.n_steps)
             late = time.monotonic() - saved > CHECKPOINT_SECONDS
-            if step == plan.n_steps or step % CHECKPOINT_STEPS == 0 or late:
+            # Before an evaluation too: whatever ends it, the steps so far are safe.
+            if evaluate or late or step == plan.n_steps or step % CHECKPOINT_STEPS == 0:
                 logging.info("saved %s", checkpoints.save(step))
                 saved = time.monotonic()
-            if heldout and (step % plan.eval_steps == 0 or step == plan.n_steps):
+            if evaluate:
                 with report.paused():
                     perplexity = evaluator(heldout, options.batch_size)
                 report.heldout(step, perplexity)
@@ -148,8 +155,10 @@ class _Plan:
     def __init__(self, options, n_replicas, n_steps, eval_steps):
         self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
         self.epoch_steps = max(1, options.n_train_tokens // self.predictions_a_step)
-        self.n_steps = n_steps or options.n_epochs * self.epoch_steps
-        self.eval_steps = eval_steps or self.epoch_steps
+        self.n_steps = options.n_epochs * self.epoch_steps if n_steps is None else n_steps
+        self.eval_steps = self.epoch_steps if eval_steps is None else eval_steps
+        if self.n_steps < 1 or self.eval_steps < 1:
+            raise BilmError(f"n_steps {n_steps} and eval_steps {eval_steps}: expected at least 1")
 
 
 def _load_vocabulary(vocab_file: str, options: RunOptions) -> Vocabulary:
@@ -180,10 +189,15 @@ def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str) -> RunO
     return dataclasses.replace(options, n_tokens_vocab=vocab.size, sample_softmax=sampled)
 
 
-def _check_folder(save_dir: Path, model: ModelOptions, vocab_file: str) -> None:
-    """A folder that holds another model's run is not written to."""
+def _check_folder(save_dir: Path, options: RunOptions, vocab_file: str) -> None:
+    """A folder that holds another run is not written to."""
     path = save_dir / OPTIONS
-    if path.exists() and (found := _difference(load_model_options(path), model)):
+    there = load_model_options(path) if path.exists() else options.model
+    found = _difference(there, options.model)
+    unroll_steps = there.other.get("unroll_steps", options.unroll_steps)
+    if not found and unroll_steps != options.unroll_steps:  # the place in the text would be another
+        found = "unroll_steps", unroll_steps, options.unroll_steps
+    if found:
         name, old, new = found
         raise OptionsError(f"{path}: {name} is {old} in this folder's run, but {new} was asked for")
     path = save_dir / VOCABULARY
@@ -200,7 +214,7 @@ def _difference(old, new, name: str = "") -> tuple[str, object, object] | None:
     return next(filter(None, (_difference(*pair) for pair in pairs)), None)
 
 
-def _batches(options, vocab, train_prefix, strategy, seed, step):
+def _batches(options, vocab, train_prefix, strategy, seed, step, failures):
     """Give the pipeline of the run from its step `step` on."""
     n_replicas = strategy.num_replicas_in_sync
     sampler = None
@@ -218,7 +232,18 @@ def _batches(options, vocab, train_prefix, strategy, seed, step):
     signature = batch_signature(
         options.model, options.batch_size, options.unroll_steps, n_negatives
     )
-    return as_dataset(batches, signature, strategy)
+    return as_dataset(batches, signature, strategy, failures)
+
+
+@contextmanager
+def _raising(failures: list[BilmError]) -> Iterator[None]:
+    """Raise what was wrong with the text in place of TensorFlow's account of it."""
+    try:
+        yield
+    except tf.errors.OpError:
+        if failures:
+            raise failures[0] from None
+        raise
 
 
 @contextmanager

@@ -75,8 +75,8 @@ class Vocabulary:
     """Words and their ids.
 
     A word's id is the number of its line, from 0; the line `!!!MAXTERMID` is not counted, a blank
-    line is. Of a word that stands there twice the first id counts. `<S>`, `</S>` and `<UNK>` may
-    stand anywhere; ids of those that do not are -1.
+    line is. Of a word that stands there twice the last id counts, as in bilm-tf. `<S>`, `</S>` and
+    `<UNK>` may stand anywhere; ids of those that do not are -1.
 
     Args:
         filename: one word a line.
@@ -90,8 +90,7 @@ class Vocabulary:
         self._words = [word for _, word in read_lines(filename) if word != NOT_A_WORD]
         if not self._words:
             raise DataError(f"{filename}: no word in it; one word a line is expected")
-        last = len(self._words) - 1  # from the last to the first, so that the first id stays
-        self._ids = {word: last - i for i, word in enumerate(reversed(self._words))}
+        self._ids = {word: i for i, word in enumerate(self._words)}
         self.bos, self.eos, self.unk = (self._ids.get(mark, -1) for mark in MARKS)
         if validate_file:
             self.require_marks()
@@ -170,6 +169,9 @@ class UnicodeCharsVocabulary(Vocabulary):
         validate_file: see `Vocabulary`.
     Raises: DataError if `Vocabulary` does or `max_word_length` is too small.
     """
+
+    bos_char, eos_char, bow_char = BOS_CHAR, EOS_CHAR, BOW_CHAR
+    eow_char, pad_char = EOW_CHAR, PAD_CHAR
 
     def __init__(
         self, filename: str | os.PathLike, max_word_length: int, validate_file: bool = False

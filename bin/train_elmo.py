@@ -16,6 +16,7 @@ from absl import flags
 from bilm import command
 
 FLAGS = flags.FLAGS
+MAX_SEED = 2**31 - 1
 flags.DEFINE_string("train_prefix", None, "Glob of the training shards.")
 flags.DEFINE_string("vocab_file", None, "One word a line, by falling frequency, with the marks.")
 flags.DEFINE_string("save_dir", None, "Folder of the run: checkpoints, options, vocabulary, logs.")
@@ -26,7 +27,9 @@ flags.DEFINE_integer("batch_size", None, "Rows a replica [from the options].", 1
 flags.DEFINE_integer("n_epochs", None, "Passes over the corpus [from the options].", 1)
 flags.DEFINE_integer("n_train_tokens", None, "Predictions in an epoch [counted].", 1)
 flags.DEFINE_integer("n_steps", None, "Total steps of the run; overrides --n_epochs.", 1)
-flags.DEFINE_integer("seed", 0, "Keys weights, order of the text, dropout and negatives.", 0)
+flags.DEFINE_integer(
+    "seed", 0, "Keys weights, order of the text, dropout and negatives.", 0, MAX_SEED
+)
 flags.DEFINE_list("gpus", None, "Numbers of the GPUs to use, e.g. 0,1 [all].")
 flags.DEFINE_integer("n_gpus", None, "How many GPUs to use, 0 for the CPU [all].", 0)
 flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without a GPU.", 1)

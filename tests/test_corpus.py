@@ -142,7 +142,7 @@ def test_files_of_others(tmp_path):
 def test_progress_is_logged(text, outfile, monkeypatch, caplog):
     monkeypatch.setattr(corpus, "LOG_SECONDS", 0)
     monkeypatch.setattr(logging.get_absl_logger(), "propagate", True)
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         dump(text, outfile)
     assert "52 tokens, " in caplog.text
     assert "0:00:00 left" in caplog.text

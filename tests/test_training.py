@@ -21,10 +21,12 @@ from tiny_runs import (
     tiny_run,
     tiny_train,
 )
+from tiny_runs import OPTIONS as TINY
 
 from bilm import training
 from bilm.checkpoint import load_run
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.options import RunOptions
 from bilm.trainer import Trainer
 from bilm.training import make_strategy, train
 from bilm.weights import stored_values
@@ -242,3 +244,20 @@ def test_blank_text(tmp_path):
     (tmp_path / "blank.txt").write_text("\n \n")
     with pytest.raises(DataError, match=r"blank\.txt: no sentence"):
         tiny_train(tmp_path / "run", text=str(tmp_path / "blank.txt"))
+
+
+def test_bad_text_is_named_where_nothing_counted_it(tmp_path):
+    """The text is then read by the pipeline, whose errors TensorFlow would tell in its own way."""
+    (tmp_path / "a.txt").write_bytes(b"w1 w2\n" * 3 + b"w1 \xff\n")
+    options = RunOptions.from_dict(TINY | {"n_train_tokens": 100})
+    with pytest.raises(DataError, match=r"a\.txt, line 4: not UTF-8"):
+        train(options, VOCABULARY, str(tmp_path / "*.txt"), tmp_path / "run", n_steps=50)
+
+
+def test_another_seed_or_window_is_refused(tmp_path):
+    options = RunOptions.from_dict(TINY)
+    train(options, VOCABULARY, TEXT, tmp_path, n_steps=1)
+    with pytest.raises(WeightsError, match="saved with seed 0, not 7"):
+        train(options, VOCABULARY, TEXT, tmp_path, n_steps=2, seed=7)
+    with pytest.raises(OptionsError, match="unroll_steps is 5"):
+        train(options.replace(unroll_steps=9), VOCABULARY, TEXT, tmp_path, n_steps=2)

@@ -63,7 +63,7 @@ def test_a_file_without_marks(tmp_path):
     path = write(tmp_path, "a", "<S>", "b", "a")
     vocab = Vocabulary(path)
     assert (vocab.bos, vocab.eos, vocab.unk, vocab.word_to_id("x")) == (1, -1, -1, -1)
-    assert vocab.word_to_id("a") == 0
+    assert vocab.word_to_id("a") == 3  # the last, as in bilm-tf
     with pytest.raises(DataError, match=r"vocab.txt: </S> <UNK> missing"):
         Vocabulary(path, validate_file=True)
 

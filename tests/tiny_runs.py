@@ -4,11 +4,11 @@ import functools
 import tempfile
 from pathlib import Path
 
-from conftest import GOLDEN
-
 from bilm.options import RunOptions
 from bilm.training import TrainResult, make_strategy, train
 
+# The project's own copy: the tests that use it know its counts.
+GOLDEN = Path(__file__).parent / "golden"
 TEXT, HELDOUT = str(GOLDEN / "data" / "train" / "*"), str(GOLDEN / "data" / "heldout" / "*")
 VOCABULARY = GOLDEN / "data" / "vocab.txt"
 

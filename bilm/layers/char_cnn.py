@@ -10,6 +10,7 @@ from keras import initializers, ops
 ACTIVATIONS = ("relu", "tanh")
 
 
+@keras.saving.register_keras_serializable(package="bilm")
 class CharacterCNN(keras.layers.Layer):
     """Convolutions over the characters of a token, each reduced to its maximum over time.
 

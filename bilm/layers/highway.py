@@ -6,6 +6,7 @@ import keras
 from keras import initializers, ops
 
 
+@keras.saving.register_keras_serializable(package="bilm")
 class Highway(keras.layers.Layer):
     """Highway stack over token vectors.
 

@@ -19,6 +19,7 @@ class LSTMState(NamedTuple):
     hidden: object
 
 
+@keras.saving.register_keras_serializable(package="bilm")
 class LSTMCell(keras.layers.Layer):
     """One step of an LSTM with a projection of its output.
 
@@ -101,6 +102,7 @@ class LSTMCell(keras.layers.Layer):
         }
 
 
+@keras.saving.register_keras_serializable(package="bilm")
 class LSTM(keras.layers.Layer):
     """An `LSTMCell` run over time, its state an argument and a result.
 

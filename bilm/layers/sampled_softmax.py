@@ -26,6 +26,7 @@ class Negatives(NamedTuple):
     true_expected_count: object
 
 
+@keras.saving.register_keras_serializable(package="bilm")
 class SampledSoftmax(keras.layers.Layer):
     """Cross-entropy of the next word.
 

@@ -8,6 +8,7 @@ from keras import ops
 EPSILON = 1e-12
 
 
+@keras.saving.register_keras_serializable(package="bilm")
 class ScalarMix(keras.layers.Layer):
     """gamma * sum_j softmax(w)_j * layer_j.
 

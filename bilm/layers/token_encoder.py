@@ -12,6 +12,7 @@ from bilm.layers.functional import gather_rows
 from bilm.layers.highway import Highway
 
 
+@keras.saving.register_keras_serializable(package="bilm")
 class TokenEncoder(keras.layers.Layer):
     """Character CNN, highway stack and projection: the context-independent vector of a token.
 
@@ -92,6 +93,7 @@ class TokenEncoder(keras.layers.Layer):
         }
 
 
+@keras.saving.register_keras_serializable(package="bilm")
 class WordEncoder(keras.layers.Layer):
     """A table of word vectors, for word input and for cached token vectors.
 
