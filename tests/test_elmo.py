@@ -232,3 +232,19 @@ def test_mixed_precision_keeps_the_bilm_in_float32():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="'sum'"):
         Elmo(**FILES, combine="sum")
+
+
+def test_two_replicas_train_the_mix():
+    """`fit` over replicas sums a first batch, which strings do not stand: spell them before."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        ids = keras.Input((None, 50), dtype="int32")
+        pooled = keras.layers.GlobalAveragePooling1D()(Elmo(**FILES)(ids))
+        model = keras.Model(ids, keras.layers.Dense(1, activation="sigmoid")(pooled))
+        model.compile(keras.optimizers.SGD(0.5), "binary_crossentropy")
+    sentences = [sentence for sentence in SENTENCES if sentence][:2]
+    data = tf.data.Dataset.from_tensor_slices((padded(sentences), [1.0, 0.0])).batch(2)
+    data = data.map(lambda tokens, label: (char_ids(tokens, 50), label))
+    losses = model.fit(data, epochs=8, verbose=0, shuffle=False).history["loss"]
+    assert losses[-1] < losses[0]
+    assert model.layers[1].mixes[0].gamma.numpy() != 1
