@@ -9,8 +9,9 @@ import numpy as np
 from keras import ops
 
 from bilm import weights
+from bilm.errors import DataError
 from bilm.language_model import BiLM
-from bilm.options import ModelOptions, load_model_options
+from bilm.options import N_CHARACTERS_WITH_PADDING, ModelOptions, load_model_options
 from bilm.source import resolve
 
 
@@ -74,7 +75,7 @@ class BidirectionalLanguageModel:
         stateful: carry the LSTM state of each row from call to call, as the reference does;
             otherwise every call starts afresh, and a sentence always gets the same vectors.
 
-    Raises: OptionsError, WeightsError.
+    Raises: OptionsError, WeightsError; when called, DataError for ids of another kind.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class BidirectionalLanguageModel:
         `token_embeddings` float32 (B, T + 2, P) with them. Values outside the mask are 0.
         """
         ids = np.asarray(ids, dtype=np.int32)
+        self._check(ids)
         result = self._run(ids, self._start(ids.shape[0]))
         if self.stateful:
             for rows, last in zip(
@@ -118,6 +120,17 @@ class BidirectionalLanguageModel:
             "mask": mask,
             "token_embeddings": ops.convert_to_numpy(result["token_embeddings"]),
         }
+
+    def _check(self, ids: np.ndarray) -> None:
+        words = self.options.char_cnn is None
+        n_axes, batcher = (2, "TokenBatcher") if words else (3, "Batcher")
+        if ids.ndim != n_axes:
+            raise DataError(
+                f"ids have shape {ids.shape}, expected {n_axes} axes as {batcher} gives"
+            )
+        n_ids = self.model.n_tokens + 1 if words else N_CHARACTERS_WITH_PADDING
+        if ids.size and not 0 <= ids.min() <= ids.max() < n_ids:
+            raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids - 1}")
 
     def reset_states(self) -> None:
         """Start afresh: the next call finds zero states in every row."""

@@ -9,6 +9,7 @@ from conftest import golden_cases
 from keras import ops
 
 from bilm import BidirectionalLanguageModel
+from bilm.errors import DataError
 from bilm.layers.scalar_mix import ScalarMix
 
 ATOL = 1e-5
@@ -85,6 +86,15 @@ def test_golden_mix(folder, normalized):
             if not normalized:
                 loss = ops.convert_to_numpy(mix.losses[0])
                 np.testing.assert_allclose(loss, batch["l2_plain"][()], rtol=1e-5)
+
+
+def test_ids_of_another_kind_are_refused():
+    folder = golden_cases("inference")[0].values[0]
+    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
+    with pytest.raises(DataError, match=r"shape \(2, 4\), expected 3 axes as Batcher"):
+        model(np.ones((2, 4)))
+    with pytest.raises(DataError, match="ids from 1 to 262, expected 0 to 261"):
+        model(np.full((2, 4, 50), 262) - np.eye(4, 50, dtype=int) * 261)
 
 
 def test_any_batch_size_and_reset(tmp_path):
