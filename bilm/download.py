@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path, PurePosixPath
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -11,23 +13,32 @@ from urllib.parse import urlsplit
 import keras
 
 from bilm.errors import WeightsError
+from bilm.files import replacing
 
 
-def cache_folder() -> Path:
-    """Give the folder that downloads are kept in: `BILM_CACHE`, or one in the user's cache.
+def cached(key: str) -> Path:
+    """Give the folder of a key in the cache, whether it is there or not.
+
+    The cache is the folder that `BILM_CACHE` names, or one among the user's.
+    """
+    cache = os.environ.get("BILM_CACHE")
+    if not cache:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bilm"
+    return Path(cache).expanduser() / hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of the cache, if it is not there.
 
     Raises: WeightsError if it cannot be written; `keras.utils.get_file` would take another.
     """
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bilm"
-    folder = Path(os.environ.get("BILM_CACHE") or default)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
+        writable = os.access(folder, os.W_OK | os.X_OK)
     except OSError:
         writable = False
     if not writable:
-        raise WeightsError(f"{folder}: the cache cannot be written; set BILM_CACHE to a folder")
-    return folder
+        raise WeightsError(f"{folder}: this cache cannot be written; set BILM_CACHE to a folder")
 
 
 def fetch(url: str, size: int | None = None, sha256: str | None = None) -> Path:
@@ -40,25 +51,27 @@ def fetch(url: str, size: int | None = None, sha256: str | None = None) -> Path:
     Raises: WeightsError if the download fails, is cut short or is not what was expected; nothing
         is left under the final name then.
     """
-    name = PurePosixPath(urlsplit(url).path).name or "file"
-    folder = cache_folder() / hashlib.sha256(url.encode()).hexdigest()[:16]
-    target, part = folder / name, f"{name}.{os.getpid()}.part"
-    if target.exists():
+    name = PurePosixPath(urlsplit(url).path).name
+    target = cached(url) / (name if name not in ("", "..") else "file")
+    if os.path.exists(target):
         return target
-    folder.mkdir(exist_ok=True)
+    make_folder(target.parent)
+    with replacing(target) as part:
+        part.unlink(missing_ok=True)  # of a killed process with this id; get_file would keep it
+        _download(url, part)
+        _check(part, url, size, sha256)
+    return target
+
+
+def _download(url: str, path: Path) -> None:
+    """Write a URL to a path; a body shorter than the server's Content-Length is an error."""
     try:
-        # It prints the progress, and refuses a body shorter than the server's Content-Length.
-        keras.utils.get_file(part, url, cache_dir=str(folder), cache_subdir="")
+        with redirect_stdout(sys.stderr):  # standard output is for results
+            keras.utils.get_file(path.name, url, cache_dir=str(path.parent), cache_subdir="")
     except Exception as error:  # a bare Exception is what get_file makes of the server's answer
         if isinstance(error.__context__, HTTPError):
             error.__context__.close()  # it holds the connection
         raise WeightsError(f"{url}: not in the cache, and cannot be fetched: {error}") from error
-    try:
-        _check(folder / part, url, size, sha256)
-        os.replace(folder / part, target)
-    finally:
-        (folder / part).unlink(missing_ok=True)
-    return target
 
 
 def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:

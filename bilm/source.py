@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
+import shutil
 import zipfile
 import zlib
-from pathlib import Path
-from urllib.parse import urlsplit
+from pathlib import Path, PurePath, PureWindowsPath
 
-from bilm.download import cache_folder, fetch
+from bilm.download import cached, fetch, make_folder
 from bilm.errors import WeightsError
 from bilm.files import replacing
 
@@ -21,8 +21,17 @@ NAMES = {
 }
 # Size and SHA-256 of the published weights, where they are known.
 CHECKS = {"small": (54_402_456, "747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229")}
-MAX_BYTES = 8 << 30  # of a member of an archive; the largest published weights have 0.4 GB
+MAX_BYTES = 8 << 30  # unpacked from an archive; the largest published weights have 0.4 GB
+MAX_RATIO = 100  # of a member to its packed size; weights hardly shrink
 COPY_BYTES = 1 << 20
+UNPACKING_ERRORS = (  # OSError: an archive that points outside of itself, or a full disk
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    UnicodeDecodeError,
+)
 
 
 def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> tuple[Path, Path]:
@@ -30,8 +39,9 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
 
     Args:
         options_file: `options.json`, or its URL; alone it may be a folder or a ZIP archive that
-            holds both files (`options.json` and one `.hdf5` beside it), the URL of such an
-            archive, or one of the names in `NAMES`. What is on disk comes before a name.
+            holds both files (`options.json` and one `.hdf5` beside it, softmax files apart, at
+            its top or in one folder inside), the URL of such an archive, or one of the names in
+            `NAMES`. What is on disk comes before a name.
         weight_file: the HDF5 file, or its URL.
     Raises: WeightsError if the two files cannot be told or fetched.
     """
@@ -39,7 +49,9 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
         return _local(options_file), _local(weight_file)
     path = Path(options_file)
     if path.is_dir():
-        return _pair([p for p in path.iterdir() if p.is_file()], path)
+        files = [p for pattern in ("*", "*/*") for p in path.glob(pattern) if p.is_file()]
+        options, weights = _pair([p.relative_to(path) for p in files], path)
+        return path / options, path / weights
     if str(options_file) in NAMES and not path.exists():
         return _published(str(options_file))
     path = _local(options_file)
@@ -57,9 +69,12 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
 
 
 def _local(source: str | Path) -> Path:
-    if urlsplit(str(source)).scheme in ("http", "https"):
-        return fetch(str(source))
-    return Path(source)
+    scheme = re.match(r"(\w[\w+.-]*)://", str(source))
+    if scheme is None:
+        return Path(source)
+    if scheme[1].lower() not in ("http", "https"):
+        raise WeightsError(f"{source}: found a URL of {scheme[1]}, expected http or https")
+    return fetch(str(source))
 
 
 def _published(name: str) -> tuple[Path, Path]:
@@ -68,52 +83,68 @@ def _published(name: str) -> tuple[Path, Path]:
     return fetch(f"{base}_options.json"), fetch(f"{base}_weights.hdf5", size, sha256)
 
 
-def _pair(paths: list[Path], where: Path) -> tuple[Path, Path]:
-    """Choose the two files among those of a folder or an archive."""
-    options = [p for p in paths if p.name == "options.json"]
-    weights = [p for p in paths if p.suffix in (".hdf5", ".h5") and "_softmax" not in p.stem]
-    for found, expected in ((options, "options.json"), (weights, ".hdf5 file with the weights")):
-        if len(found) != 1:
-            names = ", ".join(sorted(map(str, found))) or "none"
-            raise WeightsError(f"{where}: found {names}, expected one {expected}")
-    return options[0], weights[0]
+def _pair(paths: list[PurePath], where: Path) -> tuple[PurePath, PurePath]:
+    """Choose the two files among those of a folder or an archive, whose paths start there."""
+    paths = [p for p in paths if not p.name.startswith(".")]  # macOS adds ._model.hdf5
+    options = [p for p in paths if p.name == "options.json" and len(p.parts) <= 2]
+    at_top = [p for p in options if len(p.parts) == 1]
+    options = _only(at_top or options, "options.json", where)
+    beside = [p for p in paths if p.parent == options.parent and p.suffix in (".hdf5", ".h5")]
+    weights = [p for p in beside if not p.stem.endswith("_softmax")]
+    return options, _only(weights, ".hdf5 file with the weights beside options.json", where)
+
+
+def _only(found: list[PurePath], expected: str, where: Path) -> PurePath:
+    if len(found) != 1:
+        names = ", ".join(sorted(p.as_posix() for p in found)) or "none"
+        raise WeightsError(f"{where}: found {names}, expected one {expected}")
+    return found[0]
 
 
 def _unpacked(archive: Path) -> tuple[Path, Path]:
     """Unpack the two members that are needed into the cache, under names of ours."""
     stat = archive.stat()
-    key = f"{archive.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}"
-    folder = cache_folder() / f"zip-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    folder = cached(f"{archive.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}")
     targets = folder / "options.json", folder / "weights.hdf5"
+    if all(target.exists() for target in targets):
+        return targets
+    make_folder(folder)
     try:
         with zipfile.ZipFile(archive) as file:
-            members = _pair([Path(n) for n in file.namelist() if not n.endswith("/")], archive)
-            for member, target in zip(members, targets, strict=True):
-                _check(file.getinfo(member.as_posix()), archive)
-                if not target.exists():
-                    _copy(file, member.as_posix(), target)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, KeyError, zlib.error) as error:
-        raise WeightsError(f"{archive}: not a whole ZIP archive ({error})") from error
+            for member, target in zip(_members(file, archive), targets, strict=True):
+                _copy(file, member, target)
+    except UNPACKING_ERRORS as error:
+        raise WeightsError(f"{archive}: cannot be unpacked: {error}") from error
     return targets
 
 
-def _check(member: zipfile.ZipInfo, archive: Path) -> None:
-    if member.flag_bits & 1:
-        raise WeightsError(f"{archive}: {member.filename} is encrypted")
-    # Weights hardly shrink: a member a thousand times its packed size is no model.
-    limit = min(MAX_BYTES, 1000 * max(member.compress_size, 1 << 10))
-    if member.file_size > limit:
-        raise WeightsError(
-            f"{archive}: {member.filename} unpacks to {member.file_size:,} bytes, expected at most "
-            f"{limit:,}"
-        )
+def _members(file: zipfile.ZipFile, archive: Path) -> list[zipfile.ZipInfo]:
+    """Choose the two members; refuse an archive that is made to do harm."""
+    members = {}
+    for member in file.infolist():
+        path = PureWindowsPath(member.filename)  # it knows either kind of slash
+        if path.anchor or ".." in path.parts:
+            raise WeightsError(f"{archive}: {member.filename} is a path out of the archive")
+        if not member.is_dir():
+            members[path] = member
+    chosen = [members[path] for path in _pair(list(members), archive)]
+    room = MAX_BYTES
+    for member in chosen:
+        if member.flag_bits & 1:
+            raise WeightsError(f"{archive}: {member.filename} is encrypted")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise WeightsError(f"{archive}: {member.filename} is not packed by deflate")
+        limit = min(room, MAX_RATIO * max(member.compress_size, 1 << 10))
+        if member.file_size > limit:
+            raise WeightsError(
+                f"{archive}: {member.filename} unpacks to {member.file_size:,} bytes, expected at "
+                f"most {limit:,}"
+            )
+        room -= member.file_size
+    return chosen
 
 
-def _copy(file: zipfile.ZipFile, name: str, target: Path) -> None:
-    left = file.getinfo(name).file_size
-    with replacing(target) as temporary, file.open(name) as packed, open(temporary, "wb") as out:
-        while chunk := packed.read(COPY_BYTES):
-            left -= len(chunk)
-            if left < 0:
-                raise WeightsError(f"{file.filename}: {name} is larger than the archive says")
-            out.write(chunk)
+def _copy(file: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    """Unpack a member; `ZipExtFile` reads no more than its stated size and checks its CRC."""
+    with replacing(target) as temporary, file.open(member) as packed, open(temporary, "wb") as out:
+        shutil.copyfileobj(packed, out, COPY_BYTES)

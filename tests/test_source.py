@@ -1,24 +1,15 @@
-"""What stands for a model, on disk and on a server of the loopback."""
+"""What stands for a model on disk: two files, a folder, a ZIP archive."""
 
-import hashlib
 import shutil
-import threading
 import zipfile
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 
 import numpy as np
 import pytest
-from conftest import golden_cases
+from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
 from bilm import BidirectionalLanguageModel, source
-from bilm.download import fetch
 from bilm.errors import WeightsError
 from bilm.source import resolve
-
-CASE = golden_cases("inference")[0].values[0]
-OPTIONS, WEIGHTS = CASE / "options.json", CASE / "weights.hdf5"
 
 
 @pytest.fixture(autouse=True)
@@ -27,65 +18,44 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-class Handler(SimpleHTTPRequestHandler):
-    """Serves a folder; `short` answers with half of what its header promises."""
-
-    requests: ClassVar[list[str]] = []
-
-    def do_GET(self):
-        self.requests.append(self.path)
-        if self.path.startswith("/short"):
-            self.send_response(200)
-            self.send_header("Content-Length", "2000")
-            self.end_headers()
-            self.wfile.write(b"x" * 1000)
-        else:
-            super().do_GET()
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def server(tmp_path):
-    folder = tmp_path / "served"
-    folder.mkdir()
-    for path in (OPTIONS, WEIGHTS):
-        shutil.copy(path, folder)
-    Handler.requests = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
-        thread.join()
-
-
-def same(found, expected):
-    return [p.read_bytes() for p in found] == [p.read_bytes() for p in expected]
-
-
-def make_zip(path, names, weights=WEIGHTS):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name in names:
-            kind = OPTIONS if name.endswith(".json") else weights
-            file.write(kind, name)
-    return path
-
-
-def test_two_files_and_a_folder(tmp_path):
+def test_two_files():
     assert resolve(OPTIONS, WEIGHTS) == (OPTIONS, WEIGHTS)
-    folder = tmp_path / "model"
-    folder.mkdir()
+    assert resolve(str(OPTIONS), str(WEIGHTS)) == (OPTIONS, WEIGHTS)
+    with pytest.raises(WeightsError, match="the weight file has to be given too"):
+        resolve(OPTIONS)
+
+
+@pytest.mark.parametrize("inside", ["", "147"])
+def test_folder(tmp_path, inside):
+    folder = tmp_path / "model" / inside
+    folder.mkdir(parents=True)
+    with pytest.raises(WeightsError, match=r"found none, expected one options\.json"):
+        resolve(tmp_path / "model")
     shutil.copy(OPTIONS, folder)
-    with pytest.raises(WeightsError, match="found none, expected one"):
-        resolve(folder)
+    with pytest.raises(WeightsError, match=r"found none, expected one \.hdf5"):
+        resolve(tmp_path / "model")
     shutil.copy(WEIGHTS, folder / "model.hdf5")
     shutil.copy(WEIGHTS, folder / "model_softmax.hdf5")  # no candidate
-    assert same(resolve(folder), (OPTIONS, WEIGHTS))
+    assert resolve(tmp_path / "model") == (folder / "options.json", folder / "model.hdf5")
     shutil.copy(WEIGHTS, folder / "other.hdf5")
     with pytest.raises(WeightsError, match=r"model\.hdf5, .*other\.hdf5"):
+        resolve(tmp_path / "model")
+
+
+def test_folders_inside_a_folder(tmp_path, monkeypatch):
+    """The top comes first; of two folders inside, neither is taken."""
+    folder = tmp_path / "small"
+    for inside in (folder / "a", folder / "b"):
+        inside.mkdir(parents=True)
+        shutil.copy(OPTIONS, inside)
+        shutil.copy(WEIGHTS, inside)
+    with pytest.raises(WeightsError, match=r"a/options\.json, b/options\.json"):
         resolve(folder)
+    for path in (OPTIONS, WEIGHTS):
+        shutil.copy(path, folder)
+    monkeypatch.chdir(tmp_path)
+    assert same(resolve("small"), (OPTIONS, WEIGHTS))  # what is there comes before a name
+    assert resolve("small")[0].parent.name == "small"
 
 
 @pytest.mark.parametrize("folder", ["", "147/"])
@@ -101,24 +71,88 @@ def test_archive(tmp_path, cache, folder):
     np.testing.assert_array_equal(model(ids)["lm_embeddings"], expected)
 
 
-def test_archive_that_climbs_stays_in_the_cache(tmp_path, cache):
-    archive = make_zip(tmp_path / "m.zip", ["../../options.json", "/tmp/../evil.hdf5"])
-    for path in resolve(archive):
-        assert cache in path.resolve().parents
-    assert not (tmp_path.parent / "options.json").exists()
+def test_archive_is_unpacked_once(tmp_path, cache):
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5", "vocab.txt"])
+    with zipfile.ZipFile(archive, "a") as file:
+        file.writestr("__MACOSX/._model.hdf5", "")
+        file.writestr("._model.hdf5", "")
+        file.writestr("model_softmax.hdf5", "")
+    found = resolve(archive)
+    assert sorted(files_in(cache)) == sorted(found)
+    times = [p.stat().st_mtime_ns for p in found]
+    assert resolve(archive) == found
+    assert [p.stat().st_mtime_ns for p in found] == times
+    make_zip(archive, ["options.json", "model.hdf5"])  # another archive of that name
+    assert resolve(archive) != found
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["options.json"], r"found none, expected one \.hdf5"),
+        (["model.hdf5"], r"found none, expected one options\.json"),
+        (["options.json", "a.hdf5", "b.hdf5"], r"found a\.hdf5, b\.hdf5"),
+        (["a/options.json", "b/model.hdf5"], r"found none, expected one \.hdf5"),
+        (["a/b/options.json", "a/b/model.hdf5"], r"found none, expected one options\.json"),
+        (["../options.json", "../model.hdf5"], r"\.\./options\.json is a path out of"),
+        (["options.json", "model.hdf5", "a/../../README"], r"a/\.\./\.\./README is a path out of"),
+        (["options.json", "/tmp/model.hdf5"], r"/tmp/model\.hdf5 is a path out of"),
+        (["options.json", "..\\model.hdf5"], r"model\.hdf5 is a path out of"),
+        (["options.json", "C:\\model.hdf5"], r"model\.hdf5 is a path out of"),
+    ],
+)
+def test_archive_that_is_refused(tmp_path, cache, names, message):
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as file:
+        for name in names:
+            info = zipfile.ZipInfo("x")
+            info.filename = name  # as it is; the constructor would tidy it
+            file.writestr(info, b"")
+    with pytest.raises(WeightsError, match=message) as error:
+        resolve(tmp_path / "m.zip")
+    assert str(tmp_path / "m.zip") in str(error.value)
+    assert files_in(tmp_path) == [tmp_path / "m.zip"]
+
+
+def test_archive_that_is_encrypted(tmp_path, cache):
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
+    content = bytearray(archive.read_bytes())
+    start = 0
+    while (start := content.find(b"PK\x01\x02", start) + 1) > 0:
+        content[start + 7] |= 1  # the first flag of an entry in the directory
+    archive.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"options\.json is encrypted"):
+        resolve(archive)
+    assert not files_in(cache)
+
+
+def test_archive_packed_otherwise(tmp_path, cache):
+    with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_BZIP2) as file:
+        file.write(OPTIONS, "options.json")
+        file.write(WEIGHTS, "model.hdf5")
+    with pytest.raises(WeightsError, match=r"options\.json is not packed by deflate"):
+        resolve(tmp_path / "m.zip")
 
 
 def test_archive_that_explodes(tmp_path, cache):
     zeros = tmp_path / "zeros"
     with open(zeros, "wb") as file:
-        file.truncate(64 << 20)
+        file.truncate(16 << 20)
     archive = make_zip(tmp_path / "bomb.zip", ["options.json", "model.hdf5"], zeros)
-    with pytest.raises(WeightsError, match=r"model\.hdf5 unpacks to 67,108,864 bytes"):
+    with pytest.raises(WeightsError, match=r"model\.hdf5 unpacks to 16,777,216 bytes"):
         resolve(archive)
-    assert not list(cache.glob("*/weights.hdf5"))
+    assert not files_in(cache)
 
 
-def test_archive_cut_short(tmp_path):
+def test_archive_over_the_limit(tmp_path, cache, monkeypatch):
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
+    room = WEIGHTS.stat().st_size
+    monkeypatch.setattr(source, "MAX_BYTES", room)  # enough for the weights alone
+    with pytest.raises(WeightsError, match=rf"m\.zip: model\.hdf5 unpacks to {room:,} bytes"):
+        resolve(archive)
+    assert not files_in(cache)
+
+
+def test_archive_cut_short(tmp_path, cache):
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
     whole = archive.read_bytes()
     (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
@@ -127,63 +161,27 @@ def test_archive_cut_short(tmp_path):
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 255
     (tmp_path / "damaged.zip").write_bytes(damaged)
-    with pytest.raises(WeightsError, match="not a whole ZIP"):
+    with pytest.raises(WeightsError, match="cannot be unpacked"):
         resolve(tmp_path / "damaged.zip")
+    assert not list(cache.rglob("weights.hdf5"))
 
 
-def test_download_once_then_offline(server):
-    urls = f"{server}/options.json", f"{server}/weights.hdf5"
-    assert same(resolve(*urls), (OPTIONS, WEIGHTS))
-    assert len(Handler.requests) == 2
-    assert same(resolve(*urls), (OPTIONS, WEIGHTS))
-    assert len(Handler.requests) == 2  # from the cache
-
-
-def test_url_of_an_archive(server, tmp_path):
-    make_zip(tmp_path / "served" / "12.zip", ["options.json", "model.hdf5"])
-    assert same(resolve(f"{server}/12.zip"), (OPTIONS, WEIGHTS))
-
-
-def test_published_names(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "PUBLISHED", server)
-    content = WEIGHTS.read_bytes()
-    checks = {"small": (len(content), hashlib.sha256(content).hexdigest())}
-    monkeypatch.setattr(source, "CHECKS", checks)
-    for directory in source.NAMES.values():
-        folder = tmp_path / "served" / directory
-        folder.mkdir()
-        shutil.copy(OPTIONS, folder / f"elmo_{directory}_options.json")
-        shutil.copy(WEIGHTS, folder / f"elmo_{directory}_weights.hdf5")
-    for name in source.NAMES:
-        assert same(resolve(name), (OPTIONS, WEIGHTS))
-
-
-@pytest.mark.parametrize(
-    ("path", "checks", "message"),
-    [
-        ("short.hdf5", {}, "cannot be fetched"),
-        ("weights.hdf5", {"size": 5}, "expected 5"),
-        ("weights.hdf5", {"sha256": "0" * 64}, "SHA-256"),
-        ("missing.hdf5", {}, "404"),
-    ],
-)
-def test_what_is_not_whole_leaves_nothing(server, cache, path, checks, message):
-    with pytest.raises(WeightsError, match=message) as error:
-        fetch(f"{server}/{path}", **checks)
-    assert server in str(error.value)
-    assert not [p for p in cache.rglob("*") if p.is_file()]
-
-
-def test_offline_without_a_copy():
-    with pytest.raises(WeightsError, match="not in the cache"):
-        fetch("http://127.0.0.1:9/weights.hdf5")
-
-
-def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "file"))
-    with pytest.raises(WeightsError, match="BILM_CACHE"):
-        fetch("http://127.0.0.1:9/weights.hdf5")
+def test_archive_with_random_damage(tmp_path):
+    """Whatever is wrong with an archive, the error is ours."""
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"], OPTIONS)
+    whole = archive.read_bytes()
+    random = np.random.default_rng(0)
+    n_refused = 0
+    for i in range(200):
+        damaged = bytearray(whole)
+        for position in random.integers(len(whole), size=3):
+            damaged[position] = random.integers(256)
+        (tmp_path / f"{i}.zip").write_bytes(damaged)
+        try:
+            resolve(tmp_path / f"{i}.zip")
+        except WeightsError:
+            n_refused += 1
+    assert n_refused > 100
 
 
 def test_nothing_of_that_name():
