@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import resource
 import time
+from collections import Counter
 from pathlib import Path
+from pydoc_data.topics import topics
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from bilm.vocabulary import MARKS
 
 START = time.perf_counter()
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
@@ -46,6 +51,41 @@ def useful_flops(options, distinct_per_token: float) -> float:
         encoder += 2 * n_filters * lstm.projection_dim
     layer = 2 * 2 * lstm.projection_dim * 4 * lstm.dim + 2 * lstm.dim * lstm.projection_dim
     return distinct_per_token * encoder + 2 * lstm.n_layers * layer
+
+
+class Text(NamedTuple):
+    """Files of a corpus: a pattern of training text, its vocabulary, held-out text."""
+
+    train: str
+    vocab_file: str
+    heldout: str
+
+
+def corpus(folder: Path, n_tokens: int | None = None) -> Text:
+    """Give classics_en, or Python's own documentation where that is not there.
+
+    Args:
+        folder: takes the files that are made.
+        n_tokens: size to which the vocabulary is cut or filled up; None leaves it as it is.
+    """
+    if CLASSICS.is_dir():
+        train, heldout = str(CLASSICS / "train" / "*"), str(CLASSICS / "dev.txt")
+        words = (CLASSICS / "vocab.txt").read_text(encoding="utf-8").split()[len(MARKS) :]
+    else:
+        print("classics_en is not there: the text is that of Python's own documentation")
+        lines = [line for text in topics.values() for line in text.splitlines() if line.strip()]
+        train, heldout = str(folder / "train.txt"), str(folder / "heldout.txt")
+        held_out = lines[::10]
+        del lines[::10]
+        for path, part in ((train, lines), (heldout, held_out)):
+            Path(path).write_text("\n".join(part), encoding="utf-8")
+        words = [w for w, _ in Counter(" ".join(lines).split()).most_common()]
+    if n_tokens is not None:
+        words = words[: n_tokens - len(MARKS)]
+        words += [f"filler{i}" for i in range(n_tokens - len(MARKS) - len(words))]
+    vocab_file = folder / "vocab.txt"
+    vocab_file.write_text("\n".join([*MARKS, *words]), encoding="utf-8")
+    return Text(train, str(vocab_file), heldout)
 
 
 def write_json(path: str | None, figures: dict) -> None:

@@ -21,10 +21,9 @@ from bilm.dataset import BidirectionalLMDataset
 from bilm.options import load_run_options
 from bilm.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.sampling import LogUniformSampler
-from bilm.text import read_sentences
 from bilm.trainer import Trainer
 from bilm.training import make_strategy
-from bilm.vocabulary import MARKS, UnicodeCharsVocabulary
+from bilm.vocabulary import UnicodeCharsVocabulary
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("model", "small", ["small", "original"], "The published sizes.")
@@ -35,30 +34,6 @@ flags.DEFINE_float("seconds", 60.0, "How long steps are timed.", 1.0)
 flags.DEFINE_string("json", None, "File for the figures.")
 
 
-def corpus(folder: Path) -> tuple[str, Path]:
-    """The text's pattern, and a vocabulary cut or filled up to the size asked for."""
-    pattern = str(common.CLASSICS / "train" / "*")
-    if not common.CLASSICS.is_dir():
-        print("classics_en is not there: the text is that of Python's own documentation")
-        from pydoc_data.topics import topics
-
-        pattern = str(folder / "topics.txt")
-        lines = (" ".join(line.split()) for text in topics.values() for line in text.splitlines())
-        Path(pattern).write_text("\n".join(lines), encoding="utf-8")
-        counts: dict[str, int] = {}
-        for words in read_sentences([pattern]):
-            for word in words:
-                counts[word] = counts.get(word, 0) + 1
-        words = sorted(counts, key=counts.__getitem__, reverse=True)
-    else:
-        words = (common.CLASSICS / "vocab.txt").read_text(encoding="utf-8").split("\n")[3:]
-    words = words[: FLAGS.n_tokens - len(MARKS)]
-    words += [f"filler{i}" for i in range(FLAGS.n_tokens - len(MARKS) - len(words))]
-    vocab_file = folder / "vocab.txt"
-    vocab_file.write_text("\n".join([*MARKS, *words]), encoding="utf-8")
-    return pattern, vocab_file
-
-
 def main(argv):
     del argv
     logging.set_verbosity(logging.WARNING)
@@ -66,16 +41,16 @@ def main(argv):
         batch_size=FLAGS.batch_size, n_negative_samples_batch=FLAGS.negatives
     )
     with tempfile.TemporaryDirectory() as folder:
-        pattern, vocab_file = corpus(Path(folder))
+        text = common.corpus(Path(folder), FLAGS.n_tokens)
         max_length = options.char_cnn.max_characters_per_token
-        vocab = UnicodeCharsVocabulary(vocab_file, max_length, validate_file=True)
+        vocab = UnicodeCharsVocabulary(text.vocab_file, max_length, validate_file=True)
         strategy = make_strategy()
         trainer = Trainer(options, vocab.size, strategy)
         sampler = LogUniformSampler(vocab.size, FLAGS.negatives, seed=0)
         n_distinct = []
 
         def batches():
-            dataset = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
+            dataset = BidirectionalLMDataset(text.train, vocab, shuffle_on_load=True)
             windows = dataset.iter_batches(options.batch_size, options.unroll_steps)
             for batch in replica_batches(windows, options.model, 1, sampler):
                 n_distinct.append(len(batch["distinct"]))

@@ -1,0 +1,102 @@
+#!/usr/bin/env python
+"""What resetting the LSTM state in training does to perplexity from carried and from zero state.
+
+Examples:
+  python benchmarks/state.py --rates 0,0.05 --steps 250,500,1000,1500
+  python benchmarks/state.py --rates 0.05 --seeds 0,1,2 --json state.json
+
+Trains one biLM a rate and seed on classics_en of the shared data, or on the demo's text where that
+is not there. At each of the steps it measures the held-out text (full softmax, 64 rows) from zero
+state and from the state that training was in. A folder given with --save_dir is continued.
+"""
+
+import itertools
+import tempfile
+from pathlib import Path
+
+import common
+from absl import app, flags, logging
+
+from bilm.checkpoint import load_run, load_state
+from bilm.evaluation import Evaluator, heldout_dataset
+from bilm.options import RunOptions
+from bilm.training import train
+from bilm.vocabulary import UnicodeCharsVocabulary
+
+FLAGS = flags.FLAGS
+flags.DEFINE_list("rates", ["0", "0.05"], "Probabilities of resetting a row at a window's start.")
+flags.DEFINE_list("seeds", ["0"], "Seeds.")
+flags.DEFINE_list("steps", ["250", "500", "1000", "1500"], "Steps at which to measure.")
+flags.DEFINE_string("save_dir", None, "Folder for the runs; none keeps nothing.")
+flags.DEFINE_string("json", None, "File for the figures.")
+
+OPTIONS = {
+    "bidirectional": True,
+    "char_cnn": {
+        "activation": "relu",
+        "embedding": {"dim": 16},
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 128]],
+        "max_characters_per_token": 50,
+        "n_characters": 261,
+        "n_highway": 1,
+    },
+    "lstm": {
+        "cell_clip": 3,
+        "dim": 512,
+        "n_layers": 2,
+        "proj_clip": 3,
+        "projection_dim": 128,
+        "use_skip_connections": True,
+    },
+    "dropout": 0.1,
+    "all_clip_norm_val": 10.0,
+    "learning_rate": 0.2,
+    "n_epochs": 10,
+    "batch_size": 64,
+    "unroll_steps": 20,
+    "n_negative_samples_batch": 1024,
+}
+
+
+def measure(save_dir: str, vocab_file: str, heldout: str) -> dict:
+    """Held-out perplexities of a run's last checkpoint, forward and backward."""
+    model = load_run(save_dir)
+    vocab = UnicodeCharsVocabulary(
+        vocab_file, model.options.char_cnn.max_characters_per_token, validate_file=True
+    )
+    evaluator = Evaluator(model)
+    state, n_rows = load_state(save_dir, model)
+    found = {}
+    for name, start in (("zero", None), ("carried", state)):
+        dataset = heldout_dataset(heldout, vocab, bidirectional=True)
+        found[name] = list(evaluator(dataset, n_rows, state=start).directions.values())
+    return found
+
+
+def main(argv):
+    del argv
+    logging.set_verbosity(logging.WARNING)
+    steps = sorted(int(k) for k in FLAGS.steps)
+    with tempfile.TemporaryDirectory() as folder:
+        text = common.corpus(Path(folder))
+        runs = Path(FLAGS.save_dir or folder)
+        figures = []
+        print("rate  seed  step   zero state fwd/bwd   carried fwd/bwd   zero : carried")
+        for rate, seed, step in itertools.product(FLAGS.rates, FLAGS.seeds, steps):
+            save_dir = runs / f"rate{rate}_seed{seed}"
+            options = RunOptions.from_dict({**OPTIONS, "state_reset_probability": float(rate)})
+            train(options, text.vocab_file, text.train, str(save_dir), n_steps=step, seed=int(seed))
+            found = measure(str(save_dir), text.vocab_file, text.heldout)
+            figures.append({"rate": float(rate), "seed": int(seed), "step": step, **found})
+            zero, carried = found["zero"], found["carried"]
+            ratio = (zero[0] * zero[1] / carried[0] / carried[1]) ** 0.5
+            print(
+                f"{rate:>4}  {seed:>4}  {step:>4}  {zero[0]:>10,.1f} {zero[1]:>10,.1f}"
+                f"  {carried[0]:>8,.1f} {carried[1]:>8,.1f}   {ratio:,.3f}",
+                flush=True,
+            )
+            common.write_json(FLAGS.json, figures)
+
+
+if __name__ == "__main__":
+    app.run(main)
