@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import common
+import numpy as np
 from absl import app, flags, logging
 
 from bilm.dataset import BidirectionalLMDataset
@@ -53,7 +54,7 @@ def main(argv):
             dataset = BidirectionalLMDataset(text.train, vocab, shuffle_on_load=True)
             windows = dataset.iter_batches(options.batch_size, options.unroll_steps)
             for batch in replica_batches(windows, options.model, 1, sampler):
-                n_distinct.append(len(batch["distinct"]))
+                n_distinct.append(sum(len(np.unique(p)) for p in batch["places"].values()))
                 yield batch
 
         signature = batch_signature(

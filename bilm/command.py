@@ -12,6 +12,7 @@ from logging import WARNING, LogRecord
 from absl import app, logging
 
 from bilm.errors import BilmError
+from bilm.memory import keep_freed_memory
 
 INTERRUPTED = 130
 
@@ -25,6 +26,7 @@ def run(main: Callable[[], int | None]) -> None:
         # Standard error carries the log, standard output the results.
         logging.set_verbosity(logging.INFO)
         logging.get_absl_handler().setFormatter(None)
+        keep_freed_memory()
         try:
             _start_tensorflow()
             return main()

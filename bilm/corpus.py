@@ -36,6 +36,7 @@ def dump_bilm_embeddings(
     layers: Layers = "all",
     dtype: str = "float32",
     part_sentences: int = 1000,
+    precision: str = "float32",
 ) -> int:
     """Embed every sentence of a corpus into one HDF5 file.
 
@@ -52,6 +53,7 @@ def dump_bilm_embeddings(
         layers: `"all"`, (layers + 1, T, 2 P) a sentence; indices such as `[0, 2]`, (2, T, 2 P);
             `"top"` or `"average"`, (T, 2 P), as AllenNLP's `elmo` command writes them.
         dtype: `float32` or `float16`.
+        precision: see `ElmoEmbedder`.
         part_sentences: sentences of a part, the most that an interruption can cost.
     Returns: the number of sentences.
     Raises: DataError, OptionsError, WeightsError, also if the folder of parts belongs to another
@@ -66,7 +68,7 @@ def dump_bilm_embeddings(
     if outfile.is_dir():
         raise DataError(f"{outfile}: a folder; expected the name of a file to write")
     text = _survey(dataset_file)
-    embedder = ElmoEmbedder(options_file, weight_file, vocab_file)
+    embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
     layer_selector(layers, embedder.n_layers)
     run = {
         "dataset": text.digest,
@@ -75,6 +77,7 @@ def dump_bilm_embeddings(
         "vocabulary": None if embedder.options.char_cnn else _digest(vocab_file),
         "layers": layers if isinstance(layers, str) else list(map(int, layers)),
         "dtype": dtype,
+        "precision": precision,
         "part_sentences": part_sentences,
     }
     parts = Parts(outfile, run)

@@ -36,6 +36,8 @@ class ElmoEmbedder:
             none. A word takes 4 P bytes, at P = 512 100,000 of them 205 MB.
         batch_tokens: tokens of a batch at most, padding and marks included, and steps that a
             longer sentence is run over at a time. It bounds memory and changes no result.
+        precision: of the operands of products: `bfloat16` is faster where the processor has it,
+            and changes vectors by about 1 %.
 
     Methods take `layers`: `"all"` gives each sentence as float32 (layers + 1, T, 2 P), layer 0
     being the token's vector twice; indices such as `[0, 2]` (or `"0,2"`) give (2, T, 2 P), and
@@ -54,12 +56,13 @@ class ElmoEmbedder:
         vocab_file: str | Path | None = None,
         cache_size: int = 100_000,
         batch_tokens: int = 2048,
+        precision: str = "float32",
     ):
         if cache_size < 0 or batch_tokens < 1:
             given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
             raise ValueError(f"{given}, expected at least 0 and 1")
         self.options_file, self.weight_file = resolve(options_file, weight_file)
-        self.model = load_bilm(self.options_file, self.weight_file)
+        self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.n_layers = self.options.lstm.n_layers + 1
         self.dim = len(self.model.directions) * self.options.lstm.projection_dim

@@ -12,7 +12,6 @@ import tensorflow as tf
 from bilm.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import DataError
 from bilm.language_model import BiLM
-from bilm.layers.functional import gather_rows
 from bilm.pipeline import model_batch
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
@@ -115,9 +114,7 @@ class Evaluator:
 
     def _window(self, batch, mask, state):
         """Give each direction's summed loss over the mask, float32 (), and the next state."""
-        distinct = self.model.encoder(batch["distinct"])
-        vectors = {d: gather_rows(distinct, places) for d, places in batch["places"].items()}
-        outputs, state = self.model.windows(vectors, state, mask=mask)
+        outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
         losses = self.model.losses(outputs, batch["targets"])
         sums = {name: tf.reduce_sum(tf.where(mask, loss, 0.0)) for name, loss in losses.items()}
         return sums, state

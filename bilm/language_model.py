@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from bilm.layers.functional import gather_rows
 from bilm.layers.lstm import LSTMState
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
@@ -24,6 +25,7 @@ class BiLM(keras.layers.Layer):
             it (embedding), or ids are the vocabulary's own (training, perplexity).
         softmax: whether the model has its output layer (training, perplexity, scoring).
         dropout: rate, in force where a seed is passed.
+        precision: of the operands of products, `float32` or `bfloat16`; all else is in float32.
 
     `call` embeds whole sentences; `windows` runs on from a state, as training and perplexity do.
     Raises: ValueError where `n_tokens` or `bidirectional` is needed and not given.
@@ -37,6 +39,7 @@ class BiLM(keras.layers.Layer):
         padding: bool = False,
         softmax: bool = False,
         dropout: float = 0.0,
+        precision: str = "float32",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -60,6 +63,7 @@ class BiLM(keras.layers.Layer):
                 char_cnn.filters,
                 char_cnn.activation,
                 char_cnn.n_highway,
+                precision,
                 dtype=self.dtype_policy,
                 name="encoder",
             )
@@ -72,6 +76,7 @@ class BiLM(keras.layers.Layer):
                 lstm.proj_clip,
                 lstm.use_skip_connections,
                 dropout,
+                precision,
                 dtype=self.dtype_policy,
                 name=f"{direction}_stack",
             )
@@ -80,7 +85,7 @@ class BiLM(keras.layers.Layer):
         self.softmax = None
         if softmax:
             self.softmax = SampledSoftmax(
-                n_tokens, lstm.projection_dim, dtype=self.dtype_policy, name="softmax"
+                n_tokens, lstm.projection_dim, precision, dtype=self.dtype_policy, name="softmax"
             )
 
     def build(self, input_shape=None):
@@ -106,6 +111,18 @@ class BiLM(keras.layers.Layer):
         parts = iter(tensors)
         n_layers = range(self.options.lstm.n_layers)
         return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
+
+    def encode(self, batch):
+        """Encode a window's distinct tokens once and put them in their places.
+
+        Args:
+            batch: `distinct` and `places` as `bilm.pipeline.model_batch` gives them.
+        Returns: for each direction token vectors float (B, T, P).
+        """
+        distinct = batch["distinct"]
+        words = self.options.char_cnn is None
+        table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
+        return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
     def windows(self, vectors, state, mask=None, dropout_seeds=None, training=None):
         """Run every direction on from `state` over a window of text already in its own order.

@@ -15,6 +15,10 @@ from bilm.sampling import LogUniformSampler
 from bilm.vocabulary import PAD_CHAR
 
 PREFETCH = 8
+# Of the distinct words in a window of English 37 % are up to 6 bytes long with their marks, 77 % up
+# to 9, 98 % up to 14. The character CNN then works at 0.65 of the places it had in one group.
+GROUP_LENGTHS = (6, 9, 14, 24)
+GROUP_ROWS, GROUP_ROWS_MIN, CHARACTER_STEP = 32, 8, 4
 SUFFIX = {"forward": "", "backward": "_reverse"}
 
 
@@ -27,9 +31,8 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
     Args:
         window: as `LMDataset.iter_batches` gives it.
         options: what shapes the model.
-    Returns: dict of `distinct` int32 (U, C) or (U,), and for each direction `places` and
-        `targets`, int32 (B, T). C is cut after the longest token and the widest filter: every
-        window past it sees padding alone, as one before it does.
+    Returns: dict of `distinct` int32 (U,), or of characters in groups as `grouped` gives them, and
+        for each direction `places` and `targets`, int32 (B, T).
     """
     directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
     key = "token_ids" if options.char_cnn is None else "tokens_characters"
@@ -37,17 +40,67 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
     lead = tokens.shape[:3]
     if options.char_cnn is None:
         distinct, places = np.unique(tokens.reshape(-1), return_inverse=True)
+        distinct = distinct.astype(np.int32)
     else:
-        distinct, places = _distinct_rows(tokens.reshape(-1, tokens.shape[-1]).astype(np.int16))
-        widest = max(width for width, _ in options.char_cnn.filters)
-        longest = int((distinct != PAD_CHAR).any(axis=0).sum())
-        distinct = distinct[:, : longest + widest]
+        rows, places = _distinct_rows(tokens.reshape(-1, tokens.shape[-1]).astype(np.int16))
+        distinct, order = grouped(rows, options)
+        places = order[places]
     places = places.reshape(lead).astype(np.int32)
     return {
-        "distinct": distinct.astype(np.int32),
+        "distinct": distinct,
         "places": dict(zip(directions, places, strict=True)),
         "targets": {d: window["next_token_id" + SUFFIX[d]].astype(np.int32) for d in directions},
     }
+
+
+def group_lengths(options: ModelOptions) -> list[int]:
+    """Give how many characters a token of each group has at most; the last group has no bound."""
+    widest = max(width for width, _ in options.char_cnn.filters)
+    limit = options.char_cnn.max_characters_per_token
+    return [length for length in GROUP_LENGTHS if length + widest < limit]
+
+
+def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Put tokens of like length together and cut the characters after them.
+
+    Every window past a token and the widest filter sees padding alone, as one before it does: what
+    is cut off changes no maximum. Rows of padding fill a group up to a few sizes, for each of
+    which oneDNN makes and keeps code of its own.
+
+    Args:
+        rows: integer (U, C), a token each.
+        options: what shapes the model.
+    Returns: the groups, int32 (U_i, C_i), and the place of each token among all their rows, (U,).
+        C_i is the bound of `group_lengths` and the widest filter, in the last group what its
+        tokens need.
+    """
+    widest = max(width for width, _ in options.char_cnn.filters)
+    lengths = (rows != PAD_CHAR).sum(axis=1)
+    bounds = group_lengths(options)
+    longest = int(lengths.max(initial=0))
+    last = -(-(longest + widest) // CHARACTER_STEP) * CHARACTER_STEP
+    widths = [bound + widest for bound in bounds] + [min(last, rows.shape[1])]
+    member = np.searchsorted(bounds, lengths)
+    groups, order, n_before = [], np.empty(len(rows), np.int64), 0
+    for k, width in enumerate(widths):
+        places = np.flatnonzero(member == k)
+        step = GROUP_ROWS if len(places) > GROUP_ROWS_MIN else GROUP_ROWS_MIN
+        n_rows = max(-(-len(places) // step) * step, step)
+        group = np.full((n_rows, width), PAD_CHAR, np.int32)
+        n_chars = min(width, rows.shape[1])
+        group[: len(places), :n_chars] = rows[places, :n_chars]
+        order[places] = n_before + np.arange(len(places))
+        groups.append(group)
+        n_before += n_rows
+    return tuple(groups), order
+
+
+def distinct_shapes(options: ModelOptions):
+    """Give the shapes of `distinct` in a batch: one, or one a group of characters."""
+    if options.char_cnn is None:
+        return (None,)
+    widest = max(width for width, _ in options.char_cnn.filters)
+    return [(None, length + widest) for length in group_lengths(options)] + [(None, None)]
 
 
 def _distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -92,8 +145,13 @@ def batch_signature(options: ModelOptions, batch_size: int, unroll_steps: int, n
     """Give the `tf.TensorSpec` of each part of a replica's batch; 0 negatives for none."""
     directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
     window = tf.TensorSpec((batch_size, unroll_steps), tf.int32)
+    shapes = distinct_shapes(options)
     signature = {
-        "distinct": tf.TensorSpec((None,) if options.char_cnn is None else (None, None), tf.int32),
+        "distinct": (
+            tf.TensorSpec(shapes, tf.int32)
+            if options.char_cnn is None
+            else tuple(tf.TensorSpec(shape, tf.int32) for shape in shapes)
+        ),
         "places": dict.fromkeys(directions, window),
         "targets": dict.fromkeys(directions, window),
     }

@@ -20,6 +20,7 @@ def load_bilm(
     weight_file: str | Path | None = None,
     use_character_inputs: bool = True,
     embedding_weight_file: str | Path | None = None,
+    precision: str = "float32",
 ) -> BiLM:
     """Build a biLM for `Batcher` output from its stored options and weights.
 
@@ -29,6 +30,7 @@ def load_bilm(
         use_character_inputs: False reads token ids (`TokenBatcher`) and looks their vectors up.
         embedding_weight_file: HDF5 with `embedding` (V, P), the vectors for token ids; None takes
             those of `weight_file`, as a model trained on words has them.
+        precision: of the operands of products, see `BiLM`.
     Raises: OptionsError, WeightsError.
     """
     options_file, weight_file = resolve(options_file, weight_file)
@@ -37,7 +39,7 @@ def load_bilm(
     if options.char_cnn is None or not use_character_inputs:
         embedding_weight_file = embedding_weight_file or weight_file
         options, n_words = options.replace(char_cnn=None), weights.n_words(embedding_weight_file)
-    model = BiLM(options, n_words, padding=True)
+    model = BiLM(options, n_words, padding=True, precision=precision)
     model.build()
     load_weights(model, weight_file, embedding_weight_file)
     return model

@@ -18,9 +18,8 @@ from bilm.checkpoint import VOCABULARY, load_run
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity, model_vocabulary
 from bilm.language_model import BiLM
-from bilm.layers.functional import gather_rows
 from bilm.options import load_model_options
-from bilm.pipeline import SUFFIX, model_batch
+from bilm.pipeline import SUFFIX, distinct_shapes, model_batch
 from bilm.pretrained import compiled
 from bilm.source import resolve
 from bilm.token_cache import batches
@@ -234,9 +233,7 @@ class Scorer:
 
     def _outputs(self, batch, mask, state):
         """Give each direction's outputs, layer by layer, and the next state."""
-        distinct = self.model.encoder(batch["distinct"])
-        vectors = {d: gather_rows(distinct, batch["places"][d]) for d in self.model.directions}
-        return self.model.windows(vectors, state, mask)
+        return self.model.windows(self.model.encode(batch), state, mask)
 
     def _losses(self, batch, mask, state):
         """Run on from a state: losses float (B, T) a direction, and the next state."""
@@ -259,11 +256,15 @@ class Scorer:
 
     def _signature(self) -> list:
         places = dict.fromkeys(self.model.directions, keras.KerasTensor((None, None), "int32"))
-        distinct = (None, None) if self._characters else (None,)
+        shapes = distinct_shapes(self.model.options)
+        if self._characters:
+            distinct = tuple(keras.KerasTensor(shape, "int32") for shape in shapes)
+        else:
+            distinct = keras.KerasTensor(shapes, "int32")
         state = self.model.flatten_state(self.model.zero_state(0))
         return [
             {
-                "distinct": keras.KerasTensor(distinct, "int32"),
+                "distinct": distinct,
                 "places": places,
                 "targets": dict(places),
             },

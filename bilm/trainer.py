@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.language_model import BiLM
-from bilm.layers.functional import fold_seed, gather_rows
+from bilm.layers.functional import fold_seed
 from bilm.layers.lstm import LSTMState
 from bilm.optimizer import Adagrad
 from bilm.options import RunOptions
@@ -38,14 +38,26 @@ class Trainer:
         strategy: where to train.
         seed: keys the dropout, together with step, replica, direction and layer; the initial
             weights come from Keras' global seed.
+        precision: of the operands of products, see `BiLM`.
     """
 
     def __init__(
-        self, options: RunOptions, n_tokens: int, strategy: tf.distribute.Strategy, seed: int = 0
+        self,
+        options: RunOptions,
+        n_tokens: int,
+        strategy: tf.distribute.Strategy,
+        seed: int = 0,
+        precision: str = "float32",
     ):
         self.options, self.strategy, self.seed = options, strategy, seed
         with strategy.scope():
-            self.model = BiLM(options.model, n_tokens, softmax=True, dropout=options.dropout)
+            self.model = BiLM(
+                options.model,
+                n_tokens,
+                softmax=True,
+                dropout=options.dropout,
+                precision=precision,
+            )
             self.model.build()
             self.optimizer = Adagrad(
                 [v.value for v in stored_variables(self.model).values()],
@@ -93,14 +105,14 @@ class Trainer:
         variables = [v.value for v in stored_variables(self.model).values()]
         state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
-            losses, state = self._forward(batch, state, self._dropout_seeds(step))
+            losses, state = self.forward(batch, state, self.dropout_seeds(step))
             # The reference's objective: the loss summed over the steps of a window.
             objective = tf.reduce_mean(losses) * self.options.unroll_steps
         return tape.gradient(objective, variables), losses, state
 
-    def _forward(self, batch, state, seeds):
-        distinct = self.model.encoder(batch["distinct"])  # U, P
-        vectors = {d: gather_rows(distinct, places) for d, places in batch["places"].items()}
+    def forward(self, batch, state, seeds):
+        """Give the losses (directions,) of a replica's batch and the next state."""
+        vectors = self.model.encode(batch)
         outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
         losses = self.model.losses(outputs, batch["targets"], batch.get("negatives"))
         means = tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
@@ -118,7 +130,8 @@ class Trainer:
             for d in state
         }
 
-    def _dropout_seeds(self, step):
+    def dropout_seeds(self, step):
+        """Give a seed (2,) for each direction, or None without dropout."""
         return self._seeds(step, DROPOUT) if self.options.dropout else None
 
     def _seeds(self, step, purpose: int):

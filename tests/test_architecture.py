@@ -39,6 +39,7 @@ ORDER = [
     "scoring",
     "training",
     "export",
+    "memory",
     "command",
     "commands",
     "__init__",

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import keras
 from keras import initializers, ops
 
+from bilm.layers.functional import checked_precision
+
 ACTIVATIONS = ("relu", "tanh")
 
 
@@ -19,8 +21,10 @@ class CharacterCNN(keras.layers.Layer):
         embedding_dim: width of a character's vector.
         filters: pairs (width in characters, number of filters).
         activation: `relu` or `tanh`, applied to each maximum.
+        precision: of the operands of products, `float32` or `bfloat16`.
 
-    Inputs: integer `(..., C)`, C at least the widest filter. Returns: float
+    Inputs: integer `(..., C)`, C at least the widest filter; `padded` says that after each token
+    there is as much padding as the widest filter is wide. Returns: float
     `(..., sum of the numbers of filters)`.
     Raises: ValueError for another activation.
     Stored as `char_embed`, `CNN/W_cnn_{i}` (1, width, embedding_dim, filters) and `CNN/b_cnn_{i}`.
@@ -33,6 +37,7 @@ class CharacterCNN(keras.layers.Layer):
         embedding_dim: int,
         filters: Sequence[tuple[int, int]],
         activation: str = "relu",
+        precision: str = "float32",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -42,6 +47,7 @@ class CharacterCNN(keras.layers.Layer):
         self.embedding_dim = embedding_dim
         self.filters = [tuple(pair) for pair in filters]
         self.activation = activation
+        self.precision = checked_precision(precision)
 
     def build(self, input_shape=None):
         """Make the variables; no shape of an input is needed."""
@@ -61,19 +67,30 @@ class CharacterCNN(keras.layers.Layer):
             self.biases.append(self.add_weight((n_filters,), "zeros", name=f"bias_{i}"))
         self.built = True
 
-    def call(self, char_ids):
+    def call(self, char_ids, padded: bool = False):
         """Give one feature vector a token: integer (..., C) -> float (..., F)."""
         lead, n_chars = ops.shape(char_ids)[:-1], char_ids.shape[-1]
         flat = ops.reshape(char_ids, (-1, ops.shape(char_ids)[-1] if n_chars is None else n_chars))
         characters = ops.take(self.embedding, flat, axis=0)  # U, C, E
         activate = ops.relu if self.activation == "relu" else ops.tanh
-        features = []
-        for kernel, bias in zip(self.kernels, self.biases, strict=True):
-            windows = ops.conv(characters, ops.squeeze(kernel, 0))  # U, C - width + 1, F
-            # Bias and activation never change which window is the largest, so they come after.
-            features.append(activate(ops.max(windows, axis=1) + bias))
-        features = ops.concatenate(features, axis=-1)
+        kernels = [ops.squeeze(kernel, 0) for kernel in self.kernels]
+        if padded and n_chars is not None and keras.backend.backend() == "tensorflow":
+            from bilm.layers.char_cnn_tensorflow import maximum_over_places
+
+            # Where the widest filter has no place left, narrower ones see padding alone, as before.
+            maxima = maximum_over_places(characters, kernels, self.precision)
+        else:
+            maxima = ops.concatenate([self._maximum(characters, k) for k in kernels], axis=-1)
+        # Bias and activation never change which window is the largest, so they come after.
+        features = activate(maxima + ops.concatenate(self.biases))
         return ops.reshape(features, (*lead, features.shape[-1]))
+
+    def _maximum(self, characters, kernel):
+        """Give the largest value of each filter: float (U, C, E), (width, E, F) -> (U, F)."""
+        if self.precision != "float32":
+            characters, kernel = (ops.cast(x, self.precision) for x in (characters, kernel))
+        windows = ops.conv(characters, kernel)  # U, C - width + 1, F
+        return ops.cast(ops.max(windows, axis=1), self.embedding.dtype)
 
     def compute_output_shape(self, input_shape):
         """Replace the character axis by the features."""
@@ -87,4 +104,5 @@ class CharacterCNN(keras.layers.Layer):
             "embedding_dim": self.embedding_dim,
             "filters": self.filters,
             "activation": self.activation,
+            "precision": self.precision,
         }

@@ -1,9 +1,29 @@
-"""The two operations for which TensorFlow has a better way, each with a neutral twin."""
+"""Operations of several layers: products in a precision, and what TensorFlow does its own way."""
 
 from __future__ import annotations
 
 import keras
 from keras import ops
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def checked_precision(precision: str) -> str:
+    """Give the precision back. Raises: ValueError for one that is not among `PRECISIONS`."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision is {precision!r}, expected one of {PRECISIONS}")
+    return precision
+
+
+def product(x, y, precision: str = "float32"):
+    """Matrix product: float (..., K), (K, N) -> (..., N) of the type of x.
+
+    With `bfloat16` the operands are rounded to it, the sums are kept in float32 inside the
+    product, and the result passes through bfloat16 once.
+    """
+    if precision == "float32":
+        return ops.matmul(x, y)
+    return ops.cast(ops.matmul(ops.cast(x, precision), ops.cast(y, precision)), x.dtype)
 
 
 def gather_rows(table, ids):

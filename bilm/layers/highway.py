@@ -5,6 +5,8 @@ from __future__ import annotations
 import keras
 from keras import initializers, ops
 
+from bilm.layers.functional import checked_precision, product
+
 
 @keras.saving.register_keras_serializable(package="bilm")
 class Highway(keras.layers.Layer):
@@ -14,6 +16,7 @@ class Highway(keras.layers.Layer):
 
     Args:
         n_layers: number of highway layers.
+        precision: of the operands of products, `float32` or `bfloat16`.
 
     Inputs: float `(..., D)`. Returns: float `(..., D)`.
     Raises: ValueError if the last axis is unknown when it is built.
@@ -22,9 +25,10 @@ class Highway(keras.layers.Layer):
     Reference: Srivastava et al. 2015, arXiv:1505.00387.
     """
 
-    def __init__(self, n_layers: int, **kwargs):
+    def __init__(self, n_layers: int, precision: str = "float32", **kwargs):
         super().__init__(**kwargs)
         self.n_layers = n_layers
+        self.precision = checked_precision(precision)
 
     def build(self, input_shape):
         """Make a gate and a transform a layer; the gates start nearly shut (bias -2)."""
@@ -49,8 +53,8 @@ class Highway(keras.layers.Layer):
         """Apply every layer in turn."""
         layers = zip(self.gates, self.gate_biases, self.transforms, self.biases, strict=True)
         for gate, gate_bias, transform, bias in layers:
-            g = ops.sigmoid(ops.matmul(x, gate) + gate_bias)
-            x = g * ops.relu(ops.matmul(x, transform) + bias) + (1.0 - g) * x
+            g = ops.sigmoid(product(x, gate, self.precision) + gate_bias)
+            x = x + g * (ops.relu(product(x, transform, self.precision) + bias) - x)
         return x
 
     def compute_output_shape(self, input_shape):
@@ -59,4 +63,4 @@ class Highway(keras.layers.Layer):
 
     def get_config(self):
         """Give the constructor's arguments."""
-        return {**super().get_config(), "n_layers": self.n_layers}
+        return {**super().get_config(), "n_layers": self.n_layers, "precision": self.precision}

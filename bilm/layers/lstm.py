@@ -11,6 +11,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from bilm.layers.functional import checked_precision, product
+
 
 class LSTMState(NamedTuple):
     """The state of one LSTM layer: `cell` float (B, D) and `hidden` float (B, P)."""
@@ -33,6 +35,8 @@ class LSTMCell(keras.layers.Layer):
         cell_clip: bound on the cell's absolute values, applied before the output gate; None for
             none.
         proj_clip: bound on the projected output's absolute values; None for none.
+        precision: of the operands of products, `float32` or `bfloat16`; states, clips and sums
+            stay in float32.
 
     Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`; its `hidden` is the
     output.
@@ -48,6 +52,7 @@ class LSTMCell(keras.layers.Layer):
         projection_dim: int,
         cell_clip: float | None = None,
         proj_clip: float | None = None,
+        precision: str = "float32",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -55,6 +60,7 @@ class LSTMCell(keras.layers.Layer):
         self.projection_dim = projection_dim
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
+        self.precision = checked_precision(precision)
 
     def build(self, input_shape):
         """Make the kernel, the bias and, where the widths differ, the projection."""
@@ -71,22 +77,27 @@ class LSTMCell(keras.layers.Layer):
 
     def call(self, x, state: LSTMState) -> LSTMState:
         """Make one step: float (B, input) and state -> state."""
-        return self.step(self.project_input(x), state)
+        input_kernel, recurrent = self.kernels()
+        return self.step(self.project_input(x, input_kernel), state, recurrent)
 
-    def project_input(self, x):
+    def kernels(self):
+        """Give the kernel's rows of the input and those of the recurrent state."""
+        return ops.split(self.kernel, [self.input_dim], axis=0)
+
+    def project_input(self, x, input_kernel):
         """Give the input's part of the gates: float (..., input) -> (..., 4 D)."""
-        return ops.matmul(x, self.kernel[: self.input_dim]) + self.bias
+        return product(x, input_kernel, self.precision) + self.bias
 
-    def step(self, input_gates, state: LSTMState) -> LSTMState:
+    def step(self, input_gates, state: LSTMState, recurrent) -> LSTMState:
         """Make one step from the input's part of the gates, float (B, 4 D)."""
-        gates = input_gates + ops.matmul(state.hidden, self.kernel[self.input_dim :])
+        gates = input_gates + product(state.hidden, recurrent, self.precision)
         i, j, f, o = ops.split(gates, 4, axis=-1)
         cell = ops.sigmoid(f + 1.0) * state.cell + ops.sigmoid(i) * ops.tanh(j)
         if self.cell_clip:
             cell = ops.clip(cell, -self.cell_clip, self.cell_clip)
         hidden = ops.sigmoid(o) * ops.tanh(cell)
         if self.projection is not None:
-            hidden = ops.matmul(hidden, self.projection)
+            hidden = product(hidden, self.projection, self.precision)
             if self.proj_clip:
                 hidden = ops.clip(hidden, -self.proj_clip, self.proj_clip)
         return LSTMState(cell, hidden)
@@ -99,6 +110,7 @@ class LSTMCell(keras.layers.Layer):
             "projection_dim": self.projection_dim,
             "cell_clip": self.cell_clip,
             "proj_clip": self.proj_clip,
+            "precision": self.precision,
         }
 
 
@@ -107,7 +119,7 @@ class LSTM(keras.layers.Layer):
     """An `LSTMCell` run over time, its state an argument and a result.
 
     Args:
-        dim, projection_dim, cell_clip, proj_clip: see `LSTMCell`.
+        dim, projection_dim, cell_clip, proj_clip, precision: see `LSTMCell`.
 
     Inputs: x float `(T, B, input)`, time first; `LSTMState`; `steps_mask` boolean `(T, B)` or
     None; `reverse` runs from the last step to the first. A step that is masked leaves the state
@@ -121,11 +133,18 @@ class LSTM(keras.layers.Layer):
         projection_dim: int,
         cell_clip: float | None = None,
         proj_clip: float | None = None,
+        precision: str = "float32",
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.cell = LSTMCell(
-            dim, projection_dim, cell_clip, proj_clip, dtype=self.dtype_policy, name="cell"
+            dim,
+            projection_dim,
+            cell_clip,
+            proj_clip,
+            precision,
+            dtype=self.dtype_policy,
+            name="cell",
         )
 
     def build(self, input_shape):
@@ -135,28 +154,32 @@ class LSTM(keras.layers.Layer):
 
     def call(self, x, state: LSTMState, steps_mask=None, reverse: bool = False, training=None):
         """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
-        input_gates = self.cell.project_input(x)  # T, B, 4 D: one product for all steps
+        input_kernel, recurrent = self.cell.kernels()
+        # T, B, 4 D: one product for all steps
+        input_gates = self.cell.project_input(x, input_kernel)
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.lstm_tensorflow import run_over_time
 
-            return run_over_time(self.cell, input_gates, state, steps_mask, reverse, training)
-        return scan_cell(self.cell, input_gates, state, steps_mask, reverse)
+            return run_over_time(
+                self.cell, recurrent, input_gates, state, steps_mask, reverse, training
+            )
+        return scan_cell(self.cell, recurrent, input_gates, state, steps_mask, reverse)
 
     def get_config(self):
         """Give the constructor's arguments."""
         config = self.cell.get_config()
-        names = ("dim", "projection_dim", "cell_clip", "proj_clip")
+        names = ("dim", "projection_dim", "cell_clip", "proj_clip", "precision")
         return {**super().get_config(), **{name: config[name] for name in names}}
 
 
-def scan_cell(cell: LSTMCell, input_gates, state: LSTMState, steps_mask, reverse: bool):
+def scan_cell(cell: LSTMCell, recurrent, input_gates, state: LSTMState, steps_mask, reverse: bool):
     """Run a cell over time on any backend: see `LSTM` for shapes."""
     if steps_mask is None:
         steps_mask = ops.ones(ops.shape(input_gates)[:2], dtype="bool")
 
     def step(carry, inputs):
         gates, mask = inputs
-        new = cell.step(gates, LSTMState(*carry))
+        new = cell.step(gates, LSTMState(*carry), recurrent)
         new = tuple(ops.where(mask[:, None], n, old) for n, old in zip(new, carry, strict=True))
         return new, new
 

@@ -3,9 +3,15 @@
 TensorFlow's own gradient of a loop makes, at every step, one product for each weight and adds it
 to a table of the weight's size. Here the backward loop only carries the gates' gradients; one
 product over all steps then gives each weight's gradient.
+
+On two cores a product of a few rows with a float32 matrix that is to be transposed takes up to four
+times that with a matrix stored the other way: the backward loop's weights are transposed once.
+With bfloat16 operands there is no such difference. Weights are cast to it once, before the loop.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -14,28 +20,29 @@ from bilm.layers.lstm import LSTMCell, LSTMState
 MAX_UNROLL = 32
 
 
-def run_over_time(cell: LSTMCell, input_gates, state, steps_mask, reverse, training):
+def run_over_time(cell: LSTMCell, recurrent, input_gates, state, steps_mask, reverse, training):
     """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
-    recurrent = cell.kernel[cell.input_dim :]
     weights = [recurrent] if cell.projection is None else [recurrent, tf.identity(cell.projection)]
     if steps_mask is not None:  # oneDNN does not slice booleans everywhere, and says so
         steps_mask = tf.where(steps_mask, 1, 0)
-    clips = cell.cell_clip, cell.proj_clip if cell.projection is not None else None
+    spec = _Spec(
+        cell.cell_clip,
+        cell.proj_clip if cell.projection is not None else None,
+        tf.as_dtype(cell.precision) if cell.precision != "float32" else input_gates.dtype,
+        steps_mask,
+        reverse,
+    )
     if not training:
-        outputs, state, _ = _forward(input_gates, state, weights, clips, steps_mask, reverse)
+        outputs, state, _ = _forward(input_gates, state, weights, spec)
         return outputs, state
 
     @tf.custom_gradient
     def run(input_gates, cell_state, hidden, *weights):
         start = LSTMState(cell_state, hidden)
-        outputs, last, saved = _forward(
-            input_gates, start, weights, clips, steps_mask, reverse, save=True
-        )
+        outputs, last, saved = _forward(input_gates, start, weights, spec, save=True)
 
         def gradient(d_outputs, d_cell, d_hidden):
-            return _backward(
-                start, weights, clips, steps_mask, reverse, saved, (d_outputs, d_cell, d_hidden)
-            )
+            return _backward(start, weights, spec, outputs, saved, (d_outputs, d_cell, d_hidden))
 
         return (outputs, *last), gradient
 
@@ -43,20 +50,31 @@ def run_over_time(cell: LSTMCell, input_gates, state, steps_mask, reverse, train
     return outputs, LSTMState(*last)
 
 
-def _loop(body, carry, n_steps, reverse, widths, like):
-    """Run `carry, values = body(t, carry)` over time; give the last carry and stacked values.
+class _Spec(NamedTuple):
+    """What a run over time is like: `operands` is the type that products read."""
 
-    A short static length is unrolled, so that independent steps of the two directions overlap.
+    cell_clip: float | None
+    proj_clip: float | None
+    operands: tf.DType
+    steps_mask: tf.Tensor | None
+    reverse: bool
+
+
+def _loop(body, carry, n_steps, reverse, widths, like):
+    """Run `carry, values = body(t, carry)` over time; give the last carry and each value's series.
+
+    A short static length is unrolled, so that independent steps of the two directions overlap; a
+    series is then a list of the steps' tensors, and otherwise one tensor (T, B, width).
     """
     static = tf.get_static_value(n_steps)
     if static is not None and static <= MAX_UNROLL and not tf.executing_eagerly():
         steps = range(static - 1, -1, -1) if reverse else range(static)
-        stacks = [[] for _ in widths]
+        series = [[None] * static for _ in widths]
         for t in steps:
             carry, values = body(t, carry)
-            for stack, value in zip(stacks, values, strict=True):
-                stack.append(value)
-        return carry, [tf.stack(stack[::-1] if reverse else stack) for stack in stacks]
+            for one, value in zip(series, values, strict=True):
+                one[t] = value
+        return carry, series
 
     batch = like.shape[0]
     arrays = [tf.TensorArray(like.dtype, n_steps, element_shape=(batch, width)) for width in widths]
@@ -73,93 +91,122 @@ def _loop(body, carry, n_steps, reverse, widths, like):
     return carry, [array.stack() for array in arrays]
 
 
-def _forward(input_gates, state, weights, clips, steps_mask, reverse, save=False):
-    """Give outputs (T, B, P), the last state and, with `save`, (gates, cells), else None."""
-    recurrent, projection = weights[0], weights[1] if len(weights) > 1 else None
-    cell_clip, proj_clip = clips
+def _forward(input_gates, state, weights, spec, save=False):
+    """Give outputs (T, B, P), the last state and, with `save`, what the gradient needs."""
+    recurrent, *projection = (tf.cast(weight, spec.operands) for weight in weights)
+    cell_clip, proj_clip = spec.cell_clip, spec.proj_clip
 
     def body(t, carry):
         old_cell, old_hidden = carry
-        i, j, f, o = tf.split(input_gates[t] + tf.matmul(old_hidden, recurrent), 4, axis=1)
+        i, j, f, o = tf.split(input_gates[t] + _times(old_hidden, recurrent), 4, axis=1)
         i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + 1.0), tf.sigmoid(o)
         cell = f * old_cell + i * j
         if cell_clip:
             cell = tf.clip_by_value(cell, -cell_clip, cell_clip)
         hidden = o * tf.tanh(cell)
-        if projection is not None:
-            hidden = tf.matmul(hidden, projection)
+        if projection:
+            hidden = _times(hidden, projection[0])
             if proj_clip:
                 hidden = tf.clip_by_value(hidden, -proj_clip, proj_clip)
-        if steps_mask is not None:
-            keep = steps_mask[t][:, None] > 0
+        if spec.steps_mask is not None:
+            keep = spec.steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
         carry = (tf.ensure_shape(cell, old_cell.shape), tf.ensure_shape(hidden, old_hidden.shape))
-        return carry, (hidden, cell, tf.concat([i, j, f, o], 1)) if save else (hidden,)
+        return carry, (hidden, cell, i, j, f, o) if save else (hidden,)
 
     dim = state.cell.shape[1]
-    widths = (state.hidden.shape[1], dim, 4 * dim) if save else (state.hidden.shape[1],)
+    widths = (state.hidden.shape[1], *[dim] * 5) if save else (state.hidden.shape[1],)
     n_steps = input_gates.shape[0] or tf.shape(input_gates)[0]
-    last, stacks = _loop(body, tuple(state), n_steps, reverse, widths, state.hidden)
-    return stacks[0], LSTMState(*last), tuple(stacks) if save else None
+    last, (outputs, *saved) = _loop(body, tuple(state), n_steps, spec.reverse, widths, state.hidden)
+    return _stacked(outputs), LSTMState(*last), saved
 
 
-def _backward(start, weights, clips, steps_mask, reverse, saved, upstream):
+def _backward(start, weights, spec, outputs, saved, upstream):
     """Give the gradients of input_gates, both states and the weights, in that order."""
-    outputs, cells, gates = saved
     d_outputs, d_cell, d_hidden = upstream
-    recurrent, projection = weights[0], weights[1] if len(weights) > 1 else None
-    cell_clip, proj_clip = clips
-    old_cells = _shift(cells, start.cell, reverse)
+    recurrent, *projection = (_Transposed(weight, spec.operands) for weight in weights)
+    cells, *gates = saved
+    n_steps = outputs.shape[0] or tf.shape(outputs)[0]
 
     def body(t, carry):
         d_cell, d_hidden = carry
-        i, j, f, o = tf.split(gates[t], 4, axis=1)
+        i, j, f, o = (series[t] for series in gates)
         d_output = d_outputs[t] + d_hidden
         d_projected = d_output
-        if projection is not None and proj_clip:
-            d_projected = tf.where(tf.abs(outputs[t]) < proj_clip, d_output, 0.0)
-        d_m = d_projected
-        if projection is not None:
-            d_m = tf.matmul(d_projected, projection, transpose_b=True)
+        if spec.proj_clip:
+            d_projected = tf.where(tf.abs(outputs[t]) < spec.proj_clip, d_output, 0.0)
+        d_m = projection[0].product(d_projected) if projection else d_projected
         tanh_cell = tf.tanh(cells[t])
         d_new = d_cell + d_m * o * (1.0 - tanh_cell * tanh_cell)
-        if cell_clip:
-            d_new = tf.where(tf.abs(cells[t]) < cell_clip, d_new, 0.0)
+        if spec.cell_clip:
+            d_new = tf.where(tf.abs(cells[t]) < spec.cell_clip, d_new, 0.0)
+        old_cell = _before(cells, start.cell, t, spec.reverse, n_steps)
         d_gates = tf.concat(
             [
                 d_new * j * i * (1.0 - i),
                 d_new * i * (1.0 - j * j),
-                d_new * old_cells[t] * f * (1.0 - f),
+                d_new * old_cell * f * (1.0 - f),
                 d_m * tanh_cell * o * (1.0 - o),
             ],
             axis=1,
         )
         d_old_cell = d_new * f
-        if steps_mask is not None:
-            keep = tf.cast(steps_mask[t][:, None], tf.bool)
+        if spec.steps_mask is not None:
+            keep = spec.steps_mask[t][:, None] > 0
             d_gates = tf.where(keep, d_gates, 0.0)
             d_old_cell = tf.where(keep, d_old_cell, d_cell)
             d_projected = tf.where(keep, d_projected, 0.0)
-        d_old_hidden = tf.matmul(d_gates, recurrent, transpose_b=True)
-        if steps_mask is not None:
+        d_old_hidden = recurrent.product(d_gates)
+        if spec.steps_mask is not None:
             d_old_hidden = tf.where(keep, d_old_hidden, d_output)
         carry = (
             tf.ensure_shape(d_old_cell, d_cell.shape),
             tf.ensure_shape(d_old_hidden, d_hidden.shape),
         )
-        return carry, (d_gates, d_projected)
+        values = (d_gates, d_projected, o * tanh_cell) if projection else (d_gates,)
+        return carry, values
 
-    widths = (gates.shape[2], outputs.shape[2])
-    n_steps = gates.shape[0] or tf.shape(gates)[0]
-    (d_cell, d_hidden), (d_gates, d_projected) = _loop(
-        body, (d_cell, d_hidden), n_steps, not reverse, widths, d_hidden
+    dim = start.cell.shape[1]
+    widths = (4 * dim, start.hidden.shape[1], dim) if projection else (4 * dim,)
+    (d_cell, d_hidden), (d_gates, *rest) = _loop(
+        body, (d_cell, d_hidden), n_steps, not spec.reverse, widths, d_hidden
     )
-    old_hiddens = _shift(outputs, start.hidden, reverse)
-    d_weights = [_product(old_hiddens, d_gates)]
-    if projection is not None:
-        o = gates[:, :, -cells.shape[2] :]
-        d_weights.append(_product(o * tf.tanh(cells), d_projected))
+    d_gates = _stacked(d_gates)
+    old_hiddens = _shift(outputs, start.hidden, spec.reverse)
+    d_weights = [_weight_gradient(old_hiddens, d_gates, spec.operands)]
+    if projection:
+        d_projected, unprojected = map(_stacked, rest)
+        d_weights.append(_weight_gradient(unprojected, d_projected, spec.operands))
     return d_gates, d_cell, d_hidden, *d_weights
+
+
+class _Transposed:
+    """A weight whose transpose is multiplied with at every step of the backward loop."""
+
+    def __init__(self, weight, operands):
+        self._as_is = operands != tf.float32
+        self._weight = tf.cast(weight, operands) if self._as_is else tf.transpose(weight)
+
+    def product(self, x):
+        """Give x W^T: float (B, N) -> (B, K)."""
+        return _times(x, self._weight, transpose_b=self._as_is)
+
+
+def _times(x, weight, transpose_b=False):
+    """Multiply in the weight's type; the result has that of x."""
+    return tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight, transpose_b=transpose_b), x.dtype)
+
+
+def _stacked(series):
+    return tf.stack(series) if isinstance(series, list) else series
+
+
+def _before(series, first, t, reverse, n_steps):
+    """Give the value of the step before t in the order of reading."""
+    previous, at_first = (t + 1, t == n_steps - 1) if reverse else (t - 1, t == 0)
+    if isinstance(series, list):
+        return first if at_first else series[previous]
+    return tf.where(at_first, first, series[tf.clip_by_value(previous, 0, n_steps - 1)])
 
 
 def _shift(values, first, reverse):
@@ -169,7 +216,8 @@ def _shift(values, first, reverse):
     return tf.concat([first[None], values[:-1]], axis=0)
 
 
-def _product(left, right):
+def _weight_gradient(left, right, operands):
     """Sum over steps and rows of left^T right: (T, B, M), (T, B, N) -> (M, N)."""
-    left = tf.reshape(left, (-1, left.shape[2]))
-    return tf.matmul(left, tf.reshape(right, (-1, right.shape[2])), transpose_a=True)
+    left = tf.cast(tf.reshape(left, (-1, left.shape[2])), operands)
+    right_rows = tf.cast(tf.reshape(right, (-1, right.shape[2])), operands)
+    return tf.cast(tf.matmul(left, right_rows, transpose_a=True), right.dtype)

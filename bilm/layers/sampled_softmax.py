@@ -7,7 +7,7 @@ from typing import NamedTuple
 import keras
 from keras import initializers, ops
 
-from bilm.layers.functional import gather_rows
+from bilm.layers.functional import checked_precision, gather_rows, product
 
 VOCABULARY_CHUNK = 32_768
 
@@ -33,6 +33,8 @@ class SampledSoftmax(keras.layers.Layer):
     Args:
         n_tokens: vocabulary size V.
         dim: width P of the vectors that it scores.
+        precision: of the operands of the sampled loss's product, `float32` or `bfloat16`; the
+            full loss is always in float32.
 
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and for the sampled loss
     `negatives`. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The
@@ -41,10 +43,11 @@ class SampledSoftmax(keras.layers.Layer):
     Reference: Jean et al. 2015, arXiv:1412.2007.
     """
 
-    def __init__(self, n_tokens: int, dim: int, **kwargs):
+    def __init__(self, n_tokens: int, dim: int, precision: str = "float32", **kwargs):
         super().__init__(**kwargs)
         self.n_tokens = n_tokens
         self.dim = dim
+        self.precision = checked_precision(precision)
 
     def build(self, kernel=None):
         """Make the variables; with `kernel` (V, P), a word table, that one is shared."""
@@ -65,7 +68,8 @@ class SampledSoftmax(keras.layers.Layer):
         """Score the target against the draws only, each corrected by its expected count."""
         true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
         true = true + gather_rows(self.bias, targets) - ops.log(negatives.true_expected_count)
-        sampled = ops.matmul(hidden, ops.transpose(gather_rows(self.kernel, negatives.ids)))
+        rows = ops.transpose(gather_rows(self.kernel, negatives.ids))
+        sampled = product(hidden, rows, self.precision)
         sampled = sampled + gather_rows(self.bias, negatives.ids)
         sampled = sampled - ops.log(negatives.sampled_expected_count)  # N, S
         # A draw that happens to be the target is no negative.
@@ -90,4 +94,9 @@ class SampledSoftmax(keras.layers.Layer):
 
     def get_config(self):
         """Give the constructor's arguments."""
-        return {**super().get_config(), "n_tokens": self.n_tokens, "dim": self.dim}
+        return {
+            **super().get_config(),
+            "n_tokens": self.n_tokens,
+            "dim": self.dim,
+            "precision": self.precision,
+        }

@@ -17,6 +17,7 @@ class LSTMStack(keras.layers.Layer):
         dim, projection_dim, cell_clip, proj_clip: see `LSTMCell`.
         use_skip_connections: whether the residual is there.
         dropout: rate on the input of every layer and on the last output, where a seed is given.
+        precision: of the operands of products, `float32` or `bfloat16`.
 
     Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`; `steps_mask` boolean
     `(T, B)` or None; `reverse`, see `LSTM`; `dropout_seed` integer `(2,)` or None for no dropout.
@@ -33,6 +34,7 @@ class LSTMStack(keras.layers.Layer):
         proj_clip: float | None = None,
         use_skip_connections: bool = False,
         dropout: float = 0.0,
+        precision: str = "float32",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -45,6 +47,7 @@ class LSTMStack(keras.layers.Layer):
                 projection_dim,
                 cell_clip,
                 proj_clip,
+                precision,
                 dtype=self.dtype_policy,
                 name=f"layer_{i}",
             )

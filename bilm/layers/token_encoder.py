@@ -8,7 +8,7 @@ import keras
 from keras import initializers, ops
 
 from bilm.layers.char_cnn import CharacterCNN
-from bilm.layers.functional import gather_rows
+from bilm.layers.functional import checked_precision, gather_rows, product
 from bilm.layers.highway import Highway
 
 
@@ -21,6 +21,7 @@ class TokenEncoder(keras.layers.Layer):
             exactly as many filters.
         n_characters, embedding_dim, filters, activation: see `CharacterCNN`.
         n_highway: number of highway layers, 0 for none.
+        precision: of the operands of products, `float32` or `bfloat16`.
 
     Inputs: integer `(..., C)`. Returns: float `(..., P)`.
     Stored as `char_embed`, `CNN*`, `CNN_high_*`, `CNN_proj/W_proj`, `CNN_proj/b_proj`.
@@ -35,6 +36,7 @@ class TokenEncoder(keras.layers.Layer):
         filters: Sequence[tuple[int, int]],
         activation: str = "relu",
         n_highway: int = 0,
+        precision: str = "float32",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -44,6 +46,7 @@ class TokenEncoder(keras.layers.Layer):
         self.filters = [tuple(pair) for pair in filters]
         self.activation = activation
         self.n_highway = n_highway
+        self.precision = checked_precision(precision)
 
     def build(self, input_shape=None):
         """Make every variable; no shape of an input is needed."""
@@ -52,12 +55,15 @@ class TokenEncoder(keras.layers.Layer):
             self.embedding_dim,
             self.filters,
             self.activation,
+            self.precision,
             dtype=self.dtype_policy,
             name="cnn",
         )
         self.cnn.build()
         n_filters = sum(n for _, n in self.filters)
-        self.highway = Highway(self.n_highway, dtype=self.dtype_policy, name="highway")
+        self.highway = Highway(
+            self.n_highway, self.precision, dtype=self.dtype_policy, name="highway"
+        )
         self.highway.build((None, n_filters))
         self.kernel = self.bias = None
         if n_filters != self.projection_dim:
@@ -71,9 +77,21 @@ class TokenEncoder(keras.layers.Layer):
 
     def call(self, char_ids):
         """Encode tokens: integer (..., C) -> float (..., P)."""
-        vectors = self.highway(self.cnn(char_ids))
+        return self._project(self.cnn(char_ids))
+
+    def encode_groups(self, groups):
+        """Encode tokens in groups of like length: integers (U_i, C_i) -> float (sum of U_i, P).
+
+        In all groups but the last each token is followed by padding as wide as the widest filter.
+        """
+        *padded, rest = groups
+        features = [self.cnn(group, padded=True) for group in padded] + [self.cnn(rest)]
+        return self._project(ops.concatenate(features, axis=0))
+
+    def _project(self, features):
+        vectors = self.highway(features)
         if self.kernel is not None:
-            vectors = ops.matmul(vectors, self.kernel) + self.bias
+            vectors = product(vectors, self.kernel, self.precision) + self.bias
         return vectors
 
     def compute_output_shape(self, input_shape):
@@ -90,6 +108,7 @@ class TokenEncoder(keras.layers.Layer):
             "filters": self.filters,
             "activation": self.activation,
             "n_highway": self.n_highway,
+            "precision": self.precision,
         }
 
 
