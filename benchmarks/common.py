@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import time
 from collections import Counter
@@ -13,11 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.memory import keep_freed_memory
 from bilm.vocabulary import MARKS
 
+keep_freed_memory()  # as the commands do
 START = time.perf_counter()
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
 GEMM = 2048
+PLACES = 10  # of a character filter in a distinct word of English, 9 bytes with its marks
 
 
 def gemm_gflops(dtype: str = "float32", n_times: int = 7) -> float:
@@ -33,20 +37,66 @@ def gemm_gflops(dtype: str = "float32", n_times: int = 7) -> float:
     return 2 * GEMM**3 / float(np.median(seconds)) / 1e9
 
 
+def seconds_since_start() -> float:
+    """Seconds since this process began, the interpreter's start and imports included."""
+    try:
+        started = float(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:  # not Linux: since this module was imported
+        return time.perf_counter() - START
+    return uptime - started / os.sysconf("SC_CLK_TCK")
+
+
+def gemm_rates() -> dict[str, float]:
+    """The rates of both precisions, in GFLOP/s."""
+    return {dtype: gemm_gflops(dtype) for dtype in ("float32", "bfloat16")}
+
+
+def figures(rate, flops_a_token, precision, rates, first_step_s) -> dict[str, float]:
+    """Put together what a benchmark prints and stores.
+
+    Args:
+        rate: tokens a second.
+        flops_a_token: useful work of a token in FLOP.
+        precision: of the products.
+        rates: from `gemm_rates`, in the same run.
+        first_step_s: seconds from the start of the process to the first result.
+    """
+    return {
+        "tokens_per_s": rate,
+        "gemm_gflops": rates["float32"],
+        "gemm_gflops_bfloat16": rates["bfloat16"],
+        "tokens_per_s_per_gflops": rate / rates["float32"],
+        "flops_share": flops_a_token * rate / rates[precision] / 1e9,
+        "peak_memory_mb": peak_memory_mb(),
+        "first_step_s": first_step_s,
+    }
+
+
+def report(title: str, values: dict[str, float], path: str | None) -> None:
+    """Print figures and write them where --json asks for them."""
+    print(title)
+    for name, value in values.items():
+        print(f"{name:>24}: {value:,.3f}")
+    write_json(path, values)
+
+
 def peak_memory_mb() -> float:
     """The most memory that this process has held, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def useful_flops(options, distinct_per_token: float) -> float:
-    """Forward work a token of both directions, each distinct token encoded once, in FLOP."""
+    """Forward work a token of both directions, each distinct token encoded once, in FLOP.
+
+    Of the places of a character filter those count that hold any of the word and one of padding.
+    """
     cnn, lstm = options.char_cnn, options.lstm
     encoder = 0
     if cnn is not None:
         n_filters = sum(n for _, n in cnn.filters)
         for width, n in cnn.filters:
-            places = cnn.max_characters_per_token - width + 1
-            encoder += 2 * width * cnn.embedding.dim * n * places
+            encoder += 2 * width * cnn.embedding.dim * n * PLACES
         encoder += cnn.n_highway * 2 * 2 * n_filters**2
         encoder += 2 * n_filters * lstm.projection_dim
     layer = 2 * 2 * lstm.projection_dim * 4 * lstm.dim + 2 * lstm.dim * lstm.projection_dim
