@@ -90,7 +90,7 @@ def dump_bilm_embeddings(
             embedder.clear_cache()
         words, first = islice(sentences, part_sentences), part * part_sentences
         if part >= n_closed:
-            _write_part(parts.path(part), first, words, embedder, layers, dtype, progress)
+            write_embeddings(parts.path(part), first, words, embedder, layers, dtype, progress)
         elif n_closed < n_parts and part >= n_closed - n_closed % WARM_PARTS:
             # The vectors of words that the interrupted run kept: to the bit, not just nearly.
             embedder.warm_up(progress.skip(words))
@@ -192,16 +192,16 @@ def _digest(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def _write_part(
+def write_embeddings(
     path: Path,
     first: int,
     sentences: Iterable[list[str]],
     embedder: ElmoEmbedder,
     layers: Layers,
     dtype: str,
-    on_sentence: Callable[[list[str]], None],
+    on_sentence: Callable[[list[str]], None] = lambda words: None,
 ) -> None:
-    """Write sentences, the first having the number `first`."""
+    """Write sentences into one HDF5 file, the first having the number `first`; see there."""
     sentences, again = tee(sentences)
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         embedded = zip(sentences, embedder.embed_sentences(again, layers), strict=True)

@@ -1,0 +1,90 @@
+#!/usr/bin/env python
+"""Tokens a second of embedding a corpus into HDF5, with an empty cache of token vectors.
+
+Examples:
+  python benchmarks/embed.py --model small
+  python benchmarks/embed.py --model original --precision bfloat16 --json original.json
+
+The text is the first lines of dev.txt of classics_en, or the demo's where that is not there. The
+weights are drawn at random and stored first. After other sentences have been embedded the cache is
+emptied, and what is timed is characters, LSTMs and writing all layers. Compare tokens/s per
+GFLOP/s of the 2048^3 float32 product measured in the same run.
+"""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import common
+from absl import app, flags, logging
+
+from bilm import corpus, weights
+from bilm.embedding import ElmoEmbedder
+from bilm.language_model import BiLM
+from bilm.layers.functional import PRECISIONS
+from bilm.options import load_run_options, write_options
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("model", "small", ["small", "original"], "The published sizes.")
+flags.DEFINE_enum("precision", "float32", PRECISIONS, "Of the operands of products.")
+flags.DEFINE_integer("batch_size", 128, "Sentences of ordinary length in a batch.", 1)
+flags.DEFINE_integer("n_sentences", 640, "Lines of the text.", 2)
+flags.DEFINE_integer("n_times", 3, "How often the text is embedded; the median counts.", 1)
+flags.DEFINE_string("json", None, "File for the figures.")
+
+SENTENCE_TOKENS = 26  # of English prose, with the marks
+
+
+def stored_model(folder: Path) -> tuple[Path, Path]:
+    """Write a model of the published size with random weights; give its two files."""
+    options = load_run_options(FLAGS.model).model
+    model = BiLM(options.replace(bidirectional=True), padding=False)
+    model.build()
+    values = weights.stored_values(model)
+    options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
+    write_options(options_file, options.for_export())
+    weights.save_hdf5(weight_file, values)
+    return options_file, weight_file
+
+
+def main(argv):
+    del argv
+    logging.set_verbosity(logging.WARNING)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sentences = list(corpus.read_corpus(common.corpus(folder).heldout))
+        n = min(FLAGS.n_sentences, len(sentences) // 2)
+        timed, others = sentences[:n], sentences[n : 2 * n]
+        start = time.perf_counter()
+        files = stored_model(folder)
+        making_s = time.perf_counter() - start
+        start = time.perf_counter()
+        embedder = ElmoEmbedder(
+            *files, batch_tokens=FLAGS.batch_size * SENTENCE_TOKENS, precision=FLAGS.precision
+        )
+        load_s = time.perf_counter() - start
+        embedder.embed_sentence(timed[0])
+        first_step_s = common.seconds_since_start() - making_s
+        rates = common.gemm_rates()
+        outfile, seconds = folder / "out.hdf5", []
+        for text in [others] + [timed] * FLAGS.n_times:
+            embedder.clear_cache()
+            start = time.perf_counter()
+            corpus.write_embeddings(outfile, 0, text, embedder, "all", "float32")
+            seconds.append(time.perf_counter() - start)
+        after = common.gemm_rates()
+
+    n_tokens = sum(map(len, timed))
+    rate = n_tokens / statistics.median(seconds[1:])
+    distinct = len({word for words in timed for word in words}) / n_tokens
+    flops = common.useful_flops(embedder.options, distinct)
+    rates = {dtype: (rates[dtype] + after[dtype]) / 2 for dtype in rates}
+    figures = common.figures(rate, flops, FLAGS.precision, rates, first_step_s)
+    figures["load_s"] = load_s
+    title = f"embed {FLAGS.model}, {FLAGS.precision}, {n} sentences, {n_tokens:,} tokens"
+    common.report(title, figures, FLAGS.json)
+
+
+if __name__ == "__main__":
+    app.run(main)
