@@ -15,6 +15,7 @@ ORDER = [
     "text",
     "vocabulary",
     "batcher",
+    "stream",
     "dataset",
     "layers",
     "language_model",
