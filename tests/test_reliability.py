@@ -1,6 +1,5 @@
 """Whatever ends a run: what it goes on from, and what it refuses."""
 
-import fcntl
 import math
 import os
 import resource
@@ -8,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,14 +17,14 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options, tiny_run
+from tiny_runs import HELDOUT, TEXT, VARIANTS, VOCABULARY, tiny_options, tiny_run
 
-from bilm import plan, run_state, stream, training
+from bilm import plan, training
 from bilm.checkpoint import load_run
 from bilm.errors import BilmError, DataError, NotFiniteError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.folder import locked
-from bilm.optimizer import Adagrad
+from bilm.options import load_run_options
 from bilm.run_state import RunCheckpoints, find_saved
 from bilm.trainer import Trainer
 from bilm.training import Saving, make_strategy, train
@@ -90,24 +88,6 @@ def test_the_corpus_is_counted_once(tmp_path, monkeypatch):
     run(tmp_path)
     monkeypatch.setattr(training, "count_tokens", lambda *_, **__: pytest.fail("counted again"))
     assert run(tmp_path, n_steps=5).step == 5
-
-
-def test_the_text_is_not_read_from_its_start(tmp_path, monkeypatch):
-    """In the last sentences of the first epoch nothing is left to read; the second goes on."""
-    run(tmp_path, n_steps=3)
-    monkeypatch.setattr(
-        stream.SentenceStream, "_lines", lambda *_: pytest.fail("the text was read again")
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "describe_shards", lambda _: [])
-        reader = training._Text(tiny_options(**WORDS), vocabulary(), TEXT, 0).reader
-        position = find_saved(tmp_path).position
-    with pytest.raises(pytest.fail.Exception):
-        next(reader.iter_placed_batches(2, 5, position))
-
-
-def vocabulary():
-    return training._load_vocabulary(str(VOCABULARY), tiny_options(**WORDS))
 
 
 def test_another_text_is_refused(tmp_path):
@@ -186,8 +166,11 @@ def test_checkpoints_by_time(tmp_path):
 
 
 def test_two_runs_do_not_write_the_same_folder(tmp_path):
-    with locked(tmp_path), pytest.raises(
-        BilmError, match=rf"{tmp_path}: process {os.getpid()} on .* is training in this folder"
+    with (
+        locked(tmp_path),
+        pytest.raises(
+            BilmError, match=rf"{tmp_path}: process {os.getpid()} on .* is training in this folder"
+        ),
     ):
         run(tmp_path)
     assert run(tmp_path).finished
@@ -207,12 +190,6 @@ def test_the_lock_dies_with_its_process(tmp_path):
 
 
 # --- loss and gradient ---
-
-
-def bad_row(self, batch, state, seeds):
-    """A loss that is not finite from the third step on."""
-    means, state = forward(self, batch, state, seeds)
-    return means / tf.cast(self.bad < 3, tf.float32), state
 
 
 forward, gradients = Trainer._forward, Trainer._gradients
@@ -279,21 +256,6 @@ def values_of(trainer):
     return named
 
 
-def test_the_lines_of_a_window_are_those_it_holds(tmp_path, monkeypatch):
-    """One sentence a line, each of a length of its own, and one row: the order tells the lines."""
-    (tmp_path / "a.txt").write_text("w1 w2\n\nw3 w4 w5\nw6\n")
-    vocab = vocabulary()
-    text = training._Text(tiny_options(**WORDS), vocab, str(tmp_path / "a.txt"), 0)
-    for window, trace in text.reader.iter_placed_batches(1, 3):
-        (told,) = stream.tell_lines(text.shards, trace.sources)
-        lines = {int(n) for n in told.split("line")[1].strip("s ").replace("-", ", ").split(", ")}
-        assert lines <= {1, 3, 4}
-        starts = (window["token_ids"] == vocab.bos).sum()
-        assert starts <= len(lines) <= starts + 1
-        if trace.position["forward_reader"][0] > 2:
-            break
-
-
 # --- checkpoints that are not whole ---
 
 
@@ -315,19 +277,111 @@ def damage(folder, step, how):
         index.unlink()
 
 
+@pytest.fixture(scope="module")
+def four_steps(tmp_path_factory):
+    """A run with a checkpoint after each of its steps, not to be written to."""
+    folder = tmp_path_factory.mktemp("four")
+    run(folder, 4, saving=Saving(steps=1, keep=9))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fifth_weights(four_steps, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("five") / "run"
+    shutil.copytree(four_steps, folder)
+    run(folder, 5)
+    return weights_of(folder)
+
+
 @pytest.mark.parametrize("how", ["cut", "index cut", "a byte", "empty", "no data", "no index"])
-def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, how, log):
-    shutil.copytree(three_steps(), tmp_path / "run")
-    damage(tmp_path / "run", 3, how)
-    run(tmp_path / "run", 4)
-    assert "model.ckpt-3: not a whole checkpoint" in log.text
-    assert "model.ckpt-2, the one before it" in log.text
-    assert "continuing at step 2 of 4" in log.text
-    run(three_steps(), 4) if not (three_steps() / "model.ckpt-4.index").exists() else None
-    expected = weights_of(three_steps())
-    for name, value in weights_of(tmp_path / "run").items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, how, log, four_steps, fifth_weights):
+    folder = tmp_path / "run"
+    shutil.copytree(four_steps, folder)
+    damage(folder, 4, how)
+    run(folder, 5)
+    assert "model.ckpt-4: not a whole checkpoint" in log.text
+    assert f"trying {folder}/model.ckpt-3, the one before it" in log.text
+    assert "continuing at step 3 of 5" in log.text
+    for name, value in weights_of(folder).items():
+        np.testing.assert_array_equal(value, fifth_weights[name], err_msg=name)
 
 
-def three_steps(folders={}):  # noqa: B006 (one run for all)
-    raise NotImplementedError
+def test_no_whole_checkpoint_is_an_error(tmp_path, four_steps):
+    folder = tmp_path / "run"
+    shutil.copytree(four_steps, folder)
+    for step in range(1, 5):
+        damage(folder, step, "cut")
+    with pytest.raises(WeightsError, match=r"model\.ckpt-1: not a whole checkpoint .* no other"):
+        run(folder, 5)
+
+
+def test_what_an_unfinished_save_left_is_removed(tmp_path, log):
+    run(tmp_path, 2)
+    (tmp_path / "model.ckpt-3_temp").mkdir()
+    (tmp_path / "model.ckpt-3_temp" / "part-00000-of-00001.data").write_bytes(b"half")
+    assert run(tmp_path, 3).step == 3
+    assert "model.ckpt-3_temp: left by a save that was cut short; removed" in log.text
+    assert not list(tmp_path.glob("*_temp"))
+
+
+@contextmanager
+def small_disk(n_bytes):
+    """No file can grow beyond so many bytes: a write fails in the middle, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, four_steps):
+    folder = tmp_path / "run"
+    shutil.copytree(four_steps, folder)
+    before = {path.name: path.read_bytes() for path in folder.glob("model.ckpt*")}
+    write = RunCheckpoints._write
+
+    def write_on_small_disk(self, manager, step):
+        with small_disk(2_000):
+            return write(self, manager, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunCheckpoints, "_write", write_on_small_disk)
+        with pytest.raises(WeightsError) as raised:
+            run(folder, 6)
+    message = str(raised.value)
+    assert f"{folder}/model.ckpt-5: cannot be saved: " in message and "\n" not in message
+    assert message.endswith(f"the last whole one: {folder}/model.ckpt-4")
+    assert {path.name: path.read_bytes() for path in folder.glob("model.ckpt*")} == before
+    assert run(folder, 6).step == 6
+
+
+# --- the estimate ---
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parameters_are_counted_right(variant):
+    n_tokens = len(VOCABULARY.read_text().splitlines())
+    values = weights_of(tiny_run(variant)).values()
+    n_parameters, _ = plan.count_parameters(tiny_options(**VARIANTS[variant]), n_tokens)
+    assert n_parameters == sum(value.size for value in values)
+
+
+def test_what_a_run_takes_is_told(tmp_path, log, monkeypatch):
+    run(tmp_path / "fits", 1)
+    assert "parameters; a replica takes about" in log.text and "are needed" not in log.text
+    monkeypatch.setattr(plan, "machine_memory", lambda: 1_000)
+    run(tmp_path / "does not fit", 1)
+    assert "are needed, but this machine has 0.0 MB: the run may be killed" in log.text
+
+
+def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
+    original = load_run_options("original")
+    memory = plan.estimate_memory(original, 793_471)
+    assert memory.weights == memory.accumulators == 4 * plan.count_parameters(original, 793_471)[0]
+    assert memory.gradients < memory.weights / 2
+    full = plan.estimate_memory(original.replace(sample_softmax=False), 793_471)
+    assert full.gradients == full.weights and full.activations > 2 * memory.activations
+    assert 0 < plan.machine_memory() < 1 << 60

@@ -78,6 +78,18 @@ def test_continued_streams_are_the_uninterrupted_ones(
         np.testing.assert_equal(trace.position, there.position)
         assert trace.sources == there.sources
     check_rows([window for window, _ in straight], folder, vocab, n_rows, reverse)
+    shards = LMDataset(folder / "*.txt", vocab).shards
+    for window, trace in straight:
+        check_sources(window, read_references(shards, np.array(trace.sources)), vocab)
+
+
+def check_sources(window, texts, vocab):
+    """The sentences of a window are those that have a word or a mark in it."""
+    ids = window["token_ids"], window["next_token_id"]
+    words = {vocab.id_to_word(i) for array in ids for i in array.ravel()} - set(MARKS)
+    assert words <= {word for text in texts for word in text.split()}
+    marks = np.isin(window["token_ids"], (vocab.bos, vocab.eos))  # where a sentence begins
+    assert len(texts) == marks.sum() + (~marks[:, 0]).sum()
 
 
 def check_rows(windows, folder, vocab, n_rows, reverse):
