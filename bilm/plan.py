@@ -149,4 +149,4 @@ def _n_filters(options: RunOptions) -> int:
 
 
 def _gigabytes(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:,.1f} MB"
+    return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:,.2f} MB"

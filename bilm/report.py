@@ -45,7 +45,8 @@ class RunReport:
         # The sampled loss is well below the full one, and is never called a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
-        self.writer = tf.summary.create_file_writer(str(Path(save_dir) / "logs"))
+        self.folder = Path(save_dir) / "logs"
+        self.writer = tf.summary.create_file_writer(str(self.folder))
         self.losses: list[np.ndarray] = []
         self.since, self.rate = time.monotonic(), None
 
@@ -84,8 +85,14 @@ class RunReport:
         self._write(step, scalars | {"heldout/perplexity": perplexity.mean})
 
     def flush(self) -> None:
-        """Write what is held back, so that the scalars reach as far as a checkpoint does."""
-        self.writer.flush()
+        """Write what is held back, so that the scalars reach as far as a checkpoint does.
+
+        Raises: OSError if the disk does not take them.
+        """
+        try:
+            self.writer.flush()
+        except tf.errors.OpError as error:
+            raise OSError(f"{self.folder}: cannot be written: {error.message}") from error
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -76,7 +76,7 @@ class RunCheckpoints:
             "adagrad": dict(zip(stored, trainer.optimizer.accumulators, strict=True)),
             "state": self._state,
         }
-        first = batch_size or trainer.options.batch_size
+        self.batch_size = batch_size or trainer.options.batch_size
         names = [os.fsencode(name) for name in shards]
         with tf.device("CPU:0"):
             self._step = tf.Variable(0, dtype=tf.int64)
@@ -92,7 +92,7 @@ class RunCheckpoints:
                 **self._model,
                 step=self._step,
                 seed=tf.Variable(trainer.seed, dtype=tf.int64),
-                batch=tf.Variable([self._state[0].shape[0], first], dtype=tf.int64),
+                batch=tf.Variable([self._state[0].shape[0], self.batch_size], dtype=tf.int64),
                 best=self._best,
                 position=self._position,
                 shards=tf.Variable(tf.constant(names, tf.string, (len(names),))),
@@ -242,4 +242,6 @@ def _best_scores(folder: Path) -> Iterator[float]:
 
 
 def _reason(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Give the first line of what TensorFlow says, without the names of its operations."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", line)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,20 +13,18 @@ from absl import logging
 
 from bilm import plan as plans
 from bilm.checkpoint import OPTIONS, copy_vocabulary
-from bilm.dataset import BidirectionalLMDataset, LMDataset
 from bilm.devices import make_strategy
-from bilm.errors import BilmError, DataError, NotFiniteError
+from bilm.errors import DataError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
 from bilm.folder import check_resume, check_same_run, locked, share_rows, stored_option
 from bilm.options import RunOptions, write_options
-from bilm.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.report import RunReport
-from bilm.run_state import RunCheckpoints, Saved, find_saved
-from bilm.sampling import LogUniformSampler
+from bilm.run_state import RunCheckpoints, find_saved
 from bilm.signals import stop_on_signal
-from bilm.stream import Trace, check_shards, describe_shards, tell_lines
+from bilm.stream import check_shards, describe_shards
 from bilm.text import count_tokens, resolve_shards
 from bilm.trainer import Trainer
+from bilm.training_text import TrainingText
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 
@@ -120,11 +115,15 @@ def train(
         )  # fmt: skip
         if saved is not None:
             logging.info("continuing from %s", saved.path)
-        text = _Text(options, vocab, train_prefix, seed)
+        text = TrainingText(options, vocab, train_prefix, seed)
         report = RunReport(
             plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir, log_steps
         )
-        return _run(trainer, text, saved, plan, checkpoints, report, heldout, saving)
+        result = _run(trainer, text, saved, plan, checkpoints, report, heldout, saving)
+        if not result.finished:
+            how = " with --resume=auto" if resume == "never" else ""
+            logging.info("the same command%s continues the run", how)
+        return result
 
 
 def _run(trainer, text, saved, plan, checkpoints, report, heldout, saving) -> TrainResult:
@@ -149,14 +148,13 @@ def _run(trainer, text, saved, plan, checkpoints, report, heldout, saving) -> Tr
                 last_save = time.monotonic()
             if evaluate:
                 with report.paused():
-                    perplexity = evaluator(heldout, trainer.options.batch_size)
+                    perplexity = evaluator(heldout, checkpoints.batch_size)
                     report.heldout(step, perplexity)
                     if checkpoints.save_if_best(step, perplexity.mean):
                         logging.info("step %s: the best so far, kept in best", f"{step:,}")
         if step < plan.n_steps:
             report.flush()
             logging.info("stopped at step %d, saved %s", step, checkpoints.save(step, position))
-            logging.info("the same command continues the run")
     return TrainResult(step, step == plan.n_steps, perplexity)
 
 
@@ -193,62 +191,3 @@ def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str, save_di
         )  # fmt: skip
         sampled = False
     return dataclasses.replace(options, n_tokens_vocab=vocab.size, sample_softmax=sampled)
-
-
-class _Text:
-    """The text of a run as batches, with the trace of each window that waits to be trained on."""
-
-    def __init__(self, options: RunOptions, vocab: Vocabulary, train_prefix: str, seed: int):
-        self.options, self.vocab, self.seed = options, vocab, seed
-        reader = BidirectionalLMDataset if options.bidirectional else LMDataset
-        self.reader = reader(train_prefix, vocab, shuffle_on_load=True, seed=seed)
-        self.shards = resolve_shards(train_prefix)
-        self.traces: deque[Trace] = deque()
-        self.failures: list[BilmError] = []
-
-    def batches(self, strategy, saved: Saved | None):
-        """Give the pipeline of the run from a checkpoint on."""
-        options, n_replicas = self.options, strategy.num_replicas_in_sync
-        step, position = (saved.step, saved.position) if saved else (0, None)
-        sampler = None
-        if options.sample_softmax:
-            sampler = LogUniformSampler(
-                self.vocab.size, options.n_negative_samples_batch, self.seed
-            )
-
-        def windows() -> Iterator[dict]:
-            rows = options.batch_size * n_replicas
-            # A checkpoint of old has no position: its windows are read again and left out.
-            skipped = 0 if position else step
-            places = rows, options.unroll_steps, position, skipped
-            for window, trace in self.reader.iter_placed_batches(*places):
-                self.traces.append(trace)
-                yield window
-
-        signature = batch_signature(
-            options.model,
-            options.batch_size,
-            options.unroll_steps,
-            sampler.n_samples if sampler else 0,
-        )
-
-        def batches() -> Iterator[dict]:
-            return replica_batches(windows(), options.model, n_replicas, sampler, step)
-
-        return as_dataset(batches, signature, strategy, self.failures)
-
-    @contextmanager
-    def explaining(self, step: int) -> Iterator[None]:
-        """Say what was wrong with the text, or which text a loss that is not finite came from."""
-        try:
-            yield
-        except NotFiniteError as error:
-            places = tell_lines(self.shards, self.traces[0].sources)
-            raise NotFiniteError(
-                f"step {step + 1}: {error}; nothing was updated, and the last checkpoint stands; "
-                f"the window holds {'; '.join(places)}"
-            ) from None
-        except tf.errors.OpError:
-            if self.failures:
-                raise self.failures[0] from None
-            raise

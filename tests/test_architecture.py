@@ -42,6 +42,7 @@ ORDER = [
     "plan",
     "devices",
     "signals",
+    "training_text",
     "scoring",
     "training",
     "export",

@@ -374,7 +374,7 @@ def test_what_a_run_takes_is_told(tmp_path, log, monkeypatch):
     assert "parameters; a replica takes about" in log.text and "are needed" not in log.text
     monkeypatch.setattr(plan, "machine_memory", lambda: 1_000)
     run(tmp_path / "does not fit", 1)
-    assert "are needed, but this machine has 0.0 MB: the run may be killed" in log.text
+    assert "are needed, but this machine has 0.00 MB: the run may be killed" in log.text
 
 
 def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
