@@ -12,6 +12,7 @@ from bilm.errors import BilmError
 from bilm.options import RunOptions
 
 FLOAT = 4  # bytes
+PROGRAM = 800_000_000  # bytes that Python, TensorFlow and the text in memory take, as measured
 DISTINCT = 0.5  # of a window's tokens; the encoder sees these alone
 GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # what a container may take, where it says so
 
@@ -132,10 +133,11 @@ def tell(plan: Plan, options: RunOptions, n_tokens: int, n_replicas: int, on_cpu
     n_parameters, _ = count_parameters(options, n_tokens)
     memory = estimate_memory(options, n_tokens)
     logging.info(
-        "%s parameters; a replica takes about %s; %s steps, %s an epoch",
-        f"{n_parameters:,}", memory, f"{plan.n_steps:,}", f"{plan.epoch_steps:,}",
+        "%s parameters; a replica takes about %s, the program itself %s; %s steps, %s an epoch",
+        f"{n_parameters:,}", memory, _gigabytes(PROGRAM),
+        f"{plan.n_steps:,}", f"{plan.epoch_steps:,}",
     )  # fmt: skip
-    needed, there = sum(memory) * n_replicas, machine_memory()
+    needed, there = sum(memory) * n_replicas + PROGRAM, machine_memory()
     if on_cpu and needed > there:
         logging.warning(
             "about %s are needed, but this machine has %s: the run may be killed; smaller are "
