@@ -65,8 +65,8 @@ class Comparison(NamedTuple):
     values: float
 
 
-def write_input(folder: Path, options: dict = OPTIONS, n_sentences: int = 90) -> None:
-    """Write options, vocabulary and shards; a run of 40 steps goes through several epochs."""
+def write_input(folder: Path, options: dict = OPTIONS, n_sentences: int = 30) -> None:
+    """Write options, vocabulary and shards; 40 steps are more than two epochs."""
     rng = random.Random(0)
     words = [f"w{i}" for i in range(100)]
     (folder / "options.json").write_text(json.dumps(options))
