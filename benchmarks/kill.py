@@ -25,13 +25,6 @@ from typing import NamedTuple
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("schedules", 20, "How many runs to kill.", 1)
-flags.DEFINE_integer("kills", 5, "How many times each of them is killed.", 1)
-flags.DEFINE_integer("steps", 40, "Steps of a run.", 10)
-flags.DEFINE_integer("checkpoint_steps", 2, "Steps between checkpoints.", 1)
-flags.DEFINE_integer("replicas", 1, "Logical CPU devices.", 1)
-flags.DEFINE_float("tolerance", 0.0, "Largest difference allowed; 0 is bit for bit.", 0)
-flags.DEFINE_integer("seed", 0, "Draws the schedules.")
 
 TRAIN = Path(__file__).resolve().parent.parent / "bin" / "train_elmo.py"
 OPTIONS = {
@@ -185,6 +178,16 @@ def compare(straight: Path, killed: Path, n_steps: int, n_kills: int) -> Compari
     return Comparison(n_kills, sum(map(len, found.values())), max(differences), largest)
 
 
+def define_flags() -> None:  # not at the top: a test imports this beside other flags
+    flags.DEFINE_integer("schedules", 20, "How many runs to kill.", 1)
+    flags.DEFINE_integer("kills", 5, "How many times each of them is killed.", 1)
+    flags.DEFINE_integer("steps", 40, "Steps of a run.", 10)
+    flags.DEFINE_integer("checkpoint_steps", 2, "Steps between checkpoints.", 1)
+    flags.DEFINE_integer("replicas", 1, "Logical CPU devices.", 1)
+    flags.DEFINE_float("tolerance", 0.0, "Largest difference allowed; 0 is bit for bit.", 0)
+    flags.DEFINE_integer("seed", 0, "Draws the schedules.")
+
+
 def main(argv) -> None:
     del argv
     with tempfile.TemporaryDirectory(prefix="bilm_kill_") as name:
@@ -209,4 +212,5 @@ def main(argv) -> None:
 
 
 if __name__ == "__main__":
+    define_flags()
     app.run(main)
