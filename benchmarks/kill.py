@@ -99,6 +99,8 @@ def finish(process) -> tuple[float, float]:
                 times.append(time.monotonic())
     if process.returncode:
         raise RuntimeError(f"the run ended with status {process.returncode}:\n{log}")
+    if len(times) == 1:  # it was killed just after its end
+        return 0.0, 0.0
     return times[1] - times[0], (times[-1] - times[1]) / max(1, len(times) - 2)
 
 
