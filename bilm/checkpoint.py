@@ -1,4 +1,4 @@
-"""The folder of a run: checkpoints with the options and the vocabulary beside them."""
+"""The folder of a run as others read it: its model, with options and vocabulary beside it."""
 
 from __future__ import annotations
 
@@ -14,74 +14,11 @@ from bilm.errors import WeightsError
 from bilm.files import replacing
 from bilm.language_model import BiLM
 from bilm.options import load_model_options
-from bilm.trainer import Trainer
 
 OPTIONS, VOCABULARY = "options.json", "vocab.txt"
 PREFIX = "model.ckpt"
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError)  # what TensorFlow raises
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-class RunCheckpoints:
-    """Saves and restores a `Trainer`: weights, accumulators, LSTM states and the step.
-
-    Args:
-        trainer: what to save.
-        save_dir: the run's folder.
-        max_to_keep: how many checkpoints stay.
-    """
-
-    def __init__(self, trainer: Trainer, save_dir: str | Path, max_to_keep: int = 3):
-        self.trainer = trainer
-        stored = weights.stored_variables(trainer.model)
-        self._step, self._seed = tf.Variable(0, dtype=tf.int64), tf.Variable(0, dtype=tf.int64)
-        self._state = [tf.Variable(array) for array in trainer.global_state()]
-        checkpoint = tf.train.Checkpoint(
-            weights={name: variable.value for name, variable in stored.items()},
-            adagrad=dict(zip(stored, trainer.optimizer.accumulators, strict=True)),
-            state=self._state,
-            step=self._step,
-            seed=self._seed,
-        )
-        self.manager = tf.train.CheckpointManager(
-            checkpoint, str(save_dir), max_to_keep, checkpoint_name=PREFIX
-        )
-
-    def save(self, step: int) -> str:
-        """Save the trainer after `step` steps; give the checkpoint's path."""
-        self._step.assign(step)
-        self._seed.assign(self.trainer.seed)
-        for variable, array in zip(self._state, self.trainer.global_state(), strict=True):
-            variable.assign(array)
-        return self.manager.save(checkpoint_number=step)
-
-    def restore(self) -> int:
-        """Bring the latest checkpoint back; give its step, 0 where there is none.
-
-        Raises: WeightsError if it cannot be read or is not this model's.
-        """
-        path = self.manager.latest_checkpoint
-        if path is None:
-            return 0
-        saved = _open(path).get_variable_to_shape_map().get(f"state/0{SUFFIX}")
-        n_rows = self._state[0].shape[0]
-        if saved and saved[0] != n_rows:
-            raise WeightsError(
-                f"{path}: saved with {saved[0]} rows, but this run has {n_rows}, which is "
-                "batch_size times replicas"
-            )
-        try:
-            self.manager.checkpoint.restore(path).assert_consumed()
-        except (*UNREADABLE, ValueError, AssertionError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise WeightsError(
-                f"{path}: not a whole checkpoint of this model ({reason})"
-            ) from error
-        if self._seed.numpy() != self.trainer.seed:  # the order of the text would be another
-            saved_seed = self._seed.numpy()
-            raise WeightsError(f"{path}: saved with seed {saved_seed}, not {self.trainer.seed}")
-        self.trainer.set_state([variable.numpy() for variable in self._state])
-        return int(self._step.numpy())
 
 
 def latest_checkpoint(save_dir: str | Path) -> str:
@@ -107,7 +44,7 @@ def load_run(save_dir: str | Path) -> BiLM:
     """
     options = load_model_options(Path(save_dir) / OPTIONS)
     path = latest_checkpoint(save_dir)
-    reader = _open(path)
+    reader = open_checkpoint(path)
     stored = reader.get_variable_to_shape_map()
     bias = next((n for n in checkpoint_names(weights.SOFTMAX + "b") if n in stored), None)
     if bias is None:
@@ -130,7 +67,7 @@ def load_state(save_dir: str | Path, model: BiLM):
     Raises: WeightsError if the checkpoint holds none, as those of the TensorFlow 1 reference.
     """
     path = latest_checkpoint(save_dir)
-    reader = _open(path)
+    reader = open_checkpoint(path)
     names = [n for n in reader.get_variable_to_shape_map() if n.startswith("state/")]
     if not names:
         raise WeightsError(f"{path}: holds no LSTM states; only checkpoints of bilm's training do")
@@ -149,7 +86,8 @@ def copy_vocabulary(vocab_file: str | Path, save_dir: str | Path) -> None:
         shutil.copyfile(vocab_file, temporary)
 
 
-def _open(path: str):
+def open_checkpoint(path: str):
+    """Give TensorFlow's reader of a checkpoint. Raises: WeightsError if there is none to read."""
     try:
         return tf.train.load_checkpoint(path)
     except (*UNREADABLE, ValueError) as error:

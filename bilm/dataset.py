@@ -6,13 +6,14 @@ import heapq
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, islice
 
 import numpy as np
 
 from bilm.errors import DataError
-from bilm.text import read_epoch, read_sentences, resolve_shards
+from bilm.stream import Position, Row, Sentence, SentenceStream, Trace, read_references
+from bilm.text import read_sentences, resolve_shards
 from bilm.vocabulary import PAD_CHAR, Vocabulary
 
 SHUFFLE_BUFFER = 65_536  # sentences; the memory that shuffling takes
@@ -52,6 +53,7 @@ class LMDataset:
         self.filepattern, self.vocab = os.fspath(filepattern), vocab
         self.max_word_length = getattr(vocab, "max_word_length", None)
         self.reverse, self.test, self.seed = reverse, test, seed
+        self.direction = "backward" if reverse else "forward"
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
@@ -59,7 +61,7 @@ class LMDataset:
 
         Raises: DataError if a shard is bad, or if the shards of an endless reader are all blank.
         """
-        return map(self._encode, self._sentences())
+        return (self._encode(words) for _, words in self._sentences(self._stream()))
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
         """Give windows for training, every row a stream that goes on in the next window.
@@ -75,15 +77,54 @@ class LMDataset:
             int32 (B, T, C) or None.
         Raises: DataError as `get_sentence` does, or if a count is below 1.
         """
+        return (w for w, *_ in self._iter_windows(batch_size, num_steps, first_batch))
+
+    def iter_placed_batches(
+        self,
+        batch_size: int,
+        num_steps: int,
+        position: Position | None = None,
+        first_batch: int = 0,
+    ) -> Iterator[tuple[Window, Trace]]:
+        """Give windows for training as `iter_batches` does, each with its place in the text.
+
+        Args:
+            batch_size, num_steps: B and T.
+            position: of the window after which to go on; None starts from the first.
+            first_batch: windows to leave out.
+        Raises: DataError as `iter_batches` does, and if the position has other rows than B.
+        """
+        mine = f"{self.direction}_"
+        if position is not None:
+            position = {k.removeprefix(mine): v for k, v in position.items() if k.startswith(mine)}
+        windows = self._iter_windows(batch_size, num_steps, first_batch, position)
+        for window, sources, stream, rows in windows:
+            places = np.array([(row.reference, row.at) for row in rows], np.int64)
+            parts = stream.position() | {"rows": places}
+            yield window, Trace({mine + name: part for name, part in parts.items()}, sources)
+
+    def _iter_windows(self, batch_size, num_steps, first_batch=0, position=None):
         _check_counts(batch_size, num_steps)
-        sentences = self._sentences()
-        rows = [_Row(i, sentences, self._encode) for i in range(batch_size)]
+        stream = self._stream(position)
+        sentences = self._sentences(stream)
+        rows = [Row(i, sentences, self._encode) for i in range(batch_size)]
+        if position is not None:
+            self._put_back(rows, position["rows"])
         for i in count():
             window = self._window(batch_size, num_steps) if i >= first_batch else None
-            if any(row.advance(num_steps, window) < num_steps for row in rows):
+            sources: list[int] = []
+            if any(row.advance(num_steps, window, sources) < num_steps for row in rows):
                 return
             if window is not None:
-                yield window
+                yield window, sources, stream, rows
+
+    def _put_back(self, rows: list[Row], places: np.ndarray) -> None:
+        """Put each row into its sentence again."""
+        if len(rows) != len(places):
+            raise DataError(f"the position is that of {len(places)} rows, not of {len(rows)}")
+        texts = read_references(self.shards, places[:, 0])
+        for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
+            row.go_to(reference, text.split(), at)
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
@@ -101,21 +142,21 @@ class LMDataset:
         Raises: DataError if a shard is bad or a count is below 1.
         """
         _check_counts(batch_size, n_steps)
-        sentences = read_sentences(self.shards)
+        sentences = enumerate(read_sentences(self.shards))
         queues: list[deque] = [deque() for _ in range(batch_size)]
-        rows = [_Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
+        rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
         ends = [(0, i) for i in range(batch_size)]  # a heap: the step at which row i runs out
         last = math.inf  # the step at which a row found no sentence left
         for start in count(0, n_steps):
             while ends[0][0] < min(start + n_steps, last):
                 end, i = ends[0]
-                if (words := next(sentences, None)) is None:
+                if (sentence := next(sentences, None)) is None:
                     last = end
                     for queue in queues:
                         queue.append(None)  # where the row's text ends
                 else:
-                    queues[i].append(words)
-                    heapq.heapreplace(ends, (end + len(words) + 1, i))
+                    queues[i].append(sentence)
+                    heapq.heapreplace(ends, (end + len(sentence[1]) + 1, i))
             limit = min(n_steps, last - start) if drop_remainder else n_steps
             window = self._masked_window(rows, n_steps, limit)
             if not window["mask"].any():
@@ -137,19 +178,23 @@ class LMDataset:
                 n_steps = len(block[-1]) + 1  # the longest, and what fits into rows of its length
                 n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // n_steps))
                 block, group = block[:-n_rows], block[-n_rows:]
-                rows = [_Row(i, iter([words]), self._encode) for i, words in enumerate(group)]
+                rows = [Row(i, iter([(0, words)]), self._encode) for i, words in enumerate(group)]
                 yield self._masked_window(rows, n_steps, n_steps)
 
-    def _sentences(self) -> Iterator[list[str]]:
-        for epoch in count():
+    def _stream(self, position: Position | None = None) -> SentenceStream:
+        def make_rng(epoch: int) -> np.random.Generator:
             key = np.random.SeedSequence((self.seed, epoch, int(self.reverse)))
-            rng = np.random.Generator(np.random.Philox(key))
-            line = None
-            for line in read_epoch(self.shards, self._shuffle_buffer, rng):
-                yield line.split()
+            return np.random.Generator(np.random.Philox(key))
+
+        return SentenceStream(self.shards, self._shuffle_buffer, make_rng, position)
+
+    def _sentences(self, stream: SentenceStream) -> Iterator[Sentence]:
+        while True:
+            for reference, text in stream.read_epoch():
+                yield reference, text.split()
             if self.test:
                 return
-            if line is None:
+            if not stream.next_epoch():
                 raise DataError(f"{self.filepattern}: no sentence; every line is blank")
 
     def _encode(self, words: list[str]) -> tuple[np.ndarray, np.ndarray | None]:
@@ -167,7 +212,7 @@ class LMDataset:
             "next_token_id": np.zeros(shape, np.int32),
         }
 
-    def _masked_window(self, rows: list[_Row], n_steps: int, limit: int) -> Window:
+    def _masked_window(self, rows: list[Row], n_steps: int, limit: int) -> Window:
         window = self._window(len(rows), n_steps)
         lengths = np.array([row.advance(limit, window) for row in rows])
         return window | {"mask": np.arange(n_steps) < lengths[:, None]}
@@ -199,6 +244,20 @@ class BidirectionalLMDataset:
         """Give windows for training: see `LMDataset.iter_batches`."""
         return _merge(r.iter_batches(batch_size, num_steps, first_batch) for r in self.readers)
 
+    def iter_placed_batches(
+        self,
+        batch_size: int,
+        num_steps: int,
+        position: Position | None = None,
+        first_batch: int = 0,
+    ) -> Iterator[tuple[Window, Trace]]:
+        """Give windows for training with their places: see `LMDataset.iter_placed_batches`."""
+        arguments = batch_size, num_steps, position, first_batch
+        both = (r.iter_placed_batches(*arguments) for r in self.readers)
+        for (forward, one), (backward, other) in zip(*both, strict=True):
+            trace = Trace(one.position | other.position, one.sources + other.sources)
+            yield _join(forward, backward), trace
+
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
     ) -> Windows:
@@ -210,38 +269,12 @@ class BidirectionalLMDataset:
         return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
 
 
-class _Row:
-    """A row of the windows: the sentence that it is in, and where in it."""
-
-    def __init__(self, index: int, sentences: Iterator[list[str]], encode: Callable):
-        self.index, self.sentences, self.encode = index, sentences, encode
-        self.at = self.end = 0
-
-    def advance(self, n_steps: int, window: Window | None) -> int:
-        """Go on by up to `n_steps` predictions, into `window` if any; give how many there were."""
-        done = 0
-        while done < n_steps:
-            if self.at == self.end:
-                if (words := next(self.sentences, None)) is None:
-                    break
-                self.words, self.encoded, self.at, self.end = words, None, 0, len(words) + 1
-            n = min(n_steps - done, self.end - self.at)
-            if window is not None:
-                # Not before: the sentences of windows that are left out need no ids.
-                self.encoded = self.encoded or self.encode(self.words)
-                ids, chars = self.encoded
-                there, here = slice(done, done + n), slice(self.at, self.at + n)
-                window["token_ids"][self.index, there] = ids[here]
-                window["next_token_id"][self.index, there] = ids[self.at + 1 : self.at + n + 1]
-                if chars is not None:
-                    window["tokens_characters"][self.index, there] = chars[here]
-            self.at, done = self.at + n, done + n
-        return done
-
-
 def _merge(readers: Iterable[Windows]) -> Windows:
-    for forward, backward in zip(*readers, strict=True):
-        yield forward | {f"{k}_reverse": v for k, v in backward.items() if k != "mask"}
+    return (_join(forward, backward) for forward, backward in zip(*readers, strict=True))
+
+
+def _join(forward: Window, backward: Window) -> Window:
+    return forward | {f"{k}_reverse": v for k, v in backward.items() if k != "mask"}
 
 
 def _check_counts(*counts: int) -> None:

@@ -19,3 +19,7 @@ class DataError(BilmError):
 
 class WeightsError(BilmError):
     """A weight file or checkpoint that cannot be used."""
+
+
+class NotFiniteError(BilmError):
+    """A loss or a gradient that is infinite or no number."""

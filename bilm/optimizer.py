@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 INITIAL_ACCUMULATOR = 1.0
+NOT_FINITE = "gradient's norm"  # what the error is about where it is not finite
 
 
 class Adagrad:
@@ -43,10 +44,12 @@ class Adagrad:
         Args:
             gradients: one a variable, each a value a replica, dense or `tf.IndexedSlices`.
         Returns: the global norm of the mean gradient before clipping, float32 ().
+        Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
+            updated then, since every update needs the norm.
         """
         means = [self._mean(g, v) for g, v in zip(gradients, self.variables, strict=True)]
         firsts = [self.strategy.experimental_local_results(mean)[0] for mean in means]
-        norm = tf.linalg.global_norm(firsts)
+        norm = tf.debugging.check_numerics(tf.linalg.global_norm(firsts), NOT_FINITE)
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
         for variable, accumulator, mean in zip(
             self.variables, self.accumulators, means, strict=True

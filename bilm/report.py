@@ -28,6 +28,7 @@ class RunReport:
         epoch_steps, n_steps: steps in an epoch and in the run.
         options: of the run.
         save_dir: TensorBoard's files go to `logs` in it.
+        log_steps: steps between reports; None for one every few seconds.
     """
 
     def __init__(
@@ -37,13 +38,15 @@ class RunReport:
         n_steps: int,
         options: RunOptions,
         save_dir: str | Path,
+        log_steps: int | None = None,
     ):
         self.predictions_a_step = predictions_a_step
-        self.epoch_steps, self.n_steps = epoch_steps, n_steps
+        self.epoch_steps, self.n_steps, self.log_steps = epoch_steps, n_steps, log_steps
         # The sampled loss is well below the full one, and is never called a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
-        self.writer = tf.summary.create_file_writer(str(Path(save_dir) / "logs"))
+        self.folder = Path(save_dir) / "logs"
+        self.writer = tf.summary.create_file_writer(str(self.folder))
         self.losses: list[np.ndarray] = []
         self.since, self.rate = time.monotonic(), None
 
@@ -52,7 +55,8 @@ class RunReport:
         self.losses.append(np.mean(result.losses, axis=0))
         seconds, done = time.monotonic() - self.since, step + 1
         first = self.rate is None
-        if not first and done < self.n_steps and seconds < LOG_SECONDS:
+        due = done % self.log_steps == 0 if self.log_steps else seconds >= LOG_SECONDS
+        if not (first or due or done == self.n_steps):
             return
         rate = len(self.losses) * self.predictions_a_step / seconds
         means = np.mean(self.losses, axis=0)
@@ -79,6 +83,16 @@ class RunReport:
         logging.info("step %s: held-out perplexity from zero state: %s", f"{step:,}", perplexity)
         scalars = {f"heldout/perplexity_{d}": p for d, p in perplexity.directions.items()}
         self._write(step, scalars | {"heldout/perplexity": perplexity.mean})
+
+    def flush(self) -> None:
+        """Write what is held back, so that the scalars reach as far as a checkpoint does.
+
+        Raises: OSError if the disk does not take them.
+        """
+        try:
+            self.writer.flush()
+        except tf.errors.OpError as error:
+            raise OSError(f"{self.folder}: cannot be written: {error.message}") from error
 
     @contextmanager
     def paused(self) -> Iterator[None]:

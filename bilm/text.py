@@ -9,10 +9,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import BinaryIO, NamedTuple
-
-import numpy as np
 
 from bilm.errors import DataError
 
@@ -57,11 +54,28 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     Raises: DataError, naming the file and where it can the line, if the file cannot be read, is
         truncated or is not UTF-8.
     """
-    number = 0
+    return ((number, text) for number, _, _, text in read_placed_lines(path))
+
+
+def read_placed_lines(
+    path: str | os.PathLike, offset: int = 0, number: int = 0
+) -> Iterator[tuple[int, int, int, str]]:
+    """Give the number, the first byte, the byte after it and the stripped text of each line.
+
+    Args:
+        path: the file; bytes are those of its unpacked content.
+        offset, number: where the last line that is left out ends, and its number.
+    Raises: DataError as `read_lines` does.
+    """
+    end = offset
     try:
         with _open(path) as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            if offset:
+                file.seek(offset)
+            for line in file:
+                number += 1
+                start, end = end, end + len(line)
+                yield number, start, end, _decode(line, start)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
     except EOFError as error:
@@ -70,6 +84,20 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
         where = f" after line {number}" if number else ""
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
+
+
+def read_lines_at(path: str | os.PathLike, offsets: Iterable[int]) -> Iterator[str]:
+    """Give the stripped texts of the lines that start at these bytes, which must rise.
+
+    Raises: DataError, naming the file, if it cannot be read there.
+    """
+    try:
+        with _open(path) as file:
+            for offset in offsets:
+                file.seek(offset)
+                yield _decode(file.readline(), offset)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
 
 
 def read_texts(paths: Iterable[str | os.PathLike]) -> Iterator[str]:
@@ -86,29 +114,6 @@ def read_sentences(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
     Raises: DataError as `read_lines` does.
     """
     return map(str.split, read_texts(paths))
-
-
-def read_epoch(
-    paths: Sequence[str | os.PathLike], buffer_size: int, rng: np.random.Generator
-) -> Iterator[str]:
-    """Give the texts of all files once, in an order that chance draws and in bounded memory.
-
-    Args:
-        paths: the files, which are permuted.
-        buffer_size: how many lines wait in memory to be drawn; 0 leaves everything in order.
-        rng: draws.
-    Raises: DataError as `read_lines` does.
-    """
-    if not buffer_size:
-        yield from read_texts(paths)
-        return
-    texts = read_texts(paths[i] for i in rng.permutation(len(paths)))
-    buffer = list(islice(texts, buffer_size))
-    for text in texts:
-        i = rng.integers(buffer_size)
-        yield buffer[i]
-        buffer[i] = text
-    yield from (buffer[i] for i in rng.permutation(len(buffer)))
 
 
 def count_tokens(
@@ -129,6 +134,10 @@ def count_tokens(
         if on_shard is not None:
             on_shard(n_done, len(paths))
     return TextCounts(n_sentences, n_tokens)
+
+
+def _decode(line: bytes, start: int) -> str:
+    return line.decode("utf-8" if start else "utf-8-sig").strip()
 
 
 @contextmanager

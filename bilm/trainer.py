@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm import optimizer
+from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
 from bilm.layers.lstm import LSTMState
@@ -14,6 +16,7 @@ from bilm.optimizer import Adagrad
 from bilm.options import RunOptions
 from bilm.weights import stored_variables
 
+NOT_FINITE = "loss"  # what the error is about where it is not finite
 DROPOUT, RESETS = range(2)  # what random numbers are drawn for
 
 
@@ -69,8 +72,19 @@ class Trainer:
         self.state = self._run_everywhere(lambda: self.model.zero_state(options.batch_size))
 
     def step(self, iterator, step: int) -> StepResult:
-        """Take one batch a replica from `iterator` and train on it; the state goes on."""
-        losses, norm, self.state = self._step(iterator, self.state, tf.constant(step, tf.int32))
+        """Take one batch a replica from `iterator` and train on it; the state goes on.
+
+        Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, accumulators
+            and state are then those of before.
+        """
+        try:
+            number = tf.constant(step, tf.int32)
+            losses, norm, self.state = self._step(iterator, self.state, number)
+        except tf.errors.InvalidArgumentError as error:
+            for what in (NOT_FINITE, optimizer.NOT_FINITE):
+                if f"{what} : Tensor had" in error.message:
+                    raise NotFiniteError(f"the {what} is not finite") from None
+            raise
         return StepResult(losses, norm)
 
     def global_state(self) -> list[np.ndarray]:
@@ -97,8 +111,10 @@ class Trainer:
     def _step(self, iterator, state, step):
         batch = next(iterator)
         gradients, losses, state = self.strategy.run(self._gradients, args=(batch, state, step))
-        norm = self.optimizer.apply(gradients)
-        return tf.stack(self.strategy.experimental_local_results(losses)), norm, state
+        losses = tf.stack(self.strategy.experimental_local_results(losses))
+        with tf.control_dependencies([tf.debugging.check_numerics(losses, NOT_FINITE)]):
+            norm = self.optimizer.apply(gradients)
+        return losses, norm, state
 
     def _gradients(self, batch, state, step):
         """Give a replica's gradients, losses (directions,) and next state."""

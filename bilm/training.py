@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import filecmp
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,20 +11,29 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bilm import schema
-from bilm.checkpoint import OPTIONS, VOCABULARY, RunCheckpoints, copy_vocabulary
-from bilm.dataset import BidirectionalLMDataset, LMDataset
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm import plan as plans
+from bilm.checkpoint import OPTIONS, copy_vocabulary
+from bilm.devices import make_strategy
+from bilm.errors import DataError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
-from bilm.options import RunOptions, load_model_options, write_options
-from bilm.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.folder import check_resume, check_same_run, locked, share_rows, stored_option
+from bilm.options import RunOptions, write_options
 from bilm.report import RunReport
-from bilm.sampling import LogUniformSampler
+from bilm.run_state import RunCheckpoints, find_saved
+from bilm.signals import stop_on_signal
+from bilm.stream import check_shards, describe_shards
 from bilm.text import count_tokens, resolve_shards
 from bilm.trainer import Trainer
+from bilm.training_text import TrainingText
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-CHECKPOINT_STEPS, CHECKPOINT_SECONDS = 1_000, 900.0  # whichever comes first
+
+class Saving(NamedTuple):
+    """When a run saves, whichever comes first, and how many checkpoints it keeps."""
+
+    steps: int = 1_000
+    minutes: float = 15.0
+    keep: int = 3
 
 
 class TrainResult(NamedTuple):
@@ -38,38 +42,6 @@ class TrainResult(NamedTuple):
     step: int
     finished: bool
     heldout: Perplexity | None
-
-
-def make_strategy(
-    gpus: Sequence[int] | None = None, n_gpus: int | None = None, cpu_replicas: int = 1
-) -> tf.distribute.MirroredStrategy:
-    """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
-
-    Args:
-        gpus: numbers of the GPUs to use.
-        n_gpus: how many to use; 0 is the CPU.
-        cpu_replicas: how many logical CPU devices share the CPU where no GPU is used.
-    Raises: BilmError if more are asked for than exist.
-    """
-    found = tf.config.list_physical_devices("GPU")
-    if gpus is None:
-        gpus = range(len(found) if n_gpus is None else n_gpus)
-    missing = [k for k in gpus if k >= len(found) or k < 0]
-    if missing:
-        raise BilmError(f"GPU {missing[0]} was asked for, but TensorFlow finds {len(found)} here")
-    if gpus:
-        return tf.distribute.MirroredStrategy([f"GPU:{k}" for k in gpus])
-    if cpu_replicas > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        one = tf.config.LogicalDeviceConfiguration()
-        with suppress(RuntimeError):  # TensorFlow has started, with the devices that there are
-            tf.config.set_logical_device_configuration(cpu, [one] * cpu_replicas)
-    n_cpus = len(tf.config.list_logical_devices("CPU"))
-    if cpu_replicas > n_cpus:
-        raise BilmError(
-            f"{cpu_replicas} CPU replicas were asked for, but TensorFlow has started with {n_cpus}"
-        )
-    return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(cpu_replicas)])
 
 
 def train(
@@ -82,6 +54,9 @@ def train(
     n_steps: int | None = None,
     eval_steps: int | None = None,
     seed: int = 0,
+    resume: str = "auto",
+    saving: Saving = Saving(),  # noqa: B008 (it cannot be changed)
+    log_steps: int | None = None,
 ) -> TrainResult:
     """Train a biLM; a folder that holds an unfinished run is continued.
 
@@ -96,69 +71,95 @@ def train(
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one an epoch.
         seed: keys the initial weights, the order of the text, the dropout and the negatives.
-    Raises: BilmError for input that cannot be used.
+        resume: "auto", "never" to refuse a folder that holds a run, "must" to refuse any other.
+        saving: when to save and how much to keep; before evaluations and at the end in any case.
+        log_steps: steps between reports; None for one every few seconds.
+    Raises: BilmError for input that cannot be used, for a folder that another process trains in,
+        for a disk that takes no checkpoint, and for a loss or gradient that is not finite.
     """
     keras.utils.set_random_seed(seed)
     strategy = strategy or make_strategy()
+    n_replicas = strategy.num_replicas_in_sync
     vocab = _load_vocabulary(vocab_file, options)
-    _check_folder(Path(save_dir), options, vocab_file)
+    check_resume(save_dir, resume)
+    check_same_run(save_dir, options, vocab_file)
     heldout = heldout_prefix and heldout_dataset(heldout_prefix, vocab, options.bidirectional)
     if heldout and not count_tokens(resolve_shards(heldout_prefix)).n_sentences:
         raise DataError(f"{heldout_prefix}: no sentence; every line is blank")
-    options = _complete(options, vocab, train_prefix)
-    plan = _Plan(options, strategy.num_replicas_in_sync, n_steps, eval_steps)
+    options = _complete(options, vocab, train_prefix, save_dir)
+    shards = resolve_shards(train_prefix)
 
-    trainer = Trainer(options, vocab.size, strategy, seed)
-    checkpoints = RunCheckpoints(trainer, save_dir)
-    step = checkpoints.restore()
-    if step >= plan.n_steps:
-        logging.info("%s: finished at step %d of %d", save_dir, step, plan.n_steps)
-        return TrainResult(step, True, None)
-    write_options(Path(save_dir) / OPTIONS, options.to_dict())
-    copy_vocabulary(vocab_file, save_dir)
-    logging.info(
-        "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, vocabulary %d",
-        "continuing at" if step else "starting at", step, plan.n_steps,
-        ", ".join(name.split("device:")[-1] for name in strategy.extended.worker_devices),
-        trainer.n_replicas, options.batch_size, options.unroll_steps, vocab.size,
-    )  # fmt: skip
-    failures: list[BilmError] = []
-    batches = _batches(options, vocab, train_prefix, strategy, seed, step, failures)
-    report = RunReport(plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir)
+    with locked(save_dir):
+        saved = find_saved(save_dir)
+        if saved and saved.shards:
+            check_shards(shards, saved.shards)
+        asked = saved.batch_size if saved else options.batch_size
+        options = share_rows(options, saved, n_replicas)
+        plan = plans.Plan(options, n_replicas, n_steps, eval_steps)
+        plans.tell(plan, options, vocab.size, n_replicas, _on_cpu(strategy))
+        trainer = Trainer(options, vocab.size, strategy, seed)
+        checkpoints = RunCheckpoints(trainer, save_dir, describe_shards(shards), asked, saving.keep)
+        if saved is not None:
+            checkpoints.restore(saved)
+        step = saved.step if saved else 0
+        if step >= plan.n_steps:
+            logging.info("%s: finished at step %d of %d", save_dir, step, plan.n_steps)
+            return TrainResult(step, True, None)
+        write_options(Path(save_dir) / OPTIONS, options.to_dict())
+        copy_vocabulary(vocab_file, save_dir)
+        logging.info(
+            "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, vocabulary %d",
+            "continuing at" if step else "starting at", step, plan.n_steps,
+            ", ".join(name.split("device:")[-1] for name in strategy.extended.worker_devices),
+            n_replicas, options.batch_size, options.unroll_steps, vocab.size,
+        )  # fmt: skip
+        if saved is not None:
+            logging.info("continuing from %s", saved.path)
+        text = TrainingText(options, vocab, train_prefix, seed)
+        report = RunReport(
+            plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir, log_steps
+        )
+        result = _run(trainer, text, saved, plan, checkpoints, report, heldout, saving)
+        if not result.finished:
+            how = " with --resume=auto" if resume == "never" else ""
+            logging.info("the same command%s continues the run", how)
+        return result
+
+
+def _run(trainer, text, saved, plan, checkpoints, report, heldout, saving) -> TrainResult:
+    """Take the steps from the checkpoint, or from the first, to the last or to a signal."""
+    step, position = (saved.step, saved.position) if saved else (0, None)
     evaluator, perplexity = Evaluator(trainer.model), None
-    with _stop_on_signal() as stop:
-        iterator, saved = iter(batches), time.monotonic()
+    iterator = iter(text.batches(trainer.strategy, saved))
+    with stop_on_signal() as stop:
+        last_save = time.monotonic()
         while step < plan.n_steps and not stop.is_set():
-            with _raising(failures):
+            with text.explaining(step):
                 result = trainer.step(iterator, step)
+            position = text.traces.popleft().position
             report.add(step, result)
             step += 1
             evaluate = heldout and (step % plan.eval_steps == 0 or step == plan.n_steps)
-            late = time.monotonic() - saved > CHECKPOINT_SECONDS
+            late = time.monotonic() - last_save > 60 * saving.minutes
             # Before an evaluation too: whatever ends it, the steps so far are safe.
-            if evaluate or late or step == plan.n_steps or step % CHECKPOINT_STEPS == 0:
-                logging.info("saved %s", checkpoints.save(step))
-                saved = time.monotonic()
+            if evaluate or late or step == plan.n_steps or step % saving.steps == 0:
+                report.flush()
+                logging.info("saved %s", checkpoints.save(step, position))
+                last_save = time.monotonic()
             if evaluate:
                 with report.paused():
-                    perplexity = evaluator(heldout, options.batch_size)
-                report.heldout(step, perplexity)
+                    perplexity = evaluator(heldout, checkpoints.batch_size)
+                    report.heldout(step, perplexity)
+                    if checkpoints.save_if_best(step, perplexity.mean):
+                        logging.info("step %s: the best so far, kept in best", f"{step:,}")
         if step < plan.n_steps:
-            logging.info("stopped at step %d, saved %s", step, checkpoints.save(step))
-            logging.info("the same command continues the run")
+            report.flush()
+            logging.info("stopped at step %d, saved %s", step, checkpoints.save(step, position))
     return TrainResult(step, step == plan.n_steps, perplexity)
 
 
-class _Plan:
-    """How many steps there are in an epoch, in the run and between evaluations."""
-
-    def __init__(self, options, n_replicas, n_steps, eval_steps):
-        self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
-        self.epoch_steps = max(1, options.n_train_tokens // self.predictions_a_step)
-        self.n_steps = options.n_epochs * self.epoch_steps if n_steps is None else n_steps
-        self.eval_steps = self.epoch_steps if eval_steps is None else eval_steps
-        if self.n_steps < 1 or self.eval_steps < 1:
-            raise BilmError(f"n_steps {n_steps} and eval_steps {eval_steps}: expected at least 1")
+def _on_cpu(strategy) -> bool:
+    return all("CPU" in name for name in strategy.extended.worker_devices)
 
 
 def _load_vocabulary(vocab_file: str, options: RunOptions) -> Vocabulary:
@@ -168,9 +169,12 @@ def _load_vocabulary(vocab_file: str, options: RunOptions) -> Vocabulary:
     return UnicodeCharsVocabulary(vocab_file, max_length, validate_file=True)
 
 
-def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str) -> RunOptions:
-    """Fill in what the corpus and the vocabulary say."""
+def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str, save_dir) -> RunOptions:
+    """Fill in what the corpus and the vocabulary say; a run that is continued knows its count."""
     shards = resolve_shards(train_prefix)
+    if options.n_train_tokens is None:
+        stored = stored_option(save_dir, "n_train_tokens")
+        options = dataclasses.replace(options, n_train_tokens=stored)
     if options.n_train_tokens is None:
         counts = count_tokens(
             shards, on_shard=lambda k, n: k % 10 or logging.info("counting: shard %d of %d", k, n)
@@ -187,85 +191,3 @@ def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str) -> RunO
         )  # fmt: skip
         sampled = False
     return dataclasses.replace(options, n_tokens_vocab=vocab.size, sample_softmax=sampled)
-
-
-def _check_folder(save_dir: Path, options: RunOptions, vocab_file: str) -> None:
-    """A folder that holds another run is not written to."""
-    path = save_dir / OPTIONS
-    there = load_model_options(path) if path.exists() else options.model
-    found = _difference(there, options.model)
-    unroll_steps = there.other.get("unroll_steps", options.unroll_steps)
-    if not found and unroll_steps != options.unroll_steps:  # the place in the text would be another
-        found = "unroll_steps", unroll_steps, options.unroll_steps
-    if found:
-        name, old, new = found
-        raise OptionsError(f"{path}: {name} is {old} in this folder's run, but {new} was asked for")
-    path = save_dir / VOCABULARY
-    if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
-        raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
-
-
-def _difference(old, new, name: str = "") -> tuple[str, object, object] | None:
-    """Give the dotted name and the values of the first key in which two options differ."""
-    if not (isinstance(old, schema.Checked) and isinstance(new, schema.Checked)):
-        return None if old == new else (name, old, new)
-    names = (field.name for field in schema.keys(old))
-    pairs = ((getattr(old, k), getattr(new, k), f"{name}.{k}".lstrip(".")) for k in names)
-    return next(filter(None, (_difference(*pair) for pair in pairs)), None)
-
-
-def _batches(options, vocab, train_prefix, strategy, seed, step, failures):
-    """Give the pipeline of the run from its step `step` on."""
-    n_replicas = strategy.num_replicas_in_sync
-    sampler = None
-    if options.sample_softmax:
-        sampler = LogUniformSampler(vocab.size, options.n_negative_samples_batch, seed)
-    reader = BidirectionalLMDataset if options.bidirectional else LMDataset
-
-    def batches() -> Iterator[dict]:
-        dataset = reader(train_prefix, vocab, shuffle_on_load=True, seed=seed)
-        rows = options.batch_size * n_replicas
-        windows = dataset.iter_batches(rows, options.unroll_steps, first_batch=step)
-        return replica_batches(windows, options.model, n_replicas, sampler, step)
-
-    n_negatives = sampler.n_samples if sampler else 0
-    signature = batch_signature(
-        options.model, options.batch_size, options.unroll_steps, n_negatives
-    )
-    return as_dataset(batches, signature, strategy, failures)
-
-
-@contextmanager
-def _raising(failures: list[BilmError]) -> Iterator[None]:
-    """Raise what was wrong with the text in place of TensorFlow's account of it."""
-    try:
-        yield
-    except tf.errors.OpError:
-        if failures:
-            raise failures[0] from None
-        raise
-
-
-@contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved.
-
-    The second time the signal does what it did before.
-    """
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def set_once(number, _):
-        stop.set()
-        signal.signal(number, previous[number])
-
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in previous:
-        signal.signal(number, set_once)
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -7,8 +7,8 @@ Examples:
       --options original --heldout_prefix 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
 
 The text is UTF-8, one tokenized sentence a line, plain or gzip. The vocabulary holds <S>, </S> and
-<UNK> and then one word a line by falling frequency. The folder of a run that was stopped is
-continued by the same command.
+<UNK> and then one word a line by falling frequency. The folder of a run that was stopped, or
+killed, is continued by the same command; docs/reliability.md tells what is lost when.
 """
 
 from absl import flags
@@ -33,13 +33,21 @@ flags.DEFINE_integer(
 flags.DEFINE_list("gpus", None, "Numbers of the GPUs to use, e.g. 0,1 [all].")
 flags.DEFINE_integer("n_gpus", None, "How many GPUs to use, 0 for the CPU [all].", 0)
 flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without a GPU.", 1)
+flags.DEFINE_enum(
+    "resume", "auto", ["auto", "never", "must"],
+    "Continue the run in --save_dir if there is one, refuse to, or insist that there is one.",
+)  # fmt: skip
+flags.DEFINE_integer("checkpoint_steps", 1000, "Steps between checkpoints.", 1)
+flags.DEFINE_float("checkpoint_minutes", 15.0, "Minutes between checkpoints, if that is less.", 0)
+flags.DEFINE_integer("keep_checkpoints", 3, "How many checkpoints stay, the best one apart.", 1)
+flags.DEFINE_integer("log_steps", None, "Steps between reports [one every 5 seconds].", 1)
 flags.mark_flags_as_required(["train_prefix", "vocab_file", "save_dir"])
 
 
 def main() -> int:
     from bilm.errors import BilmError
     from bilm.options import load_run_options
-    from bilm.training import make_strategy, train
+    from bilm.training import Saving, make_strategy, train
 
     if FLAGS.gpus is not None and not all(k.strip().isdigit() for k in FLAGS.gpus):
         raise BilmError(f"--gpus={','.join(FLAGS.gpus)}: expected numbers such as 0,1")
@@ -59,6 +67,9 @@ def main() -> int:
         n_steps=FLAGS.n_steps,
         eval_steps=FLAGS.eval_steps,
         seed=FLAGS.seed,
+        resume=FLAGS.resume,
+        saving=Saving(FLAGS.checkpoint_steps, FLAGS.checkpoint_minutes, FLAGS.keep_checkpoints),
+        log_steps=FLAGS.log_steps,
     )
     return 0 if result.finished else command.INTERRUPTED
 

@@ -2,13 +2,10 @@ import gzip
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bilm.errors import DataError
 from bilm.text import (
     count_tokens,
-    read_epoch,
     read_lines,
     read_sentences,
     read_texts,
@@ -82,16 +79,3 @@ def test_sentences_and_counts(tmp_path):
     counts = count_tokens(paths, on_shard=lambda k, n: progress.append((k, n)))
     assert (counts.n_sentences, counts.n_tokens, counts.n_predictions) == (3, 6, 9)
     assert progress == [(1, 2), (2, 2)]
-
-
-@given(st.lists(st.integers(0, 20), max_size=4), st.integers(0, 30), st.integers(0, 5))
-def test_an_epoch_is_a_permutation(tmp_path_factory, sizes, buffer_size, seed):
-    folder = tmp_path_factory.mktemp("epoch")
-    paths = [folder / f"{i}" for i in range(len(sizes))]
-    for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
-        path.write_text("".join(f"{i}.{k}\n" for k in range(size)))
-    texts = list(read_epoch(paths, buffer_size, np.random.default_rng(seed)))
-    in_order = list(read_texts(paths))
-    assert sorted(texts) == sorted(in_order)
-    if not buffer_size:
-        assert texts == in_order

@@ -26,6 +26,7 @@ from tiny_runs import OPTIONS as TINY
 from bilm import training
 from bilm.checkpoint import load_run
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.evaluation import Perplexity
 from bilm.options import RunOptions
 from bilm.trainer import Trainer
 from bilm.training import make_strategy, train
@@ -188,10 +189,11 @@ def test_signal_saves(tmp_path, monkeypatch, log):
 
 
 def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        training.Evaluator, "__call__", lambda *_: signal.raise_signal(signal.SIGTERM)
-    )
-    monkeypatch.setattr(training.RunReport, "heldout", lambda *_: None)
+    def evaluate(*_):
+        signal.raise_signal(signal.SIGTERM)
+        return Perplexity({"forward": 9.0}, 9.0, 10)
+
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
     options = tiny_options(char_cnn=None, bidirectional=False)
     result = train(
         options, str(VOCABULARY), TEXT, str(tmp_path), HELDOUT, make_strategy(n_gpus=0), 6, 2

@@ -1,0 +1,131 @@
+"""The folder of a run: who may write to it, and which run it belongs to."""
+
+from __future__ import annotations
+
+import fcntl
+import filecmp
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from absl import logging
+
+from bilm import schema
+from bilm.checkpoint import OPTIONS, VOCABULARY
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.options import RunOptions, load_model_options
+from bilm.run_state import BEST, Saved, holds_checkpoint
+
+LOCK = ".lock"
+RESUME = ("auto", "never", "must")
+
+
+@contextmanager
+def locked(save_dir: str | Path) -> Iterator[None]:
+    """Keep the folder to this process, which makes it; the lock dies with the process.
+
+    Raises: BilmError, naming the folder and the process, if another one holds it.
+    """
+    folder = Path(save_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a+", encoding="utf-8") as file:  # its bytes are another's until ours
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read(200).strip() or "another process"
+            raise BilmError(f"{folder}: {holder} is training in this folder") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        _remove_unfinished(folder)
+        yield
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what a save that was cut short has left; nobody else is writing now."""
+    for place in (folder, folder / BEST):
+        for path in place.glob("*_temp"):
+            logging.warning("%s: left by a save that was cut short; removed", path)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def check_resume(save_dir: str | Path, resume: str) -> None:
+    """Compare what the folder holds with what was asked for.
+
+    Args:
+        resume: "auto", "never" to refuse a folder with a run, "must" to refuse one without.
+    Raises: BilmError, naming the folder.
+    """
+    if resume not in RESUME:
+        raise BilmError(f"resume={resume}: expected one of {', '.join(RESUME)}")
+    there = holds_checkpoint(save_dir)
+    if resume == "never" and there:
+        raise BilmError(f"{save_dir}: holds a run; give another folder, or continue: --resume=auto")
+    if resume == "must" and not there:
+        raise BilmError(f"{save_dir}: holds no checkpoint of a run that could be continued")
+
+
+def check_same_run(save_dir: str | Path, options: RunOptions, vocab_file: str) -> None:
+    """Refuse a folder that holds another run.
+
+    Raises: OptionsError or DataError, naming what differs.
+    """
+    path = Path(save_dir) / OPTIONS
+    there = load_model_options(path) if path.exists() else options.model
+    found = _difference(there, options.model)
+    unroll_steps = there.other.get("unroll_steps", options.unroll_steps)
+    if not found and unroll_steps != options.unroll_steps:  # the place in the text would be another
+        found = "unroll_steps", unroll_steps, options.unroll_steps
+    if found:
+        name, old, new = found
+        raise OptionsError(f"{path}: {name} is {old} in this folder's run, but {new} was asked for")
+    path = Path(save_dir) / VOCABULARY
+    if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
+        raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
+
+
+def share_rows(options: RunOptions, saved: Saved | None, n_replicas: int) -> RunOptions:
+    """Give the options with the rows of the run that is continued shared by all replicas.
+
+    Raises: WeightsError if they cannot be shared, or if another number was asked for.
+    """
+    if saved is None or options.batch_size * n_replicas == saved.n_rows:
+        return options
+    if options.batch_size != saved.batch_size:
+        asked = options.batch_size * n_replicas
+        raise WeightsError(
+            f"{saved.path}: saved with {saved.n_rows} rows, but this run has {asked}, which is "
+            "batch_size times replicas"
+        )
+    batch_size, left = divmod(saved.n_rows, n_replicas)
+    if left:
+        raise WeightsError(
+            f"{saved.path}: its {saved.n_rows} rows cannot be shared by {n_replicas} replicas; "
+            "expected a number of replicas that divides them"
+        )
+    logging.info(
+        "the run's %d rows are shared anew: %d replicas x %d rows",
+        saved.n_rows, n_replicas, batch_size,
+    )  # fmt: skip
+    return options.replace(batch_size=batch_size)
+
+
+def stored_option(save_dir: str | Path, name: str):
+    """Give what the folder's run has stored for an option, None where it has no checkpoint."""
+    path = Path(save_dir) / OPTIONS
+    if not (holds_checkpoint(save_dir) and path.exists()):
+        return None
+    return load_model_options(path).other.get(name)
+
+
+def _difference(old, new, name: str = "") -> tuple[str, object, object] | None:
+    """Give the dotted name and the values of the first key in which two options differ."""
+    if not (isinstance(old, schema.Checked) and isinstance(new, schema.Checked)):
+        return None if old == new else (name, old, new)
+    names = (field.name for field in schema.keys(old))
+    pairs = ((getattr(old, k), getattr(new, k), f"{name}.{k}".lstrip(".")) for k in names)
+    return next(filter(None, (_difference(*pair) for pair in pairs)), None)

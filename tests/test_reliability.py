@@ -1,0 +1,387 @@
+"""Whatever ends a run: what it goes on from, and what it refuses."""
+
+import math
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from tiny_runs import HELDOUT, TEXT, VARIANTS, VOCABULARY, tiny_options, tiny_run
+
+from bilm import plan, training
+from bilm.checkpoint import load_run
+from bilm.errors import BilmError, DataError, NotFiniteError, WeightsError
+from bilm.evaluation import Perplexity
+from bilm.folder import locked
+from bilm.options import load_run_options
+from bilm.run_state import RunCheckpoints, find_saved
+from bilm.trainer import Trainer
+from bilm.training import Saving, make_strategy, train
+from bilm.weights import stored_values
+
+WORDS = {"char_cnn": None, "bidirectional": False}
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level("INFO", logger="absl")
+    return caplog
+
+
+def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORDS, **arguments):
+    options = tiny_options(**changes)
+    strategy = make_strategy(n_gpus=0, cpu_replicas=n_replicas)
+    arguments = {"saving": Saving(steps=1)} | arguments
+    return train(
+        options, str(VOCABULARY), text, str(save_dir), heldout, strategy, n_steps, **arguments
+    )
+
+
+def weights_of(folder):
+    return stored_values(load_run(folder))
+
+
+@pytest.fixture
+def losses(monkeypatch):
+    """What each step of the runs of a test reports."""
+    seen = []
+    add = training.RunReport.add
+
+    def adding(self, step, result):
+        seen.append(np.array(result.losses))
+        add(self, step, result)
+
+    monkeypatch.setattr(training.RunReport, "add", adding)
+    return seen
+
+
+# --- whether to continue ---
+
+
+def test_a_run_is_not_continued_against_ones_will(tmp_path):
+    run(tmp_path, resume="never")
+    with pytest.raises(BilmError, match=rf"{tmp_path}: holds a run; give another folder"):
+        run(tmp_path, resume="never")
+    assert run(tmp_path, n_steps=5, resume="must").step == 5
+
+
+def test_there_must_be_a_run_to_continue(tmp_path):
+    with pytest.raises(BilmError, match=r"run: holds no checkpoint"):
+        run(tmp_path / "run", resume="must")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(BilmError, match="resume=perhaps: expected one of auto, never, must"):
+        run(tmp_path, resume="perhaps")
+
+
+def test_the_corpus_is_counted_once(tmp_path, monkeypatch):
+    run(tmp_path)
+    monkeypatch.setattr(training, "count_tokens", lambda *_, **__: pytest.fail("counted again"))
+    assert run(tmp_path, n_steps=5).step == 5
+
+
+def test_another_text_is_refused(tmp_path):
+    text = tmp_path / "a.txt"
+    shutil.copy(next(Path(TEXT).parent.iterdir()), text)
+    run(tmp_path / "run", text=str(text))
+    text.write_bytes(text.read_bytes() + b"the\n")
+    with pytest.raises(DataError, match=r"a\.txt: found a\.txt, \d+ bytes, but this folder's run"):
+        run(tmp_path / "run", 5, text=str(text))
+
+
+# --- replicas ---
+
+PLAIN = {"dropout": 0.0, "sample_softmax": False}
+
+
+def test_a_run_goes_on_with_another_number_of_replicas(tmp_path, losses, log):
+    run(tmp_path / "straight", 6, changes=PLAIN)
+    straight = [step.mean(axis=0) for step in losses]
+    losses.clear()
+    run(tmp_path / "run", 2, changes=PLAIN)
+    run(tmp_path / "run", 4, changes=PLAIN, n_replicas=2)
+    assert "the run's 2 rows are shared anew: 2 replicas x 1 rows" in log.text
+    assert '"batch_size": 1' in (tmp_path / "run" / "options.json").read_text()
+    run(tmp_path / "run", 6, changes=PLAIN)
+    assert [len(step) for step in losses] == [1, 1, 2, 2, 1, 1]
+    for found, expected in zip(losses, straight, strict=True):
+        np.testing.assert_allclose(found.mean(axis=0), expected, rtol=1e-5)
+    expected = weights_of(tmp_path / "straight")
+    for name, value in weights_of(tmp_path / "run").items():
+        np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
+
+
+def test_replicas_that_do_not_divide_the_rows_are_refused(tmp_path):
+    run(tmp_path, changes=WORDS | {"batch_size": 3})
+    with pytest.raises(WeightsError, match="its 3 rows cannot be shared by 2 replicas"):
+        run(tmp_path, 5, changes=WORDS | {"batch_size": 3}, n_replicas=2)
+
+
+# --- what is kept ---
+
+
+def test_the_best_score_and_its_checkpoint_outlive_a_restart(tmp_path, monkeypatch, log):
+    scores = iter([9.0, 5.0, 7.0, 6.0, 4.0])
+
+    def evaluate(*_):
+        score = next(scores)
+        return Perplexity({"forward": score}, score, 10)
+
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+    run(tmp_path, 3, heldout=HELDOUT, eval_steps=1)
+    assert find_saved(tmp_path / "best").step == 2
+    assert {path.name for path in (tmp_path / "best").iterdir()} >= {"options.json", "vocab.txt"}
+    run(tmp_path, 4, heldout=HELDOUT, eval_steps=1)
+    assert (find_saved(tmp_path / "best").step, find_saved(tmp_path).best) == (2, 5.0)
+    run(tmp_path, 5, heldout=HELDOUT, eval_steps=1)
+    assert (find_saved(tmp_path / "best").step, find_saved(tmp_path / "best").best) == (5, 4.0)
+    assert log.text.count("the best so far") == 3
+    load_run(tmp_path / "best")
+
+
+def test_as_many_checkpoints_as_asked_for_stay(tmp_path):
+    run(tmp_path, 6, saving=Saving(steps=2, keep=2))
+    assert sorted(path.name for path in tmp_path.glob("*.index")) == [
+        "model.ckpt-4.index",
+        "model.ckpt-6.index",
+    ]
+
+
+def test_checkpoints_by_time(tmp_path):
+    run(tmp_path, 4, saving=Saving(minutes=0.0, keep=9))
+    assert len(list(tmp_path.glob("*.index"))) == 4
+
+
+# --- the lock ---
+
+
+def test_two_runs_do_not_write_the_same_folder(tmp_path):
+    with (
+        locked(tmp_path),
+        pytest.raises(
+            BilmError, match=rf"{tmp_path}: process {os.getpid()} on .* is training in this folder"
+        ),
+    ):
+        run(tmp_path)
+    assert run(tmp_path).finished
+
+
+def test_the_lock_dies_with_its_process(tmp_path):
+    code = "import sys, time; from bilm.folder import locked\n"
+    code += "with locked(sys.argv[1]): print('locked', flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(BilmError, match=f"process {process.pid} on"), locked(tmp_path):
+            pass
+        process.kill()
+    with locked(tmp_path):
+        pass
+
+
+# --- loss and gradient ---
+
+
+forward, gradients = Trainer._forward, Trainer._gradients
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient's norm"])
+@pytest.mark.parametrize("n_replicas", [1, 2])
+def test_a_step_that_is_not_finite_changes_nothing(tmp_path, monkeypatch, what, n_replicas):
+    before = {}
+
+    def at_third(step, value):
+        return tf.where(step == 2, value, 1.0)
+
+    def bad_forward(self, batch, state, seeds):
+        losses, state = forward(self, batch, state, seeds)
+        return losses * bad_forward.factor, state
+
+    def bad_gradients(self, batch, state, step):
+        factor = at_third(step, math.nan if what == "loss" else math.inf)
+        bad_forward.factor = factor if what == "loss" else 1.0
+        found, losses, state = gradients(self, batch, state, step)
+        if what != "loss":
+            found = [
+                tf.IndexedSlices(g.values * factor, g.indices)
+                if isinstance(g, tf.IndexedSlices)
+                else g * factor
+                for g in found
+            ]
+        return found, losses, state
+
+    step = Trainer.step
+
+    def watching(self, iterator, number):
+        if number == 2:
+            before.update(values_of(self))
+            before["trainer"] = self
+        return step(self, iterator, number)
+
+    monkeypatch.setattr(Trainer, "_forward", bad_forward)
+    monkeypatch.setattr(Trainer, "_gradients", bad_gradients)
+    monkeypatch.setattr(Trainer, "step", watching)
+    with pytest.raises(NotFiniteError) as raised:
+        run(tmp_path, n_replicas=n_replicas)
+    message = str(raised.value)
+    assert message.startswith(f"step 3: the {what} is not finite; nothing was updated")
+    (shard,) = Path(TEXT).parent.iterdir()
+    assert f"the window holds {shard}, lines " in message
+    after = values_of(before.pop("trainer"))
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+    assert find_saved(tmp_path).step == 2
+
+
+def values_of(trainer):
+    """Weights, accumulators and states of every replica."""
+    local = trainer.strategy.experimental_local_results
+    named = {f"state {i}": array for i, array in enumerate(trainer.global_state())}
+    for i, variables in enumerate(
+        zip(trainer.optimizer.variables, trainer.optimizer.accumulators, strict=True)
+    ):
+        for j, variable in enumerate(variables):
+            for k, part in enumerate(local(variable)):
+                named[f"{i} {j} {k}"] = part.numpy()
+    return named
+
+
+# --- checkpoints that are not whole ---
+
+
+def damage(folder, step, how):
+    data, index = (folder / f"model.ckpt-{step}.{end}" for end in ("data-00000-of-00001", "index"))
+    if how == "cut":
+        data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
+    elif how == "index cut":
+        index.write_bytes(index.read_bytes()[:-9])
+    elif how == "a byte":
+        content = bytearray(data.read_bytes())
+        content[len(content) // 2] ^= 1
+        data.write_bytes(content)
+    elif how == "empty":
+        data.write_bytes(b"")
+    elif how == "no data":
+        data.unlink()
+    else:
+        index.unlink()
+
+
+@pytest.fixture(scope="module")
+def four_steps(tmp_path_factory):
+    """A run with a checkpoint after each of its steps, not to be written to."""
+    folder = tmp_path_factory.mktemp("four")
+    run(folder, 4, saving=Saving(steps=1, keep=9))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fifth_weights(four_steps, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("five") / "run"
+    shutil.copytree(four_steps, folder)
+    run(folder, 5)
+    return weights_of(folder)
+
+
+@pytest.mark.parametrize("how", ["cut", "index cut", "a byte", "empty", "no data", "no index"])
+def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, how, log, four_steps, fifth_weights):
+    folder = tmp_path / "run"
+    shutil.copytree(four_steps, folder)
+    damage(folder, 4, how)
+    run(folder, 5)
+    assert "model.ckpt-4: not a whole checkpoint" in log.text
+    assert f"trying {folder}/model.ckpt-3, the one before it" in log.text
+    assert "continuing at step 3 of 5" in log.text
+    for name, value in weights_of(folder).items():
+        np.testing.assert_array_equal(value, fifth_weights[name], err_msg=name)
+
+
+def test_no_whole_checkpoint_is_an_error(tmp_path, four_steps):
+    folder = tmp_path / "run"
+    shutil.copytree(four_steps, folder)
+    for step in range(1, 5):
+        damage(folder, step, "cut")
+    with pytest.raises(WeightsError, match=r"model\.ckpt-1: not a whole checkpoint .* no other"):
+        run(folder, 5)
+
+
+def test_what_an_unfinished_save_left_is_removed(tmp_path, log):
+    run(tmp_path, 2)
+    (tmp_path / "model.ckpt-3_temp").mkdir()
+    (tmp_path / "model.ckpt-3_temp" / "part-00000-of-00001.data").write_bytes(b"half")
+    assert run(tmp_path, 3).step == 3
+    assert "model.ckpt-3_temp: left by a save that was cut short; removed" in log.text
+    assert not list(tmp_path.glob("*_temp"))
+
+
+@contextmanager
+def small_disk(n_bytes):
+    """No file can grow beyond so many bytes: a write fails in the middle, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, four_steps):
+    folder = tmp_path / "run"
+    shutil.copytree(four_steps, folder)
+    before = {path.name: path.read_bytes() for path in folder.glob("model.ckpt*")}
+    write = RunCheckpoints._write
+
+    def write_on_small_disk(self, manager, step):
+        with small_disk(2_000):
+            return write(self, manager, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunCheckpoints, "_write", write_on_small_disk)
+        with pytest.raises(WeightsError) as raised:
+            run(folder, 6)
+    message = str(raised.value)
+    assert f"{folder}/model.ckpt-5: cannot be saved: " in message and "\n" not in message
+    assert message.endswith(f"the last whole one: {folder}/model.ckpt-4")
+    assert {path.name: path.read_bytes() for path in folder.glob("model.ckpt*")} == before
+    assert run(folder, 6).step == 6
+
+
+# --- the estimate ---
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parameters_are_counted_right(variant):
+    n_tokens = len(VOCABULARY.read_text().splitlines())
+    values = weights_of(tiny_run(variant)).values()
+    n_parameters, _ = plan.count_parameters(tiny_options(**VARIANTS[variant]), n_tokens)
+    assert n_parameters == sum(value.size for value in values)
+
+
+def test_what_a_run_takes_is_told(tmp_path, log, monkeypatch):
+    run(tmp_path / "fits", 1)
+    assert "parameters; a replica takes about" in log.text and "are needed" not in log.text
+    monkeypatch.setattr(plan, "machine_memory", lambda: 1_000)
+    run(tmp_path / "does not fit", 1)
+    assert "are needed, but this machine has 0.00 MB: the run may be killed" in log.text
+
+
+def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
+    original = load_run_options("original")
+    memory = plan.estimate_memory(original, 793_471)
+    assert memory.weights == memory.accumulators == 4 * plan.count_parameters(original, 793_471)[0]
+    assert memory.gradients < memory.weights / 2
+    full = plan.estimate_memory(original.replace(sample_softmax=False), 793_471)
+    assert full.gradients == full.weights and full.activations > 2 * memory.activations
+    assert 0 < plan.machine_memory() < 1 << 60

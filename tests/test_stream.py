@@ -1,0 +1,207 @@
+"""A place in the text: whatever is read, it can be left and found again at any window."""
+
+import gzip
+from collections import Counter
+from itertools import count, islice, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bilm.dataset import BidirectionalLMDataset, LMDataset
+from bilm.errors import DataError
+from bilm.stream import (
+    SHARD_BYTES,
+    SentenceStream,
+    check_shards,
+    describe_shards,
+    read_references,
+    tell_lines,
+)
+from bilm.text import read_texts
+from bilm.vocabulary import MARKS, Vocabulary
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return (tmp_path_factory.mktemp("text") for _ in count())
+
+
+def write_shards(folder, shards, packed, blank=False):
+    """Shards of sentences of the lengths given, in which no word comes twice; gives all words."""
+    words = (f"é{i}" for i in count())
+    for i, (lengths, pack) in enumerate(zip(shards, packed, strict=True)):
+        lines = [" ".join(islice(words, n)) for n in lengths]
+        text = "".join(f"{line} \n{' ' * blank}\n" for line in lines).encode("utf-8-sig")
+        (folder / f"{i:03}.txt").write_bytes(gzip.compress(text) if pack else text)
+    return [f"é{i}" for i in range(int(next(words)[1:]))]
+
+
+def arrays(window):
+    return {name: array for name, array in window.items() if array is not None}
+
+
+SHARDS = st.lists(st.tuples(st.lists(st.integers(1, 7), max_size=6), st.booleans()), min_size=1)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    SHARDS.filter(lambda shards: any(lengths for lengths, _ in shards)),
+    st.integers(1, 5),
+    st.integers(1, 9),
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_continued_streams_are_the_uninterrupted_ones(
+    folders, shards, n_rows, n_steps, buffer_size, n_before, reverse, seed
+):
+    """Nothing is lost, doubled or mixed, whatever the shards, batch, window and place."""
+    folder = next(folders)
+    words = write_shards(folder, *zip(*shards, strict=True), blank=bool(seed % 2))
+    (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
+    vocab = Vocabulary(folder / "vocab")
+
+    def read(position=None):
+        reader = LMDataset(
+            folder / "*.txt", vocab, reverse, False, True, seed, shuffle_buffer=buffer_size
+        )
+        return reader.iter_placed_batches(n_rows, n_steps, position)
+
+    straight = list(islice(read(), 2 * n_before))
+    position = straight[n_before - 1][1].position
+    continued = list(islice(read(position), n_before))
+    for (window, trace), (expected, there) in zip(continued, straight[n_before:], strict=True):
+        np.testing.assert_equal(arrays(window), arrays(expected))
+        np.testing.assert_equal(trace.position, there.position)
+        assert trace.sources == there.sources
+    check_rows([window for window, _ in straight], folder, vocab, n_rows, reverse)
+    shards = LMDataset(folder / "*.txt", vocab).shards
+    for window, trace in straight:
+        check_sources(window, read_references(shards, np.array(trace.sources)), vocab)
+
+
+def check_sources(window, texts, vocab):
+    """The sentences of a window are those that have a word or a mark in it."""
+    ids = window["token_ids"], window["next_token_id"]
+    words = {vocab.id_to_word(i) for array in ids for i in array.ravel()} - set(MARKS)
+    assert words <= {word for text in texts for word in text.split()}
+    marks = np.isin(window["token_ids"], (vocab.bos, vocab.eos))  # where a sentence begins
+    assert len(texts) == marks.sum() + (~marks[:, 0]).sum()
+
+
+def check_rows(windows, folder, vocab, n_rows, reverse):
+    """Every row is whole sentences, one after the other; an epoch has each of them once."""
+    texts = list(read_texts(sorted(folder.glob("*.txt"))))
+    sentences = {tuple(vocab.encode(text.split()[:: -1 if reverse else 1], reverse, split=False))
+                 for text in texts}  # fmt: skip
+    assert len(sentences) == len(texts)
+    given = Counter()
+    for i in range(n_rows):
+        inputs = np.concatenate([window["token_ids"][i] for window in windows])
+        targets = np.concatenate([window["next_token_id"][i] for window in windows])
+        first = vocab.eos if reverse else vocab.bos
+        starts = [*np.flatnonzero(inputs == first), len(inputs)]
+        assert starts[0] == 0
+        for start, end in pairwise(starts):
+            sentence = (*inputs[start:end], targets[end - 1])
+            if end == len(inputs):  # it may go on in the next window
+                sentence = next(s for s in sentences if s[: len(sentence)] == sentence)
+            assert sentence in sentences
+            given[sentence] += 1
+    # The rows take turns at one queue, in which an epoch ends before the next one begins.
+    times = [given[sentence] for sentence in sentences]
+    assert max(times) - min(times) <= 1
+
+
+def test_both_directions_go_on(folders):
+    folder = next(folders)
+    words = write_shards(folder, [[3, 1, 4, 1, 5], [9, 2, 6]], [False, True])
+    (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
+    reader = BidirectionalLMDataset(folder / "*.txt", Vocabulary(folder / "vocab"), False, True, 3)
+    straight = list(islice(reader.iter_placed_batches(3, 4), 9))
+    trace = straight[4][1]
+    assert set(trace.position) == {
+        f"{direction}_{part}"
+        for direction in ("forward", "backward")
+        for part in ("reader", "buffer", "rows")
+    }
+    for (window, _), (expected, _) in zip(
+        reader.iter_placed_batches(3, 4, trace.position), straight[5:], strict=False
+    ):
+        np.testing.assert_equal(arrays(window), arrays(expected))
+    with pytest.raises(DataError, match="position is that of 3 rows, not of 2"):
+        next(reader.iter_placed_batches(2, 4, trace.position))
+
+
+def test_going_on_does_not_read_from_the_start(folders, monkeypatch):
+    folder = next(folders)
+    words = write_shards(folder, [[2] * 500] * 2, [False, False])
+    (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
+
+    def read(position=None):
+        reader = LMDataset(folder / "*.txt", Vocabulary(folder / "vocab"), False, False, True, 0, 8)
+        return reader.iter_placed_batches(2, 3, position)
+
+    position = next(islice(read(), 150, None))[1].position
+    seen = []
+    read_on = SentenceStream._lines
+
+    def counting(self, order):
+        for reference, text in read_on(self, order):
+            seen.append(text)
+            yield reference, text
+
+    monkeypatch.setattr(SentenceStream, "_lines", counting)
+    list(islice(read(position), 5))
+    assert len(seen) <= 10 + 1  # what 5 windows of 2 rows and 3 predictions hold
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 20), max_size=4), st.integers(0, 30), st.integers(0, 5))
+def test_an_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
+    folder = next(folders)
+    paths = [folder / f"{i}" for i in range(len(sizes))]
+    for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        path.write_text("".join(f"{i}.{k}\n" for k in range(size)))
+    stream = SentenceStream(paths, buffer_size, lambda epoch: np.random.default_rng([seed, epoch]))
+    given = list(stream.read_epoch())
+    in_order = list(read_texts(paths))
+    assert sorted(text for _, text in given) == sorted(in_order)
+    if not buffer_size:
+        assert [text for _, text in given] == in_order
+    references = np.array([reference for reference, _ in given], np.int64)
+    assert read_references(paths, references) == [text for _, text in given]
+    assert stream.next_epoch() == bool(in_order)
+
+
+def test_lines_are_told(tmp_path):
+    (tmp_path / "a").write_text("one\n\ntwo\nthree\nfour\nfive\n")
+    (tmp_path / "b").write_bytes(gzip.compress(b"one\ntwo\n"))
+    shards = [str(tmp_path / "a"), str(tmp_path / "b")]
+    offsets = [0, 5, 5, 9, 20, SHARD_BYTES + 4]
+    assert tell_lines(shards, offsets) == [
+        f"{shards[0]}, lines 1, 3-4, 6",
+        f"{shards[1]}, line 2",
+    ]
+
+
+def test_another_text_is_named(tmp_path):
+    (tmp_path / "a").write_text("one\n")
+    (tmp_path / "b").write_text("two\n")
+    shards = [str(tmp_path / "a"), str(tmp_path / "b")]
+    known = describe_shards(shards)
+    check_shards(shards, known)
+    with pytest.raises(DataError, match="found 1 shards, but this folder's run reads 2"):
+        check_shards(shards[:1], known)
+    (tmp_path / "b").write_text("three\n")
+    with pytest.raises(DataError, match=r"b: found b, 6 bytes, but this folder's run reads b, 4"):
+        check_shards(shards, known)
+
+
+def test_a_text_that_became_shorter_is_named(tmp_path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one two\n" * 100)[:-30])
+    with pytest.raises(DataError, match=r"a\.gz: cannot be read at byte 792"):
+        read_references([str(tmp_path / "a.gz")], np.array([792]))
