@@ -57,6 +57,7 @@ def train(
     resume: str = "auto",
     saving: Saving = Saving(),  # noqa: B008 (it cannot be changed)
     log_steps: int | None = None,
+    precision: str = "float32",
 ) -> TrainResult:
     """Train a biLM; a folder that holds an unfinished run is continued.
 
@@ -74,6 +75,7 @@ def train(
         resume: "auto", "never" to refuse a folder that holds a run, "must" to refuse any other.
         saving: when to save and how much to keep; before evaluations and at the end in any case.
         log_steps: steps between reports; None for one every few seconds.
+        precision: of the operands of products, see `BiLM`; a run may be continued in the other.
     Raises: BilmError for input that cannot be used, for a folder that another process trains in,
         for a disk that takes no checkpoint, and for a loss or gradient that is not finite.
     """
@@ -97,7 +99,7 @@ def train(
         options = share_rows(options, saved, n_replicas)
         plan = plans.Plan(options, n_replicas, n_steps, eval_steps)
         plans.tell(plan, options, vocab.size, n_replicas, _on_cpu(strategy))
-        trainer = Trainer(options, vocab.size, strategy, seed)
+        trainer = Trainer(options, vocab.size, strategy, seed, precision)
         checkpoints = RunCheckpoints(trainer, save_dir, describe_shards(shards), asked, saving.keep)
         if saved is not None:
             checkpoints.restore(saved)

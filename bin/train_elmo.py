@@ -30,6 +30,10 @@ flags.DEFINE_integer("n_steps", None, "Total steps of the run; overrides --n_epo
 flags.DEFINE_integer(
     "seed", 0, "Keys weights, order of the text, dropout and negatives.", 0, MAX_SEED
 )
+flags.DEFINE_enum(
+    "precision", "float32", ["float32", "bfloat16"],
+    "Of the operands of products; weights, states, sums and the loss stay in float32.",
+)  # fmt: skip
 flags.DEFINE_list("gpus", None, "Numbers of the GPUs to use, e.g. 0,1 [all].")
 flags.DEFINE_integer("n_gpus", None, "How many GPUs to use, 0 for the CPU [all].", 0)
 flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without a GPU.", 1)
@@ -70,6 +74,7 @@ def main() -> int:
         resume=FLAGS.resume,
         saving=Saving(FLAGS.checkpoint_steps, FLAGS.checkpoint_minutes, FLAGS.keep_checkpoints),
         log_steps=FLAGS.log_steps,
+        precision=FLAGS.precision,
     )
     return 0 if result.finished else command.INTERRUPTED
 
