@@ -168,7 +168,7 @@ def test_a_stream_is_read_lazily_and_in_order(folder):
     results = embedder.embed_sentences(stream(), layers="top")
     assert n_read == 0
     assert next(results).shape == (0, embedder.dim)
-    assert n_read < 20
+    assert n_read < 80
     assert [len(vectors) for vectors in results] == [i % 5 for i in range(1, 100)]
     assert n_read == 100
 

@@ -77,19 +77,15 @@ class LSTMCell(keras.layers.Layer):
 
     def call(self, x, state: LSTMState) -> LSTMState:
         """Make one step: float (B, input) and state -> state."""
-        input_kernel, recurrent = self.kernels()
-        return self.step(self.project_input(x, input_kernel), state, recurrent)
+        return self.step(self.project_input(x), state)
 
-    def kernels(self):
-        """Give the kernel's rows of the input and those of the recurrent state."""
-        return ops.split(self.kernel, [self.input_dim], axis=0)
-
-    def project_input(self, x, input_kernel):
+    def project_input(self, x):
         """Give the input's part of the gates: float (..., input) -> (..., 4 D)."""
-        return product(x, input_kernel, self.precision) + self.bias
+        return product(x, self.kernel[: self.input_dim], self.precision) + self.bias
 
-    def step(self, input_gates, state: LSTMState, recurrent) -> LSTMState:
+    def step(self, input_gates, state: LSTMState) -> LSTMState:
         """Make one step from the input's part of the gates, float (B, 4 D)."""
+        recurrent = self.kernel[self.input_dim :]
         gates = input_gates + product(state.hidden, recurrent, self.precision)
         i, j, f, o = ops.split(gates, 4, axis=-1)
         cell = ops.sigmoid(f + 1.0) * state.cell + ops.sigmoid(i) * ops.tanh(j)
@@ -154,16 +150,11 @@ class LSTM(keras.layers.Layer):
 
     def call(self, x, state: LSTMState, steps_mask=None, reverse: bool = False, training=None):
         """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
-        input_kernel, recurrent = self.cell.kernels()
-        # T, B, 4 D: one product for all steps
-        input_gates = self.cell.project_input(x, input_kernel)
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.lstm_tensorflow import run_over_time
 
-            return run_over_time(
-                self.cell, recurrent, input_gates, state, steps_mask, reverse, training
-            )
-        return scan_cell(self.cell, recurrent, input_gates, state, steps_mask, reverse)
+            return run_over_time(self.cell, x, state, steps_mask, reverse, training)
+        return scan_cell(self.cell, x, state, steps_mask, reverse)
 
     def get_config(self):
         """Give the constructor's arguments."""
@@ -172,14 +163,15 @@ class LSTM(keras.layers.Layer):
         return {**super().get_config(), **{name: config[name] for name in names}}
 
 
-def scan_cell(cell: LSTMCell, recurrent, input_gates, state: LSTMState, steps_mask, reverse: bool):
+def scan_cell(cell: LSTMCell, x, state: LSTMState, steps_mask, reverse: bool):
     """Run a cell over time on any backend: see `LSTM` for shapes."""
+    input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
     if steps_mask is None:
         steps_mask = ops.ones(ops.shape(input_gates)[:2], dtype="bool")
 
     def step(carry, inputs):
         gates, mask = inputs
-        new = cell.step(gates, LSTMState(*carry), recurrent)
+        new = cell.step(gates, LSTMState(*carry))
         new = tuple(ops.where(mask[:, None], n, old) for n, old in zip(new, carry, strict=True))
         return new, new
 

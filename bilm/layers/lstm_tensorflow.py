@@ -20,33 +20,36 @@ from bilm.layers.lstm import LSTMCell, LSTMState
 MAX_UNROLL = 32
 
 
-def run_over_time(cell: LSTMCell, recurrent, input_gates, state, steps_mask, reverse, training):
+def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training):
     """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
-    weights = [recurrent] if cell.projection is None else [recurrent, tf.identity(cell.projection)]
+    weights = [tf.convert_to_tensor(w) for w in (cell.kernel, cell.bias)]
+    if cell.projection is not None:
+        weights.append(tf.convert_to_tensor(cell.projection))
     if steps_mask is not None:  # oneDNN does not slice booleans everywhere, and says so
         steps_mask = tf.where(steps_mask, 1, 0)
     spec = _Spec(
         cell.cell_clip,
         cell.proj_clip if cell.projection is not None else None,
-        tf.as_dtype(cell.precision) if cell.precision != "float32" else input_gates.dtype,
+        tf.as_dtype(cell.precision) if cell.precision != "float32" else x.dtype,
         steps_mask,
         reverse,
     )
     if not training:
-        outputs, state, _ = _forward(input_gates, state, weights, spec)
+        outputs, state, _ = _forward(x, state, weights, spec)
         return outputs, state
 
     @tf.custom_gradient
-    def run(input_gates, cell_state, hidden, *weights):
+    def run(x, cell_state, hidden, *weights):
         start = LSTMState(cell_state, hidden)
-        outputs, last, saved = _forward(input_gates, start, weights, spec, save=True)
+        outputs, last, saved = _forward(x, start, weights, spec, save=True)
 
         def gradient(d_outputs, d_cell, d_hidden):
-            return _backward(start, weights, spec, outputs, saved, (d_outputs, d_cell, d_hidden))
+            upstream = d_outputs, d_cell, d_hidden
+            return _backward(x, start, weights, spec, outputs, saved, upstream)
 
         return (outputs, *last), gradient
 
-    outputs, *last = run(input_gates, *state, *weights)
+    outputs, *last = run(x, *state, *weights)
     return outputs, LSTMState(*last)
 
 
@@ -91,14 +94,26 @@ def _loop(body, carry, n_steps, reverse, widths, like):
     return carry, [array.stack() for array in arrays]
 
 
-def _forward(input_gates, state, weights, spec, save=False):
+def _forward(x, state, weights, spec, save=False):
     """Give outputs (T, B, P), the last state and, with `save`, what the gradient needs."""
-    recurrent, *projection = (tf.cast(weight, spec.operands) for weight in weights)
+    kernel, bias, *projection = weights
+    kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
+    of_input, recurrent = kernel[: x.shape[2]], kernel[x.shape[2] :]
+    n_steps, n_rows = x.shape[0] or tf.shape(x)[0], x.shape[1] or tf.shape(x)[1]
+    # One product for all steps, kept in the operands' type, which is what it came out in.
+    input_gates = tf.matmul(tf.reshape(tf.cast(x, spec.operands), (-1, x.shape[2])), of_input)
+    rounded = spec.operands != x.dtype  # the bias is not: it is added to what the loop casts back
+    if not rounded:
+        input_gates += bias  # oneDNN makes one operation of the two
+    input_gates = tf.reshape(input_gates, (n_steps, n_rows, kernel.shape[1]))
     cell_clip, proj_clip = spec.cell_clip, spec.proj_clip
 
     def body(t, carry):
         old_cell, old_hidden = carry
-        i, j, f, o = tf.split(input_gates[t] + _times(old_hidden, recurrent), 4, axis=1)
+        gates = tf.cast(input_gates[t], x.dtype) + _times(old_hidden, recurrent)
+        if rounded:
+            gates += bias
+        i, j, f, o = tf.split(gates, 4, axis=1)
         i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + 1.0), tf.sigmoid(o)
         cell = f * old_cell + i * j
         if cell_clip:
@@ -116,15 +131,17 @@ def _forward(input_gates, state, weights, spec, save=False):
 
     dim = state.cell.shape[1]
     widths = (state.hidden.shape[1], *[dim] * 5) if save else (state.hidden.shape[1],)
-    n_steps = input_gates.shape[0] or tf.shape(input_gates)[0]
     last, (outputs, *saved) = _loop(body, tuple(state), n_steps, spec.reverse, widths, state.hidden)
     return _stacked(outputs), LSTMState(*last), saved
 
 
-def _backward(start, weights, spec, outputs, saved, upstream):
-    """Give the gradients of input_gates, both states and the weights, in that order."""
+def _backward(x, start, weights, spec, outputs, saved, upstream):
+    """Give the gradients of x, both states and the weights, in that order."""
     d_outputs, d_cell, d_hidden = upstream
-    recurrent, *projection = (_Transposed(weight, spec.operands) for weight in weights)
+    kernel, _, *projection = weights
+    input_dim = x.shape[2]
+    recurrent = _Transposed(kernel[input_dim:], spec.operands)
+    projection = [_Transposed(weight, spec.operands) for weight in projection]
     cells, *gates = saved
     n_steps = outputs.shape[0] or tf.shape(outputs)[0]
 
@@ -171,13 +188,16 @@ def _backward(start, weights, spec, outputs, saved, upstream):
     (d_cell, d_hidden), (d_gates, *rest) = _loop(
         body, (d_cell, d_hidden), n_steps, not spec.reverse, widths, d_hidden
     )
-    d_gates = _stacked(d_gates)
-    old_hiddens = _shift(outputs, start.hidden, spec.reverse)
-    d_weights = [_weight_gradient(old_hiddens, d_gates, spec.operands)]
+    d_gates = _rows(_stacked(d_gates))
+    d_bias = tf.reduce_sum(d_gates, axis=0)
+    d_gates = tf.cast(d_gates, spec.operands)
+    d_x = tf.matmul(d_gates, tf.cast(kernel[:input_dim], spec.operands), transpose_b=True)
+    read = tf.concat([x, _shift(outputs, start.hidden, spec.reverse)], axis=2)
+    d_weights = [_weight_gradient(_rows(read), d_gates, x.dtype), d_bias]
     if projection:
-        d_projected, unprojected = map(_stacked, rest)
-        d_weights.append(_weight_gradient(unprojected, d_projected, spec.operands))
-    return d_gates, d_cell, d_hidden, *d_weights
+        d_projected, unprojected = (tf.cast(_rows(_stacked(r)), spec.operands) for r in rest)
+        d_weights.append(_weight_gradient(unprojected, d_projected, x.dtype))
+    return tf.cast(tf.reshape(d_x, tf.shape(x)), x.dtype), d_cell, d_hidden, *d_weights
 
 
 class _Transposed:
@@ -216,8 +236,11 @@ def _shift(values, first, reverse):
     return tf.concat([first[None], values[:-1]], axis=0)
 
 
-def _weight_gradient(left, right, operands):
-    """Sum over steps and rows of left^T right: (T, B, M), (T, B, N) -> (M, N)."""
-    left = tf.cast(tf.reshape(left, (-1, left.shape[2])), operands)
-    right_rows = tf.cast(tf.reshape(right, (-1, right.shape[2])), operands)
-    return tf.cast(tf.matmul(left, right_rows, transpose_a=True), right.dtype)
+def _rows(values):
+    """Put steps and rows on one axis: (T, B, N) -> (T B, N)."""
+    return tf.reshape(values, (-1, values.shape[2]))
+
+
+def _weight_gradient(left, right, dtype):
+    """Sum over steps and rows of left^T right: (T B, M), (T B, N) -> (M, N)."""
+    return tf.cast(tf.matmul(tf.cast(left, right.dtype), right, transpose_a=True), dtype)
