@@ -7,7 +7,7 @@ import filecmp
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from bilm.checkpoint import OPTIONS, VOCABULARY, RunCheckpoints, copy_vocabulary
 from bilm.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
+from bilm.language_model import BiLM
 from bilm.options import RunOptions, load_model_options, write_options
 from bilm.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.report import RunReport
@@ -82,6 +83,7 @@ def train(
     n_steps: int | None = None,
     eval_steps: int | None = None,
     seed: int = 0,
+    initialize: Callable[[BiLM], None] | None = None,
 ) -> TrainResult:
     """Train a biLM; a folder that holds an unfinished run is continued.
 
@@ -96,6 +98,7 @@ def train(
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one an epoch.
         seed: keys the initial weights, the order of the text, the dropout and the negatives.
+        initialize: gives a new run its first weights; not called where a run is continued.
     Raises: BilmError for input that cannot be used.
     """
     keras.utils.set_random_seed(seed)
@@ -114,6 +117,8 @@ def train(
     if step >= plan.n_steps:
         logging.info("%s: finished at step %d of %d", save_dir, step, plan.n_steps)
         return TrainResult(step, True, None)
+    if not step and initialize is not None:
+        initialize(trainer.model)
     write_options(Path(save_dir) / OPTIONS, options.to_dict())
     copy_vocabulary(vocab_file, save_dir)
     logging.info(

@@ -38,6 +38,7 @@ ORDER = [
     "checkpoint",
     "scoring",
     "training",
+    "finetuning",
     "export",
     "command",
     "commands",
