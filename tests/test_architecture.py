@@ -38,6 +38,7 @@ ORDER = [
     "checkpoint",
     "scoring",
     "training",
+    "starting_point",
     "finetuning",
     "export",
     "command",
