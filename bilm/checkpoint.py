@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,57 @@ def latest_checkpoint(save_dir: str | Path) -> str:
     return path
 
 
+class StoredRun:
+    """A run's latest checkpoint, of which nothing but names and shapes is read yet.
+
+    Args:
+        save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
+            reference.
+    Attributes: `path` of the checkpoint, `options` of the model, and `n_tokens`, the words of its
+        softmax.
+    Raises: OptionsError, WeightsError.
+    """
+
+    def __init__(self, save_dir: str | Path):
+        options = load_model_options(Path(save_dir) / OPTIONS)
+        self.path = latest_checkpoint(save_dir)
+        self._reader = open_checkpoint(self.path)
+        self._shapes = self._reader.get_variable_to_shape_map()
+        bias = next((n for n in checkpoint_names(weights.SOFTMAX + "b") if n in self._shapes), None)
+        if bias is None:
+            expected = "expected the checkpoint of a biLM's training"
+            raise WeightsError(f"{self.path}: no softmax/b; {expected}")
+        self.n_tokens: int = self._shapes[bias][0]
+        if options.bidirectional is None:
+            both = any("RNN_1" in name for name in self._shapes)
+            options = dataclasses.replace(options, bidirectional=both)
+        self.options = options
+
+    def assign(self, model: BiLM, only: Callable[[str], bool] = lambda name: True) -> None:
+        """Set a model's variables, those whose stored names `only` takes.
+
+        Raises: WeightsError, as `weights.assign` does or if the checkpoint is cut short.
+        """
+        with self._readable():
+            read = self._reader.get_tensor
+            weights.assign(model, self._shapes, read, self.path, checkpoint_names, only)
+
+    def value(self, name: str) -> np.ndarray:
+        """Give the value of a stored name. Raises: WeightsError if it cannot be read."""
+        found = next((n for n in checkpoint_names(name) if n in self._shapes), None)
+        if found is None:
+            raise WeightsError(f"{self.path}: {name} is missing")
+        with self._readable():
+            return self._reader.get_tensor(found)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except UNREADABLE as error:
+            raise WeightsError(f"{self.path}: not a whole checkpoint ({error})") from error
+
+
 def load_run(save_dir: str | Path) -> BiLM:
     """Build the language model, softmax included, of a run's latest checkpoint.
 
@@ -42,22 +95,10 @@ def load_run(save_dir: str | Path) -> BiLM:
             reference.
     Raises: OptionsError, WeightsError.
     """
-    options = load_model_options(Path(save_dir) / OPTIONS)
-    path = latest_checkpoint(save_dir)
-    reader = open_checkpoint(path)
-    stored = reader.get_variable_to_shape_map()
-    bias = next((n for n in checkpoint_names(weights.SOFTMAX + "b") if n in stored), None)
-    if bias is None:
-        raise WeightsError(f"{path}: no softmax/b; expected the checkpoint of a biLM's training")
-    if options.bidirectional is None:
-        both = any("RNN_1" in name for name in stored)
-        options = dataclasses.replace(options, bidirectional=both)
-    model = BiLM(options, n_tokens=stored[bias][0], softmax=True)
+    run = StoredRun(save_dir)
+    model = BiLM(run.options, run.n_tokens, softmax=True)
     model.build()
-    try:
-        weights.assign(model, stored, reader.get_tensor, path, names=checkpoint_names)
-    except UNREADABLE as error:
-        raise WeightsError(f"{path}: not a whole checkpoint ({error})") from error
+    run.assign(model)
     return model
 
 

@@ -18,7 +18,6 @@ from bilm.token_cache import TokenCache, WordEncoder, batches
 from bilm.vocabulary import BOS, EOS
 
 WINDOW_BATCHES = 16  # batches among which sentences are sorted by length
-STATE_BATCHES = 4  # batches whose sentences run side by side, some steps of all at a time
 
 Layers = str | Sequence[int]
 
@@ -145,7 +144,7 @@ class ElmoEmbedder:
         results = [select(self._empty()) for _ in window]
         filled = [i for i, words in enumerate(window) if words]
         lengths = np.array([len(window[i]) + 2 for i in filled], np.int64)
-        for rows, n_padded in batches(lengths, STATE_BATCHES * self.batch_tokens):
+        for rows, n_padded in batches(lengths, self.batch_tokens):
             numbers = [filled[row] for row in rows]
             batch = [[places[w] for w in (BOS, *window[i], EOS)] for i in numbers]
             outputs = self._run(tensor, batch, n_padded)
@@ -171,7 +170,7 @@ class ElmoEmbedder:
             for d in self.model.directions
         }
         state = self.model.flatten_state(self.model.zero_state(shape[0]))
-        n_steps = max(self.batch_tokens // shape[0], 1)
+        n_steps = max(self.batch_tokens // shape[0], 1)  # fewer than T in a lone long sentence
         for start in range(0, shape[1], n_steps):
             steps = slice(start, start + n_steps)
             window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from bilm.devices import make_strategy
 from bilm.errors import DataError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
 from bilm.folder import check_resume, check_same_run, locked, share_rows, stored_option
+from bilm.language_model import BiLM
 from bilm.options import RunOptions, write_options
 from bilm.report import RunReport
 from bilm.run_state import RunCheckpoints, find_saved
@@ -58,6 +60,7 @@ def train(
     saving: Saving = Saving(),  # noqa: B008 (it cannot be changed)
     log_steps: int | None = None,
     precision: str = "float32",
+    initialize: Callable[[BiLM], None] | None = None,
 ) -> TrainResult:
     """Train a biLM; a folder that holds an unfinished run is continued.
 
@@ -76,6 +79,7 @@ def train(
         saving: when to save and how much to keep; before evaluations and at the end in any case.
         log_steps: steps between reports; None for one every few seconds.
         precision: of the operands of products, see `BiLM`; a run may be continued in the other.
+        initialize: gives a new run its first weights; not called where a run is continued.
     Raises: BilmError for input that cannot be used, for a folder that another process trains in,
         for a disk that takes no checkpoint, and for a loss or gradient that is not finite.
     """
@@ -117,6 +121,8 @@ def train(
         )  # fmt: skip
         if saved is not None:
             logging.info("continuing from %s", saved.path)
+        elif initialize is not None:
+            initialize(trainer.model)
         text = TrainingText(options, vocab, train_prefix, seed)
         report = RunReport(
             plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir, log_steps

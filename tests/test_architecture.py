@@ -45,6 +45,8 @@ ORDER = [
     "training_text",
     "scoring",
     "training",
+    "starting_point",
+    "finetuning",
     "export",
     "memory",
     "command",

@@ -1,0 +1,136 @@
+#!/usr/bin/env python
+"""What a biLM gains from training on another corpus before, and what fine-tuning costs.
+
+Examples:
+  python benchmarks/finetuning.py --source run
+  python benchmarks/finetuning.py --source run --data pos --vocabularies source --max_epochs 20
+
+--source is the folder of a run of train_elmo.py with its vocab.txt, such as one on classics_en.
+--data holds train.tsv and dev.tsv, a token first on each line and a blank line between sentences:
+UD English EWT, en_ewt_pos of the shared data, if it is not said.
+
+Measured on the sentences of dev.tsv (full softmax, from zero state): the source as it is, the
+source tuned on those of train.tsv, and a model of the same shape trained on those alone; after one
+epoch, and where another epoch no longer helps. Once for the words of the source's vocabulary, once
+for the words that train.tsv holds --min_count times. Fewer words are easier to predict: figures
+compare within one vocabulary only.
+"""
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import common
+from absl import app, flags, logging
+
+from bilm.checkpoint import VOCABULARY
+from bilm.evaluation import Perplexity
+from bilm.finetuning import finetune
+from bilm.starting_point import Source
+from bilm.text import read_lines
+from bilm.training import train
+from bilm.vocabulary import MARKS
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("source", None, "Folder of the run to start from.", required=True)
+flags.DEFINE_string("data", str(common.CLASSICS.parent / "en_ewt_pos"), "train.tsv and dev.tsv.")
+flags.DEFINE_multi_enum(
+    "vocabularies", ["source", "own"], ["source", "own"], "Which words are predicted."
+)
+flags.DEFINE_integer("min_count", 2, "How often the text's own words are in train.tsv.", 1)
+flags.DEFINE_integer("max_epochs", 12, "Epochs after which a run ends in any case.", 1)
+flags.DEFINE_float("learning_rate", None, "Of the tuned model [finetune.py's].")
+flags.DEFINE_string("save_dir", None, "New folder for text and runs; none keeps.")
+flags.DEFINE_string("json", None, "File for the figures.")
+
+
+def write_sentences(tsv: Path, path: Path) -> Counter:
+    """Write the first column as sentences, one a line; give how often each word is there."""
+    sentences, words = [], []
+    for _, line in read_lines(tsv):
+        if line:
+            words.append(line.split("\t")[0])
+        elif words:
+            sentences.append(words)
+            words = []
+    sentences += [words] if words else []
+    path.write_text("".join(f"{' '.join(s)}\n" for s in sentences), encoding="utf-8")
+    return Counter(word for sentence in sentences for word in sentence)
+
+
+def own_vocabulary(counts: Counter, path: Path) -> Path:
+    words = [word for word, n in counts.most_common() if n >= FLAGS.min_count]
+    path.write_text("\n".join([*MARKS, *words]) + "\n", encoding="utf-8")
+    return path
+
+
+def epochs(train_until: Callable[[int], Perplexity]) -> list[float]:
+    """Train epoch by epoch until one no longer helps; give the perplexity after each."""
+    found = []
+    while len(found) < FLAGS.max_epochs and (len(found) < 2 or found[-1] < found[-2]):
+        found.append(train_until(len(found) + 1).mean)
+    return found
+
+
+def compare(vocab_file: Path, is_new: bool, text: common.Text, runs: Path) -> dict:
+    before = []
+    changes = {} if FLAGS.learning_rate is None else {"learning_rate": FLAGS.learning_rate}
+
+    def tune(n_epochs):
+        result = finetune(
+            FLAGS.source, text.train, runs / "tuned", heldout_prefix=text.heldout,
+            new_vocab_file=vocab_file if is_new else None, changes=changes | {"n_epochs": n_epochs},
+        )  # fmt: skip
+        before[:] = [result.before.mean]
+        return result.after
+
+    def train_alone(n_epochs):
+        # A new run takes the rate that the source was trained with.
+        source = Source(FLAGS.source)
+        rate = source.options.other.get("learning_rate", 0.2)
+        options = source.run_options({"n_epochs": n_epochs, "learning_rate": rate})
+        folder = str(runs / "alone")
+        return train(options, str(vocab_file), text.train, folder, text.heldout).heldout
+
+    tuned = epochs(tune)
+    return {"before": before[0], "tuned": tuned, "alone": epochs(train_alone)}
+
+
+def main(argv):
+    del argv
+    logging.set_verbosity(logging.WARNING)
+    data, source = Path(FLAGS.data), Path(FLAGS.source)
+    for path in (source / VOCABULARY, data / "train.tsv", data / "dev.tsv"):
+        if not path.is_file():
+            sys.exit(f"{path}: no such file; --help says what --source and --data hold")
+    if FLAGS.save_dir and Path(FLAGS.save_dir).exists():
+        sys.exit(f"{FLAGS.save_dir}: is there already; give a new folder")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(FLAGS.save_dir or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        counts = write_sentences(data / "train.tsv", folder / "train.txt")
+        write_sentences(data / "dev.tsv", folder / "dev.txt")
+        vocabularies = {
+            "source": source / VOCABULARY,
+            "own": own_vocabulary(counts, folder / "own_words.txt"),
+        }
+        text = common.Text(str(folder / "train.txt"), "", str(folder / "dev.txt"))
+        figures = {}
+        print("vocabulary  words   before  tuned: 1 epoch, best  alone: 1 epoch, best")
+        for name in FLAGS.vocabularies:
+            path = vocabularies[name]
+            found = compare(path, name == "own", text, folder / name)
+            n_words = len(path.read_text(encoding="utf-8").splitlines())
+            figures[name] = {"n_words": n_words, **found}
+            columns = [
+                f"{run[0]:>8,.1f}  {min(run):>8,.1f} ({run.index(min(run)) + 1})"
+                for run in (found["tuned"], found["alone"])
+            ]
+            print(f"{name:<10} {n_words:>6,} {found['before']:>8,.1f}", *columns, flush=True)
+            common.write_json(FLAGS.json, figures)
+
+
+if __name__ == "__main__":
+    app.run(main)
