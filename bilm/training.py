@@ -111,6 +111,8 @@ def train(
         if step >= plan.n_steps:
             logging.info("%s: finished at step %d of %d", save_dir, step, plan.n_steps)
             return TrainResult(step, True, None)
+        if saved is None and initialize is not None:
+            initialize(trainer.model)
         write_options(Path(save_dir) / OPTIONS, options.to_dict())
         copy_vocabulary(vocab_file, save_dir)
         logging.info(
@@ -121,8 +123,6 @@ def train(
         )  # fmt: skip
         if saved is not None:
             logging.info("continuing from %s", saved.path)
-        elif initialize is not None:
-            initialize(trainer.model)
         text = TrainingText(options, vocab, train_prefix, seed)
         report = RunReport(
             plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir, log_steps

@@ -192,7 +192,7 @@ def test_the_lock_dies_with_its_process(tmp_path):
 # --- loss and gradient ---
 
 
-forward, gradients = Trainer._forward, Trainer._gradients
+forward, gradients = Trainer.forward, Trainer._gradients
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient's norm"])
@@ -228,7 +228,7 @@ def test_a_step_that_is_not_finite_changes_nothing(tmp_path, monkeypatch, what, 
             before["trainer"] = self
         return step(self, iterator, number)
 
-    monkeypatch.setattr(Trainer, "_forward", bad_forward)
+    monkeypatch.setattr(Trainer, "forward", bad_forward)
     monkeypatch.setattr(Trainer, "_gradients", bad_gradients)
     monkeypatch.setattr(Trainer, "step", watching)
     with pytest.raises(NotFiniteError) as raised:
