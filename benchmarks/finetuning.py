@@ -66,11 +66,12 @@ def own_vocabulary(counts: Counter, path: Path) -> Path:
     return path
 
 
-def epochs(train_until: Callable[[int], Perplexity]) -> list[float]:
-    """Train epoch by epoch until one no longer helps; give the perplexity after each."""
+def epochs(label: str, train_until: Callable[[int], Perplexity]) -> list[float]:
+    """Train epoch by epoch until one no longer helps; print and give the perplexity after each."""
     found = []
     while len(found) < FLAGS.max_epochs and (len(found) < 2 or found[-1] < found[-2]):
         found.append(train_until(len(found) + 1).mean)
+        print(f"{label}, epoch {len(found):>2}: {found[-1]:>8,.1f}", flush=True)
     return found
 
 
@@ -94,13 +95,14 @@ def compare(vocab_file: Path, is_new: bool, text: common.Text, runs: Path) -> di
         folder = str(runs / "alone")
         return train(options, str(vocab_file), text.train, folder, text.heldout).heldout
 
-    tuned = epochs(tune)
-    return {"before": before[0], "tuned": tuned, "alone": epochs(train_alone)}
+    tuned = epochs("tuned", tune)
+    alone = epochs("alone", train_alone)
+    return {"before": before[0], "tuned": tuned, "alone": alone}
 
 
 def main(argv):
     del argv
-    logging.set_verbosity(logging.WARNING)
+    logging.set_verbosity(logging.ERROR)
     data, source = Path(FLAGS.data), Path(FLAGS.source)
     for path in (source / VOCABULARY, data / "train.tsv", data / "dev.tsv"):
         if not path.is_file():
@@ -118,17 +120,17 @@ def main(argv):
         }
         text = common.Text(str(folder / "train.txt"), "", str(folder / "dev.txt"))
         figures = {}
-        print("vocabulary  words   before  tuned: 1 epoch, best  alone: 1 epoch, best")
         for name in FLAGS.vocabularies:
             path = vocabularies[name]
-            found = compare(path, name == "own", text, folder / name)
             n_words = len(path.read_text(encoding="utf-8").splitlines())
+            print(f"vocabulary: {name}, {n_words:,} words")
+            found = compare(path, name == "own", text, folder / name)
             figures[name] = {"n_words": n_words, **found}
-            columns = [
-                f"{run[0]:>8,.1f}  {min(run):>8,.1f} ({run.index(min(run)) + 1})"
-                for run in (found["tuned"], found["alone"])
-            ]
-            print(f"{name:<10} {n_words:>6,} {found['before']:>8,.1f}", *columns, flush=True)
+            print(f"before: {found['before']:,.1f}")
+            for run in ("tuned", "alone"):
+                first, best = found[run][0], min(found[run])
+                where = found[run].index(best) + 1
+                print(f"{run}: {first:,.1f} after an epoch, {best:,.1f} at best (epoch {where})")
             common.write_json(FLAGS.json, figures)
 
 
