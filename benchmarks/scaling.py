@@ -1,0 +1,156 @@
+#!/usr/bin/env python
+"""What a training step costs against one quantity, all others being the same.
+
+Examples:
+  python benchmarks/scaling.py --axis vocabulary --negatives 8192
+  python benchmarks/scaling.py --axis batch --plot docs/scaling_batch.png
+  python benchmarks/scaling.py --axis sentence --values 5,10,20,40,80
+  python benchmarks/scaling.py --axis replicas --values 1,2
+
+The steps of the values take turns, so that a noisy machine is noisy for all; the ratio of medians
+to the first is what to look at. The batches are drawn at random. `sentence` embeds 1,024 tokens in
+sentences of a length, and its values are words. --plot needs matplotlib.
+"""
+
+import statistics
+import time
+
+import common
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from bilm.language_model import BiLM
+from bilm.options import load_run_options
+from bilm.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.sampling import LogUniformSampler
+from bilm.trainer import Trainer
+from bilm.training import make_strategy
+
+VALUES = {
+    "vocabulary": [20_000, 200_000, 793_471],
+    "batch": [16, 32, 64, 128],
+    "unroll": [5, 10, 20, 40],
+    "sentence": [4, 8, 16, 32, 64],
+    "replicas": [1, 2],
+}
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("axis", "vocabulary", list(VALUES), "The quantity.")
+flags.DEFINE_list("values", None, "Its values, the first for reference [some for each axis].")
+flags.DEFINE_integer("negatives", 1024, "Negatives a direction.", 1)
+flags.DEFINE_string("options", "small", "The model.")
+flags.DEFINE_integer("batch_size", 32, "Rows of the whole batch.", 1)
+flags.DEFINE_integer("n_steps", 9, "Steps of each value that are timed.", 1)
+flags.DEFINE_string("plot", None, "PNG file for a plot.")
+
+TOKENS = 1024  # that are embedded at a time
+
+
+def windows(options, n_rows, n_tokens, random):
+    shape = (n_rows, options.unroll_steps)
+    while True:
+        window = {}
+        for suffix in ("", "_reverse"):
+            # Frequencies as in text: the same law that the negatives are drawn by.
+            words = random.random((2, *shape))
+            words = ((n_tokens + 1.0) ** words).astype("int32") - 1
+            window["token_ids" + suffix], window["next_token_id" + suffix] = words % n_tokens
+            chars = random.integers(0, 256, size=(*shape, 50)).astype("int32")
+            chars[..., 8:] = 260
+            window["tokens_characters" + suffix] = chars
+        yield window
+
+
+def training_steps(vocabulary=20_000, batch=None, unroll=20, replicas=1):
+    """Yield the seconds of steps, and how many tokens a step has."""
+    n_rows = batch or FLAGS.batch_size
+    options = load_run_options(FLAGS.options).replace(
+        batch_size=n_rows // replicas,
+        unroll_steps=unroll,
+        n_negative_samples_batch=FLAGS.negatives,
+    )
+    strategy = make_strategy(n_gpus=0, cpu_replicas=replicas)
+    trainer = Trainer(options, vocabulary, strategy)
+    sampler = LogUniformSampler(vocabulary, FLAGS.negatives, seed=0)
+    random = np.random.default_rng(0)
+    signature = batch_signature(
+        options.model, options.batch_size, options.unroll_steps, FLAGS.negatives
+    )
+
+    def batches():
+        text = windows(options, n_rows, vocabulary, random)
+        return replica_batches(text, options.model, replicas, sampler)
+
+    iterator = iter(as_dataset(batches, signature, strategy))
+    step = 0
+    while True:
+        start = time.perf_counter()
+        trainer.step(iterator, step).global_norm.numpy()
+        step += 1
+        yield time.perf_counter() - start, n_rows * unroll
+
+
+def embedding_steps(n_words):
+    """Yield the seconds of embedding sentences of a length, and how many tokens that was."""
+    model = BiLM(load_run_options(FLAGS.options).model, padding=True)
+    model.build()
+    run = tf.function(lambda ids: model(ids)["layers"])
+    ids = np.random.default_rng(0).integers(1, 257, (TOKENS // n_words, n_words, 16))
+    ids = tf.constant(ids, tf.int32)
+    while True:
+        start = time.perf_counter()
+        run(ids).numpy()
+        yield time.perf_counter() - start, ids.shape[0] * n_words
+
+
+def measure(values) -> dict[int, float]:
+    """Median seconds of a token, by value."""
+    if FLAGS.axis == "sentence":
+        steps = {value: embedding_steps(value) for value in values}
+    else:
+        steps = {value: training_steps(**{FLAGS.axis: value}) for value in values}
+    for value in values:
+        for _ in range(3):
+            next(steps[value])
+    times = {value: [] for value in values}
+    for _ in range(FLAGS.n_steps):
+        for value in values:
+            seconds, n_tokens = next(steps[value])
+            times[value].append(seconds / n_tokens)
+    return {value: statistics.median(times[value]) for value in values}
+
+
+def plot(found: dict[int, float], path: str) -> None:
+    """Draw the cost of a token against the values."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(5, 3.2), layout="constrained")
+    axes.plot(list(found), [1e6 * seconds for seconds in found.values()], marker="o")
+    axes.set(xscale="log", xlabel=FLAGS.axis, ylabel="microseconds a token", ylim=(0, None))
+    axes.set_xticks(list(found), [f"{value:,}" for value in found], minor=False)
+    axes.minorticks_off()
+    axes.set_title(f"{FLAGS.options}, {common.gemm_gflops():.0f} GFLOP/s at 2048^3", fontsize=9)
+    figure.savefig(path, dpi=120)
+    print(f"wrote {path}")
+
+
+def main(argv):
+    del argv
+    values = [int(v) for v in FLAGS.values] if FLAGS.values else VALUES[FLAGS.axis]
+    if FLAGS.axis == "replicas":
+        make_strategy(n_gpus=0, cpu_replicas=max(values))  # before TensorFlow starts
+    found = measure(values)
+    print(f"{FLAGS.options}, {FLAGS.batch_size} rows, {FLAGS.negatives} negatives")
+    first = found[values[0]]
+    for value, seconds in found.items():
+        print(f"{FLAGS.axis} {value:>9,}: {seconds * 1e6:8.1f} us a token, {seconds / first:.2f} x")
+    if FLAGS.plot:
+        plot(found, FLAGS.plot)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,69 @@
+"""Products in bfloat16: near the vectors and losses of float32, and refused under another name."""
+
+import numpy as np
+import pytest
+
+from bilm.embedding import ElmoEmbedder
+from bilm.language_model import BiLM
+from bilm.layers.functional import product
+from bilm.options import load_run_options
+from bilm.weights import save_hdf5, stored_values
+
+SENTENCES = [
+    ["The", "bank", "closed", "early", "."],
+    [
+        "She",
+        "sat",
+        "on",
+        "the",
+        "bank",
+        "of",
+        "the",
+        "river",
+        "and",
+        "waited",
+        "for",
+        "the",
+        "boat",
+        ".",
+    ],
+    ["Donaudampfschifffahrtsgesellschaftskapitän"],
+]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A model with random weights in two files."""
+    from bilm.options import write_options
+
+    folder = tmp_path_factory.mktemp("model")
+    options = load_run_options("tiny").model
+    model = BiLM(options)
+    model.build()
+    write_options(folder / "options.json", options.for_export())
+    save_hdf5(folder / "weights.hdf5", stored_values(model))
+    return folder / "options.json", folder / "weights.hdf5"
+
+
+def test_vectors_are_near_those_of_float32(stored):
+    exact = ElmoEmbedder(*stored).embed_batch(SENTENCES)
+    rounded = ElmoEmbedder(*stored, precision="bfloat16").embed_batch(SENTENCES)
+    for a, b in zip(exact, rounded, strict=True):
+        assert b.dtype == np.float32
+        assert not np.array_equal(a, b)
+        for layer_a, layer_b in zip(a, b, strict=True):
+            assert np.linalg.norm(layer_a - layer_b) < 0.02 * np.linalg.norm(layer_a)
+            cosine = (layer_a * layer_b).sum(-1)
+            cosine /= np.linalg.norm(layer_a, axis=-1) * np.linalg.norm(layer_b, axis=-1)
+            assert cosine.min() > 0.999
+
+
+def test_only_operands_are_rounded():
+    x = np.full((1, 2), 1.0 + 2.0**-12, np.float32)
+    assert float(product(x, np.ones((2, 1), np.float32))[0, 0]) == 2.0 + 2.0**-11
+    assert float(product(x, np.ones((2, 1), np.float32), "bfloat16")[0, 0]) == 2.0
+
+
+def test_another_precision_is_refused():
+    with pytest.raises(ValueError, match="precision is 'float16', expected one of"):
+        BiLM(load_run_options("tiny").model, precision="float16")
