@@ -37,6 +37,7 @@ def dump_bilm_embeddings(
     dtype: str = "float32",
     part_sentences: int = 1000,
     precision: str = "float32",
+    on_bad_utf8: str = "error",
 ) -> int:
     """Embed every sentence of a corpus into one HDF5 file.
 
@@ -55,6 +56,7 @@ def dump_bilm_embeddings(
         dtype: `float32` or `float16`.
         precision: see `ElmoEmbedder`.
         part_sentences: sentences of a part, the most that an interruption can cost.
+        on_bad_utf8: see `read_corpus`.
     Returns: the number of sentences.
     Raises: DataError, OptionsError, WeightsError, also if the folder of parts belongs to another
         call; ValueError for another dtype or number.
@@ -67,7 +69,7 @@ def dump_bilm_embeddings(
     outfile = Path(outfile)
     if outfile.is_dir():
         raise DataError(f"{outfile}: a folder; expected the name of a file to write")
-    text = _survey(dataset_file)
+    text = _survey(dataset_file, on_bad_utf8)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
     layer_selector(layers, embedder.n_layers)
     run = {
@@ -84,7 +86,7 @@ def dump_bilm_embeddings(
     n_parts, n_closed = -(-text.n_sentences // part_sentences), parts.n_closed()
     if n_closed:
         logging.info("%s: %d of %d parts are there already", parts.folder, n_closed, n_parts)
-    sentences, progress = read_corpus(dataset_file), _Progress(text.n_tokens)
+    sentences, progress = read_corpus(dataset_file, on_bad_utf8), _Progress(text.n_tokens)
     for part in range(n_parts):
         if part % WARM_PARTS == 0:
             embedder.clear_cache()
@@ -101,19 +103,22 @@ def dump_bilm_embeddings(
     return text.n_sentences
 
 
-def read_corpus(path: str | Path) -> Iterator[list[str]]:
+def read_corpus(path: str | Path, on_bad_utf8: str = "error") -> Iterator[list[str]]:
     """Give the words of each sentence of a file, plain or gzip.
 
     A name that ends in `.conllu` or `.conllu.gz` is CoNLL-U: words are its FORM column, without
     ranges of multiword tokens (1-2) and empty nodes (1.1). Any other file has a sentence a line,
     its words between blanks, and an empty line is a sentence without words.
 
+    Args:
+        path: the file.
+        on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: DataError as `read_lines` does, or for a line that is not CoNLL-U.
     """
     if str(path).lower().removesuffix(".gz").endswith(".conllu"):
-        yield from _read_conllu(path)
+        yield from _read_conllu(path, on_bad_utf8)
     else:
-        yield from (line.split() for _, line in read_lines(path))
+        yield from (line.split() for _, line in read_lines(path, on_bad_utf8))
 
 
 def read_embeddings(path: str | Path) -> Iterator[tuple[int, list[str] | None, np.ndarray]]:
@@ -148,9 +153,9 @@ def _split(sentence: str | None, n_words: int) -> list[str] | None:
     return sentence.split("\t" if "\t" in sentence else " ")
 
 
-def _read_conllu(path: str | Path) -> Iterator[list[str]]:
+def _read_conllu(path: str | Path, on_bad_utf8: str) -> Iterator[list[str]]:
     words: list[str] = []
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, on_bad_utf8):
         if not line and words:
             yield words
             words = []
@@ -174,10 +179,10 @@ class _Text(NamedTuple):
     digest: str
 
 
-def _survey(path: str | Path) -> _Text:
+def _survey(path: str | Path, on_bad_utf8: str) -> _Text:
     """Count a corpus and digest its words: what is wrong with it shows before the work starts."""
     n_sentences, n_tokens, digest = 0, 0, hashlib.sha256()
-    for words in read_corpus(path):
+    for words in read_corpus(path, on_bad_utf8):
         n_sentences += 1
         n_tokens += len(words)
         digest.update("\t".join(words).encode() + b"\n")

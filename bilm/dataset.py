@@ -14,11 +14,13 @@ import numpy as np
 from bilm.errors import DataError
 from bilm.stream import Position, Row, Sentence, SentenceStream, Trace, read_references
 from bilm.text import read_sentences, resolve_shards
-from bilm.vocabulary import PAD_CHAR, Vocabulary
+from bilm.vocabulary import BOS, EOS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 
 SHUFFLE_BUFFER = 65_536  # sentences; the memory that shuffling takes
 SORT_BUFFER = 4_096  # sentences that are sorted by length together
 MAX_SENTENCE_BATCH = 16_384  # predictions, padding included, of a batch of whole sentences
+MAX_WHOLE_SENTENCE = 65_536  # predictions of a sentence that is taken whole
+LONG_SENTENCE = 4_096  # words; longer ones are spelled piece by piece
 
 Window = dict[str, np.ndarray | None]
 Windows = Iterator[Window]
@@ -35,6 +37,7 @@ class LMDataset:
         shuffle_on_load: permute shards and sentences, each epoch anew; not with `test`.
         seed: keys the shuffling, together with the epoch and the direction; not negative.
         shuffle_buffer: how many sentences wait in memory to be drawn.
+        on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: DataError if no file matches or the vocabulary lacks a mark.
     """
 
@@ -47,12 +50,14 @@ class LMDataset:
         shuffle_on_load: bool = False,
         seed: int = 0,
         shuffle_buffer: int = SHUFFLE_BUFFER,
+        on_bad_utf8: str = "error",
     ):
         vocab.require_marks()
         self.shards = resolve_shards(filepattern)
         self.filepattern, self.vocab = os.fspath(filepattern), vocab
         self.max_word_length = getattr(vocab, "max_word_length", None)
         self.reverse, self.test, self.seed = reverse, test, seed
+        self.on_bad_utf8 = on_bad_utf8
         self.direction = "backward" if reverse else "forward"
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
@@ -61,7 +66,7 @@ class LMDataset:
 
         Raises: DataError if a shard is bad, or if the shards of an endless reader are all blank.
         """
-        return (self._encode(words) for _, words in self._sentences(self._stream()))
+        return (self._encode(words, True) for _, words in self._sentences(self._stream()))
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
         """Give windows for training, every row a stream that goes on in the next window.
@@ -122,7 +127,7 @@ class LMDataset:
         """Put each row into its sentence again."""
         if len(rows) != len(places):
             raise DataError(f"the position is that of {len(places)} rows, not of {len(rows)}")
-        texts = read_references(self.shards, places[:, 0])
+        texts = read_references(self.shards, places[:, 0], self.on_bad_utf8)
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
             row.go_to(reference, text.split(), at)
 
@@ -142,7 +147,7 @@ class LMDataset:
         Raises: DataError if a shard is bad or a count is below 1.
         """
         _check_counts(batch_size, n_steps)
-        sentences = enumerate(read_sentences(self.shards))
+        sentences = enumerate(read_sentences(self.shards, self.on_bad_utf8))
         queues: list[deque] = [deque() for _ in range(batch_size)]
         rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
         ends = [(0, i) for i in range(batch_size)]  # a heap: the step at which row i runs out
@@ -169,13 +174,19 @@ class LMDataset:
         Args:
             batch_size: the most rows; long sentences come in smaller batches.
         Returns: dicts as from `iter_evaluation`, T the longest sentence's predictions.
-        Raises: DataError if a shard is bad or `batch_size` is below 1.
+        Raises: DataError if a shard is bad, a sentence has more than `MAX_WHOLE_SENTENCE`
+            predictions or `batch_size` is below 1.
         """
         _check_counts(batch_size)
-        sentences = read_sentences(self.shards)
+        sentences = read_sentences(self.shards, self.on_bad_utf8)
         while block := sorted(islice(sentences, SORT_BUFFER), key=len):
             while block:
                 n_steps = len(block[-1]) + 1  # the longest, and what fits into rows of its length
+                if n_steps > MAX_WHOLE_SENTENCE:
+                    raise DataError(
+                        f"{self.filepattern}: holds a sentence of {n_steps - 1:,} words, expected "
+                        f"less than {MAX_WHOLE_SENTENCE:,} where each is taken whole"
+                    )
                 n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // n_steps))
                 block, group = block[:-n_rows], block[-n_rows:]
                 rows = [Row(i, iter([(0, words)]), self._encode) for i, words in enumerate(group)]
@@ -186,7 +197,8 @@ class LMDataset:
             key = np.random.SeedSequence((self.seed, epoch, int(self.reverse)))
             return np.random.Generator(np.random.Philox(key))
 
-        return SentenceStream(self.shards, self._shuffle_buffer, make_rng, position)
+        size = self._shuffle_buffer
+        return SentenceStream(self.shards, size, make_rng, position, self.on_bad_utf8)
 
     def _sentences(self, stream: SentenceStream) -> Iterator[Sentence]:
         while True:
@@ -197,11 +209,16 @@ class LMDataset:
             if not stream.next_epoch():
                 raise DataError(f"{self.filepattern}: no sentence; every line is blank")
 
-    def _encode(self, words: list[str]) -> tuple[np.ndarray, np.ndarray | None]:
+    def _encode(
+        self, words: list[str], whole: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | _Spelled | None]:
         words = words[::-1] if self.reverse else words
         ids = self.vocab.encode(words, self.reverse, split=False)
         if self.max_word_length is None:
             return ids, None
+        if len(words) > LONG_SENTENCE and not whole:
+            first, last = (EOS, BOS) if self.reverse else (BOS, EOS)
+            return ids, _Spelled(self.vocab, [first, *words, last])
         return ids, self.vocab.encode_chars(words, self.reverse, split=False)
 
     def _window(self, n_rows: int, n_steps: int) -> Window:
@@ -232,9 +249,11 @@ class BidirectionalLMDataset:
         test: bool = False,
         shuffle_on_load: bool = False,
         seed: int = 0,
+        on_bad_utf8: str = "error",
     ):
+        how = {"seed": seed, "on_bad_utf8": on_bad_utf8}
         self.readers = [
-            LMDataset(filepattern, vocab, reverse, test, shuffle_on_load, seed)
+            LMDataset(filepattern, vocab, reverse, test, shuffle_on_load, **how)
             for reverse in (False, True)
         ]
         self.filepattern, self.vocab = os.fspath(filepattern), vocab
@@ -267,6 +286,16 @@ class BidirectionalLMDataset:
     def iter_sentence_batches(self, batch_size: int) -> Windows:
         """Give whole sentences, the same in a row of both: see `LMDataset`."""
         return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
+
+
+class _Spelled:
+    """The characters of words, made where they are asked for: all at once are 200 bytes a word."""
+
+    def __init__(self, vocab: UnicodeCharsVocabulary, words: list[str]):
+        self._vocab, self._words = vocab, words
+
+    def __getitem__(self, steps: slice) -> np.ndarray:
+        return self._vocab.spell(self._words[steps])
 
 
 def _merge(readers: Iterable[Windows]) -> Windows:

@@ -44,11 +44,12 @@ class Perplexity(NamedTuple):
         return f"{', '.join(parts)}, mean {self.mean:,.2f}"
 
 
-def heldout_dataset(filepattern: str, vocab: Vocabulary, bidirectional: bool):
+def heldout_dataset(
+    filepattern: str, vocab: Vocabulary, bidirectional: bool, on_bad_utf8: str = "error"
+):
     """Give the reader of held-out text, each sentence once and in order."""
-    if bidirectional:
-        return BidirectionalLMDataset(filepattern, vocab, test=True)
-    return LMDataset(filepattern, vocab, test=True)
+    reader = BidirectionalLMDataset if bidirectional else LMDataset
+    return reader(filepattern, vocab, test=True, on_bad_utf8=on_bad_utf8)
 
 
 def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:

@@ -77,7 +77,8 @@ def finetune(
         before = None
         if heldout_prefix:
             logging.info("measuring the held-out text before the first step")
-            dataset = heldout_dataset(heldout_prefix, vocab, options.bidirectional)
+            how = options.bidirectional, training.get("on_bad_utf8", "error")
+            dataset = heldout_dataset(heldout_prefix, vocab, *how)
             before = Evaluator(model)(dataset, options.batch_size)
             logging.info("before: held-out perplexity from zero state: %s", before)
         record.update(source=start.id, before=before and before._asdict(), after=None)

@@ -43,6 +43,7 @@ class SentenceStream:
         buffer_size: how many lines wait in memory to be drawn; 0 leaves everything in order.
         make_rng: gives what draws in an epoch.
         position: `position()` of the stream that this one continues; the files must be the same.
+        on_bad_utf8: see `bilm.text.read_lines`.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class SentenceStream:
         buffer_size: int,
         make_rng: Callable[[int], np.random.Generator],
         position: Position | None = None,
+        on_bad_utf8: str = "error",
     ):
         self.shards, self.buffer_size, self.make_rng = shards, buffer_size, make_rng
+        self.on_bad_utf8 = on_bad_utf8
         if position is None:
             position = {"reader": np.zeros(6, np.int64), "buffer": np.zeros(0, np.int64)}
         # The epoch; in it how many shards are done, and how much of the next; how many sentences
@@ -81,7 +84,7 @@ class SentenceStream:
                 yield line
             return
         if self.waiting.size:
-            texts = read_references(self.shards, self.waiting)
+            texts = read_references(self.shards, self.waiting, self.on_bad_utf8)
         else:
             filled = list(islice(lines, self.buffer_size))
             self.waiting = np.array([reference for reference, _ in filled], np.int64)
@@ -109,7 +112,8 @@ class SentenceStream:
     def _lines(self, order: Sequence[int]) -> Iterator[tuple[int, str]]:
         while self.shard < len(order):
             shard = int(order[self.shard])
-            lines = read_placed_lines(self.shards[shard], self.offset, self.line)
+            place = self.shards[shard], self.offset, self.line
+            lines = read_placed_lines(*place, self.on_bad_utf8)
             for number, start, end, text in lines:
                 self.offset, self.line = end, number
                 if text:
@@ -162,7 +166,9 @@ class Row:
         return done
 
 
-def read_references(shards: Sequence[str], references: np.ndarray) -> list[str]:
+def read_references(
+    shards: Sequence[str], references: np.ndarray, on_bad_utf8: str = "error"
+) -> list[str]:
     """Give the texts of some sentences; each file is gone through once.
 
     Raises: DataError if a file cannot be read where a sentence should be.
@@ -172,7 +178,8 @@ def read_references(shards: Sequence[str], references: np.ndarray) -> list[str]:
     for shard, group in groupby(order, lambda i: int(references[i]) // SHARD_BYTES):
         places = list(group)
         offsets = (int(references[i]) % SHARD_BYTES for i in places)
-        for i, text in zip(places, read_lines_at(shards[shard], offsets), strict=True):
+        lines = read_lines_at(shards[shard], offsets, on_bad_utf8)
+        for i, text in zip(places, lines, strict=True):
             texts[i] = text
     return texts
 
@@ -200,7 +207,7 @@ def tell_lines(shards: Sequence[str], references: Sequence[int]) -> list[str]:
     told = []
     for shard, group in groupby(sorted(set(references)), lambda r: r // SHARD_BYTES):
         offsets = {reference % SHARD_BYTES for reference in group}
-        lines = read_placed_lines(shards[shard])
+        lines = read_placed_lines(shards[shard], on_bad_utf8="replace")  # bytes alone matter
         numbers = [number for number, start, _, _ in _at(lines, offsets)]
         told.append(f"{shards[shard]}, {_ranges(numbers)}")
     return told

@@ -24,6 +24,7 @@ from bilm.report import RunReport
 from bilm.run_state import RunCheckpoints, find_saved
 from bilm.signals import stop_on_signal
 from bilm.stream import check_shards, describe_shards
+from bilm.survey import survey
 from bilm.text import count_tokens, resolve_shards
 from bilm.trainer import Trainer
 from bilm.training_text import TrainingText
@@ -61,6 +62,7 @@ def train(
     log_steps: int | None = None,
     precision: str = "float32",
     initialize: Callable[[BiLM], None] | None = None,
+    on_bad_utf8: str = "error",
 ) -> TrainResult:
     """Train a biLM; a folder that holds an unfinished run is continued.
 
@@ -80,6 +82,7 @@ def train(
         log_steps: steps between reports; None for one every few seconds.
         precision: of the operands of products, see `BiLM`; a run may be continued in the other.
         initialize: gives a new run its first weights; not called where a run is continued.
+        on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: BilmError for input that cannot be used, for a folder that another process trains in,
         for a disk that takes no checkpoint, and for a loss or gradient that is not finite.
     """
@@ -89,10 +92,14 @@ def train(
     vocab = _load_vocabulary(vocab_file, options)
     check_resume(save_dir, resume)
     check_same_run(save_dir, options, vocab_file)
-    heldout = heldout_prefix and heldout_dataset(heldout_prefix, vocab, options.bidirectional)
-    if heldout and not count_tokens(resolve_shards(heldout_prefix)).n_sentences:
-        raise DataError(f"{heldout_prefix}: no sentence; every line is blank")
-    options = _complete(options, vocab, train_prefix, save_dir)
+    heldout = heldout_prefix and heldout_dataset(
+        heldout_prefix, vocab, options.bidirectional, on_bad_utf8
+    )
+    if heldout:
+        found = count_tokens(resolve_shards(heldout_prefix), on_bad_utf8=on_bad_utf8)
+        if not found.n_sentences:
+            raise DataError(f"{heldout_prefix}: no sentence; every line is blank")
+    options = _complete(options, vocab, train_prefix, save_dir, on_bad_utf8)
     shards = resolve_shards(train_prefix)
 
     with locked(save_dir):
@@ -123,7 +130,7 @@ def train(
         )  # fmt: skip
         if saved is not None:
             logging.info("continuing from %s", saved.path)
-        text = TrainingText(options, vocab, train_prefix, seed)
+        text = TrainingText(options, vocab, train_prefix, seed, on_bad_utf8)
         report = RunReport(
             plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir, log_steps
         )
@@ -177,20 +184,19 @@ def _load_vocabulary(vocab_file: str, options: RunOptions) -> Vocabulary:
     return UnicodeCharsVocabulary(vocab_file, max_length, validate_file=True)
 
 
-def _complete(options: RunOptions, vocab: Vocabulary, train_prefix: str, save_dir) -> RunOptions:
+def _complete(options, vocab, train_prefix, save_dir, on_bad_utf8) -> RunOptions:
     """Fill in what the corpus and the vocabulary say; a run that is continued knows its count."""
     shards = resolve_shards(train_prefix)
+    stored = stored_option(save_dir, "n_train_tokens")
     if options.n_train_tokens is None:
-        stored = stored_option(save_dir, "n_train_tokens")
         options = dataclasses.replace(options, n_train_tokens=stored)
     if options.n_train_tokens is None:
-        counts = count_tokens(
-            shards, on_shard=lambda k, n: k % 10 or logging.info("counting: shard %d of %d", k, n)
-        )
+        counts = survey(shards, vocab, on_bad_utf8, options.sample_softmax)
         if not counts.n_predictions:
             raise DataError(f"{train_prefix}: no sentence; every line is blank")
-        logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
         options = dataclasses.replace(options, n_train_tokens=counts.n_predictions)
+    elif stored is None:  # a run that is continued was looked at before
+        survey(shards, vocab, on_bad_utf8, options.sample_softmax, sample=True)
     sampled = options.sample_softmax
     if sampled and options.n_negative_samples_batch >= vocab.size:
         logging.warning(

@@ -30,12 +30,21 @@ class TrainingText:
         vocab: with the marks.
         train_prefix: glob of the shards.
         seed: keys the order of the text and the negatives.
+        on_bad_utf8: see `LMDataset`.
     """
 
-    def __init__(self, options: RunOptions, vocab: Vocabulary, train_prefix: str, seed: int):
+    def __init__(
+        self,
+        options: RunOptions,
+        vocab: Vocabulary,
+        train_prefix: str,
+        seed: int,
+        on_bad_utf8: str = "error",
+    ):
         self.options, self.vocab, self.seed = options, vocab, seed
         reader = BidirectionalLMDataset if options.bidirectional else LMDataset
-        self.reader = reader(train_prefix, vocab, shuffle_on_load=True, seed=seed)
+        how = {"seed": seed, "on_bad_utf8": on_bad_utf8}
+        self.reader = reader(train_prefix, vocab, shuffle_on_load=True, **how)
         self.shards = resolve_shards(train_prefix)
         self.traces: deque[Trace] = deque()
         self.failures: list[BilmError] = []

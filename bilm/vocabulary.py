@@ -18,7 +18,7 @@ NOT_A_WORD = "!!!MAXTERMID"  # a line that some vocabulary files hold and that t
 BOS_CHAR, EOS_CHAR, BOW_CHAR, EOW_CHAR, PAD_CHAR = range(256, 261)
 _MARK_LETTERS = {BOS: chr(BOS_CHAR), EOS: chr(EOS_CHAR)}
 
-MAX_CACHED_WORDS = 1 << 17
+MAX_CACHED_WORDS, MAX_CACHED_LETTERS = 1 << 17, 256
 
 
 class CharacterEncoder:
@@ -54,14 +54,18 @@ class _Rows(dict):
     def __missing__(self, word: str) -> bytes:
         if len(self) >= MAX_CACHED_WORDS:
             self.clear()
-        row = self[word] = _spell(word, self.max_word_length)
+        row = _spell(word, self.max_word_length)
+        if len(word) <= MAX_CACHED_LETTERS:
+            self[word] = row
         return row
 
 
 def _spell(word: str, max_word_length: int) -> bytes:
     """Give a word's row as bytes: a string of its ids, since UTF-32 is an int32 a character."""
     room = max_word_length - 2
-    letters = _MARK_LETTERS.get(word) or word.encode("utf-8", "ignore")[:room].decode("latin-1")
+    letters = _MARK_LETTERS.get(word)
+    if letters is None:
+        letters = word[:room].encode("utf-8", "ignore")[:room].decode("latin-1")
     row = chr(BOW_CHAR) + letters + chr(EOW_CHAR)
     return row.ljust(max_word_length, chr(PAD_CHAR)).encode("utf-32-le")
 
@@ -200,4 +204,8 @@ class UnicodeCharsVocabulary(Vocabulary):
         """
         words = sentence.split() if split else sentence
         first, last = (EOS, BOS) if reverse else (BOS, EOS)
-        return self._characters([first, *words, last])
+        return self.spell([first, *words, last])
+
+    def spell(self, words: Sequence[str]) -> np.ndarray:
+        """Give the characters of words, int32 (n, C)."""
+        return self._characters(words)

@@ -32,6 +32,10 @@ flags.DEFINE_enum(
     "Of the operands of products; bfloat16 is faster and changes vectors by about 1 %.",
 )  # fmt: skip
 flags.DEFINE_integer("part_sentences", 1000, "The most that an interruption can cost.", 1)
+flags.DEFINE_enum(
+    "on_bad_utf8", "error", ["error", "replace"],
+    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
+)  # fmt: skip
 flags.mark_flags_as_required(["dataset_file", "options_file", "outfile"])
 
 
@@ -48,6 +52,7 @@ def main() -> None:
         dtype=FLAGS.dtype,
         part_sentences=FLAGS.part_sentences,
         precision=FLAGS.precision,
+        on_bad_utf8=FLAGS.on_bad_utf8,
     )
     print(f"wrote {FLAGS.outfile}: {n_sentences:,} sentences")
 

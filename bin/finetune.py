@@ -65,6 +65,10 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
     "seed", 0, "Keys new rows, order of the text, dropout and negatives.", 0, MAX_SEED
 )
+flags.DEFINE_enum(
+    "on_bad_utf8", "error", ["error", "replace"],
+    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
+)  # fmt: skip
 flags.DEFINE_list("gpus", None, "Numbers of the GPUs to use, e.g. 0,1 [all].")
 flags.DEFINE_integer("n_gpus", None, "How many GPUs to use, 0 for the CPU [all].", 0)
 flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without a GPU.", 1)
@@ -92,6 +96,7 @@ def main() -> int:
         n_steps=FLAGS.n_steps,
         eval_steps=FLAGS.eval_steps,
         seed=FLAGS.seed,
+        on_bad_utf8=FLAGS.on_bad_utf8,
     )
     for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):
         if measured is not None:

@@ -22,6 +22,10 @@ flags.DEFINE_string("save_dir", None, "Folder with options.json and checkpoints.
 flags.DEFINE_integer("batch_size", 128, "Rows among which the sentences are dealt.", 1)
 flags.DEFINE_bool("stateless", False, "Start each sentence from zero state.")
 flags.DEFINE_enum("start", "zero", ["zero", "checkpoint"], "The state that rows start from.")
+flags.DEFINE_enum(
+    "on_bad_utf8", "error", ["error", "replace"],
+    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
+)  # fmt: skip
 flags.mark_flags_as_required(["test_prefix", "vocab_file", "save_dir"])
 flags.register_multi_flags_validator(
     ["stateless", "start"],
@@ -46,7 +50,7 @@ def main() -> None:
             raise BilmError(f"--batch_size={FLAGS.batch_size}: the checkpoint has {n_rows} rows")
     result = perplexity(
         model,
-        heldout_dataset(FLAGS.test_prefix, vocab, model.options.bidirectional),
+        heldout_dataset(FLAGS.test_prefix, vocab, model.options.bidirectional, FLAGS.on_bad_utf8),
         FLAGS.batch_size,
         stateless=FLAGS.stateless,
         state=state,

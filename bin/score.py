@@ -29,6 +29,10 @@ flags.DEFINE_string("options_file", None, "options.json of an export.")
 flags.DEFINE_string("weight_file", None, "HDF5 weights of an export.")
 flags.DEFINE_string("softmax_file", None, "Its softmax; <stem>_softmax.hdf5 if absent.")
 flags.DEFINE_string("input", "-", "The text, plain or gzip, a glob; - for standard input.")
+flags.DEFINE_enum(
+    "on_bad_utf8", "error", ["error", "replace"],
+    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
+)  # fmt: skip
 flags.DEFINE_bool("per_token", False, "A line for each token.")
 
 
@@ -57,7 +61,7 @@ def main() -> None:
     lines = token_lines if FLAGS.per_token else sentence_lines
 
     def printed():
-        sentences, again = tee(read_sentences(shards))
+        sentences, again = tee(read_sentences(shards, FLAGS.on_bad_utf8))
         for words, found in zip(sentences, scorer.score(again), strict=True):
             print(lines(words, found))
             yield found

@@ -41,6 +41,10 @@ flags.DEFINE_enum(
     "resume", "auto", ["auto", "never", "must"],
     "Continue the run in --save_dir if there is one, refuse to, or insist that there is one.",
 )  # fmt: skip
+flags.DEFINE_enum(
+    "on_bad_utf8", "error", ["error", "replace"],
+    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
+)  # fmt: skip
 flags.DEFINE_integer("checkpoint_steps", 1000, "Steps between checkpoints.", 1)
 flags.DEFINE_float("checkpoint_minutes", 15.0, "Minutes between checkpoints, if that is less.", 0)
 flags.DEFINE_integer("keep_checkpoints", 3, "How many checkpoints stay, the best one apart.", 1)
@@ -75,6 +79,7 @@ def main() -> int:
         saving=Saving(FLAGS.checkpoint_steps, FLAGS.checkpoint_minutes, FLAGS.keep_checkpoints),
         log_steps=FLAGS.log_steps,
         precision=FLAGS.precision,
+        on_bad_utf8=FLAGS.on_bad_utf8,
     )
     return 0 if result.finished else command.INTERRUPTED
 

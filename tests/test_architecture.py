@@ -15,6 +15,7 @@ ORDER = [
     "text",
     "vocabulary",
     "batcher",
+    "survey",
     "stream",
     "dataset",
     "layers",

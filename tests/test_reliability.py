@@ -86,7 +86,7 @@ def test_there_must_be_a_run_to_continue(tmp_path):
 
 def test_the_corpus_is_counted_once(tmp_path, monkeypatch):
     run(tmp_path)
-    monkeypatch.setattr(training, "count_tokens", lambda *_, **__: pytest.fail("counted again"))
+    monkeypatch.setattr(training, "survey", lambda *_, **__: pytest.fail("counted again"))
     assert run(tmp_path, n_steps=5).step == 5
 
 
