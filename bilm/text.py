@@ -9,14 +9,18 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bilm.errors import DataError
 
 GZIP_MAGIC = b"\x1f\x8b"
+MAX_LINE_BYTES = 64 << 20  # a file without line feeds must not be read into memory whole
+BAD_UTF8 = ("error", "replace")  # what to do about bytes that are not UTF-8
 
 
 class TextCounts(NamedTuple):
@@ -48,22 +52,45 @@ def resolve_shards(filepattern: str | os.PathLike) -> list[str]:
     return shards
 
 
-def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
+def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[tuple[int, str]]:
     r"""Give the number, from 1, and the stripped text of each line.
 
-    Only "\n" ends a line: U+2028, U+0085 and the like are characters of it. A file is gzip if it
-    starts as one, whatever its name. A byte order mark at the start is dropped.
+    Only "\n" ends a line: U+2028, U+0085, NUL and the like are characters of it. A file is gzip if
+    it starts as one, whatever its name. A byte order mark at the start is dropped.
 
+    Args:
+        path: the file.
+        on_bad_utf8: "error", or "replace" to put U+FFFD where bytes are not UTF-8; the first such
+            line of a file is then named on the log, and how many there were.
     Raises: DataError, naming the file and where it can the line, if the file cannot be read, is
-        truncated or is not UTF-8.
+        truncated, is not UTF-8 or has a line of over `MAX_LINE_BYTES`.
     """
-    number = 0
+    if on_bad_utf8 not in BAD_UTF8:
+        raise DataError(f"on_bad_utf8: found {on_bad_utf8!r}, expected one of {BAD_UTF8}")
+    number = n_replaced = 0
     try:
         with _open(path) as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
+            for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), 1):
+                if len(line) == MAX_LINE_BYTES:
+                    raise DataError(
+                        f"{path}, line {number}: longer than {MAX_LINE_BYTES:,} bytes; expected a "
+                        "sentence or a word a line"
+                    )
+                encoding = "utf-8-sig" if number == 1 else "utf-8"
+                try:
+                    text = line.decode(encoding)
+                except UnicodeDecodeError as error:
+                    if on_bad_utf8 == "error":
+                        raise DataError(
+                            f"{path}, line {number}: not UTF-8 ({error.reason})"
+                        ) from error
+                    text = line.decode(encoding, "replace")
+                    n_replaced += 1
+                    if n_replaced == 1:
+                        logging.warning("%s, line %d: not UTF-8, replaced by U+FFFD", path, number)
+                yield number, text.strip()
+        if n_replaced > 1:
+            logging.warning("%s: %d lines were not UTF-8", path, n_replaced)
     except EOFError as error:
         raise DataError(f"{path}: truncated gzip file, after line {number}") from error
     except (OSError, zlib.error) as error:
@@ -72,24 +99,29 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
 
 
-def read_texts(paths: Iterable[str | os.PathLike]) -> Iterator[str]:
+def read_texts(paths: Iterable[str | os.PathLike], on_bad_utf8: str = "error") -> Iterator[str]:
     """Give the stripped text of each line that is not blank, file after file.
 
-    Raises: DataError as `read_lines` does.
+    Raises: DataError as `read_lines` does, whose `on_bad_utf8` this is.
     """
-    return (line for path in paths for _, line in read_lines(path) if line)
+    return (line for path in paths for _, line in read_lines(path, on_bad_utf8) if line)
 
 
-def read_sentences(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
+def read_sentences(
+    paths: Iterable[str | os.PathLike], on_bad_utf8: str = "error"
+) -> Iterator[list[str]]:
     """Give the words of each line that is not blank, file after file.
 
-    Raises: DataError as `read_lines` does.
+    Raises: DataError as `read_lines` does, whose `on_bad_utf8` this is.
     """
-    return map(str.split, read_texts(paths))
+    return map(str.split, read_texts(paths, on_bad_utf8))
 
 
 def read_epoch(
-    paths: Sequence[str | os.PathLike], buffer_size: int, rng: np.random.Generator
+    paths: Sequence[str | os.PathLike],
+    buffer_size: int,
+    rng: np.random.Generator,
+    on_bad_utf8: str = "error",
 ) -> Iterator[str]:
     """Give the texts of all files once, in an order that chance draws and in bounded memory.
 
@@ -97,12 +129,13 @@ def read_epoch(
         paths: the files, which are permuted.
         buffer_size: how many lines wait in memory to be drawn; 0 leaves everything in order.
         rng: draws.
+        on_bad_utf8: see `read_lines`.
     Raises: DataError as `read_lines` does.
     """
     if not buffer_size:
-        yield from read_texts(paths)
+        yield from read_texts(paths, on_bad_utf8)
         return
-    texts = read_texts(paths[i] for i in rng.permutation(len(paths)))
+    texts = read_texts((paths[i] for i in rng.permutation(len(paths))), on_bad_utf8)
     buffer = list(islice(texts, buffer_size))
     for text in texts:
         i = rng.integers(buffer_size)
@@ -112,18 +145,21 @@ def read_epoch(
 
 
 def count_tokens(
-    paths: Sequence[str | os.PathLike], on_shard: Callable[[int, int], object] | None = None
+    paths: Sequence[str | os.PathLike],
+    on_shard: Callable[[int, int], object] | None = None,
+    on_bad_utf8: str = "error",
 ) -> TextCounts:
     """Count the sentences and tokens of all files.
 
     Args:
         paths: the files.
         on_shard: called after each with how many are done and how many there are.
+        on_bad_utf8: see `read_lines`.
     Raises: DataError as `read_lines` does.
     """
     n_sentences = n_tokens = 0
     for n_done, path in enumerate(paths, start=1):
-        for words in read_sentences([path]):
+        for words in read_sentences([path], on_bad_utf8):
             n_sentences += 1
             n_tokens += len(words)
         if on_shard is not None:

@@ -22,7 +22,13 @@ from bilm.export import dump_weights
 
 BIN = Path(__file__).parent.parent / "bin"
 COMMANDS = sorted(path.name for path in BIN.glob("*.py"))
-WITH_REQUIRED_FLAGS = ("dump_embeddings.py", "dump_weights.py", "run_test.py", "train_elmo.py")
+WITH_REQUIRED_FLAGS = (
+    "build_vocab.py",
+    "dump_embeddings.py",
+    "dump_weights.py",
+    "run_test.py",
+    "train_elmo.py",
+)
 FAST = {"char_cnn": None, "bidirectional": False}
 
 
