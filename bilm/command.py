@@ -17,8 +17,13 @@ from bilm.memory import keep_freed_memory
 INTERRUPTED = 130
 
 
-def run(main: Callable[[], int | None]) -> None:
-    """Parse the flags, call `main` and exit; bad input ends in one line and status 1."""
+def run(main: Callable[[], int | None], tensorflow: bool = True) -> None:
+    """Parse the flags, call `main` and exit; bad input ends in one line and status 1.
+
+    Args:
+        main: the command.
+        tensorflow: whether it needs TensorFlow, which takes seconds to start.
+    """
 
     def guarded(argv: list[str]) -> int | None:
         if len(argv) > 1:
@@ -28,7 +33,8 @@ def run(main: Callable[[], int | None]) -> None:
         logging.get_absl_handler().setFormatter(None)
         keep_freed_memory()
         try:
-            _start_tensorflow()
+            if tensorflow:
+                _start_tensorflow()
             return main()
         except (BilmError, OSError) as error:
             return _fail(error)

@@ -14,6 +14,7 @@ ORDER = [
     "options",
     "text",
     "vocabulary",
+    "vocabulary_builder",
     "batcher",
     "survey",
     "stream",

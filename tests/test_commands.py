@@ -23,6 +23,7 @@ from bilm.export import dump_weights
 BIN = Path(__file__).parent.parent / "bin"
 COMMANDS = sorted(path.name for path in BIN.glob("*.py"))
 WITH_REQUIRED_FLAGS = (
+    "build_vocab.py",
     "dump_embeddings.py",
     "dump_weights.py",
     "finetune.py",

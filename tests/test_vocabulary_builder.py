@@ -1,0 +1,176 @@
+"""A vocabulary from text: the order, the limits, and the same answer through files."""
+
+import gzip
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm import vocabulary_builder
+from bilm.errors import DataError
+from bilm.vocabulary import MARKS, Vocabulary
+from bilm.vocabulary_builder import build_vocabulary
+
+GOLDEN_TEXT = str(Path(__file__).parent / "golden" / "data" / "train" / "*")
+COMMAND = Path(__file__).parent.parent / "bin" / "build_vocab.py"
+
+
+def expected_counts(sentences):
+    counts = Counter(word for words in sentences for word in words)
+    for mark in (*MARKS, "!!!MAXTERMID"):
+        del counts[mark]
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def read_counts(path):
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    return [(word, int(number)) for word, number in (line.split("\t") for line in lines)]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.txt").write_text("b a b\n\n<S> é a </S> <UNK>\n", encoding="utf-8")
+    (folder / "b.txt.gz").write_bytes(gzip.compress(b"b c !!!MAXTERMID\nz"))
+    return f"{folder}/*"
+
+
+def test_words_by_falling_frequency(corpus, tmp_path):
+    found = build_vocabulary(corpus, tmp_path / "v", tmp_path / "c")
+    assert (tmp_path / "v").read_text() == "<S>\n</S>\n<UNK>\nb\na\nc\nz\né\n"
+    assert read_counts(tmp_path / "c") == [("b", 3), ("a", 2), ("c", 1), ("z", 1), ("é", 1)]
+    assert (found.n_sentences, found.n_tokens, found.n_distinct) == (4, 8, 5)
+    assert (found.n_marks, found.n_words, found.n_covered) == (4, 5, 8)
+    assert Vocabulary(tmp_path / "v", validate_file=True).size == 8
+
+
+def test_limits(corpus, tmp_path):
+    found = build_vocabulary(corpus, tmp_path / "v", min_count=2)
+    assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a"]
+    assert (found.n_words, found.n_covered, found.n_distinct) == (2, 5, 5)
+    build_vocabulary(corpus, tmp_path / "v", max_size=6)
+    assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a", "c"]
+
+
+@given(
+    st.lists(st.lists(st.text("abé\x00\ufeff", min_size=1, max_size=2), max_size=6), max_size=12),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sampled_from([None, 4, 7]),
+    st.sampled_from([2, 64]),
+)
+def test_through_files_the_answer_is_the_same(
+    tmp_path_factory, sentences, words_in_memory, min_count, max_size, max_runs
+):
+    folder = tmp_path_factory.mktemp("v")
+    sentences = [["a", "a", "a", "a"], *sentences]
+    text = "".join(" ".join(words) + "\n" for words in sentences)
+    (folder / "text").write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vocabulary_builder, "MAX_RUNS", max_runs)
+        limits = {"min_count": min_count, "max_size": max_size, "words_in_memory": words_in_memory}
+        build_vocabulary(folder / "text", folder / "v", folder / "c", **limits)
+    expected = [pair for pair in expected_counts(sentences) if pair[1] >= min_count]
+    expected = expected[: None if max_size is None else max_size - len(MARKS)]
+    assert read_counts(folder / "c") == expected
+    words = (folder / "v").read_text(encoding="utf-8").split("\n")[:-1]
+    assert words == [*MARKS, *(word for word, _ in expected)]
+    assert sorted(p.name for p in folder.iterdir()) == ["c", "text", "v"]  # nothing is left over
+
+
+def test_a_real_corpus_through_files(tmp_path):
+    whole = build_vocabulary(GOLDEN_TEXT, tmp_path / "v", tmp_path / "c")
+    spilled = build_vocabulary(GOLDEN_TEXT, tmp_path / "w", tmp_path / "d", words_in_memory=3)
+    assert whole == spilled
+    assert (tmp_path / "v").read_bytes() == (tmp_path / "w").read_bytes()
+    assert (tmp_path / "c").read_bytes() == (tmp_path / "d").read_bytes()
+
+
+def test_memory_is_bounded(tmp_path, monkeypatch):
+    text = tmp_path / "text"
+    text.write_text("".join(f"w{i} w{i // 2} w{i // 3}\n" for i in range(2000)))
+    largest, add = [], vocabulary_builder._Runs.add
+
+    def watched(self, pairs, **arguments):
+        pairs = list(pairs)
+        largest.append(len(pairs))
+        add(self, pairs, **arguments)
+
+    monkeypatch.setattr(vocabulary_builder._Runs, "add", watched)
+    found = build_vocabulary(text, tmp_path / "v", words_in_memory=100)
+    assert found.n_distinct == found.n_words == 2000
+    assert len(largest) > 20 and max(largest) <= 103  # a sentence's words come in one piece
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_count": 9}, "no word to keep"),
+        ({"min_count": 0}, "min_count: found 0, expected at least 1"),
+        ({"max_size": 3}, "max_size: found 3, expected at least 4"),
+        ({"words_in_memory": 0}, "words_in_memory: found 0"),
+        ({"on_bad_utf8": "ignore"}, "on_bad_utf8: found 'ignore'"),
+        ({"filepattern": "nowhere/*"}, r"nowhere/\*: no file matches"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(corpus, tmp_path, changes, message):
+    (tmp_path / "v").write_text("before")
+    with pytest.raises(DataError, match=message):
+        build_vocabulary(**{"filepattern": corpus, "outfile": tmp_path / "v"} | changes)
+    assert (tmp_path / "v").read_text() == "before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "v"]
+
+
+def test_outputs_that_are_inputs_are_refused(corpus, tmp_path):
+    with pytest.raises(DataError, match=r"a\.txt: is itself read or written already"):
+        build_vocabulary(corpus, tmp_path / "corpus" / "a.txt")
+    with pytest.raises(DataError, match=r"v: is itself read or written already"):
+        build_vocabulary(corpus, tmp_path / "v", tmp_path / "v")
+    with pytest.raises(DataError, match=r"corpus: is a folder"):
+        build_vocabulary(corpus, tmp_path / "corpus")
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    (tmp_path / "text").write_bytes(b"fine\nbad\xff bad\xff\n\xfe\xfe\n")
+    with pytest.raises(DataError, match="text, line 2: not UTF-8"):
+        build_vocabulary(tmp_path / "text", tmp_path / "v")
+    assert not (tmp_path / "v").exists()
+    build_vocabulary(tmp_path / "text", tmp_path / "v", on_bad_utf8="replace")
+    words = (tmp_path / "v").read_text(encoding="utf-8").split()
+    assert words == [*MARKS, "bad\ufffd", "fine", "\ufffd\ufffd"]
+
+
+def test_a_failed_write_leaves_what_was_there(corpus, tmp_path):
+    (tmp_path / "v").write_text("before")
+    with pytest.raises(OSError):
+        build_vocabulary(corpus, tmp_path / "v", tmp_path / "v" / "counts")
+    assert (tmp_path / "v").read_text() == "before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "v"]
+
+
+def test_the_command(corpus, tmp_path):
+    command = [sys.executable, COMMAND, "--train_prefix", corpus, "--outfile", tmp_path / "v"]
+    command += ["--counts_file", tmp_path / "c", "--max_size=5"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "4 marks in the text were not counted as words\n"
+        f"wrote {tmp_path / 'v'}: 2 of 5 distinct words, 62.50 % of 8 tokens\n"
+    )
+    assert done.stderr == "2 of 2 shards read: 4 sentences, 12 tokens\n"
+    assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a"]
+    assert read_counts(tmp_path / "c") == [("b", 3), ("a", 2)]
+
+
+def test_the_command_does_not_wait_for_tensorflow():
+    assert "tensorflow=False" in COMMAND.read_text()
+    script = (
+        f"import runpy, sys; runpy.run_path({str(COMMAND)!r}); print('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
