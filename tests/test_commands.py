@@ -53,7 +53,13 @@ def _environment(**variables):
 def run_here(monkeypatch, capfd):
     """Run a command in this process, which spares the seconds that TensorFlow takes to start."""
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-    before, verbosity, level = set(flags.FLAGS), logging.get_verbosity(), tf.get_logger().level
+    verbosity, level = logging.get_verbosity(), tf.get_logger().level
+    modules = flags.FLAGS.flags_by_module_dict().items()
+    # Of scripts that other tests have imported: a command may have flags of the same names.
+    others = {f.name: f for name, own in modules if not name.startswith("absl") for f in own}
+    for name in others:
+        delattr(flags.FLAGS, name)
+    before = set(flags.FLAGS)
 
     def run_here(command, *arguments):
         monkeypatch.setattr(sys, "argv", [str(BIN / command), *map(str, arguments)])
@@ -68,6 +74,8 @@ def run_here(monkeypatch, capfd):
         return subprocess.CompletedProcess(command, stopped.value.code or 0, out, err)
 
     yield run_here
+    for name, flag in others.items():
+        flags.FLAGS[name] = flag
     logging.set_verbosity(verbosity)
     tf.get_logger().setLevel(level)
 
