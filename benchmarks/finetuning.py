@@ -75,6 +75,11 @@ def epochs(label: str, train_until: Callable[[int], Perplexity]) -> list[float]:
     return found
 
 
+def check_finished(finished: bool) -> None:
+    if not finished:
+        sys.exit("interrupted")
+
+
 def compare(vocab_file: Path, is_new: bool, text: common.Text, runs: Path) -> dict:
     before = []
     changes = {} if FLAGS.learning_rate is None else {"learning_rate": FLAGS.learning_rate}
@@ -84,6 +89,7 @@ def compare(vocab_file: Path, is_new: bool, text: common.Text, runs: Path) -> di
             FLAGS.source, text.train, runs / "tuned", heldout_prefix=text.heldout,
             new_vocab_file=vocab_file if is_new else None, changes=changes | {"n_epochs": n_epochs},
         )  # fmt: skip
+        check_finished(result.finished)
         before[:] = [result.before.mean]
         return result.after
 
@@ -93,7 +99,9 @@ def compare(vocab_file: Path, is_new: bool, text: common.Text, runs: Path) -> di
         rate = source.options.other.get("learning_rate", 0.2)
         options = source.run_options({"n_epochs": n_epochs, "learning_rate": rate})
         folder = str(runs / "alone")
-        return train(options, str(vocab_file), text.train, folder, text.heldout).heldout
+        result = train(options, str(vocab_file), text.train, folder, text.heldout)
+        check_finished(result.finished)
+        return result.heldout
 
     tuned = epochs("tuned", tune)
     alone = epochs("alone", train_alone)
