@@ -21,6 +21,8 @@ from bilm.schema import Checked, Rule, key, unexpected
 
 N_CHARACTERS = 261  # what training learns: 256 bytes and 5 marks
 N_CHARACTERS_WITH_PADDING = 262  # what is exported: a row of zeros above them, for padding
+MAX_SIZE = 2**31 - 1  # of an axis: ids and places in tables are int32
+MAX_WORD_LENGTH = 10_000  # every token of a batch takes room for so many characters
 
 
 def _is_integer(value: Any) -> bool:
@@ -37,20 +39,27 @@ def _is_filters(value: Any) -> bool:
         isinstance(value, list | tuple)
         and len(value) > 0
         and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
-        and all(_is_integer(number) and number > 0 for pair in value for number in pair)
+        and all(_is_integer(number) and 0 < number <= MAX_SIZE for pair in value for number in pair)
     )
 
 
 _BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
-_SIZE = Rule(lambda value: _is_integer(value) and value > 0, "a positive integer")
-_COUNT = Rule(lambda value: _is_integer(value) and value >= 0, "an integer of at least 0")
+_NUMBER = Rule(lambda value: _is_integer(value) and value > 0, "a positive integer")
+_SIZE = Rule(
+    lambda value: _is_integer(value) and 0 < value <= MAX_SIZE,
+    f"a positive integer up to {MAX_SIZE}",
+)
+_COUNT = Rule(
+    lambda value: _is_integer(value) and 0 <= value <= MAX_SIZE,
+    f"an integer from 0 to {MAX_SIZE}",
+)
 _POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "a positive number")
 _PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 _ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
 _FILTERS = Rule(_is_filters, "a list of [width, number] pairs of positive integers, not empty")
 _WORD_LENGTH = Rule(
-    lambda value: _is_integer(value) and value >= 3,
-    "an integer of at least 3 (the begin mark, one character, the end mark)",
+    lambda value: _is_integer(value) and 3 <= value <= MAX_WORD_LENGTH,
+    f"an integer from 3 (the begin mark, one character, the end mark) to {MAX_WORD_LENGTH}",
 )
 _CHARACTERS = Rule(
     lambda value: _is_integer(value) and value in (N_CHARACTERS, N_CHARACTERS_WITH_PADDING),
@@ -154,8 +163,8 @@ class RunOptions(Checked):
     dropout: float = key(_PROBABILITY)
     all_clip_norm_val: float = key(_POSITIVE)
     learning_rate: float = key(_POSITIVE, 0.2)
-    n_epochs: int = key(_SIZE)
-    n_train_tokens: int | None = key(_SIZE, None)
+    n_epochs: int = key(_NUMBER)
+    n_train_tokens: int | None = key(_NUMBER, None)
     batch_size: int = key(_SIZE)
     n_tokens_vocab: int | None = key(_SIZE, None)
     unroll_steps: int = key(_SIZE)

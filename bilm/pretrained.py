@@ -39,6 +39,7 @@ def load_bilm(
     if options.char_cnn is None or not use_character_inputs:
         embedding_weight_file = embedding_weight_file or weight_file
         options, n_words = options.replace(char_cnn=None), weights.n_words(embedding_weight_file)
+    weights.check_room(options, weight_file)
     model = BiLM(options, n_words, padding=True, precision=precision)
     model.build()
     load_weights(model, weight_file, embedding_weight_file)

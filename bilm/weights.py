@@ -17,9 +17,13 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.files import replacing
+from bilm.hdf5 import dataset_names, numbers, open_hdf5, save_hdf5
+from bilm.options import N_CHARACTERS, ModelOptions
+
+__all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined here
 
 SOFTMAX = "softmax/"
+SMALL_MODEL = 1 << 20  # numbers; a model of so many is made without asking
 PADDED = ("char_embed", "embedding")
 HIGHWAY = ("W_carry", "b_carry", "W_transform", "b_transform")
 
@@ -93,7 +97,7 @@ def tf1_names(name: str) -> list[str]:
 def assign(
     model,
     stored: Iterable[str],
-    read: Callable[[str], np.ndarray],
+    read: Callable[[str], np.ndarray | h5py.Dataset],
     source: str,
     names: Callable[[str], list[str]] = other_names,
     only: Callable[[str], bool] = lambda name: True,
@@ -103,7 +107,7 @@ def assign(
     Args:
         model: a built `BiLM`.
         stored: the names that the source holds.
-        read: gives the value of one of them.
+        read: gives the value of one of them, an array or what becomes one when its shape is right.
         source: what the values come from, for messages.
         names: the names a variable may have there.
         only: which stored names to set.
@@ -117,7 +121,7 @@ def assign(
         found = next((other for other in names(name) if other in stored), None)
         if found is None:
             raise WeightsError(f"{source}: {name} is missing; the options say that it is there")
-        value = np.asarray(read(found), dtype=np.float32)
+        value = read(found)
         padded = model.padding and name in PADDED
         expected = tuple(variable.shape)
         expected = (expected[0] - 1, *expected[1:]) if padded else expected
@@ -125,6 +129,8 @@ def assign(
             raise WeightsError(
                 f"{source}: {found} has shape {value.shape}, the options ask for {expected}"
             )
+        with np.errstate(over="ignore"):  # a double that is no float32 becomes infinite
+            value = np.asarray(value, dtype=np.float32)
         if not np.isfinite(value).all():
             raise WeightsError(f"{source}: {found} holds values that are not finite")
         if padded:
@@ -141,33 +147,10 @@ def load_hdf5(model, path: str | Path, only: Callable[[str], bool] = lambda name
     """
     with open_hdf5(path) as file:
         stored = dataset_names(file)
-        used = assign(model, stored, lambda name: file[name][...], str(path), only=only)
+        used = assign(model, stored, lambda name: numbers(file, name), str(path), only=only)
         extra = sorted(name for name in stored - used if only(name))
     if extra:
         logging.warning("%s: %d datasets are not used: %s", path, len(extra), ", ".join(extra[:8]))
-
-
-def save_hdf5(path: str | Path, values: dict[str, np.ndarray]) -> None:
-    """Write arrays by name, beside the file first and then renamed into place."""
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
-        for name, value in values.items():
-            if value.dtype == object:
-                file.create_dataset(name, data=value, dtype=h5py.string_dtype())
-            else:
-                file.create_dataset(name, data=value)
-
-
-def open_hdf5(path: str | Path) -> h5py.File:
-    """Open an HDF5 file for reading.
-
-    Raises: WeightsError if it is missing, cut short or no HDF5 file.
-    """
-    if not Path(path).is_file():
-        raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
 
 
 def has_backward(path: str | Path) -> bool:
@@ -189,11 +172,41 @@ def n_words(path: str | Path) -> int:
     with open_hdf5(path) as file:
         if "embedding" not in file:
             raise WeightsError(f"{path}: no dataset `embedding`, which token ids need")
-        return file["embedding"].shape[0]
+        shape = numbers(file, "embedding").shape
+    if len(shape) != 2 or not all(shape):
+        raise WeightsError(f"{path}: embedding has shape {shape}, expected (words, projection_dim)")
+    return shape[0]
 
 
-def dataset_names(file: h5py.Group) -> set[str]:
-    """Give the names of all datasets below a group."""
-    names = set()
-    file.visititems(lambda name, item: names.add(name) if isinstance(item, h5py.Dataset) else None)
-    return names
+def check_room(options: ModelOptions, path: str | Path) -> None:
+    """Refuse options of a model that is far larger than its file, before memory is taken for it.
+
+    Smaller differences are left to `assign`, which knows the names.
+
+    Raises: WeightsError.
+    """
+    with open_hdf5(path) as file:
+        held = sum(file[name].size or 0 for name in dataset_names(file))
+    asked = n_numbers(options)
+    if asked > 4 * held + SMALL_MODEL:
+        raise WeightsError(
+            f"{path}: holds {held:,} numbers, but the options ask for a model of {asked:,}"
+        )
+
+
+def n_numbers(options: ModelOptions) -> int:
+    """Give the size of a biLM as files hold it, without the table of words and the softmax."""
+    cnn, lstm = options.char_cnn, options.lstm
+    n_directions = 1 if options.bidirectional is False else 2
+    cell = (2 * lstm.projection_dim + 1) * 4 * lstm.dim
+    if lstm.projection_dim != lstm.dim:
+        cell += lstm.dim * lstm.projection_dim
+    total = n_directions * lstm.n_layers * cell
+    if cnn is not None:
+        n_filters = sum(number for _, number in cnn.filters)
+        total += N_CHARACTERS * cnn.embedding.dim
+        total += sum((width * cnn.embedding.dim + 1) * number for width, number in cnn.filters)
+        total += cnn.n_highway * 2 * (n_filters + 1) * n_filters
+        if n_filters != lstm.projection_dim:
+            total += (n_filters + 1) * lstm.projection_dim
+    return total

@@ -21,6 +21,7 @@ ORDER = [
     "dataset",
     "layers",
     "language_model",
+    "hdf5",
     "weights",
     "download",
     "source",
@@ -59,6 +60,7 @@ PLAIN_PYTHON = ORDER[: ORDER.index("layers")]
 NEUTRAL = [  # they run on every backend of Keras and import TensorFlow only where it is used
     "layers",
     "language_model",
+    "hdf5",
     "weights",
     "download",
     "source",
