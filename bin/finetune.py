@@ -29,10 +29,9 @@ lines on standard output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER =
 
 from absl import flags
 
-from bilm import command
+from bilm import command, run_flags
 
 FLAGS = flags.FLAGS
-MAX_SEED = 2**31 - 1
 CHANGES = (
     "batch_size",
     "dropout",
@@ -43,16 +42,12 @@ CHANGES = (
     "state_reset_probability",
     "unroll_steps",
 )
+run_flags.define()
 flags.DEFINE_string("source", None, "What to start from: see above.")
 flags.DEFINE_string("weight_file", None, "HDF5 file, where --source is its options.json.")
-flags.DEFINE_string("train_prefix", None, "Glob of the training shards.")
-flags.DEFINE_string("save_dir", None, "Folder of the new run.")
 flags.DEFINE_string("vocab_file", None, "The source's vocabulary [vocab.txt in its folder].")
 flags.DEFINE_string("new_vocab_file", None, "Other words to predict, by a new softmax.")
-flags.DEFINE_string("heldout_prefix", None, "Glob of text to measure perplexity on.")
-flags.DEFINE_integer("eval_steps", None, "Steps between evaluations [one an epoch].", 1)
 flags.DEFINE_integer("n_epochs", None, "Passes over the corpus [1].", 1)
-flags.DEFINE_integer("n_steps", None, "Total steps of the run; overrides --n_epochs.", 1)
 flags.DEFINE_float("learning_rate", None, "Of Adagrad [0.2].", 0)
 flags.DEFINE_integer("batch_size", None, "Rows a replica [the source's].", 1)
 flags.DEFINE_integer("unroll_steps", None, "Tokens of a row in a step [the source's].", 1)
@@ -62,41 +57,19 @@ flags.DEFINE_bool("sample_softmax", None, "Sampled loss, or the full one [the so
 flags.DEFINE_float(
     "state_reset_probability", None, "Of a row to start a window from zero state [0.05].", 0, 1
 )
-flags.DEFINE_integer(
-    "seed", 0, "Keys new rows, order of the text, dropout and negatives.", 0, MAX_SEED
-)
-flags.DEFINE_enum(
-    "on_bad_utf8", "error", ["error", "replace"],
-    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
-)  # fmt: skip
-flags.DEFINE_list("gpus", None, "Numbers of the GPUs to use, e.g. 0,1 [all].")
-flags.DEFINE_integer("n_gpus", None, "How many GPUs to use, 0 for the CPU [all].", 0)
-flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without a GPU.", 1)
 flags.mark_flags_as_required(["source", "train_prefix", "save_dir"])
 
 
 def main() -> int:
-    from bilm.errors import BilmError
     from bilm.finetuning import finetune
-    from bilm.training import make_strategy
 
-    if FLAGS.gpus is not None and not all(k.strip().isdigit() for k in FLAGS.gpus):
-        raise BilmError(f"--gpus={','.join(FLAGS.gpus)}: expected numbers such as 0,1")
-    gpus = None if FLAGS.gpus is None else [int(k) for k in FLAGS.gpus]
     result = finetune(
         FLAGS.source,
-        FLAGS.train_prefix,
-        FLAGS.save_dir,
         weight_file=FLAGS.weight_file,
         vocab_file=FLAGS.vocab_file,
         new_vocab_file=FLAGS.new_vocab_file,
-        heldout_prefix=FLAGS.heldout_prefix,
         changes={name: FLAGS[name].value for name in CHANGES if FLAGS[name].value is not None},
-        strategy=make_strategy(gpus, FLAGS.n_gpus, FLAGS.cpu_replicas),
-        n_steps=FLAGS.n_steps,
-        eval_steps=FLAGS.eval_steps,
-        seed=FLAGS.seed,
-        on_bad_utf8=FLAGS.on_bad_utf8,
+        **run_flags.arguments(),
     )
     for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):
         if measured is not None:

@@ -48,6 +48,7 @@ ORDER = [
     "training_text",
     "scoring",
     "training",
+    "run_flags",
     "starting_point",
     "finetuning",
     "export",

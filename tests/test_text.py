@@ -3,6 +3,7 @@ import gzip
 import numpy as np
 import pytest
 
+from bilm import text
 from bilm.errors import DataError
 from bilm.text import (
     count_tokens,
@@ -36,8 +37,8 @@ def test_no_shard_or_a_folder_is_an_error(tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_lines_end_with_line_feeds_only(tmp_path, pack):
     path = tmp_path / "text"
-    text = "\ufeff a\u2028b \r\n\nc\x0bd\x85e\rf\n\ufefflast"
-    path.write_bytes(pack(text.encode()))
+    content = "\ufeff a\u2028b \r\n\nc\x0bd\x85e\rf\n\ufefflast"
+    path.write_bytes(pack(content.encode()))
     expected = [(1, "a\u2028b"), (2, ""), (3, "c\x0bd\x85e\rf"), (4, "\ufefflast")]
     assert list(read_lines(path)) == expected
     assert list(read_texts([path])) == [line for _, line in expected if line]
@@ -79,3 +80,40 @@ def test_sentences_and_counts(tmp_path):
     counts = count_tokens(paths, on_shard=lambda k, n: progress.append((k, n)))
     assert (counts.n_sentences, counts.n_tokens, counts.n_predictions) == (3, 6, 9)
     assert progress == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_bytes_that_are_not_utf8_can_be_replaced(tmp_path, pack):
+    path = tmp_path / "text"
+    path.write_bytes(pack(b"\xef\xbb\xbfa \xff\nfine\n\xed\xa0\x80 b\n"))
+    with pytest.raises(DataError, match="text, line 1: not UTF-8"):
+        list(read_lines(path))
+    expected = ["a \ufffd", "fine", "\ufffd\ufffd\ufffd b"]
+    assert list(read_texts([path], on_bad_utf8="replace")) == expected
+    counts = count_tokens([path], on_bad_utf8="replace")
+    assert (counts.n_tokens, counts.n_replaced) == (5, 2)
+    with pytest.raises(DataError, match="on_bad_utf8=ignore: expected one of"):
+        list(read_lines(path, on_bad_utf8="ignore"))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_line_of_10_mb(tmp_path, pack):
+    path = tmp_path / "text"
+    path.write_bytes(pack(b"before\n" + b"long line " * (1 << 20) + b"\nafter\n"))
+    before, long, after = read_sentences([path])
+    assert (before, after, len(long)) == (["before"], ["after"], 2 << 20)
+
+
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "MAX_LINE_BYTES", 100)
+    path = tmp_path / "text"
+    path.write_bytes(b"a" * 99 + b"\n" + b"b" * 100)  # the longest that are read
+    assert [len(line) for _, line in read_lines(path)] == [99, 100]
+    path.write_bytes(b"fine\n" + b"\0" * 1000)
+    with pytest.raises(DataError, match="text, line 2: longer than 100 bytes"):
+        list(read_lines(path))
+
+
+def test_nul_is_a_character_of_a_word(tmp_path):
+    (tmp_path / "text").write_bytes(b"a\0b c\0\n\0\n")
+    assert list(read_sentences([tmp_path / "text"])) == [["a\0b", "c\0"], ["\0"]]
