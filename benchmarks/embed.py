@@ -17,13 +17,12 @@ import time
 from pathlib import Path
 
 import common
+import random_model
 from absl import app, flags, logging
 
-from bilm import corpus, weights
+from bilm import corpus
 from bilm.embedding import ElmoEmbedder
-from bilm.language_model import BiLM
 from bilm.layers.functional import PRECISIONS
-from bilm.options import load_run_options, write_options
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("model", "small", ["small", "original"], "The published sizes.")
@@ -36,18 +35,6 @@ flags.DEFINE_string("json", None, "File for the figures.")
 SENTENCE_TOKENS = 26  # of English prose, with the marks
 
 
-def stored_model(folder: Path) -> tuple[Path, Path]:
-    """Write a model of the published size with random weights; give its two files."""
-    options = load_run_options(FLAGS.model).model
-    model = BiLM(options.replace(bidirectional=True), padding=False)
-    model.build()
-    values = weights.stored_values(model)
-    options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
-    write_options(options_file, options.for_export())
-    weights.save_hdf5(weight_file, values)
-    return options_file, weight_file
-
-
 def main(argv):
     del argv
     logging.set_verbosity(logging.WARNING)
@@ -57,7 +44,7 @@ def main(argv):
         n = min(FLAGS.n_sentences, len(sentences) // 2)
         timed, others = sentences[:n], sentences[n : 2 * n]
         start = time.perf_counter()
-        files = stored_model(folder)
+        files = random_model.write(FLAGS.model, folder)
         making_s = time.perf_counter() - start
         start = time.perf_counter()
         embedder = ElmoEmbedder(

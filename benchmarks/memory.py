@@ -1,0 +1,101 @@
+#!/usr/bin/env python
+"""Peak memory of training and of embedding, against the length of the text.
+
+Examples:
+  memory.py --what train                       # a shard of 10 MB and one of 1 GB
+  memory.py --what embed --megabytes 0.1,1     # bin/dump_embeddings.py on 0.1 and on 1 MB
+
+The text is drawn at random: words by Zipf's law, 20 to a sentence. Each size is a run of the real
+command in a process of its own; peak memory is the most that was resident.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("what", "train", ["train", "embed"], "Which command.")
+flags.DEFINE_list("megabytes", ["10", "1000"], "Sizes of the text.")
+flags.DEFINE_string("options", "tiny", "Options of the model.")
+flags.DEFINE_integer("n_steps", 300, "Steps of training.", 1)
+
+ROOT = Path(__file__).resolve().parent.parent
+N_WORDS = 20_000
+
+
+def write_text(path: Path, megabytes: float) -> None:
+    """Write a shard, a block of sentences at a time."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"w{i}" for i in range(N_WORDS)])
+    with path.open("w") as file:
+        while file.tell() < megabytes * 1e6:
+            ids = rng.zipf(1.2, size=(5_000, 20)) % N_WORDS
+            file.writelines(" ".join(row) + "\n" for row in words[ids])
+        file.truncate(int(megabytes * 1e6))
+
+
+def make_model(folder: Path) -> None:
+    """Write a vocabulary for training, or an export with random weights for embedding."""
+    words = "".join(f"{w}\n" for w in ["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(N_WORDS))])
+    (folder / "vocab.txt").write_text(words)
+    if FLAGS.what == "embed":
+        import random_model
+
+        random_model.write(FLAGS.options, folder)
+
+
+def peak_megabytes(arguments: dict) -> float:
+    """Run a command of bin/; give the most memory that it took."""
+    name = "train_elmo.py" if FLAGS.what == "train" else "dump_embeddings.py"
+    command = [sys.executable, ROOT / "bin" / name, *(f"--{k}={v}" for k, v in arguments.items())]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stderr=log)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            log.seek(0)
+            raise RuntimeError(f"{name} ended with status {status}: {log.read().decode()[-2000:]}")
+    return usage.ru_maxrss / 1e3 * 1.024
+
+
+def main(argv):
+    del argv
+    peaks = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_model(folder)
+        for size in FLAGS.megabytes:
+            text = folder / f"text{size}"
+            write_text(text, float(size))
+            if FLAGS.what == "train":
+                arguments = {
+                    "train_prefix": text,
+                    "vocab_file": folder / "vocab.txt",
+                    "save_dir": folder / f"run{size}",
+                    "options": FLAGS.options,
+                    "n_steps": FLAGS.n_steps,
+                    "n_gpus": 0,
+                }
+            else:
+                arguments = {
+                    "dataset_file": text,
+                    "options_file": folder / "options.json",
+                    "weight_file": folder / "weights.hdf5",
+                    "outfile": folder / "out.hdf5",
+                }
+            start = time.perf_counter()
+            peaks[size] = peak_megabytes(arguments)
+            seconds = time.perf_counter() - start
+            print(f"{FLAGS.what} on {size} MB: peak {peaks[size]:,.0f} MB in {seconds:.0f} s")
+            text.unlink()
+    print(json.dumps({"what": FLAGS.what, "peak_mb": peaks}))
+
+
+if __name__ == "__main__":
+    app.run(main)

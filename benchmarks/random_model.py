@@ -1,0 +1,18 @@
+"""A stored model of a given size with random weights, for measurements that no weight changes."""
+
+from pathlib import Path
+
+from bilm import weights
+from bilm.language_model import BiLM
+from bilm.options import load_run_options, write_options
+
+
+def write(name: str, folder: Path) -> tuple[Path, Path]:
+    """Write options.json and weights.hdf5 of options that are packaged; give the two paths."""
+    options = load_run_options(name).model
+    model = BiLM(options.replace(bidirectional=True), padding=False)
+    model.build()
+    options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
+    write_options(options_file, options.for_export())
+    weights.save_hdf5(weight_file, weights.stored_values(model))
+    return options_file, weight_file
