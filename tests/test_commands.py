@@ -356,20 +356,21 @@ def test_replicas_on_the_cpu(run_here, train_arguments, tmp_path):
 
 @pytest.mark.slow
 def test_interrupted_run_is_continued_by_the_same_command(run_here, train_arguments):
-    n_steps = 1000
+    n_steps, step = 1000, 0
     arguments = train_arguments(n_gpus=0, n_steps=n_steps)
     command = [sys.executable, BIN / "train_elmo.py", *arguments]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stderr=pipe, text=True, env=_environment()) as process:
-        assert any("step 1 of" in line for line in iter(process.stderr.readline, ""))
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read()
-    assert process.returncode == 130
-    *_, stopped, last = rest.splitlines()
-    assert stopped.startswith("stopped at step ")
-    assert last == "the same command continues the run"
-    step = int(stopped.split()[3].rstrip(","))
-    assert 1 <= step < n_steps
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(command, stderr=pipe, text=True, env=_environment()) as process:
+            assert any(f"step {step + 1} of" in line for line in iter(process.stderr.readline, ""))
+            process.send_signal(number)
+            rest = process.stderr.read()
+        assert process.returncode == 130
+        *_, stopped, last = rest.splitlines()
+        assert stopped.startswith("stopped at step ")
+        assert last == "the same command continues the run"
+        before, step = step, int(stopped.split()[3].rstrip(","))
+        assert before < step < n_steps
     done = run_here("train_elmo.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert f"continuing at step {step} of {n_steps}" in done.stderr

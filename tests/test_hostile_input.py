@@ -150,3 +150,10 @@ def test_nothing_that_runs_code_when_it_is_read():
     for folder in ("bilm", "bin", "examples", "benchmarks"):
         for path in (ROOT / folder).rglob("*.py"):
             assert not re.search(unsafe, path.read_text(encoding="utf-8")), path
+
+
+def test_the_table_of_faults_names_tests_that_exist():
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs/reliability.md").read_text(encoding="utf-8"))
+    tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py"))
+    assert len(named) > 40
+    assert [name for name in named if f"def {name}(" not in tests] == []
