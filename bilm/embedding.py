@@ -12,12 +12,13 @@ import numpy as np
 from keras import ops
 
 from bilm.errors import DataError, OptionsError
+from bilm.packing import Packing, pack
 from bilm.pretrained import compiled, load_bilm
 from bilm.source import resolve
-from bilm.token_cache import TokenCache, WordEncoder, batches
+from bilm.token_cache import TokenCache, WordEncoder
 from bilm.vocabulary import BOS, EOS
 
-WINDOW_BATCHES = 16  # batches among which sentences are sorted by length
+WINDOW_BATCHES = 8  # batches among which sentences are dealt out to rows
 
 Layers = str | Sequence[int]
 
@@ -34,8 +35,8 @@ class ElmoEmbedder:
         vocab_file: one word a line, for a model that reads words; others spell them.
         cache_size: of how many words the context-free vectors are kept, those used last; 0 for
             none. A word takes 4 P bytes, at P = 512 100,000 of them 205 MB.
-        batch_tokens: tokens of a batch at most, padding and marks included, and steps that a
-            longer sentence is run over at a time. It bounds memory and changes no result.
+        batch_tokens: tokens that are run over at a time, marks included. It bounds memory and
+            changes no result.
         precision: of the operands of products: `bfloat16` is faster where the processor has it,
             and changes vectors by about 1 %.
 
@@ -87,7 +88,7 @@ class ElmoEmbedder:
     ) -> Iterator[np.ndarray]:
         """Embed a stream of sentences, giving results in its order, in bounded memory.
 
-        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead and sorted by length.
+        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead, to be packed into rows.
 
         Raises: DataError if a sentence is not a list of words.
         """
@@ -140,51 +141,85 @@ class ElmoEmbedder:
 
     def _embed(self, window: list[list[str]], select: Callable) -> list[np.ndarray]:
         places, table = self._look_up(window)
-        tensor = ops.convert_to_tensor(table)
         results = [select(self._empty()) for _ in window]
         filled = [i for i, words in enumerate(window) if words]
-        lengths = np.array([len(window[i]) + 2 for i in filled], np.int64)
-        for rows, n_padded in batches(lengths, self.batch_tokens):
-            numbers = [filled[row] for row in rows]
-            batch = [[places[w] for w in (BOS, *window[i], EOS)] for i in numbers]
-            outputs = self._run(tensor, batch, n_padded)
-            for row, i in enumerate(numbers):
-                results[i] = select(self._layers(table, batch[row], outputs, row))
+        if filled:
+            sentences = [np.array([places[w] for w in (BOS, *window[i], EOS)]) for i in filled]
+            for k, layers in self._run(table, sentences):
+                results[filled[k]] = select(layers)
         return results
 
-    def _run(self, table, batch: list[list[int]], n_padded: int) -> dict[str, np.ndarray]:
-        """Run over rows of a table, sentence by sentence, the longest first.
+    def _run(self, table: np.ndarray, sentences: list[np.ndarray]):
+        """Run over rows of a table, sentences with their marks.
 
-        Returns: for each direction, in the order it reads in, float32 (layers, B, T, P).
+        Gives the number of each sentence and its layers, float32 (layers + 1, T, 2 P) without its
+        marks, as soon as its last step is done.
         """
-        shape = n_padded, len(batch[0])
-        places = {d: np.zeros(shape, np.int32) for d in self.model.directions}
-        mask = np.zeros(shape, bool)
-        for i, rows in enumerate(batch):
-            mask[i, : len(rows)] = True
-            for direction in self.model.directions:
-                in_order = rows[::-1] if direction == "backward" else rows
-                places[direction][i, : len(rows)] = in_order
-        outputs = {
-            d: np.empty((self.n_layers - 1, *shape, self.options.lstm.projection_dim), np.float32)
-            for d in self.model.directions
-        }
-        state = self.model.flatten_state(self.model.zero_state(shape[0]))
-        n_steps = max(self.batch_tokens // shape[0], 1)  # fewer than T in a lone long sentence
-        for start in range(0, shape[1], n_steps):
-            steps = slice(start, start + n_steps)
+        lengths = np.array([len(rows) for rows in sentences])
+        packing = pack(lengths)
+        places, fresh = self._lay_out(sentences, packing)
+        state = self.model.flatten_state(self.model.zero_state(packing.n_rows))
+        tensor = ops.convert_to_tensor(table)
+        waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
+        running: dict[int, np.ndarray] = {}
+        n_steps = max(self.batch_tokens // packing.n_rows, 1)
+        for start in range(0, packing.n_steps, n_steps):
+            steps = slice(start, min(start + n_steps, packing.n_steps))
             window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
             found, state = self._run_steps(
-                table, window, ops.convert_to_tensor(mask[:, steps]), state
+                tensor, window, ops.convert_to_tensor(fresh[:, steps]), state
             )
-            for direction, layers in found.items():
-                outputs[direction][:, :, steps] = ops.convert_to_numpy(layers)
-        return outputs
+            found = {d: ops.convert_to_numpy(layers) for d, layers in found.items()}
+            while waiting and packing.starts[waiting[-1]] < steps.stop:
+                k = waiting.pop()
+                running[k] = self._token_layer(table[sentences[k][1:-1]])
+            for k, layers in list(running.items()):
+                at = start - int(packing.starts[k])  # of the sentence's steps, the window's first
+                self._fill(layers, {d: f[:, packing.rows[k]] for d, f in found.items()}, at)
+                if packing.starts[k] + lengths[k] <= steps.stop:
+                    yield k, running.pop(k)
 
-    def _steps(self, table, places, mask, state):
+    def _lay_out(self, sentences: list[np.ndarray], packing: Packing):
+        """Give each direction's places in the table, integer (B, T) in the order it reads in,
+        and where sentences start, boolean (B, T)."""
+        shape = packing.n_rows, packing.n_steps
+        places = {d: np.zeros(shape, np.int32) for d in self.model.directions}
+        fresh = np.zeros(shape, bool)
+        for rows, row, start in zip(sentences, packing.rows, packing.starts, strict=True):
+            fresh[row, start] = True
+            for direction in self.model.directions:
+                in_order = rows[::-1] if direction == "backward" else rows
+                places[direction][row, start : start + len(rows)] = in_order
+        return places, fresh
+
+    def _token_layer(self, vectors: np.ndarray) -> np.ndarray:
+        """Make room for a sentence's layers, the first of which is its token vectors."""
+        layers = np.empty((self.n_layers, len(vectors), self.dim), np.float32)
+        layers[0] = np.tile(vectors, len(self.model.directions))
+        return layers
+
+    def _fill(self, layers: np.ndarray, found: dict[str, np.ndarray], at: int) -> None:
+        """Put a window's outputs (layers, T, P) a direction into a sentence's layers.
+
+        `at` is the step of the sentence, its begin mark being 0, that the window starts with;
+        below 0 where the sentence starts inside the window.
+        """
+        n_tokens, n_steps = layers.shape[1], next(iter(found.values())).shape[1]
+        first, stop = max(at, 1), min(at + n_steps, n_tokens + 1)
+        if first >= stop:
+            return
+        parts = np.split(layers[1:], len(found), axis=-1)
+        for (direction, outputs), part in zip(found.items(), parts, strict=True):
+            outputs = outputs[:, first - at : stop - at]
+            if direction == "backward":
+                part[:, n_tokens - stop + 1 : n_tokens - first + 1] = outputs[:, ::-1]
+            else:
+                part[:, first - 1 : stop - 1] = outputs
+
+    def _steps(self, table, places, fresh, state):
         """Run on from a state: integers (B, T) a direction -> float (layers, B, T, P) each."""
         vectors = {d: ops.take(table, places[d], axis=0) for d in self.model.directions}
-        outputs, state = self.model.windows(vectors, self.model.pack_state(state), mask)
+        outputs, state = self.model.windows(vectors, self.model.pack_state(state), fresh=fresh)
         layers = {d: ops.stack(outputs[d]) for d in self.model.directions}
         return layers, self.model.flatten_state(state)
 
@@ -197,19 +232,6 @@ class ElmoEmbedder:
             keras.KerasTensor((None, None), "bool"),
             [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
         ]
-
-    def _layers(self, table, rows: list[int], outputs, i: int) -> np.ndarray:
-        """Put sentence i together, float32 (layers + 1, T, 2 P), without its marks."""
-        layers = np.empty((self.n_layers, len(rows) - 2, self.dim), np.float32)
-        for direction, part in zip(
-            self.model.directions,
-            np.split(layers, len(self.model.directions), axis=-1),
-            strict=True,
-        ):
-            steps = outputs[direction][:, i, : len(rows)]
-            part[0] = table[rows[1:-1]]
-            part[1:] = (steps[:, ::-1] if direction == "backward" else steps)[:, 1:-1]
-        return layers
 
     def _empty(self) -> np.ndarray:
         return np.empty((self.n_layers, 0, self.dim), np.float32)

@@ -124,7 +124,7 @@ class BiLM(keras.layers.Layer):
         table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
-    def windows(self, vectors, state, mask=None, dropout_seeds=None, training=None):
+    def windows(self, vectors, state, mask=None, dropout_seeds=None, training=None, fresh=None):
         """Run every direction on from `state` over a window of text already in its own order.
 
         Args:
@@ -133,9 +133,11 @@ class BiLM(keras.layers.Layer):
             mask: boolean (B, T) or None, the same for both directions.
             dropout_seeds: for each direction an integer seed (2,), or None for no dropout.
             training: whether a gradient will be asked for.
+            fresh: boolean (B, T) or None, rows that start from zero state at a step; not while
+                training.
         Returns: for each direction a list of outputs float (B, T, P), layer by layer, and state.
         """
-        return self._run(vectors, state, mask, dropout_seeds, training, reverse=())
+        return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
 
     def losses(self, outputs, targets, negatives=None):
         """Give each prediction's negative log-probability in nats.
@@ -181,19 +183,22 @@ class BiLM(keras.layers.Layer):
             "state": state,
         }
 
-    def _run(self, vectors, state, mask, dropout_seeds, training, reverse):
-        steps_mask = None
-        if mask is not None:  # oneDNN cannot transpose booleans everywhere, and says so
-            steps_mask = ops.transpose(ops.where(mask, 1, 0)) > 0
+    def _run(self, vectors, state, mask, dropout_seeds, training, reverse, fresh=None):
         outputs, last = {}, {}
         for name in self.directions:
             layers, last[name] = self.stacks[name](
                 ops.transpose(vectors[name], (1, 0, 2)),
                 state[name],
-                steps_mask=steps_mask,
+                steps_mask=_time_first(mask),
+                fresh=_time_first(fresh),
                 reverse=name in reverse,
                 dropout_seed=None if dropout_seeds is None else dropout_seeds[name],
                 training=training,
             )
             outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
         return outputs, last
+
+
+def _time_first(mask):
+    """Swap the axes of a boolean (B, T); oneDNN cannot everywhere, and says so."""
+    return None if mask is None else ops.transpose(ops.where(mask, 1, 0)) > 0

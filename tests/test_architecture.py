@@ -29,6 +29,7 @@ ORDER = [
     "strings",
     "elmo",
     "token_cache",
+    "packing",
     "embedding",
     "parts",
     "corpus",
@@ -68,6 +69,7 @@ NEUTRAL = [  # they run on every backend of Keras and import TensorFlow only whe
     "pretrained",
     "elmo",
     "token_cache",
+    "packing",
     "embedding",
 ]
 MODULES = [

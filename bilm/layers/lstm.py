@@ -119,8 +119,10 @@ class LSTM(keras.layers.Layer):
 
     Inputs: x float `(T, B, input)`, time first; `LSTMState`; `steps_mask` boolean `(T, B)` or
     None; `reverse` runs from the last step to the first. A step that is masked leaves the state
-    as it is, so that a row padded at its end is read backwards from its own last token.
+    as it is, so that a row padded at its end is read backwards from its own last token. `fresh`
+    boolean `(T, B)` or None: rows that start from zero state at a step, when not training.
     Returns: outputs float `(T, B, P)` and the last `LSTMState`.
+    Raises: ValueError for `fresh` in training.
     """
 
     def __init__(
@@ -148,13 +150,15 @@ class LSTM(keras.layers.Layer):
         self.cell.build(input_shape)
         self.built = True
 
-    def call(self, x, state: LSTMState, steps_mask=None, reverse: bool = False, training=None):
+    def call(self, x, state, steps_mask=None, reverse=False, training=None, fresh=None):
         """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
+        if training and fresh is not None:
+            raise ValueError("fresh: no gradient is defined through rows that start afresh")
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.lstm_tensorflow import run_over_time
 
-            return run_over_time(self.cell, x, state, steps_mask, reverse, training)
-        return scan_cell(self.cell, x, state, steps_mask, reverse)
+            return run_over_time(self.cell, x, state, steps_mask, reverse, training, fresh)
+        return scan_cell(self.cell, x, state, steps_mask, reverse, fresh)
 
     def get_config(self):
         """Give the constructor's arguments."""
@@ -163,19 +167,24 @@ class LSTM(keras.layers.Layer):
         return {**super().get_config(), **{name: config[name] for name in names}}
 
 
-def scan_cell(cell: LSTMCell, x, state: LSTMState, steps_mask, reverse: bool):
+def scan_cell(cell: LSTMCell, x, state: LSTMState, steps_mask, reverse: bool, fresh=None):
     """Run a cell over time on any backend: see `LSTM` for shapes."""
     input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
+    shape = ops.shape(input_gates)[:2]
     if steps_mask is None:
-        steps_mask = ops.ones(ops.shape(input_gates)[:2], dtype="bool")
+        steps_mask = ops.ones(shape, dtype="bool")
+    if fresh is None:
+        fresh = ops.zeros(shape, dtype="bool")
 
     def step(carry, inputs):
-        gates, mask = inputs
+        gates, mask, first = inputs
+        carry = tuple(ops.where(first[:, None], 0.0, old) for old in carry)
         new = cell.step(gates, LSTMState(*carry))
         new = tuple(ops.where(mask[:, None], n, old) for n, old in zip(new, carry, strict=True))
         return new, new
 
+    inputs = (input_gates, steps_mask, fresh)
     if reverse:
-        input_gates, steps_mask = ops.flip(input_gates, 0), ops.flip(steps_mask, 0)
-    last, (_, outputs) = ops.scan(step, tuple(state), (input_gates, steps_mask))
+        inputs = tuple(ops.flip(series, 0) for series in inputs)
+    last, (_, outputs) = ops.scan(step, tuple(state), inputs)
     return ops.flip(outputs, 0) if reverse else outputs, LSTMState(*last)

@@ -18,21 +18,25 @@ import tensorflow as tf
 from bilm.layers.lstm import LSTMCell, LSTMState
 
 MAX_UNROLL = 32
+# Up to so many inputs one product of both at every step is faster than one of x over all steps,
+# whose results, four times as wide as a cell, go through memory twice.
+MAX_JOINT = 512
 
 
-def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training):
+def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training, fresh=None):
     """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
     weights = [tf.convert_to_tensor(w) for w in (cell.kernel, cell.bias)]
     if cell.projection is not None:
         weights.append(tf.convert_to_tensor(cell.projection))
-    if steps_mask is not None:  # oneDNN does not slice booleans everywhere, and says so
-        steps_mask = tf.where(steps_mask, 1, 0)
+    # Integers, since oneDNN does not slice booleans everywhere, and says so.
+    steps_mask, fresh = (None if m is None else tf.where(m, 1, 0) for m in (steps_mask, fresh))
     spec = _Spec(
         cell.cell_clip,
         cell.proj_clip if cell.projection is not None else None,
         tf.as_dtype(cell.precision) if cell.precision != "float32" else x.dtype,
         steps_mask,
         reverse,
+        fresh,
     )
     if not training:
         outputs, state, _ = _forward(x, state, weights, spec)
@@ -61,6 +65,7 @@ class _Spec(NamedTuple):
     operands: tf.DType
     steps_mask: tf.Tensor | None
     reverse: bool
+    fresh: tf.Tensor | None
 
 
 def _loop(body, carry, n_steps, reverse, widths, like):
@@ -98,22 +103,16 @@ def _forward(x, state, weights, spec, save=False):
     """Give outputs (T, B, P), the last state and, with `save`, what the gradient needs."""
     kernel, bias, *projection = weights
     kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
-    of_input, recurrent = kernel[: x.shape[2]], kernel[x.shape[2] :]
-    n_steps, n_rows = x.shape[0] or tf.shape(x)[0], x.shape[1] or tf.shape(x)[1]
-    # One product for all steps, kept in the operands' type, which is what it came out in.
-    input_gates = tf.matmul(tf.reshape(tf.cast(x, spec.operands), (-1, x.shape[2])), of_input)
-    rounded = spec.operands != x.dtype  # the bias is not: it is added to what the loop casts back
-    if not rounded:
-        input_gates += bias  # oneDNN makes one operation of the two
-    input_gates = tf.reshape(input_gates, (n_steps, n_rows, kernel.shape[1]))
+    gates_at = _gates(x, kernel, bias, spec)
+    n_steps = x.shape[0] or tf.shape(x)[0]
     cell_clip, proj_clip = spec.cell_clip, spec.proj_clip
 
     def body(t, carry):
         old_cell, old_hidden = carry
-        gates = tf.cast(input_gates[t], x.dtype) + _times(old_hidden, recurrent)
-        if rounded:
-            gates += bias
-        i, j, f, o = tf.split(gates, 4, axis=1)
+        if spec.fresh is not None:
+            first = spec.fresh[t][:, None] > 0
+            old_cell, old_hidden = (tf.where(first, 0.0, old) for old in carry)
+        i, j, f, o = tf.split(gates_at(t, old_hidden), 4, axis=1)
         i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + 1.0), tf.sigmoid(o)
         cell = f * old_cell + i * j
         if cell_clip:
@@ -133,6 +132,33 @@ def _forward(x, state, weights, spec, save=False):
     widths = (state.hidden.shape[1], *[dim] * 5) if save else (state.hidden.shape[1],)
     last, (outputs, *saved) = _loop(body, tuple(state), n_steps, spec.reverse, widths, state.hidden)
     return _stacked(outputs), LSTMState(*last), saved
+
+
+def _gates(x, kernel, bias, spec):
+    """Give the function of a step and a hidden state that makes the gates, float (B, 4 D)."""
+    x_operands = tf.cast(x, spec.operands)
+    if kernel.shape[0] <= MAX_JOINT:
+
+        def joint(t, hidden):
+            read = tf.concat([x_operands[t], tf.cast(hidden, spec.operands)], axis=1)
+            return tf.cast(tf.matmul(read, kernel), x.dtype) + bias
+
+        return joint
+
+    of_input, recurrent = kernel[: x.shape[2]], kernel[x.shape[2] :]
+    # One product for all steps, kept in the operands' type, which is what it came out in.
+    input_gates = tf.matmul(tf.reshape(x_operands, (-1, x.shape[2])), of_input)
+    rounded = spec.operands != x.dtype  # the bias is not: it is added to what the loop casts back
+    if not rounded:
+        input_gates += bias  # oneDNN makes one operation of the two
+    shape = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
+    input_gates = tf.reshape(input_gates, (*shape, kernel.shape[1]))
+
+    def lifted(t, hidden):
+        gates = tf.cast(input_gates[t], x.dtype) + _times(hidden, recurrent)
+        return gates + bias if rounded else gates
+
+    return lifted
 
 
 def _backward(x, start, weights, spec, outputs, saved, upstream):

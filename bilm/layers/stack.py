@@ -20,7 +20,8 @@ class LSTMStack(keras.layers.Layer):
         precision: of the operands of products, `float32` or `bfloat16`.
 
     Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`; `steps_mask` boolean
-    `(T, B)` or None; `reverse`, see `LSTM`; `dropout_seed` integer `(2,)` or None for no dropout.
+    `(T, B)` or None; `reverse` and `fresh`, see `LSTM`; `dropout_seed` integer `(2,)` or None for
+    no dropout.
     Returns: a list of `n_layers` outputs float `(T, B, P)` and the list of states.
     Raises: ValueError if the number of states is not `n_layers`.
     """
@@ -61,14 +62,25 @@ class LSTMStack(keras.layers.Layer):
             input_shape = (None, None, self.projection_dim)
         self.built = True
 
-    def call(self, x, states, steps_mask=None, reverse=False, dropout_seed=None, training=None):
+    def call(
+        self,
+        x,
+        states,
+        steps_mask=None,
+        reverse=False,
+        dropout_seed=None,
+        training=None,
+        fresh=None,
+    ):
         """Run every layer over time: float (T, B, P) -> [float (T, B, P)], [state]."""
         if len(states) != len(self.layers):
             raise ValueError(f"got {len(states)} states for {len(self.layers)} layers")
         outputs, last_states = [], []
         for i, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             x = dropout(x, self.dropout, fold_seed(dropout_seed, i))
-            y, state = layer(x, state, steps_mask=steps_mask, reverse=reverse, training=training)
+            y, state = layer(
+                x, state, steps_mask=steps_mask, reverse=reverse, training=training, fresh=fresh
+            )
             if self.use_skip_connections and i > 0:
                 y = y + x  # x after its dropout, as in the reference
             outputs.append(y)
