@@ -22,8 +22,9 @@ class Packing(NamedTuple):
 def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
     """Deal sentences out to rows, the longest first, each to the row that ends earliest.
 
-    There are as many rows as keep the longest sentence from being longer than the others' rows
-    (R. L. Graham 1969, "Bounds on multiprocessing timing anomalies", has how even that comes out).
+    There are as few rows as the longest sentence allows without having the others wait for it, and
+    their ends differ by no more than it (R. L. Graham 1969, Bounds on multiprocessing timing
+    anomalies).
 
     Args:
         lengths: steps of each sentence, integer (n,), n and all of them above 0.

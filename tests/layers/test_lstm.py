@@ -11,6 +11,8 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
+from bilm.layers import lstm_tensorflow
+
 STEPS, ROWS, INPUT, DIM, PROJECTION = 6, 4, 5, 7, 3
 CASES = [
     dict(),
@@ -45,6 +47,12 @@ def case(request):
     return layer, x, state, ops.convert_to_tensor(mask) if masked else None, reverse
 
 
+@pytest.fixture(params=[True, False], ids=["joint", "lifted"])
+def products(request, monkeypatch):
+    """Both ways to the gates: one product of both inputs a step, and one of x over all steps."""
+    monkeypatch.setattr(lstm_tensorflow, "MAX_JOINT", 512 if request.param else 0)
+
+
 def by_the_cell(layer, x, state, mask, reverse):
     """Loop in Python, one call of the cell a step."""
     steps = range(STEPS - 1, -1, -1) if reverse else range(STEPS)
@@ -70,6 +78,7 @@ def values_and_gradients(run, layer, x, state):
     return [outputs, *last], tape.gradient(total, [x, *state, *variables])
 
 
+@pytest.mark.usefixtures("products")
 @pytest.mark.parametrize("driver", ["eager", "unrolled", "while_loop"])
 def test_sequence_layer_equals_the_cell(case, driver):
     layer, x, state, mask, reverse = case
@@ -88,6 +97,7 @@ def test_sequence_layer_equals_the_cell(case, driver):
         np.testing.assert_allclose(f, e, atol=1e-5)
 
 
+@pytest.mark.usefixtures("products")
 def test_inference_and_the_neutral_scan_equal_the_cell(case):
     layer, x, state, mask, reverse = case
     expected, last = by_the_cell(*case)
@@ -108,3 +118,23 @@ def test_clips_bind_in_the_tight_case():
     outputs, last = layer(x, zeros)
     assert float(tf.reduce_max(tf.abs(outputs))) == pytest.approx(0.02)
     assert float(tf.reduce_max(tf.abs(last.cell))) == pytest.approx(0.1)
+
+
+@pytest.mark.usefixtures("products")
+def test_rows_that_start_afresh(case):
+    """A row that starts afresh at step 2 is that of a run that starts there from zero state."""
+    layer, x, state, _, _ = case
+    fresh = np.zeros((STEPS, ROWS), bool)
+    fresh[2, [0, 3]] = True
+    expected, _ = by_the_cell(layer, x, state, None, False)
+    zeros = LSTMState(*(tf.zeros_like(part) for part in state))
+    afresh = np.stack([layer.cell(x[2], zeros).hidden])
+    for outputs, _ in (
+        layer(x, state, fresh=ops.convert_to_tensor(fresh)),
+        scan_cell(layer.cell, x, state, None, False, ops.convert_to_tensor(fresh)),
+    ):
+        np.testing.assert_allclose(outputs[:2], expected[:2], atol=1e-6)
+        np.testing.assert_allclose(outputs[:, 1:3], expected[:, 1:3], atol=1e-6)
+        np.testing.assert_allclose(outputs[2:3, ::3], afresh[:, ::3], atol=1e-6)
+    with pytest.raises(ValueError, match="fresh: no gradient"):
+        layer(x, state, fresh=ops.convert_to_tensor(fresh), training=True)
