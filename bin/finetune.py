@@ -43,6 +43,7 @@ CHANGES = (
     "unroll_steps",
 )
 run_flags.define()
+flags.adopt_module_key_flags(run_flags)  # --help shows them
 flags.DEFINE_string("source", None, "What to start from: see above.")
 flags.DEFINE_string("weight_file", None, "HDF5 file, where --source is its options.json.")
 flags.DEFINE_string("vocab_file", None, "The source's vocabulary [vocab.txt in its folder].")

@@ -17,6 +17,7 @@ from bilm import command, run_flags
 
 FLAGS = flags.FLAGS
 run_flags.define()
+flags.adopt_module_key_flags(run_flags)  # --help shows them
 flags.DEFINE_string("vocab_file", None, "One word a line, by falling frequency, with the marks.")
 flags.DEFINE_string("options", "small", "tiny, small, medium, original, or the path of a file.")
 flags.DEFINE_integer("batch_size", None, "Rows a replica [from the options].", 1)

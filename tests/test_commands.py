@@ -55,8 +55,10 @@ def run_here(monkeypatch, capfd):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     verbosity, level = logging.get_verbosity(), tf.get_logger().level
     modules = flags.FLAGS.flags_by_module_dict().items()
+    of_absl = {f.name for name, own in modules if name.startswith("absl") for f in own}
     # Of scripts that other tests have imported: a command may have flags of the same names.
-    others = {f.name: f for name, own in modules if not name.startswith("absl") for f in own}
+    others = {name: flags.FLAGS[name] for name in flags.FLAGS}
+    others = {name: flag for name, flag in others.items() if flag.name not in of_absl}
     for name in others:
         delattr(flags.FLAGS, name)
     before = set(flags.FLAGS)
