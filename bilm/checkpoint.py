@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,17 @@ from bilm.options import load_model_options
 OPTIONS, VOCABULARY = "options.json", "vocab.txt"
 PREFIX = "model.ckpt"
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError)  # what TensorFlow raises
+CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+)"
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def checkpoint_paths(save_dir: str | Path) -> list[str]:
+    """Give the paths of all checkpoints in a folder, whole or not, the latest first."""
+    found = [
+        re.fullmatch(CHECKPOINT_FILE, path.name) for path in Path(save_dir).glob(f"{PREFIX}-*")
+    ]
+    steps = sorted({int(match[1]) for match in found if match}, reverse=True)
+    return [f"{save_dir}/{PREFIX}-{step}" for step in steps]
 
 
 def latest_checkpoint(save_dir: str | Path) -> str:
@@ -30,7 +41,8 @@ def latest_checkpoint(save_dir: str | Path) -> str:
     """
     if not Path(save_dir).is_dir():
         raise WeightsError(f"{save_dir}: no such folder; expected one that training has written")
-    path = tf.train.latest_checkpoint(str(save_dir))
+    # A save that was cut short may leave a checkpoint without TensorFlow's list of them.
+    path = tf.train.latest_checkpoint(str(save_dir)) or next(iter(checkpoint_paths(save_dir)), None)
     if path is None:
         raise WeightsError(f"{save_dir}: no whole checkpoint in this folder")
     return path

@@ -14,6 +14,7 @@ from bilm.errors import BilmError, WeightsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
 from bilm.language_model import BiLM
 from bilm.options import RunOptions
+from bilm.run_state import holds_checkpoint
 from bilm.starting_point import Source, choose_vocabulary, words_of
 from bilm.training import train
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -101,7 +102,7 @@ def _measured(record: dict[str, Any]) -> list[Perplexity | None]:
 def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
     """Give what the folder says of its fine-tuning; one with another run is not written to."""
     path = save_dir / RECORD
-    if not (save_dir / "checkpoint").exists():
+    if not holds_checkpoint(save_dir):
         return {}
     if not path.exists():
         raise BilmError(f"{save_dir}: holds a run that is no fine-tuning; give another save_dir")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import filecmp
+import json
 import os
 import shutil
 import socket
@@ -16,10 +17,20 @@ from absl import logging
 from bilm import schema
 from bilm.checkpoint import OPTIONS, VOCABULARY
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.evaluation import Perplexity
 from bilm.options import RunOptions, load_model_options
 from bilm.run_state import BEST, Saved, holds_checkpoint
 
 LOCK = ".lock"
+MEASURED = "heldout.json"
+CHANGEABLE = (
+    "dropout",
+    "all_clip_norm_val",
+    "learning_rate",
+    "n_negative_samples_batch",
+    "sample_softmax",
+    "state_reset_probability",
+)
 RESUME = ("auto", "never", "must")
 
 
@@ -74,6 +85,8 @@ def check_same_run(save_dir: str | Path, options: RunOptions, vocab_file: str) -
 
     Raises: OptionsError or DataError, naming what differs.
     """
+    if not holds_checkpoint(save_dir):  # a run that died before its first save
+        return
     path = Path(save_dir) / OPTIONS
     there = load_model_options(path) if path.exists() else options.model
     found = _difference(there, options.model)
@@ -86,6 +99,36 @@ def check_same_run(save_dir: str | Path, options: RunOptions, vocab_file: str) -
     path = Path(save_dir) / VOCABULARY
     if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
         raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
+
+
+def tell_changes(save_dir: str | Path, options: RunOptions) -> None:
+    """Say on the log which options of training differ from those that the run had so far."""
+    path = Path(save_dir) / OPTIONS
+    there = load_model_options(path).other if path.exists() else {}
+    for name in CHANGEABLE:
+        new = getattr(options, name)
+        if name in there and there[name] != new:
+            logging.warning(
+                "%s: %s was %s so far, and is %s from here", path, name, there[name], new
+            )
+
+
+def read_measured(save_dir: str | Path) -> tuple[int, Perplexity] | None:
+    """Give the step at which held-out text was last measured, and what was found."""
+    path = Path(save_dir) / MEASURED
+    if not path.exists():
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return int(values.pop("step")), Perplexity(**values)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        logging.warning("%s: not the record of a measurement (%r); measured again", path, error)
+        return None
+
+
+def write_measured(save_dir: str | Path, step: int, perplexity: Perplexity) -> None:
+    """Store what `read_measured` gives."""
+    schema.write(Path(save_dir) / MEASURED, {"step": step, **perplexity._asdict()})
 
 
 def share_rows(options: RunOptions, saved: Saved | None, n_replicas: int) -> RunOptions:

@@ -200,5 +200,5 @@ class BiLM(keras.layers.Layer):
 
 
 def _time_first(mask):
-    """Swap the axes of a boolean (B, T); oneDNN cannot everywhere, and says so."""
-    return None if mask is None else ops.transpose(ops.where(mask, 1, 0)) > 0
+    """Swap the axes of a boolean (B, T), as numbers: oneDNN says that it cannot do others."""
+    return None if mask is None else ops.transpose(ops.where(mask, 1.0, 0.0)) > 0

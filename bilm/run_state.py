@@ -15,14 +15,21 @@ import tensorflow as tf
 from absl import logging
 
 from bilm import weights
-from bilm.checkpoint import OPTIONS, PREFIX, SUFFIX, UNREADABLE, VOCABULARY, open_checkpoint
+from bilm.checkpoint import (
+    OPTIONS,
+    PREFIX,
+    SUFFIX,
+    UNREADABLE,
+    VOCABULARY,
+    checkpoint_paths,
+    open_checkpoint,
+)
 from bilm.errors import WeightsError
 from bilm.files import replacing
 from bilm.stream import Position
 from bilm.trainer import Trainer
 
 BEST = "best"  # a folder in the run's, which holds the checkpoint that was best on held-out text
-CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+)"
 PARTS = ("reader", "buffer", "rows")  # of a position, for each direction
 
 
@@ -69,6 +76,7 @@ class RunCheckpoints:
         max_to_keep: int = 3,
     ):
         self.trainer, self.best, self._saved_step = trainer, math.inf, None
+        self.max_to_keep = max_to_keep
         stored = weights.stored_variables(trainer.model)
         self._state = [tf.Variable(array) for array in trainer.global_state()]
         self._model = {
@@ -140,14 +148,25 @@ class RunCheckpoints:
     def _write(self, manager: tf.train.CheckpointManager, step: int) -> str:
         path = f"{manager.directory}/{PREFIX}-{step}"
         try:
-            return manager.save(checkpoint_number=step)
+            written = manager.save(checkpoint_number=step)
+            self._remove_old(manager, step)
+            return written
         except (tf.errors.OpError, OSError) as error:
             shutil.rmtree(f"{path}_temp", ignore_errors=True)
+            _remove(path)
             last = manager.latest_checkpoint or "none"
             reason = _reason(error)
             raise WeightsError(
                 f"{path}: cannot be saved: {reason}; the last whole one: {last}"
             ) from error
+
+    def _remove_old(self, manager: tf.train.CheckpointManager, step: int) -> None:
+        """Remove what the manager does not know of: what saves that were cut short have left."""
+        paths = checkpoint_paths(manager.directory)
+        latest = paths.index(f"{manager.directory}/{PREFIX}-{step}")  # later ones were not whole
+        keep = 1 if manager is self.best_manager else self.max_to_keep
+        for path in paths[:latest] + paths[latest + keep :]:
+            _remove(path)
 
     def restore(self, saved: Saved) -> None:
         """Bring weights, accumulators and states back, and the best score.
@@ -197,18 +216,15 @@ def find_saved(save_dir: str | Path) -> Saved | None:
     return None
 
 
-def checkpoint_paths(save_dir: str | Path) -> list[str]:
-    """Give the paths of all checkpoints in a folder, whole or not, the latest first."""
-    found = [
-        re.fullmatch(CHECKPOINT_FILE, path.name) for path in Path(save_dir).glob(f"{PREFIX}-*")
-    ]
-    steps = sorted({int(match[1]) for match in found if match}, reverse=True)
-    return [f"{save_dir}/{PREFIX}-{step}" for step in steps]
-
-
 def holds_checkpoint(save_dir: str | Path) -> bool:
     """Tell whether there is any checkpoint in a folder, whole or not."""
     return bool(checkpoint_paths(save_dir))
+
+
+def _remove(path: str) -> None:
+    """Remove the files of a checkpoint."""
+    for part in Path(path).parent.glob(f"{Path(path).name}.*"):
+        part.unlink()
 
 
 def _read_saved(path: str) -> Saved:

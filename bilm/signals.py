@@ -12,16 +12,20 @@ from contextlib import contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
     """Give an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved.
 
-    The second time the signal does what it did before.
+    The second signal, of either kind, does what it did before.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
-    def set_once(number, _):
+    def set_once(*_):
         stop.set()
-        signal.signal(number, previous[number])
+        restore()
+
+    def restore():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in previous:
@@ -29,5 +33,4 @@ def stop_on_signal() -> Iterator[threading.Event]:
     try:
         yield stop
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        restore()

@@ -49,6 +49,12 @@ def survey(
     if not sample:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
     _report(counts, max_bytes, "of the first lines: " if sample else "")
+    if check_order and counts.n_tokens and vocab.unk >= 0:
+        logging.info(
+            "%s%.2g %% of the words are not in the vocabulary",
+            "of the first lines: " if sample else "",
+            100 * words.total()[vocab.unk] / counts.n_tokens,
+        )
     disorder = find_disorder(words.total(), vocab) if check_order else None
     if disorder is not None:
         (early, n_early), (late, n_late) = disorder

@@ -17,7 +17,16 @@ from bilm.checkpoint import OPTIONS, copy_vocabulary
 from bilm.devices import make_strategy
 from bilm.errors import DataError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
-from bilm.folder import check_resume, check_same_run, locked, share_rows, stored_option
+from bilm.folder import (
+    check_resume,
+    check_same_run,
+    locked,
+    read_measured,
+    share_rows,
+    stored_option,
+    tell_changes,
+    write_measured,
+)
 from bilm.language_model import BiLM
 from bilm.options import RunOptions, write_options
 from bilm.report import RunReport
@@ -99,13 +108,15 @@ def train(
         found = count_tokens(resolve_shards(heldout_prefix), on_bad_utf8=on_bad_utf8)
         if not found.n_sentences:
             raise DataError(f"{heldout_prefix}: no sentence; every line is blank")
+    asked_to_sample = options.sample_softmax
     options = _complete(options, vocab, train_prefix, save_dir, on_bad_utf8)
     shards = resolve_shards(train_prefix)
 
     with locked(save_dir):
         saved = find_saved(save_dir)
-        if saved and saved.shards:
-            check_shards(shards, saved.shards)
+        if saved:
+            check_shards(shards, saved.shards or describe_shards(shards))
+            tell_changes(save_dir, options.replace(sample_softmax=asked_to_sample))
         asked = saved.batch_size if saved else options.batch_size
         options = share_rows(options, saved, n_replicas)
         plan = plans.Plan(options, n_replicas, n_steps, eval_steps)
@@ -115,12 +126,15 @@ def train(
         if saved is not None:
             checkpoints.restore(saved)
         step = saved.step if saved else 0
-        if step >= plan.n_steps:
-            logging.info("%s: finished at step %d of %d", save_dir, step, plan.n_steps)
-            return TrainResult(step, True, None)
+        measured_step, measured = (heldout and read_measured(save_dir)) or (None, None)
+        if step > plan.n_steps or (step == plan.n_steps and (measured or not heldout)):
+            asked = "" if step == plan.n_steps else f"; {plan.n_steps} were asked for"
+            logging.info("%s: finished at step %d%s", save_dir, step, asked)
+            return TrainResult(step, True, measured if measured_step == step else None)
         if saved is None and initialize is not None:
             initialize(trainer.model)
-        write_options(Path(save_dir) / OPTIONS, options.to_dict())
+        stored = options.replace(sample_softmax=asked_to_sample)  # the next vocabulary may be large
+        write_options(Path(save_dir) / OPTIONS, stored.to_dict())
         copy_vocabulary(vocab_file, save_dir)
         logging.info(
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, vocabulary %d",
@@ -146,27 +160,42 @@ def _run(trainer, text, saved, plan, checkpoints, report, heldout, saving) -> Tr
     step, position = (saved.step, saved.position) if saved else (0, None)
     evaluator, perplexity = Evaluator(trainer.model), None
     iterator = iter(text.batches(trainer.strategy, saved))
+
+    def evaluate() -> Perplexity:
+        with report.paused():
+            found = evaluator(heldout, checkpoints.batch_size)
+            report.heldout(step, found)
+            if checkpoints.save_if_best(step, found.mean):
+                logging.info("step %s: the best so far, kept in best", f"{step:,}")
+            write_measured(checkpoints.save_dir, step, found)
+        return found
+
+    def due() -> bool:
+        return bool(heldout) and (step % plan.eval_steps == 0 or step == plan.n_steps)
+
     with stop_on_signal() as stop:
+        if step and due() and (read_measured(checkpoints.save_dir) or [None])[0] != step:
+            perplexity = evaluate()  # what the run was killed in
         last_save = time.monotonic()
         while step < plan.n_steps and not stop.is_set():
-            with text.explaining(step):
-                result = trainer.step(iterator, step)
+            try:
+                with text.explaining(step):
+                    result = trainer.step(iterator, step)
+            except DataError:
+                if position is not None:
+                    logging.info("saved %s", checkpoints.save(step, position))
+                raise
             position = text.traces.popleft().position
             report.add(step, result)
             step += 1
-            evaluate = heldout and (step % plan.eval_steps == 0 or step == plan.n_steps)
             late = time.monotonic() - last_save > 60 * saving.minutes
             # Before an evaluation too: whatever ends it, the steps so far are safe.
-            if evaluate or late or step == plan.n_steps or step % saving.steps == 0:
+            if due() or late or step == plan.n_steps or step % saving.steps == 0:
                 report.flush()
                 logging.info("saved %s", checkpoints.save(step, position))
                 last_save = time.monotonic()
-            if evaluate:
-                with report.paused():
-                    perplexity = evaluator(heldout, checkpoints.batch_size)
-                    report.heldout(step, perplexity)
-                    if checkpoints.save_if_best(step, perplexity.mean):
-                        logging.info("step %s: the best so far, kept in best", f"{step:,}")
+            if due():
+                perplexity = evaluate()
         if step < plan.n_steps:
             report.flush()
             logging.info("stopped at step %d, saved %s", step, checkpoints.save(step, position))

@@ -1,5 +1,6 @@
 """Whatever ends a run: what it goes on from, and what it refuses."""
 
+import json
 import math
 import os
 import resource
@@ -21,6 +22,7 @@ from tiny_runs import HELDOUT, TEXT, VARIANTS, VOCABULARY, tiny_options, tiny_ru
 
 from bilm import plan, training
 from bilm.checkpoint import load_run
+from bilm.dataset import SHUFFLE_BUFFER
 from bilm.errors import BilmError, DataError, NotFiniteError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.folder import locked
@@ -385,3 +387,59 @@ def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
     full = plan.estimate_memory(original.replace(sample_softmax=False), 793_471)
     assert full.gradients == full.weights and full.activations > 2 * memory.activations
     assert 0 < plan.machine_memory() < 1 << 60
+
+
+# --- kills between two writes, and what is told ---
+
+
+def test_a_checkpoint_that_is_not_listed_is_used_and_rotated_out(tmp_path):
+    folder = tmp_path / "run"
+    run(folder, n_steps=2)
+    (folder / "checkpoint").unlink()  # a kill between a checkpoint and TensorFlow's list
+    assert load_run(folder).n_tokens == 49
+    run(folder, n_steps=4, saving=Saving(1, 15.0, 1))
+    assert [path.name for path in folder.glob("*.index")] == ["model.ckpt-4.index"]
+    moved = folder.rename(tmp_path / "moved")
+    assert load_run(moved).n_tokens == 49
+
+
+def test_an_evaluation_that_was_killed_is_made_up_for(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training.Evaluator, "__call__", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, n_steps=2, heldout=HELDOUT)
+    assert not (tmp_path / "best").exists()
+    result = run(tmp_path, n_steps=2, heldout=HELDOUT)
+    assert result.step == 2 and result.finished and result.heldout.mean > 1
+    assert (tmp_path / "best" / "model.ckpt-2.index").exists()
+    # Told again, not made again.
+    assert run(tmp_path, n_steps=2, heldout=HELDOUT).heldout == result.heldout
+
+
+def test_other_options_of_training_are_told(tmp_path, log):
+    run(tmp_path, n_steps=1)
+    run(tmp_path, n_steps=2, changes=WORDS | {"dropout": 0.5})
+    assert f"{tmp_path / 'options.json'}: dropout was 0.1 so far, and is 0.5 from here" in log.text
+
+
+def test_a_folder_whose_run_never_saved_takes_another_model(tmp_path):
+    (tmp_path / "options.json").write_text(json.dumps(tiny_options().to_dict()))
+    assert run(tmp_path, n_steps=1).finished
+
+
+def test_an_error_in_the_text_loses_no_step(tmp_path):
+    # Read ahead as far as lines wait to be drawn, the bad one is met after some steps.
+    lines = b"the cat sat\n" * (SHUFFLE_BUFFER + 50)
+    (tmp_path / "text").write_bytes(lines + b"bad \xff\n")
+    saved = tmp_path / "run"
+    changes = WORDS | {"n_train_tokens": 100}
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        pytest.raises(DataError, match="not UTF-8"),
+    ):
+        patched.setattr("bilm.survey.SAMPLE_TOKENS", 50)
+        run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
+    assert find_saved(saved).step > 1
