@@ -130,7 +130,8 @@ def plot(found: dict[int, float], path: str) -> None:
 
     figure, axes = pyplot.subplots(figsize=(5, 3.2), layout="constrained")
     axes.plot(list(found), [1e6 * seconds for seconds in found.values()], marker="o")
-    axes.set(xscale="log", xlabel=FLAGS.axis, ylabel="microseconds a token", ylim=(0, None))
+    axes.set(xscale="log", xlabel=FLAGS.axis, ylabel="microseconds a token")
+    axes.set_ylim(0, 1.1e6 * max(found.values()))
     axes.set_xticks(list(found), [f"{value:,}" for value in found], minor=False)
     axes.minorticks_off()
     axes.set_title(f"{FLAGS.options}, {common.gemm_gflops():.0f} GFLOP/s at 2048^3", fontsize=9)

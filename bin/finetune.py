@@ -15,7 +15,8 @@ Examples:
   the folder of a run of train_elmo.py, with its softmax and its vocab.txt;
   the folder of a TensorFlow 1 checkpoint of the reference, with its softmax, and --vocab_file;
   an exported model: a folder, a ZIP archive, a URL, a published name such as small, or the options
-  beside --weight_file. HDF5 files hold no softmax: --new_vocab_file is needed.
+  beside --weight_file. HDF5 weights hold no softmax (<stem>_softmax.hdf5 is not read
+  here): --new_vocab_file is needed.
 
 --new_vocab_file has a new softmax predict other words; those which the source's vocabulary holds
 too take over their rows if the source has a softmax. A model that reads words and not characters
