@@ -14,7 +14,7 @@ from bilm.files import replacing
 
 MAX_RATIO = 1000  # of a dataset's stated size to that of its file; gzip packs zeros so
 # What h5py makes of a damaged file, at whatever call it stumbles over it.
-DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError)
+DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
 
 
 @contextmanager
@@ -30,6 +30,8 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
             yield file
     except BilmError:
         raise
+    except MemoryError as error:
+        raise WeightsError(f"{path}: asks for more memory than there is, or is damaged") from error
     except DAMAGE as error:
         raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
 
