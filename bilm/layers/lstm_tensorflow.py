@@ -217,7 +217,7 @@ def _backward(x, start, weights, spec, outputs, saved, upstream):
     d_gates = _rows(_stacked(d_gates))
     d_bias = tf.reduce_sum(d_gates, axis=0)
     d_gates = tf.cast(d_gates, spec.operands)
-    d_x = tf.matmul(d_gates, tf.cast(kernel[:input_dim], spec.operands), transpose_b=True)
+    d_x = _Transposed(kernel[:input_dim], spec.operands).product(d_gates)
     read = tf.concat([x, _shift(outputs, start.hidden, spec.reverse)], axis=2)
     d_weights = [_weight_gradient(_rows(read), d_gates, x.dtype), d_bias]
     if projection:
@@ -227,11 +227,14 @@ def _backward(x, start, weights, spec, outputs, saved, upstream):
 
 
 class _Transposed:
-    """A weight whose transpose is multiplied with at every step of the backward loop."""
+    """A weight whose transpose is multiplied with: at every step of the backward loop, and once."""
 
     def __init__(self, weight, operands):
         self._as_is = operands != tf.float32
-        self._weight = tf.cast(weight, operands) if self._as_is else tf.transpose(weight)
+        if self._as_is:
+            self._weight = tf.cast(weight, operands)
+        else:  # without a node between, TensorFlow folds the copy back into each of its products
+            self._weight = tf.ensure_shape(tf.transpose(weight), weight.shape[::-1])
 
     def product(self, x):
         """Give x W^T: float (B, N) -> (B, K)."""
