@@ -103,7 +103,8 @@ def _forward(x, state, weights, spec, save=False):
     """Give outputs (T, B, P), the last state and, with `save`, what the gradient needs."""
     kernel, bias, *projection = weights
     kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
-    gates_at = _gates(x, kernel, bias, spec)
+    forget_bias = tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), state.cell.shape[1])
+    gates_at = _gates(x, kernel, bias + forget_bias, spec)
     n_steps = x.shape[0] or tf.shape(x)[0]
     cell_clip, proj_clip = spec.cell_clip, spec.proj_clip
 
@@ -113,11 +114,12 @@ def _forward(x, state, weights, spec, save=False):
             first = spec.fresh[t][:, None] > 0
             old_cell, old_hidden = (tf.where(first, 0.0, old) for old in carry)
         i, j, f, o = tf.split(gates_at(t, old_hidden), 4, axis=1)
-        i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + 1.0), tf.sigmoid(o)
+        i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
         cell = f * old_cell + i * j
         if cell_clip:
             cell = tf.clip_by_value(cell, -cell_clip, cell_clip)
-        hidden = o * tf.tanh(cell)
+        tanh_cell = tf.tanh(cell)
+        unprojected = hidden = o * tanh_cell
         if projection:
             hidden = _times(hidden, projection[0])
             if proj_clip:
@@ -126,10 +128,11 @@ def _forward(x, state, weights, spec, save=False):
             keep = spec.steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
         carry = (tf.ensure_shape(cell, old_cell.shape), tf.ensure_shape(hidden, old_hidden.shape))
-        return carry, (hidden, cell, i, j, f, o) if save else (hidden,)
+        kept = (hidden, cell, i, j, f, o, tanh_cell, unprojected)
+        return carry, kept if save else kept[:1]
 
     dim = state.cell.shape[1]
-    widths = (state.hidden.shape[1], *[dim] * 5) if save else (state.hidden.shape[1],)
+    widths = (state.hidden.shape[1], *[dim] * 7) if save else (state.hidden.shape[1],)
     last, (outputs, *saved) = _loop(body, tuple(state), n_steps, spec.reverse, widths, state.hidden)
     return _stacked(outputs), LSTMState(*last), saved
 
@@ -168,28 +171,26 @@ def _backward(x, start, weights, spec, outputs, saved, upstream):
     input_dim = x.shape[2]
     recurrent = _Transposed(kernel[input_dim:], spec.operands)
     projection = [_Transposed(weight, spec.operands) for weight in projection]
-    cells, *gates = saved
+    cells, *gates, tanh_cells, unprojected = saved
     n_steps = outputs.shape[0] or tf.shape(outputs)[0]
 
     def body(t, carry):
         d_cell, d_hidden = carry
         i, j, f, o = (series[t] for series in gates)
-        d_output = d_outputs[t] + d_hidden
-        d_projected = d_output
+        d_projected = d_output = d_outputs[t] + d_hidden
         if spec.proj_clip:
-            d_projected = tf.where(tf.abs(outputs[t]) < spec.proj_clip, d_output, 0.0)
+            d_projected = _through_clip(d_output, outputs[t], spec.proj_clip)
         d_m = projection[0].product(d_projected) if projection else d_projected
-        tanh_cell = tf.tanh(cells[t])
-        d_new = d_cell + d_m * o * (1.0 - tanh_cell * tanh_cell)
+        d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cells[t], dy=d_m * o)
         if spec.cell_clip:
-            d_new = tf.where(tf.abs(cells[t]) < spec.cell_clip, d_new, 0.0)
+            d_new = _through_clip(d_new, cells[t], spec.cell_clip)
         old_cell = _before(cells, start.cell, t, spec.reverse, n_steps)
         d_gates = tf.concat(
             [
-                d_new * j * i * (1.0 - i),
-                d_new * i * (1.0 - j * j),
-                d_new * old_cell * f * (1.0 - f),
-                d_m * tanh_cell * o * (1.0 - o),
+                tf.raw_ops.SigmoidGrad(y=i, dy=d_new * j),
+                tf.raw_ops.TanhGrad(y=j, dy=d_new * i),
+                tf.raw_ops.SigmoidGrad(y=f, dy=d_new * old_cell),
+                tf.raw_ops.SigmoidGrad(y=o, dy=d_m * tanh_cells[t]),
             ],
             axis=1,
         )
@@ -206,12 +207,11 @@ def _backward(x, start, weights, spec, outputs, saved, upstream):
             tf.ensure_shape(d_old_cell, d_cell.shape),
             tf.ensure_shape(d_old_hidden, d_hidden.shape),
         )
-        values = (d_gates, d_projected, o * tanh_cell) if projection else (d_gates,)
-        return carry, values
+        return carry, (d_gates, d_projected) if projection else (d_gates,)
 
     dim = start.cell.shape[1]
-    widths = (4 * dim, start.hidden.shape[1], dim) if projection else (4 * dim,)
-    (d_cell, d_hidden), (d_gates, *rest) = _loop(
+    widths = (4 * dim, start.hidden.shape[1]) if projection else (4 * dim,)
+    (d_cell, d_hidden), (d_gates, *d_projected) = _loop(
         body, (d_cell, d_hidden), n_steps, not spec.reverse, widths, d_hidden
     )
     d_gates = _rows(_stacked(d_gates))
@@ -221,9 +221,17 @@ def _backward(x, start, weights, spec, outputs, saved, upstream):
     read = tf.concat([x, _shift(outputs, start.hidden, spec.reverse)], axis=2)
     d_weights = [_weight_gradient(_rows(read), d_gates, x.dtype), d_bias]
     if projection:
-        d_projected, unprojected = (tf.cast(_rows(_stacked(r)), spec.operands) for r in rest)
-        d_weights.append(_weight_gradient(unprojected, d_projected, x.dtype))
+        d_projected = tf.cast(_rows(_stacked(d_projected[0])), spec.operands)
+        d_weights.append(_weight_gradient(_rows(_stacked(unprojected)), d_projected, x.dtype))
     return tf.cast(tf.reshape(d_x, tf.shape(x)), x.dtype), d_cell, d_hidden, *d_weights
+
+
+def _through_clip(gradient, clipped, bound):
+    """Give the gradient where a value is within its bound, and 0 elsewhere.
+
+    Comparing and choosing would give the same at several times the cost, through booleans.
+    """
+    return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
 
 
 class _Transposed:
