@@ -5,36 +5,22 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import NamedTuple
 
-import numpy as np
-import tensorflow as tf
-
-from bilm.memory import keep_freed_memory
+from bilm.process import keep_freed_memory, share_cores
 from bilm.vocabulary import MARKS
 
 keep_freed_memory()  # as the commands do
+share_cores()
 START = time.perf_counter()
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
-GEMM = 2048
 PLACES = 10  # of a character filter in a distinct word of English, 9 bytes with its marks
-
-
-def gemm_gflops(dtype: str = "float32", n_times: int = 7) -> float:
-    """Median rate of a 2048^3 matrix product, in GFLOP/s."""
-    a, b = (tf.cast(tf.random.normal((GEMM, GEMM)), dtype) for _ in range(2))
-    product = tf.function(lambda: tf.reduce_sum(tf.cast(tf.matmul(a, b)[:1], tf.float32)))
-    product()
-    seconds = []
-    for _ in range(n_times):
-        start = time.perf_counter()
-        product().numpy()
-        seconds.append(time.perf_counter() - start)
-    return 2 * GEMM**3 / float(np.median(seconds)) / 1e9
 
 
 def seconds_since_start() -> float:
@@ -48,8 +34,12 @@ def seconds_since_start() -> float:
 
 
 def gemm_rates() -> dict[str, float]:
-    """The rates of both precisions, in GFLOP/s."""
-    return {dtype: gemm_gflops(dtype) for dtype in ("float32", "bfloat16")}
+    """The rates of both precisions, in GFLOP/s, as TensorFlow gives them when left alone.
+
+    In a process of its own, which uses all cores for one product, while this one waits.
+    """
+    command = [sys.executable, Path(__file__).with_name("gemm.py")]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def figures(rate, flops_a_token, precision, rates, first_step_s) -> dict[str, float]:

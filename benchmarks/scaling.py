@@ -134,7 +134,8 @@ def plot(found: dict[int, float], path: str) -> None:
     axes.set_ylim(0, 1.1e6 * max(found.values()))
     axes.set_xticks(list(found), [f"{value:,}" for value in found], minor=False)
     axes.minorticks_off()
-    axes.set_title(f"{FLAGS.options}, {common.gemm_gflops():.0f} GFLOP/s at 2048^3", fontsize=9)
+    rate = common.gemm_rates()["float32"]
+    axes.set_title(f"{FLAGS.options}, {rate:.0f} GFLOP/s at 2048^3", fontsize=9)
     figure.savefig(path, dpi=120)
     print(f"wrote {path}")
 

@@ -12,7 +12,7 @@ from logging import WARNING, LogRecord
 from absl import app, logging
 
 from bilm.errors import BilmError
-from bilm.memory import keep_freed_memory
+from bilm.process import keep_freed_memory, share_cores
 
 INTERRUPTED = 130
 
@@ -51,12 +51,13 @@ def _start_tensorflow() -> None:
     Who sets TF_CPP_MIN_LOG_LEVEL gets every line of that level.
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        share_cores()
         return
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     with _standard_error_held():
         import tensorflow as tf
 
-        tf.config.list_physical_devices()
+        share_cores()  # looks for devices
     tf.get_logger().setLevel("ERROR")
     logging.get_absl_handler().addFilter(_is_for_users)
 

@@ -1,0 +1,32 @@
+#!/usr/bin/env python
+"""The rate of a 2048^3 matrix product in both precisions, in GFLOP/s, as JSON."""
+
+import json
+import statistics
+import time
+
+import tensorflow as tf
+
+from bilm.process import keep_freed_memory
+
+SIZE = 2048
+N_TIMES = 25
+
+
+def gemm_gflops(dtype: str) -> float:
+    """Median rate of the product, in GFLOP/s."""
+    a, b = (tf.cast(tf.random.normal((SIZE, SIZE)), dtype) for _ in range(2))
+    product = tf.function(lambda: tf.reduce_sum(tf.cast(tf.matmul(a, b)[:1], tf.float32)))
+    for _ in range(3):
+        product().numpy()
+    seconds = []
+    for _ in range(N_TIMES):
+        start = time.perf_counter()
+        product().numpy()
+        seconds.append(time.perf_counter() - start)
+    return 2 * SIZE**3 / statistics.median(seconds) / 1e9
+
+
+if __name__ == "__main__":
+    keep_freed_memory()  # as what is compared with it does
+    print(json.dumps({dtype: gemm_gflops(dtype) for dtype in ("float32", "bfloat16")}))

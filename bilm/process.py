@@ -1,0 +1,54 @@
+"""What a process settles before TensorFlow computes: memory that it keeps, cores that it shares."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+SIDE_BY_SIDE = 2  # operations at a time, as many as there are directions
+THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # what TensorFlow reads too
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
+
+
+def keep_freed_memory() -> bool:
+    """Have malloc keep what is freed, for this process, in place of giving it back at once.
+
+    TensorFlow takes and frees every tensor of a step on the CPU. Large ones come from the operating
+    system each time, which clears them page by page: a third of a training step. What the process
+    keeps is bounded by the most that it ever held.
+
+    Returns: whether the C library has that choice, as GNU's has.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # macOS, Windows, musl
+        return False
+    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+
+
+def share_cores() -> bool:
+    """Have TensorFlow run two operations at a time, each on half of the cores; call it early.
+
+    By default it starts as many operations as there are cores, and divides each among all of
+    them: the products of one direction wait for a core that the other one holds. Where there is a
+    GPU, and where the user has set either of `THREADS`, nothing is changed.
+
+    Returns: whether the cores are shared so.
+    Raises: RuntimeError if TensorFlow has computed something with other numbers of threads.
+    """
+    import tensorflow as tf
+
+    if any(name in os.environ for name in THREADS) or tf.config.list_physical_devices("GPU"):
+        return False
+    threading = tf.config.threading
+    threading.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
+    threading.set_intra_op_parallelism_threads(max(1, _n_cores() // SIDE_BY_SIDE))
+    return True
+
+
+def _n_cores() -> int:
+    """How many cores this process may use, which is less than the machine has under a limit."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1

@@ -1,0 +1,46 @@
+"""What a process settles before TensorFlow computes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bilm.process import THREADS
+
+SHARE = """
+import json
+import tensorflow as tf
+from bilm.process import share_cores
+shared = share_cores()
+threading = tf.config.threading
+numbers = threading.get_inter_op_parallelism_threads, threading.get_intra_op_parallelism_threads
+print(json.dumps([shared, *(number() for number in numbers)]))
+"""
+
+
+@pytest.mark.parametrize("cores, expected", [(1, [True, 2, 1]), (2, [True, 2, 1])])
+def test_two_operations_side_by_side_on_half_of_the_cores_each(cores, expected):
+    if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < cores:
+        pytest.skip(f"needs Linux and {cores} cores")
+    limit = f"import os\nos.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])\n"
+    assert run(limit + SHARE) == expected
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_what_the_user_has_set_stays(name):
+    assert run(SHARE, {name: "1"})[0] is False
+
+
+def run(program, environment=()):
+    """Run a program and give what it prints last, as JSON."""
+    inherited = {k: v for k, v in os.environ.items() if k not in THREADS}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**inherited, **dict(environment)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(result.stdout.splitlines()[-1])
