@@ -10,14 +10,14 @@ import tensorflow as tf
 from bilm.process import keep_freed_memory
 
 SIZE = 2048
-N_TIMES = 25
+WARM_UP, N_TIMES = 25, 50  # a core takes a second to get up to speed
 
 
 def gemm_gflops(dtype: str) -> float:
     """Median rate of the product, in GFLOP/s."""
     a, b = (tf.cast(tf.random.normal((SIZE, SIZE)), dtype) for _ in range(2))
     product = tf.function(lambda: tf.reduce_sum(tf.cast(tf.matmul(a, b)[:1], tf.float32)))
-    for _ in range(3):
+    for _ in range(WARM_UP):
         product().numpy()
     seconds = []
     for _ in range(N_TIMES):
