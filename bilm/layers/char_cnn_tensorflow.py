@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bilm.layers.lstm_tensorflow import transposed_copy
+
 
 def maximum_over_places(characters, kernels, precision: str):
     """Give the largest value of each filter over the places that the widest one has.
@@ -46,11 +48,11 @@ def maximum_over_places(characters, kernels, precision: str):
 
 def _gradient(d_best, windows, scores, best, kernel, flat, dim):
     """Give the gradients of the characters (U, C E) and the kernel; the first maximum takes all."""
-    transposed = tf.transpose(tf.cast(kernel, d_best.dtype))
+    transposed = transposed_copy(tf.cast(kernel, d_best.dtype))
     zeros, d_windows, d_kernel = tf.zeros_like(d_best), [], []
     for place, (window, score) in enumerate(zip(windows, scores, strict=True)):
-        hit = tf.equal(score, best)
-        d_score, d_best = tf.where(hit, d_best, zeros), tf.where(hit, zeros, d_best)
+        d_score = tf.where(tf.equal(score, best), d_best, zeros)
+        d_best -= d_score
         d_kernel.append(tf.cast(tf.matmul(window, d_score, transpose_a=True), kernel.dtype))
         d_window = tf.cast(tf.matmul(d_score, transposed), flat.dtype)
         before = place * dim
