@@ -53,7 +53,7 @@ ORDER = [
     "starting_point",
     "finetuning",
     "export",
-    "memory",
+    "process",
     "command",
     "commands",
     "__init__",
