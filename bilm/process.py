@@ -30,19 +30,22 @@ def share_cores() -> bool:
     """Have TensorFlow run two operations at a time, each on half of the cores; call it early.
 
     By default it starts as many operations as there are cores, and divides each among all of
-    them: the products of one direction wait for a core that the other one holds. Where there is a
-    GPU, and where the user has set either of `THREADS`, nothing is changed.
+    them: the products of one direction wait for a core that the other one holds. Nothing is
+    changed where there is a GPU, where the user has set either of `THREADS`, and where TensorFlow
+    has started its threads, as it has once it computed anything.
 
     Returns: whether the cores are shared so.
-    Raises: RuntimeError if TensorFlow has computed something with other numbers of threads.
     """
     import tensorflow as tf
 
     if any(name in os.environ for name in THREADS) or tf.config.list_physical_devices("GPU"):
         return False
     threading = tf.config.threading
-    threading.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
-    threading.set_intra_op_parallelism_threads(max(1, _n_cores() // SIDE_BY_SIDE))
+    try:
+        threading.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
+        threading.set_intra_op_parallelism_threads(max(1, _n_cores() // SIDE_BY_SIDE))
+    except RuntimeError:  # its threads run
+        return False
     return True
 
 

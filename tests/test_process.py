@@ -33,6 +33,11 @@ def test_what_the_user_has_set_stays(name):
     assert run(SHARE, {name: "1"})[0] is False
 
 
+def test_threads_that_run_are_left_as_they_are():
+    program = SHARE.replace("from bilm", "tf.zeros(1) + 1\nfrom bilm")
+    assert run(program) == [False, 0, 0]
+
+
 def run(program, environment=()):
     """Run a program and give what it prints last, as JSON."""
     inherited = {k: v for k, v in os.environ.items() if k not in THREADS}
