@@ -1,13 +1,7 @@
-"""`LSTM` over time on TensorFlow, its gradient written by hand.
+"""`LSTM` over time on TensorFlow: rows side by side, as they come, where no gradient is asked for.
 
-TensorFlow's own gradient of a loop makes, at every step, one product for each weight and adds it
-to a table of the weight's size. Here the backward loop only carries the gates' gradients; one
-product over all steps then gives each weight's gradient.
-
-In here features come before rows: states are (D, B) and (P, B), gates (4 D, B). The four gates are
-then parts of one piece of memory, which are neither copied when they are taken apart nor when
-they are put together; the backward loop multiplies with weights as they are stored; and a product
-of a few rows in bfloat16 takes half as long. Weights are cast and transposed once, before the loop.
+With one, `lstm_gradient_tensorflow` keeps what it needs and puts features before rows. What both share, the
+loop and the cell's arithmetic, is here.
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training, fresh
         weights.append(tf.convert_to_tensor(cell.projection))
     # Integers, since oneDNN does not slice booleans everywhere, and says so.
     steps_mask, fresh = (None if m is None else tf.where(m, 1, 0) for m in (steps_mask, fresh))
-    spec = _Spec(
+    spec = Spec(
         cell.cell_clip,
         cell.proj_clip if cell.projection is not None else None,
         tf.as_dtype(cell.precision) if cell.precision != "float32" else x.dtype,
@@ -39,35 +33,14 @@ def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training, fresh
         reverse,
         fresh,
     )
-    if not training:
-        outputs, state, _ = _forward(x, state, weights, spec)
-        return outputs, state
+    if training:
+        from bilm.layers.lstm_gradient_tensorflow import run_with_gradient
 
-    @tf.custom_gradient
-    def run(x, cell_state, hidden, *weights):
-        start = LSTMState(cell_state, hidden)
-        outputs, last, saved = _forward(x, start, weights, spec, save=True)
-
-        def gradient(d_outputs, d_cell, d_hidden):
-            upstream = d_outputs, d_cell, d_hidden
-            return _backward(x, start, weights, spec, saved, upstream)
-
-        return (outputs, *last), gradient
-
-    outputs, *last = run(x, *state, *weights)
-    return outputs, LSTMState(*last)
+        return run_with_gradient(x, state, weights, spec)
+    return _forward(x, state, weights, spec)
 
 
-def transposed_copy(weight):
-    """Give the transpose as a matrix of its own: (M, N) -> (N, M).
-
-    Without a node between, TensorFlow folds a transpose back into each product that reads it, and
-    with a few rows those take up to four times as long.
-    """
-    return tf.ensure_shape(tf.transpose(weight), weight.shape[::-1])
-
-
-class _Spec(NamedTuple):
+class Spec(NamedTuple):
     """What a run over time is like: `operands` is the type that products read."""
 
     cell_clip: float | None
@@ -78,24 +51,23 @@ class _Spec(NamedTuple):
     fresh: tf.Tensor | None
 
 
-def _loop(body, carry, n_steps, reverse, widths, like):
+def loop(body, carry, n_steps, reverse, shapes, dtype):
     """Run `carry, values = body(t, carry)` over time; give the last carry and each value's series.
 
     A short static length is unrolled, so that independent steps of the two directions overlap; a
-    series is then a list of the steps' tensors, and otherwise one tensor (T, width, B).
+    series is then a list of the steps' tensors, and otherwise one tensor (T, *shape).
     """
     static = tf.get_static_value(n_steps)
     if static is not None and static <= MAX_UNROLL and not tf.executing_eagerly():
         steps = range(static - 1, -1, -1) if reverse else range(static)
-        series = [[None] * static for _ in widths]
+        series = [[None] * static for _ in shapes]
         for t in steps:
             carry, values = body(t, carry)
             for one, value in zip(series, values, strict=True):
                 one[t] = value
         return carry, series
 
-    rows = like.shape[1]
-    arrays = [tf.TensorArray(like.dtype, n_steps, element_shape=(width, rows)) for width in widths]
+    arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
 
     def advance(k, carry, arrays):
         t = n_steps - 1 - k if reverse else k
@@ -109,177 +81,87 @@ def _loop(body, carry, n_steps, reverse, widths, like):
     return carry, [array.stack() for array in arrays]
 
 
-def _forward(x, state, weights, spec, save=False):
-    """Give outputs (T, B, P), the last state and, with `save`, what the gradient needs."""
+def step(gates, old_cell, cell_clip, axis):
+    """Give the cell, i, j, f, o, tanh of the cell and the output before its projection.
+
+    Args:
+        gates: float, all four along `axis`, the forget gate's 1 added.
+    """
+    i, j, f, o = tf.split(gates, 4, axis=axis)
+    i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
+    cell = f * old_cell + i * j
+    if cell_clip:
+        cell = tf.clip_by_value(cell, -cell_clip, cell_clip)
+    tanh_cell = tf.tanh(cell)
+    return cell, i, j, f, o, tanh_cell, o * tanh_cell
+
+
+def with_forget_bias(bias):
+    """Add the forget gate's 1 to a bias (4 D,)."""
+    return bias + tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), bias.shape[0] // 4)
+
+
+def projected(hidden, projection, proj_clip, times):
+    """Project and clip an output, where there is a projection."""
+    if projection:
+        hidden = times(hidden, projection[0])
+        if proj_clip:
+            hidden = tf.clip_by_value(hidden, -proj_clip, proj_clip)
+    return hidden
+
+
+def _forward(x, state, weights, spec):
+    """Give outputs (T, B, P) and the last state."""
     kernel, bias, *projection = weights
-    dim = state.cell.shape[1]
-    forget_bias = tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), dim)
-    gates_at = _gates(x, tf.cast(kernel, spec.operands), bias + forget_bias, spec)
-    projection = [transposed_copy(tf.cast(weight, spec.operands)) for weight in projection]
+    kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
+    gates_at = _gates(x, kernel, with_forget_bias(bias), spec)
     n_steps = x.shape[0] or tf.shape(x)[0]
 
     def body(t, carry):
         old_cell, old_hidden = carry
         if spec.fresh is not None:
-            first = spec.fresh[t][None] > 0
+            first = spec.fresh[t][:, None] > 0
             old_cell, old_hidden = (tf.where(first, 0.0, old) for old in carry)
-        i, j, f, o = tf.split(gates_at(t, old_hidden), 4, axis=0)
-        i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
-        cell = f * old_cell + i * j
-        if spec.cell_clip:
-            cell = tf.clip_by_value(cell, -spec.cell_clip, spec.cell_clip)
-        tanh_cell = tf.tanh(cell)
-        unprojected = hidden = o * tanh_cell
-        if projection:
-            hidden = _times(projection[0], hidden)
-            if spec.proj_clip:
-                hidden = tf.clip_by_value(hidden, -spec.proj_clip, spec.proj_clip)
+        cell, *_, hidden = step(gates_at(t, old_hidden), old_cell, spec.cell_clip, axis=1)
+        hidden = projected(hidden, projection, spec.proj_clip, _times)
         if spec.steps_mask is not None:
-            keep = spec.steps_mask[t][None] > 0
+            keep = spec.steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
         carry = (tf.ensure_shape(cell, old_cell.shape), tf.ensure_shape(hidden, old_hidden.shape))
-        kept = (hidden, cell, i, j, f, o, tanh_cell, unprojected)
-        return carry, kept if save else kept[:1]
+        return carry, (hidden,)
 
-    start = tuple(tf.transpose(part) for part in state)
-    widths = (state.hidden.shape[1], *[dim] * 7) if save else (state.hidden.shape[1],)
-    last, saved = _loop(body, start, n_steps, spec.reverse, widths, start[1])
-    return _rows_first(saved[0]), LSTMState(*(tf.transpose(part) for part in last)), saved
+    shapes = (state.hidden.shape,)
+    last, (outputs,) = loop(body, tuple(state), n_steps, spec.reverse, shapes, x.dtype)
+    return tf.stack(outputs) if isinstance(outputs, list) else outputs, LSTMState(*last)
 
 
 def _gates(x, kernel, bias, spec):
-    """Give the function of a step and a hidden state (P, B) to gates, float (4 D, B)."""
-    n_rows, input_dim = x.shape[1] or tf.shape(x)[1], x.shape[2]
-    operands = tf.cast(x, spec.operands)
-    biases = tf.tile(bias[:, None], (1, n_rows))  # as wide as the gates: to broadcast takes longer
+    """Give the function of a step and a hidden state that makes the gates, float (B, 4 D)."""
+    x_operands = tf.cast(x, spec.operands)
     if kernel.shape[0] <= MAX_JOINT:
-        joint_kernel, columns = transposed_copy(kernel), tf.transpose(operands, (0, 2, 1))
 
         def joint(t, hidden):
-            read = tf.concat([columns[t], tf.cast(hidden, spec.operands)], axis=0)
-            return tf.cast(tf.matmul(joint_kernel, read), x.dtype) + biases
+            read = tf.concat([x_operands[t], tf.cast(hidden, spec.operands)], axis=1)
+            return tf.cast(tf.matmul(read, kernel), x.dtype) + bias
 
         return joint
 
+    of_input, recurrent = kernel[: x.shape[2]], kernel[x.shape[2] :]
     # One product for all steps, kept in the operands' type, which is what it came out in.
-    columns = tf.reshape(operands, (-1, input_dim))
-    of_input = tf.matmul(kernel[:input_dim], columns, transpose_a=True, transpose_b=True)
-    recurrent = transposed_copy(kernel[input_dim:])
+    input_gates = tf.matmul(tf.reshape(x_operands, (-1, x.shape[2])), of_input)
+    rounded = spec.operands != x.dtype  # the bias is not: it is added to what the loop casts back
+    if not rounded:
+        input_gates += bias  # oneDNN makes one operation of the two
+    shape = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
+    input_gates = tf.reshape(input_gates, (*shape, kernel.shape[1]))
 
     def lifted(t, hidden):
-        part = tf.slice(of_input, (0, t * n_rows), (kernel.shape[1], n_rows))
-        return tf.add_n([tf.cast(part, x.dtype), _times(recurrent, hidden), biases])
+        gates = tf.cast(input_gates[t], x.dtype) + _times(hidden, recurrent)
+        return gates + bias if rounded else gates
 
     return lifted
 
 
-def _backward(x, start, weights, spec, saved, upstream):
-    """Give the gradients of x, both states and the weights, in that order."""
-    kernel, _, *projection = weights
-    kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
-    input_dim = x.shape[2]
-    recurrent = kernel[input_dim:]
-    outputs, cells, *gates, tanh_cells, unprojected = saved
-    start_cell, start_hidden = (tf.transpose(part) for part in start)
-    d_outputs = tf.transpose(upstream[0], (0, 2, 1))
-    n_steps = x.shape[0] or tf.shape(x)[0]
-
-    def body(t, carry):
-        d_cell, d_hidden = carry
-        i, j, f, o = (series[t] for series in gates)
-        d_projected = d_output = d_outputs[t] + d_hidden
-        if spec.proj_clip:
-            d_projected = _through_clip(d_output, outputs[t], spec.proj_clip)
-        d_m = _times(projection[0], d_projected) if projection else d_projected
-        d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cells[t], dy=d_m * o)
-        if spec.cell_clip:
-            d_new = _through_clip(d_new, cells[t], spec.cell_clip)
-        old_cell = _before(cells, start_cell, t, spec.reverse, n_steps)
-        d_gates = tf.concat(
-            [
-                tf.raw_ops.SigmoidGrad(y=i, dy=d_new * j),
-                tf.raw_ops.TanhGrad(y=j, dy=d_new * i),
-                tf.raw_ops.SigmoidGrad(y=f, dy=d_new * old_cell),
-                tf.raw_ops.SigmoidGrad(y=o, dy=d_m * tanh_cells[t]),
-            ],
-            axis=0,
-        )
-        d_old_cell = d_new * f
-        if spec.steps_mask is not None:
-            keep = spec.steps_mask[t][None] > 0
-            d_gates = tf.where(keep, d_gates, 0.0)
-            d_old_cell = tf.where(keep, d_old_cell, d_cell)
-            d_projected = tf.where(keep, d_projected, 0.0)
-        d_old_hidden = _times(recurrent, d_gates)
-        if spec.steps_mask is not None:
-            d_old_hidden = tf.where(keep, d_old_hidden, d_output)
-        carry = (
-            tf.ensure_shape(d_old_cell, d_cell.shape),
-            tf.ensure_shape(d_old_hidden, d_hidden.shape),
-        )
-        return carry, (d_gates, d_projected) if projection else (d_gates,)
-
-    widths = (kernel.shape[1], start_hidden.shape[0])[: 1 + len(projection)]
-    carry = tuple(tf.transpose(part) for part in upstream[1:])
-    carry, (d_gates, *d_projected) = _loop(
-        body, carry, n_steps, not spec.reverse, widths, start_hidden
-    )
-    d_gates = _columns(d_gates)
-    d_bias = tf.reduce_sum(d_gates, axis=1)
-    d_gates = tf.cast(d_gates, spec.operands)
-    d_x = tf.cast(tf.matmul(kernel[:input_dim], d_gates), x.dtype)
-    d_x = tf.transpose(tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2]))), (1, 2, 0))
-    read = tf.transpose(tf.reshape(x, (-1, input_dim)))
-    read = tf.concat([read, _columns(_shift(outputs, start_hidden, spec.reverse))], axis=0)
-    d_weights = [_weight_gradient(read, d_gates, x.dtype), d_bias]
-    if projection:
-        d_projected = tf.cast(_columns(d_projected[0]), spec.operands)
-        d_weights.append(_weight_gradient(_columns(unprojected), d_projected, x.dtype))
-    return d_x, *(tf.transpose(part) for part in carry), *d_weights
-
-
-def _through_clip(gradient, clipped, bound):
-    """Give the gradient where a value is within its bound, and 0 elsewhere.
-
-    Comparing and choosing would give the same at several times the cost, through booleans.
-    """
-    return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
-
-
-def _times(weight, x):
-    """Multiply in the weight's type, float (M, N), (N, B) -> (M, B); the result has that of x."""
-    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)
-
-
-def _rows_first(series):
-    """Give (T, B, N) of a series of (N, B)."""
-    return tf.transpose(tf.stack(series) if isinstance(series, list) else series, (0, 2, 1))
-
-
-def _columns(series):
-    """Put the rows of all steps beside each other: T times (N, B) -> (N, T B)."""
-    if isinstance(series, list):
-        return tf.concat(series, axis=1)
-    return tf.reshape(tf.transpose(series, (1, 0, 2)), (series.shape[1], -1))
-
-
-def _before(series, first, t, reverse, n_steps):
-    """Give the value of the step before t in the order of reading."""
-    previous, at_first = (t + 1, t == n_steps - 1) if reverse else (t - 1, t == 0)
-    if isinstance(series, list):
-        return first if at_first else series[previous]
-    return tf.where(at_first, first, series[tf.clip_by_value(previous, 0, n_steps - 1)])
-
-
-def _shift(series, first, reverse):
-    """Give at each step the value of the step before it in the order of reading."""
-    if isinstance(series, list):
-        return [*series[1:], first] if reverse else [first, *series[:-1]]
-    if reverse:
-        return tf.concat([series[1:], first[None]], axis=0)
-    return tf.concat([first[None], series[:-1]], axis=0)
-
-
-def _weight_gradient(left, right, dtype):
-    """Sum over steps and rows of left right^T: (M, T B), (N, T B) -> (M, N)."""
-    return tf.cast(tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True), dtype)
+def _times(x, weight):
+    """Multiply in the weight's type; the result has that of x."""
+    return tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), x.dtype)
