@@ -31,7 +31,8 @@ def test_demo(tmp_path):
     unigram, model = re.search(last, done.stdout, re.MULTILINE).groups()
     assert alone == unigram
     assert 1 < float(unigram) < n_words and 1 < float(model) < n_words
-    assert re.search(rf"step 60: held-out perplexity .*, mean {float(model):.1f}", done.stderr)
+    told = re.search(r"step 60: held-out perplexity .*, mean ([\d.]+)", done.stderr)
+    assert abs(float(told[1]) - float(model)) < 0.06  # one or two decimals
 
     assert (folder / "model" / "weights.hdf5").is_file()
     _, *contexts = done.stdout.split("\n\n")

@@ -1,7 +1,7 @@
 """`LSTM` over time on TensorFlow: rows side by side, as they come, where no gradient is asked for.
 
-With one, `lstm_gradient_tensorflow` keeps what it needs and puts features before rows. What both share, the
-loop and the cell's arithmetic, is here.
+With one, `lstm_gradient_tensorflow` keeps what it needs and puts features before rows. What both
+share, the loop and the cell's arithmetic, is here.
 """
 
 from __future__ import annotations
