@@ -20,12 +20,10 @@ print(json.dumps([shared, *(number() for number in numbers)]))
 """
 
 
-@pytest.mark.parametrize("cores, expected", [(1, [True, 2, 1]), (2, [True, 2, 1])])
-def test_two_operations_side_by_side_on_half_of_the_cores_each(cores, expected):
-    if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < cores:
-        pytest.skip(f"needs Linux and {cores} cores")
-    limit = f"import os\nos.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])\n"
-    assert run(limit + SHARE) == expected
+@pytest.mark.parametrize("cores, each", [(1, 1), (2, 1), (3, 1), (8, 4)])
+def test_two_operations_side_by_side_on_half_of_the_cores_each(cores, each):
+    limit = f"import os\nos.sched_getaffinity = lambda pid: set(range({cores}))\n"
+    assert run(limit + SHARE) == [True, 2, each]
 
 
 @pytest.mark.parametrize("name", THREADS)
