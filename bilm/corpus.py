@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from itertools import islice, tee
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -207,12 +207,11 @@ def write_embeddings(
     on_sentence: Callable[[list[str]], None] = lambda words: None,
 ) -> None:
     """Write sentences into one HDF5 file, the first having the number `first`; see there."""
-    sentences, again = tee(sentences)
+    embedded = embedder.embed_as_completed(sentences, layers)
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
-        embedded = zip(sentences, embedder.embed_sentences(again, layers), strict=True)
-        for number, (words, vectors) in enumerate(embedded, start=first):
-            dataset = file.create_dataset(str(number), data=vectors.astype(dtype, copy=False))
-            dataset.attrs[SENTENCE] = _join(words)
+        for number, words, vectors in embedded:
+            name, vectors = str(first + number), vectors.astype(dtype, copy=False)
+            file.create_dataset(name, data=vectors).attrs[SENTENCE] = _join(words)
             on_sentence(words)
 
 

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bilm.ahead import ahead
 from bilm.errors import DataError, OptionsError
 from bilm.packing import Packing, pack
 from bilm.pretrained import compiled, load_bilm
@@ -64,6 +65,7 @@ class ElmoEmbedder:
             raise ValueError(f"{given}, expected at least 0 and 1")
         self.options_file, self.weight_file = resolve(options_file, weight_file)
         self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
+        self.model.freeze()
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.n_layers = self.options.lstm.n_layers + 1
         self.dim = len(self.model.directions) * self.options.lstm.projection_dim
@@ -93,7 +95,28 @@ class ElmoEmbedder:
         Raises: DataError if a sentence is not a list of words.
         """
         select = layer_selector(layers, self.n_layers)
-        return chain.from_iterable(self._embed(w, select) for w in self._windows(sentences))
+
+        def in_order(window):
+            results = dict(self._embed(window, select))
+            return (results.pop(k) for k in range(len(window)))
+
+        return chain.from_iterable(in_order(window) for window in self._windows(sentences))
+
+    def embed_as_completed(
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+    ) -> Iterator[tuple[int, list[str], np.ndarray]]:
+        """Embed a stream of sentences, giving each as soon as it is done.
+
+        The next ones are computed while the caller stores what it has.
+
+        Returns: of each sentence its number, counted from 0, its words and its vectors.
+        Raises: DataError if a sentence is not a list of words.
+        """
+        select, first = layer_selector(layers, self.n_layers), 0
+        for window in self._windows(sentences):
+            for k, vectors in self._embed(window, select):
+                yield first + k, window[k], vectors
+            first += len(window)
 
     def sentence_vectors(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "average"
@@ -139,15 +162,15 @@ class ElmoEmbedder:
         words = list(dict.fromkeys(chain((BOS, EOS), *window)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
-    def _embed(self, window: list[list[str]], select: Callable) -> list[np.ndarray]:
+    def _embed(self, window: list[list[str]], select: Callable):
+        """Give the number of each sentence of a window and its vectors, as they are done."""
         places, table = self._look_up(window)
-        results = [select(self._empty()) for _ in window]
-        filled = [i for i, words in enumerate(window) if words]
+        filled = [k for k, words in enumerate(window) if words]
+        yield from ((k, select(self._empty())) for k, words in enumerate(window) if not words)
         if filled:
-            sentences = [np.array([places[w] for w in (BOS, *window[i], EOS)]) for i in filled]
+            sentences = [np.array([places[w] for w in (BOS, *window[k], EOS)]) for k in filled]
             for k, layers in self._run(table, sentences):
-                results[filled[k]] = select(layers)
-        return results
+                yield filled[k], select(layers)
 
     def _run(self, table: np.ndarray, sentences: list[np.ndarray]):
         """Run over rows of a table, sentences with their marks.
@@ -158,26 +181,37 @@ class ElmoEmbedder:
         lengths = np.array([len(rows) for rows in sentences])
         packing = pack(lengths)
         places, fresh = self._lay_out(sentences, packing)
-        state = self.model.flatten_state(self.model.zero_state(packing.n_rows))
-        tensor = ops.convert_to_tensor(table)
         waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
         running: dict[int, np.ndarray] = {}
-        n_steps = max(self.batch_tokens // packing.n_rows, 1)
-        for start in range(0, packing.n_steps, n_steps):
-            steps = slice(start, min(start + n_steps, packing.n_steps))
-            window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
-            found, state = self._run_steps(
-                tensor, window, ops.convert_to_tensor(fresh[:, steps]), state
-            )
+        windows = self._windows_of_steps(table, places, fresh)
+        if fresh.size > self.batch_tokens:
+            # Filling and what the caller does, writing for one, go on beside the next steps.
+            windows = ahead(windows)
+        for steps, found in windows:
             found = {d: ops.convert_to_numpy(layers) for d, layers in found.items()}
             while waiting and packing.starts[waiting[-1]] < steps.stop:
                 k = waiting.pop()
                 running[k] = self._token_layer(table[sentences[k][1:-1]])
             for k, layers in list(running.items()):
-                at = start - int(packing.starts[k])  # of the sentence's steps, the window's first
+                at = steps.start - int(packing.starts[k])  # of its steps, the window's first
                 self._fill(layers, {d: f[:, packing.rows[k]] for d, f in found.items()}, at)
                 if packing.starts[k] + lengths[k] <= steps.stop:
                     yield k, running.pop(k)
+
+    def _windows_of_steps(self, table, places, fresh):
+        """Run over all steps, `batch_tokens` at a time; give which, and their layers, tensors
+        float (layers, B, T, P) a direction."""
+        n_rows, n_all = fresh.shape
+        state = self.model.flatten_state(self.model.zero_state(n_rows))
+        tensor = ops.convert_to_tensor(table)
+        n_steps = max(self.batch_tokens // n_rows, 1)
+        for start in range(0, n_all, n_steps):
+            steps = slice(start, min(start + n_steps, n_all))
+            window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
+            found, state = self._run_steps(
+                tensor, window, ops.convert_to_tensor(fresh[:, steps]), state
+            )
+            yield steps, found
 
     def _lay_out(self, sentences: list[np.ndarray], packing: Packing):
         """Give each direction's places in the table, integer (B, T) in the order it reads in,

@@ -98,6 +98,12 @@ class BiLM(keras.layers.Layer):
             self.softmax.build(self.encoder.embedding if shared else None)
         self.built = True
 
+    def freeze(self) -> None:
+        """Make ready for inference alone, with the weights that the model has now."""
+        for stack in self.stacks.values():
+            for layer in stack.layers:
+                layer.cell.freeze()
+
     def zero_state(self, batch_size) -> dict[str, list[LSTMState]]:
         """Give the state of a fresh start: for each direction, one `LSTMState` a layer."""
         return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}

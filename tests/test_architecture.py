@@ -30,6 +30,7 @@ ORDER = [
     "elmo",
     "token_cache",
     "packing",
+    "ahead",
     "embedding",
     "parts",
     "corpus",
@@ -70,6 +71,7 @@ NEUTRAL = [  # they run on every backend of Keras and import TensorFlow only whe
     "elmo",
     "token_cache",
     "packing",
+    "ahead",
     "embedding",
 ]
 MODULES = [

@@ -173,6 +173,18 @@ def test_a_stream_is_read_lazily_and_in_order(folder):
     assert n_read == 100
 
 
+def test_as_completed_gives_each_sentence_once_with_its_words(folder):
+    embedder = load(folder, batch_tokens=16)
+    sentences = [[f"word{i}"] * (i % 5) for i in range(60)]
+    found = list(embedder.embed_as_completed(iter(sentences)))
+    numbers = [number for number, _, _ in found]
+    assert sorted(numbers) == list(range(60)) != numbers
+    assert [words for _, words, _ in found] == [sentences[number] for number in numbers]
+    expected = embedder.embed_batch(sentences)
+    for number, _, vectors in found:
+        np.testing.assert_array_equal(vectors, expected[number])
+
+
 def test_empty_sentences_and_layers(embedder):
     assert embedder.embed_sentence([]).shape == (embedder.n_layers, 0, embedder.dim)
     assert embedder.embed_batch([]) == []

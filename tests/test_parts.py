@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -92,17 +93,28 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch):
     assert content(outfile) == content(whole)
 
 
+def failing_after(n_done):
+    """Give a `_join` that works so many times."""
+    join, numbers = corpus._join, count()
+
+    def join_or_fail(words):
+        if next(numbers) == n_done:
+            raise OSError("disk full")
+        return join(words)
+
+    return join_or_fail
+
+
 @pytest.mark.parametrize("warm_parts", [2, 16])
 def test_interrupted_anywhere(text, outfile, monkeypatch, warm_parts):
     monkeypatch.setattr(corpus, "WARM_PARTS", warm_parts)
     dump(text, outfile)
     whole = content(outfile)
-    join, sentences = corpus._join, [line.split() for line in LINES]
+    join = corpus._join
     parts = outfile.with_name("vectors.hdf5.parts")
     for n_done in (0, 3, 5, 12):
         outfile.unlink()
-        fail = Mock(side_effect=[*map(join, sentences[:n_done]), OSError("disk full")])
-        monkeypatch.setattr(corpus, "_join", fail)
+        monkeypatch.setattr(corpus, "_join", failing_after(n_done))
         with pytest.raises(OSError, match="disk full"):
             dump(text, outfile)
         assert left(outfile) == [parts.name]

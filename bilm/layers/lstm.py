@@ -61,6 +61,7 @@ class LSTMCell(keras.layers.Layer):
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
         self.precision = checked_precision(precision)
+        self.frozen = None
 
     def build(self, input_shape):
         """Make the kernel, the bias and, where the widths differ, the projection."""
@@ -74,6 +75,13 @@ class LSTMCell(keras.layers.Layer):
                 (self.dim, self.projection_dim), "glorot_uniform", name="projection"
             )
         self.built = True
+
+    def freeze(self) -> None:
+        """Keep the weights as inference reads them; later changes to them are not seen there."""
+        if keras.backend.backend() == "tensorflow":
+            from bilm.layers.lstm_tensorflow import freeze
+
+            freeze(self)
 
     def call(self, x, state: LSTMState) -> LSTMState:
         """Make one step: float (B, input) and state -> state."""

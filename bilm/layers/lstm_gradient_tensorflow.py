@@ -16,7 +16,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from bilm.layers.lstm import LSTMState
-from bilm.layers.lstm_tensorflow import MAX_JOINT, loop, projected, step, with_forget_bias
+from bilm.layers.lstm_tensorflow import MAX_JOINT, loop, next_cell, projected, with_forget_bias
 
 
 def run_with_gradient(x, start, weights, spec):
@@ -55,13 +55,17 @@ def _forward(x, state, weights, spec):
 
     def body(t, carry):
         old_cell, old_hidden = carry
-        cell, *inside = step(gates_at(t, old_hidden), old_cell, spec.cell_clip, axis=0)
-        hidden = projected(inside[-1], projection, spec.proj_clip, lambda h, w: _times(w, h))
+        i, j, f, o = tf.split(gates_at(t, old_hidden), 4, axis=0)
+        i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
+        cell = next_cell(i, j, f, old_cell, spec.cell_clip)
+        tanh_cell = tf.tanh(cell)
+        unprojected = o * tanh_cell
+        hidden = projected(unprojected, projection, spec.proj_clip, lambda h, w: _times(w, h))
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
         carry = (tf.ensure_shape(cell, old_cell.shape), tf.ensure_shape(hidden, old_hidden.shape))
-        return carry, (hidden, cell, *inside)
+        return carry, (hidden, cell, i, j, f, o, tanh_cell, unprojected)
 
     start = tuple(tf.transpose(part) for part in state)
     shapes = (start[1].shape, *[start[0].shape] * 7)

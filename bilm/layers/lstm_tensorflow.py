@@ -20,9 +20,6 @@ MAX_JOINT = 512
 
 def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training, fresh=None):
     """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
-    weights = [tf.convert_to_tensor(w) for w in (cell.kernel, cell.bias)]
-    if cell.projection is not None:
-        weights.append(tf.convert_to_tensor(cell.projection))
     # Integers, since oneDNN does not slice booleans everywhere, and says so.
     steps_mask, fresh = (None if m is None else tf.where(m, 1, 0) for m in (steps_mask, fresh))
     spec = Spec(
@@ -36,8 +33,40 @@ def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training, fresh
     if training:
         from bilm.layers.lstm_gradient_tensorflow import run_with_gradient
 
+        weights = [cell.kernel, cell.bias, cell.projection]
+        weights = [tf.convert_to_tensor(w) for w in weights if w is not None]
         return run_with_gradient(x, state, weights, spec)
-    return _forward(x, state, weights, spec)
+    return _forward(x, state, cell.frozen or operands(cell, spec.operands), spec)
+
+
+class Operands(NamedTuple):
+    """A cell's weights as products read them: all gates in one matrix, or four of each."""
+
+    kernels: list[tf.Tensor]
+    biases: list[tf.Tensor]
+    projection: list[tf.Tensor]
+
+
+def operands(cell: LSTMCell, dtype: tf.DType, apart: bool = False) -> Operands:
+    """Give a cell's weights in the type of the operands, those of its gates `apart` or not.
+
+    Apart, each gate comes out of its product in a piece of memory of its own, in the best case
+    after its activation. To take them apart costs a copy, as a sentence or two would notice.
+    """
+    kernel, bias = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.bias)
+    parts = 4 if apart else 1
+    return Operands(
+        tf.split(tf.cast(kernel, dtype), parts, axis=1),
+        tf.split(tf.cast(with_forget_bias(bias), dtype), parts),
+        [tf.cast(w, dtype) for w in [cell.projection] if w is not None],
+    )
+
+
+def freeze(cell: LSTMCell) -> None:
+    """Take the gates apart for good, where inference gains by it."""
+    dtype = tf.as_dtype(cell.precision)
+    if cell.kernel.shape[0] <= MAX_JOINT or dtype != tf.float32:
+        cell.frozen = operands(cell, dtype, apart=True)
 
 
 class Spec(NamedTuple):
@@ -81,19 +110,10 @@ def loop(body, carry, n_steps, reverse, shapes, dtype):
     return carry, [array.stack() for array in arrays]
 
 
-def step(gates, old_cell, cell_clip, axis):
-    """Give the cell, i, j, f, o, tanh of the cell and the output before its projection.
-
-    Args:
-        gates: float, all four along `axis`, the forget gate's 1 added.
-    """
-    i, j, f, o = tf.split(gates, 4, axis=axis)
-    i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
+def next_cell(i, j, f, old_cell, cell_clip):
+    """Give the next cell from input gate, candidate and forget gate, each after its activation."""
     cell = f * old_cell + i * j
-    if cell_clip:
-        cell = tf.clip_by_value(cell, -cell_clip, cell_clip)
-    tanh_cell = tf.tanh(cell)
-    return cell, i, j, f, o, tanh_cell, o * tanh_cell
+    return tf.clip_by_value(cell, -cell_clip, cell_clip) if cell_clip else cell
 
 
 def with_forget_bias(bias):
@@ -112,22 +132,22 @@ def projected(hidden, projection, proj_clip, times):
 
 def _forward(x, state, weights, spec):
     """Give outputs (T, B, P) and the last state."""
-    kernel, bias, *projection = weights
-    kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
-    gates_at = _gates(x, kernel, with_forget_bias(bias), spec)
+    gates_at = _gates(x, weights, spec)
+    # Multiplied, since to choose by a condition takes several times as long.
+    going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, x.dtype)[:, :, None]
     n_steps = x.shape[0] or tf.shape(x)[0]
 
     def body(t, carry):
         old_cell, old_hidden = carry
-        if spec.fresh is not None:
-            first = spec.fresh[t][:, None] > 0
-            old_cell, old_hidden = (tf.where(first, 0.0, old) for old in carry)
-        cell, *_, hidden = step(gates_at(t, old_hidden), old_cell, spec.cell_clip, axis=1)
-        hidden = projected(hidden, projection, spec.proj_clip, _times)
+        if going_on is not None:
+            old_cell, old_hidden = (old * going_on[t] for old in carry)
+        i, j, f, o = gates_at(t, tf.cast(old_hidden, spec.operands))
+        cell = next_cell(i, j, f, old_cell, spec.cell_clip)
+        hidden = projected(o * tf.tanh(cell), weights.projection, spec.proj_clip, _times)
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
-        carry = (tf.ensure_shape(cell, old_cell.shape), tf.ensure_shape(hidden, old_hidden.shape))
+        carry = (tf.ensure_shape(cell, carry[0].shape), tf.ensure_shape(hidden, carry[1].shape))
         return carry, (hidden,)
 
     shapes = (state.hidden.shape,)
@@ -135,31 +155,44 @@ def _forward(x, state, weights, spec):
     return tf.stack(outputs) if isinstance(outputs, list) else outputs, LSTMState(*last)
 
 
-def _gates(x, kernel, bias, spec):
-    """Give the function of a step and a hidden state that makes the gates, float (B, 4 D)."""
-    x_operands = tf.cast(x, spec.operands)
-    if kernel.shape[0] <= MAX_JOINT:
+def _gates(x, weights, spec):
+    """Give the function of a step and a hidden state that makes the four gates, (B, D) each."""
+    x_operands, kernels = tf.cast(x, spec.operands), weights.kernels
+    activations = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)
 
-        def joint(t, hidden):
-            read = tf.concat([x_operands[t], tf.cast(hidden, spec.operands)], axis=1)
-            return tf.cast(tf.matmul(read, kernel), x.dtype) + bias
+    def biased(read, kernels):
+        products = (tf.matmul(read, kernel) for kernel in kernels)
+        return list(map(tf.nn.bias_add, products, weights.biases))
 
-        return joint
+    if kernels[0].shape[0] <= MAX_JOINT:
 
-    of_input, recurrent = kernel[: x.shape[2]], kernel[x.shape[2] :]
-    # One product for all steps, kept in the operands' type, which is what it came out in.
-    input_gates = tf.matmul(tf.reshape(x_operands, (-1, x.shape[2])), of_input)
-    rounded = spec.operands != x.dtype  # the bias is not: it is added to what the loop casts back
-    if not rounded:
-        input_gates += bias  # oneDNN makes one operation of the two
-    shape = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
-    input_gates = tf.reshape(input_gates, (*shape, kernel.shape[1]))
+        def sums(t, hidden):
+            return biased(tf.concat([x_operands[t], hidden], axis=1), kernels)
 
-    def lifted(t, hidden):
-        gates = tf.cast(input_gates[t], x.dtype) + _times(hidden, recurrent)
-        return gates + bias if rounded else gates
+    else:
+        recurrent = [kernel[x.shape[2] :] for kernel in kernels]
+        rows = tf.reshape(x_operands, (-1, x.shape[2]))
+        shape = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
+        of_input = [  # one product for all steps, in the operands' type
+            tf.reshape(tf.matmul(rows, kernel[: x.shape[2]]), (*shape, kernel.shape[1]))
+            for kernel in kernels
+        ]
 
-    return lifted
+        def sums(t, hidden):
+            products = zip(of_input, biased(hidden, recurrent), strict=True)
+            return [part[t] + other for part, other in products]
+
+    def gates_at(t, hidden):
+        parts = sums(t, hidden)
+        if len(parts) == 1:
+            parts = tf.split(tf.cast(parts[0], x.dtype), 4, axis=1)
+        elif kernels[0].shape[0] > MAX_JOINT:
+            parts = [tf.cast(part, x.dtype) for part in parts]
+        # Of a joint product, its bias and the activation TensorFlow makes one operation on CPUs.
+        gates = (activation(part) for activation, part in zip(activations, parts, strict=True))
+        return [tf.cast(gate, x.dtype) for gate in gates]
+
+    return gates_at
 
 
 def _times(x, weight):

@@ -11,7 +11,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.layers import lstm_tensorflow
+from bilm.layers import lstm_gradient_tensorflow, lstm_tensorflow
 
 STEPS, ROWS, INPUT, DIM, PROJECTION = 6, 4, 5, 7, 3
 CASES = [
@@ -50,7 +50,8 @@ def case(request):
 @pytest.fixture(params=[True, False], ids=["joint", "lifted"])
 def products(request, monkeypatch):
     """Both ways to the gates: one product of both inputs a step, and one of x over all steps."""
-    monkeypatch.setattr(lstm_tensorflow, "MAX_JOINT", 512 if request.param else 0)
+    for module in (lstm_tensorflow, lstm_gradient_tensorflow):
+        monkeypatch.setattr(module, "MAX_JOINT", 512 if request.param else 0)
 
 
 def by_the_cell(layer, x, state, mask, reverse):
@@ -108,6 +109,35 @@ def test_inference_and_the_neutral_scan_equal_the_cell(case):
         np.testing.assert_allclose(outputs, expected, atol=1e-6)
         np.testing.assert_allclose(final.cell, last.cell, atol=1e-6)
         np.testing.assert_allclose(final.hidden, last.hidden, atol=1e-6)
+
+
+@pytest.mark.usefixtures("products")
+@pytest.mark.parametrize("precision, atol", [("float32", 1e-6), ("bfloat16", 0.02)])
+def test_gates_apart_equal_the_cell(case, precision, atol):
+    layer, x, state, mask, reverse = case
+    expected, last = by_the_cell(*case)
+    dtype = tf.as_dtype(precision)
+    layer.cell.precision = precision
+    layer.cell.frozen = lstm_tensorflow.operands(layer.cell, dtype, apart=True)
+    assert len(layer.cell.frozen.kernels) == 4
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, INPUT))])
+    def run(x):
+        return layer(x, state, steps_mask=mask, reverse=reverse)
+
+    outputs, final = run(x)
+    for found, wanted in zip((outputs, *final), (expected, *last), strict=True):
+        assert found.dtype == tf.float32
+        np.testing.assert_allclose(found, wanted, atol=atol)
+
+
+def test_a_frozen_cell_keeps_the_weights_that_it_had(case):
+    layer, x, state, mask, reverse = case
+    before, _ = layer(x, state, steps_mask=mask, reverse=reverse)
+    layer.cell.freeze()
+    layer.cell.kernel.assign(2.0 * layer.cell.kernel)
+    after, _ = layer(x, state, steps_mask=mask, reverse=reverse)
+    np.testing.assert_allclose(after, before, atol=1e-6)
 
 
 def test_clips_bind_in_the_tight_case():

@@ -1,0 +1,48 @@
+"""An iterator that is one value ahead."""
+
+import threading
+
+import pytest
+
+from bilm.ahead import ahead
+
+
+def test_all_values_in_order():
+    assert list(ahead(iter(range(5)))) == [0, 1, 2, 3, 4]
+    assert list(ahead(iter([]))) == []
+    assert list(ahead(iter([None, None]))) == [None, None]
+
+
+def test_the_next_value_is_made_while_one_is_used_and_no_more():
+    made, second = [], threading.Event()
+
+    def values():
+        for k in range(4):
+            made.append(k)
+            if k == 1:
+                second.set()
+            yield k
+
+    reader = ahead(values())
+    assert next(reader) == 0
+    assert second.wait(timeout=10)
+    assert made == [0, 1]
+
+
+def test_an_error_comes_after_the_values_before_it():
+    def values():
+        yield 1
+        raise ValueError("no more")
+
+    reader = ahead(values())
+    assert next(reader) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(reader)
+
+
+def test_a_reader_who_stops_early_leaves_no_thread():
+    before = threading.active_count()
+    reader = ahead(iter(range(100)))
+    next(reader)
+    reader.close()
+    assert threading.active_count() == before
