@@ -16,7 +16,7 @@ demo: $(VENV)/installed  ## train a small model, measure it, export it and ask i
 	$(VENV)/bin/python examples/demo.py
 
 test: $(VENV)/installed  ## run the tests
-	$(VENV)/bin/python -m pytest tests
+	$(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile tests
 
 lint: $(VENV)/installed  ## check style and formatting
 	$(VENV)/bin/ruff check .

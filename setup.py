@@ -25,7 +25,7 @@ setup(
     scripts=sorted(glob("bin/*.py")),
     install_requires=["tensorflow>=2.16", "numpy", "h5py", "absl-py"],
     extras_require={
-        "test": ["pytest", "hypothesis", "ruff"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff"],
         "plot": ["matplotlib"],
     },
 )

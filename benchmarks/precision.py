@@ -1,0 +1,92 @@
+#!/usr/bin/env python
+"""What bfloat16 operands change: the loss after some steps, and the vectors of the model.
+
+Examples:
+  python benchmarks/precision.py
+  python benchmarks/precision.py --model original --n_steps 20 --json original.json
+
+Trains twice from the same weights on the same text, with the same draws, and compares the sampled
+loss of the last 50 steps. Then it embeds sentences with the weights that float32 gave, in both
+precisions: the error is the distance of two layers of a sentence over the norm of the float32 one.
+"""
+
+import statistics
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+import common
+import keras
+import numpy as np
+from absl import app, flags, logging
+from training_run import training_run
+
+from bilm import corpus
+from bilm.embedding import ElmoEmbedder
+from bilm.layers.functional import PRECISIONS
+from bilm.options import load_run_options, write_options
+from bilm.weights import save_hdf5, stored_values
+
+LAST = 50  # steps whose losses are averaged
+SENTENCES = 100
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("model", "small", ["small", "original"], "The published sizes.")
+flags.DEFINE_integer("batch_size", 32, "Rows.", 1)
+flags.DEFINE_integer("negatives", 1024, "Negatives a direction.", 1)
+flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
+flags.DEFINE_integer("n_steps", 300, "Steps of training.", 1)
+flags.DEFINE_string("json", None, "File for the figures.")
+
+
+def trained(options, folder, precision):
+    """Train from seed 0; give the model and the mean sampled loss of the last steps."""
+    keras.utils.set_random_seed(0)
+    run = training_run(options, folder, FLAGS.n_tokens, precision)
+    losses = []
+    for step in range(FLAGS.n_steps):
+        losses.append(run.trainer.step(run.iterator, step).losses.numpy().mean())
+    return run.trainer.model, statistics.mean(map(float, losses[-LAST:]))
+
+
+def vectors(model, folder, sentences) -> dict[str, list[np.ndarray]]:
+    """Embed sentences with a model's weights in both precisions."""
+    files = folder / "options.json", folder / "weights.hdf5"
+    write_options(files[0], model.options.for_export())
+    save_hdf5(files[1], stored_values(model))
+    return {p: ElmoEmbedder(*files, precision=p).embed_batch(sentences) for p in PRECISIONS}
+
+
+def distances(exact, rounded) -> tuple[float, float]:
+    """Give the largest relative error of a layer of a sentence, and the least cosine of a token."""
+    errors, cosines = [], []
+    for a, b in zip(exact, rounded, strict=True):
+        norms = np.linalg.norm(a, axis=(1, 2))
+        errors += list(np.linalg.norm(a - b, axis=(1, 2)) / norms)
+        products = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+        cosines.append(((a * b).sum(axis=-1) / products).min())
+    return float(max(errors)), float(min(cosines))
+
+
+def main(argv):
+    del argv
+    logging.set_verbosity(logging.WARNING)
+    options = load_run_options(FLAGS.model).replace(
+        batch_size=FLAGS.batch_size, n_negative_samples_batch=FLAGS.negatives
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder, losses = Path(name), {}
+        for precision in reversed(PRECISIONS):
+            model, losses[precision] = trained(options, folder, precision)
+            print(f"{precision}: loss {losses[precision]:.4f} after {FLAGS.n_steps} steps")
+        text = corpus.read_corpus(common.corpus(folder).heldout)
+        sentences = list(islice(filter(None, text), SENTENCES))
+        error, cosine = distances(*vectors(model, folder, sentences).values())
+    figures = {f"loss_{precision}": loss for precision, loss in losses.items()}
+    figures["loss_change"] = losses["bfloat16"] / losses["float32"] - 1
+    figures |= {"largest_relative_error": error, "least_cosine": cosine}
+    common.report(f"{FLAGS.model}, {FLAGS.n_steps} steps", figures, FLAGS.json)
+
+
+if __name__ == "__main__":
+    app.run(main)
