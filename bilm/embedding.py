@@ -176,9 +176,10 @@ class ElmoEmbedder:
         """Run over rows of a table, sentences with their marks.
 
         Gives the number of each sentence and its layers, float32 (layers + 1, T, 2 P) without its
-        marks, as soon as its last step is done.
+        marks, as soon as its last step is done. A direction ends at the last word that it reads:
+        what it would make of the mark behind that, nobody asks for.
         """
-        lengths = np.array([len(rows) for rows in sentences])
+        lengths = np.array([len(rows) - 1 for rows in sentences])
         packing = pack(lengths)
         places, fresh = self._lay_out(sentences, packing)
         waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
@@ -222,8 +223,8 @@ class ElmoEmbedder:
         for rows, row, start in zip(sentences, packing.rows, packing.starts, strict=True):
             fresh[row, start] = True
             for direction in self.model.directions:
-                in_order = rows[::-1] if direction == "backward" else rows
-                places[direction][row, start : start + len(rows)] = in_order
+                in_order = rows[:0:-1] if direction == "backward" else rows[:-1]
+                places[direction][row, start : start + len(in_order)] = in_order
         return places, fresh
 
     def _token_layer(self, vectors: np.ndarray) -> np.ndarray:
