@@ -16,7 +16,15 @@ from __future__ import annotations
 import tensorflow as tf
 
 from bilm.layers.lstm import LSTMState
-from bilm.layers.lstm_tensorflow import MAX_JOINT, loop, next_cell, projected, with_forget_bias
+from bilm.layers.lstm_tensorflow import (
+    MAX_JOINT,
+    by_step,
+    loop,
+    next_cell,
+    projected,
+    unrolled,
+    with_forget_bias,
+)
 
 
 def run_with_gradient(x, start, weights, spec):
@@ -49,9 +57,9 @@ def transposed_copy(weight):
 def _forward(x, state, weights, spec):
     """Give outputs (T, B, P), the last state and what the gradient needs of every step."""
     kernel, bias, *projection = weights
-    gates_at = _gates(x, tf.cast(kernel, spec.operands), with_forget_bias(bias), spec)
-    projection = [transposed_copy(tf.cast(weight, spec.operands)) for weight in projection]
     n_steps = x.shape[0] or tf.shape(x)[0]
+    gates_at = _gates(x, tf.cast(kernel, spec.operands), with_forget_bias(bias), spec, n_steps)
+    projection = [transposed_copy(tf.cast(weight, spec.operands)) for weight in projection]
 
     def body(t, carry):
         old_cell, old_hidden = carry
@@ -64,8 +72,7 @@ def _forward(x, state, weights, spec):
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
-        carry = (tf.ensure_shape(cell, old_cell.shape), tf.ensure_shape(hidden, old_hidden.shape))
-        return carry, (hidden, cell, i, j, f, o, tanh_cell, unprojected)
+        return (cell, hidden), (hidden, cell, i, j, f, o, tanh_cell, unprojected)
 
     start = tuple(tf.transpose(part) for part in state)
     shapes = (start[1].shape, *[start[0].shape] * 7)
@@ -73,13 +80,14 @@ def _forward(x, state, weights, spec):
     return _rows_first(saved[0]), LSTMState(*(tf.transpose(part) for part in last)), saved
 
 
-def _gates(x, kernel, bias, spec):
+def _gates(x, kernel, bias, spec, n_steps):
     """Give the function of a step and a hidden state (P, B) to gates, float (4 D, B)."""
     n_rows, input_dim = x.shape[1] or tf.shape(x)[1], x.shape[2]
     operands = tf.cast(x, spec.operands)
     biases = tf.tile(bias[:, None], (1, n_rows))  # as wide as the gates: to broadcast takes longer
     if kernel.shape[0] <= MAX_JOINT:
-        joint_kernel, columns = transposed_copy(kernel), tf.transpose(operands, (0, 2, 1))
+        joint_kernel = transposed_copy(kernel)
+        columns = by_step(tf.transpose(operands, (0, 2, 1)), n_steps)
 
         def joint(t, hidden):
             read = tf.concat([columns[t], tf.cast(hidden, spec.operands)], axis=0)
@@ -90,10 +98,12 @@ def _gates(x, kernel, bias, spec):
     # One product for all steps, kept in the operands' type, which is what it came out in.
     columns = tf.reshape(operands, (-1, input_dim))
     of_input = tf.matmul(kernel[:input_dim], columns, transpose_a=True, transpose_b=True)
+    parts = tf.split(of_input, n_steps, axis=1) if unrolled(n_steps) else None
     recurrent = transposed_copy(kernel[input_dim:])
 
     def lifted(t, hidden):
-        part = tf.slice(of_input, (0, t * n_rows), (kernel.shape[1], n_rows))
+        size = kernel.shape[1], n_rows
+        part = parts[t] if parts else tf.slice(of_input, (0, t * n_rows), size)
         return tf.add_n([tf.cast(part, x.dtype), _times(recurrent, hidden), biases])
 
     return lifted
@@ -107,8 +117,8 @@ def _backward(x, start, weights, spec, saved, upstream):
     recurrent = kernel[input_dim:]
     outputs, cells, *gates, tanh_cells, unprojected = saved
     start_cell, start_hidden = (tf.transpose(part) for part in start)
-    d_outputs = tf.transpose(upstream[0], (0, 2, 1))
     n_steps = x.shape[0] or tf.shape(x)[0]
+    d_outputs = by_step(tf.transpose(upstream[0], (0, 2, 1)), n_steps)
 
     def body(t, carry):
         d_cell, d_hidden = carry
@@ -139,11 +149,8 @@ def _backward(x, start, weights, spec, saved, upstream):
         d_old_hidden = _times(recurrent, d_gates)
         if spec.steps_mask is not None:
             d_old_hidden = tf.where(keep, d_old_hidden, d_output)
-        carry = (
-            tf.ensure_shape(d_old_cell, d_cell.shape),
-            tf.ensure_shape(d_old_hidden, d_hidden.shape),
-        )
-        return carry, (d_gates, d_projected) if projection else (d_gates,)
+        values = (d_gates, d_projected) if projection else (d_gates,)
+        return (d_old_cell, d_old_hidden), values
 
     rows = start_hidden.shape[1]
     shapes = ((kernel.shape[1], rows), start_hidden.shape)[: 1 + len(projection)]

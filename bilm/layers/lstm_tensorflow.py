@@ -113,10 +113,9 @@ def loop(body, carry, n_steps, reverse, shapes, dtype):
     A short static length is unrolled, so that independent steps of the two directions overlap; a
     series is then a list of the steps' tensors, and otherwise one tensor (T, *shape).
     """
-    static = tf.get_static_value(n_steps)
-    if static is not None and static <= MAX_UNROLL and not tf.executing_eagerly():
-        steps = range(static - 1, -1, -1) if reverse else range(static)
-        series = [[None] * static for _ in shapes]
+    if unrolled(n_steps):
+        steps = range(n_steps - 1, -1, -1) if reverse else range(n_steps)
+        series = [[None] * n_steps for _ in shapes]
         for t in steps:
             carry, values = body(t, carry)
             for one, value in zip(series, values, strict=True):
@@ -125,16 +124,27 @@ def loop(body, carry, n_steps, reverse, shapes, dtype):
 
     arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
 
-    def advance(k, carry, arrays):
+    def advance(k, old, arrays):
         t = n_steps - 1 - k if reverse else k
-        carry, values = body(t, carry)
+        new, values = body(t, old)
         arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
-        return k + 1, carry, arrays
+        new = tuple(tf.ensure_shape(n, o.shape) for n, o in zip(new, old, strict=True))
+        return k + 1, new, arrays
 
     _, carry, arrays = tf.while_loop(
         lambda k, *_: k < n_steps, advance, (tf.constant(0), tuple(carry), arrays)
     )
     return carry, [array.stack() for array in arrays]
+
+
+def unrolled(n_steps) -> bool:
+    """Tell whether `loop` makes every step an operation of its own in the graph."""
+    return isinstance(n_steps, int) and n_steps <= MAX_UNROLL and not tf.executing_eagerly()
+
+
+def by_step(series, n_steps):
+    """Give what to take a step of (T, ...) from: where steps are unrolled a list, made at once."""
+    return tf.unstack(series, n_steps) if unrolled(n_steps) else series
 
 
 def next_cell(i, j, f, old_cell, cell_clip):
@@ -174,8 +184,7 @@ def _forward(x, state, weights, spec):
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
-        carry = (tf.ensure_shape(cell, carry[0].shape), tf.ensure_shape(hidden, carry[1].shape))
-        return carry, (hidden,)
+        return (cell, hidden), (hidden,)
 
     n_units = state.cell.shape[1]
     n_empty = sum(bias.shape[0] for bias in weights.biases) // 4 - n_units
