@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -207,8 +208,11 @@ def write_embeddings(
     on_sentence: Callable[[list[str]], None] = lambda words: None,
 ) -> None:
     """Write sentences into one HDF5 file, the first having the number `first`; see there."""
-    embedded = embedder.embed_as_completed(sentences, layers)
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+    with (
+        replacing(path) as temporary,
+        h5py.File(temporary, "w") as file,
+        closing(embedder.embed_as_completed(sentences, layers)) as embedded,
+    ):
         for number, words, vectors in embedded:
             name, vectors = str(first + number), vectors.astype(dtype, copy=False)
             file.create_dataset(name, data=vectors).attrs[SENTENCE] = _join(words)

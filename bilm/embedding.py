@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -96,27 +97,34 @@ class ElmoEmbedder:
         """
         select = layer_selector(layers, self.n_layers)
 
-        def in_order(window):
-            results = dict(self._embed(window, select))
-            return (results.pop(k) for k in range(len(window)))
+        def in_order(group):
+            results = dict(self._embed(group, select))
+            return (results.pop(k) for k in range(len(group)))
 
-        return chain.from_iterable(in_order(window) for window in self._windows(sentences))
+        return chain.from_iterable(in_order(group) for group in self._groups(sentences))
 
     def embed_as_completed(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
     ) -> Iterator[tuple[int, list[str], np.ndarray]]:
         """Embed a stream of sentences, giving each as soon as it is done.
 
-        The next ones are computed while the caller stores what it has.
+        Of the sentences that are read ahead together, others are computed while the caller
+        stores what it has.
 
         Returns: of each sentence its number, counted from 0, its words and its vectors.
         Raises: DataError if a sentence is not a list of words.
         """
-        select, first = layer_selector(layers, self.n_layers), 0
-        for window in self._windows(sentences):
-            for k, vectors in self._embed(window, select):
-                yield first + k, window[k], vectors
-            first += len(window)
+        select = layer_selector(layers, self.n_layers)
+
+        def numbered():
+            first = 0
+            for group in self._groups(sentences):
+                with closing(self._embed(group, select)) as embedded:
+                    for k, vectors in embedded:
+                        yield first + k, group[k], vectors
+                first += len(group)
+
+        return numbered()
 
     def sentence_vectors(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "average"
@@ -138,39 +146,40 @@ class ElmoEmbedder:
 
     def warm_up(self, sentences: Iterable[Sequence[str]]) -> None:
         """Take the words of sentences into the cache, as embedding the sentences would."""
-        for window in self._windows(sentences):
-            self._look_up(window)
+        for group in self._groups(sentences):
+            self._look_up(group)
 
     def clear_cache(self) -> None:
         """Forget the vectors of all words."""
         self._cache.clear()
 
-    def _windows(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[list[str]]]:
+    def _groups(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[list[str]]]:
         """Give sentences in groups of about as many tokens as `WINDOW_BATCHES` batches."""
-        window, n_tokens = [], 0
+        group, n_tokens = [], 0
         for number, words in enumerate(sentences):
-            window.append(_checked(words, number))
-            n_tokens += len(window[-1]) + 2
+            group.append(_checked(words, number))
+            n_tokens += len(group[-1]) + 2
             if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
-                yield window
-                window, n_tokens = [], 0
-        if window:
-            yield window
+                yield group
+                group, n_tokens = [], 0
+        if group:
+            yield group
 
-    def _look_up(self, window: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
-        """Give the places of a window's words, marks included, in a table float32 (U, P)."""
-        words = list(dict.fromkeys(chain((BOS, EOS), *window)))
+    def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
+        """Give the places of a group's words, marks included, in a table float32 (U, P)."""
+        words = list(dict.fromkeys(chain((BOS, EOS), *group)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
-    def _embed(self, window: list[list[str]], select: Callable):
-        """Give the number of each sentence of a window and its vectors, as they are done."""
-        places, table = self._look_up(window)
-        filled = [k for k, words in enumerate(window) if words]
-        yield from ((k, select(self._empty())) for k, words in enumerate(window) if not words)
+    def _embed(self, group: list[list[str]], select: Callable):
+        """Give the number of each sentence of a group and its vectors, as they are done."""
+        places, table = self._look_up(group)
+        filled = [k for k, words in enumerate(group) if words]
+        yield from ((k, select(self._empty())) for k, words in enumerate(group) if not words)
         if filled:
-            sentences = [np.array([places[w] for w in (BOS, *window[k], EOS)]) for k in filled]
-            for k, layers in self._run(table, sentences):
-                yield filled[k], select(layers)
+            sentences = [np.array([places[w] for w in (BOS, *group[k], EOS)]) for k in filled]
+            with closing(self._run(table, sentences)) as embedded:
+                for k, layers in embedded:
+                    yield filled[k], select(layers)
 
     def _run(self, table: np.ndarray, sentences: list[np.ndarray]):
         """Run over rows of a table, sentences with their marks.
@@ -184,24 +193,26 @@ class ElmoEmbedder:
         places, fresh = self._lay_out(sentences, packing)
         waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
         running: dict[int, np.ndarray] = {}
-        windows = self._windows_of_steps(table, places, fresh)
-        if fresh.size > self.batch_tokens:
-            # Filling and what the caller does, writing for one, go on beside the next steps.
+        windows = self._windows(table, places, fresh)
+        if fresh.size > self.batch_tokens and keras.backend.backend() == "tensorflow":
+            # Filling and what the caller does, writing for one, go on beside the next steps. Other
+            # backends keep settings by thread.
             windows = ahead(windows)
-        for steps, found in windows:
-            found = {d: ops.convert_to_numpy(layers) for d, layers in found.items()}
-            while waiting and packing.starts[waiting[-1]] < steps.stop:
-                k = waiting.pop()
-                running[k] = self._token_layer(table[sentences[k][1:-1]])
-            for k, layers in list(running.items()):
-                at = steps.start - int(packing.starts[k])  # of its steps, the window's first
-                self._fill(layers, {d: f[:, packing.rows[k]] for d, f in found.items()}, at)
-                if packing.starts[k] + lengths[k] <= steps.stop:
-                    yield k, running.pop(k)
+        with closing(windows):
+            for steps, found in windows:
+                found = {d: ops.convert_to_numpy(layers) for d, layers in found.items()}
+                while waiting and packing.starts[waiting[-1]] < steps.stop:
+                    k = waiting.pop()
+                    running[k] = self._token_layer(table[sentences[k][1:-1]])
+                for k, layers in list(running.items()):
+                    at = steps.start - int(packing.starts[k])  # of its steps, the window's first
+                    self._fill(layers, {d: f[:, packing.rows[k]] for d, f in found.items()}, at)
+                    if packing.starts[k] + lengths[k] <= steps.stop:
+                        yield k, running.pop(k)
 
-    def _windows_of_steps(self, table, places, fresh):
-        """Run over all steps, `batch_tokens` at a time; give which, and their layers, tensors
-        float (layers, B, T, P) a direction."""
+    def _windows(self, table, places, fresh):
+        """Run over all steps in windows of `batch_tokens` places; give which steps, and their
+        layers, tensors float (layers, B, T, P) a direction."""
         n_rows, n_all = fresh.shape
         state = self.model.flatten_state(self.model.zero_state(n_rows))
         tensor = ops.convert_to_tensor(table)

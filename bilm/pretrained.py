@@ -40,7 +40,8 @@ def load_bilm(
         embedding_weight_file = embedding_weight_file or weight_file
         options, n_words = options.replace(char_cnn=None), weights.n_words(embedding_weight_file)
     weights.check_room(options, weight_file)
-    model = BiLM(options, n_words, padding=True, precision=precision)
+    # float32 whatever Keras' global policy is: `precision` says what products read.
+    model = BiLM(options, n_words, padding=True, precision=precision, dtype="float32")
     model.build()
     load_weights(model, weight_file, embedding_weight_file)
     return model

@@ -14,19 +14,18 @@ def test_all_values_in_order():
 
 
 def test_the_next_value_is_made_while_one_is_used_and_no_more():
-    made, second = [], threading.Event()
+    started = [threading.Event() for _ in range(4)]
 
     def values():
-        for k in range(4):
-            made.append(k)
-            if k == 1:
-                second.set()
+        for k, event in enumerate(started):
+            event.set()
             yield k
 
     reader = ahead(values())
     assert next(reader) == 0
-    assert second.wait(timeout=10)
-    assert made == [0, 1]
+    assert started[1].wait(timeout=10)
+    assert not started[2].wait(timeout=0.2)
+    reader.close()
 
 
 def test_an_error_comes_after_the_values_before_it():

@@ -36,7 +36,8 @@ class LSTMCell(keras.layers.Layer):
             none.
         proj_clip: bound on the projected output's absolute values; None for none.
         precision: of the operands of products, `float32` or `bfloat16`; states, clips and sums
-            stay in float32.
+            over steps stay in float32. On TensorFlow inference also adds a bias that is rounded,
+            and may round a gate.
 
     Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`; its `hidden` is the
     output.
@@ -77,7 +78,10 @@ class LSTMCell(keras.layers.Layer):
         self.built = True
 
     def freeze(self) -> None:
-        """Keep the weights as inference reads them; later changes to them are not seen there."""
+        """Keep the weights as inference reads them, beside the others.
+
+        Later changes of the weights are not seen by inference.
+        """
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.lstm_tensorflow import freeze
 

@@ -48,6 +48,7 @@ class Operands(NamedTuple):
         biases: with the forget gate's 1.
         projection: empty where there is none.
         transposed: whether `of_input` and `recurrent` are (outputs, inputs).
+        negated: whether the forget gate's part is, so that what comes out is what is forgotten.
     """
 
     of_input: list[tf.Tensor]
@@ -55,6 +56,7 @@ class Operands(NamedTuple):
     biases: list[tf.Tensor]
     projection: list[tf.Tensor]
     transposed: bool = False
+    negated: bool = False
 
 
 def operands(cell: LSTMCell, dtype: tf.DType) -> Operands:
@@ -77,22 +79,30 @@ def freeze(cell: LSTMCell) -> None:
     Done at every call, the copies would take longer than a sentence or two.
     """
     together = operands(cell, tf.as_dtype(cell.precision))
-    rounded = cell.precision != "float32"
+    rounded, joint = cell.precision != "float32", not together.of_input
     # In float32 rows of 2^k numbers get into each other's way in the cache, a fifth of the time of
     # such a product: a few units are added which stay at zero.
-    empty = [0, 0 if rounded or not together.projection else cell.dim // 64]
-    transposed = rounded and bool(together.of_input)  # up to a fifth faster again
+    units = [0, 0 if rounded or not together.projection else cell.dim // 64]
+    transposed = rounded and not joint  # up to a fifth faster again
+    # A gate of 0.998 would be rounded to 1, and its cell never forget; 0.002 is rounded to 0.002.
+    negated = rounded and joint
 
-    def apart(matrices):
-        gates = [tf.pad(g, [[0, 0], empty]) for m in matrices for g in tf.split(m, 4, axis=1)]
-        return [tf.transpose(g) for g in gates] if transposed else gates
+    def apart(weight):
+        i, j, f, o = tf.split(weight, 4, axis=-1)
+        gates = [i, j, -f if negated else f, o]
+        return [tf.pad(gate, [[0, 0]] * (len(gate.shape) - 1) + [units]) for gate in gates]
+
+    def laid_out(kernels):
+        gates = [gate for kernel in kernels for gate in apart(kernel)]
+        return [tf.transpose(gate) for gate in gates] if transposed else gates
 
     cell.frozen = Operands(
-        apart(together.of_input),
-        apart(together.recurrent),
-        [tf.pad(bias, [empty]) for bias in tf.split(together.biases[0], 4)],
-        [tf.pad(projection, [empty, [0, 0]]) for projection in together.projection],
+        laid_out(together.of_input),
+        laid_out(together.recurrent),
+        apart(together.biases[0]),
+        [tf.pad(projection, [units, [0, 0]]) for projection in together.projection],
         transposed,
+        negated,
     )
 
 
@@ -170,7 +180,7 @@ def projected(hidden, projection, proj_clip, times):
 def _forward(x, state, weights, spec):
     """Give outputs (T, B, P) and the last state."""
     gates_at = _gates(x, weights, spec)
-    # Multiplied, since to choose by a condition takes several times as long.
+    # Multiplied, since to choose by a condition takes several times as long; states are finite.
     going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, x.dtype)[:, :, None]
     n_steps = x.shape[0] or tf.shape(x)[0]
 
@@ -203,7 +213,7 @@ def _gates(x, weights, spec):
     def products(read, kernels):
         return [tf.matmul(read, k, transpose_b=weights.transposed) for k in kernels]
 
-    def recurrent(read):
+    def biased(read):
         return list(map(tf.nn.bias_add, products(read, weights.recurrent), weights.biases))
 
     rows = tf.reshape(x_operands, (-1, x.shape[2]))
@@ -213,15 +223,16 @@ def _gates(x, weights, spec):
 
     def gates_at(t, hidden):
         if of_input:
-            sums = zip(recurrent(hidden), of_input, strict=True)
+            sums = zip(biased(hidden), of_input, strict=True)
             gates = [tf.cast(part + other[t], x.dtype) for part, other in sums]
         else:
-            gates = recurrent(tf.concat([x_operands[t], hidden], axis=1))
+            gates = biased(tf.concat([x_operands[t], hidden], axis=1))
         if len(gates) == 1:
             gates = tf.split(tf.cast(gates[0], x.dtype), 4, axis=1)
         # Of a product of its own, its bias and its activation TensorFlow makes one operation.
         gates = (activate(gate) for activate, gate in zip(activations, gates, strict=True))
-        return [tf.cast(gate, x.dtype) for gate in gates]
+        i, j, f, o = (tf.cast(gate, x.dtype) for gate in gates)
+        return i, j, 1.0 - f if weights.negated else f, o
 
     return gates_at
 
