@@ -26,6 +26,7 @@ from bilm.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.sampling import LogUniformSampler
 from bilm.trainer import Trainer
 from bilm.training import make_strategy
+from bilm.vocabulary import PAD_CHAR
 
 VALUES = {
     "vocabulary": [20_000, 200_000, 793_471],
@@ -45,21 +46,27 @@ flags.DEFINE_integer("n_steps", 9, "Steps of each value that are timed.", 1)
 flags.DEFINE_string("plot", None, "PNG file for a plot.")
 
 TOKENS = 1024  # that are embedded at a time
+N_TYPES = 20_000  # distinct words of the text; about as many in a window as in English
 
 
 def windows(options, n_rows, n_tokens, random):
+    """Yield windows of a text of `N_TYPES` words, whatever the vocabulary that is predicted."""
     shape = (n_rows, options.unroll_steps)
+    spelled = np.full((N_TYPES, 50), PAD_CHAR, "int32")
+    spelled[:, :8] = random.integers(0, 256, size=(N_TYPES, 8))
     while True:
         window = {}
         for suffix in ("", "_reverse"):
-            # Frequencies as in text: the same law that the negatives are drawn by.
-            words = random.random((2, *shape))
-            words = ((n_tokens + 1.0) ** words).astype("int32") - 1
-            window["token_ids" + suffix], window["next_token_id" + suffix] = words % n_tokens
-            chars = random.integers(0, 256, size=(*shape, 50)).astype("int32")
-            chars[..., 8:] = 260
-            window["tokens_characters" + suffix] = chars
+            window["next_token_id" + suffix] = zipf(n_tokens, shape, random)
+            read = zipf(N_TYPES, shape, random)
+            window["token_ids" + suffix] = read % n_tokens
+            window["tokens_characters" + suffix] = spelled[read]
         yield window
+
+
+def zipf(n, shape, random):
+    """Draw ids below n as words are in text, by the law that the negatives are drawn by too."""
+    return (((n + 1.0) ** random.random(shape)).astype("int32") - 1) % n
 
 
 def training_steps(vocabulary=20_000, batch=None, unroll=20, replicas=1):

@@ -36,8 +36,22 @@ def gather_rows(table, ids):
         import tensorflow as tf
 
         value = table.value if isinstance(table, keras.Variable) else table
-        return tf.gather(value, ids)
+        return tf.gather(_on_this_replica(value), ids)
     return ops.take(table, ids, axis=0)
+
+
+def _on_this_replica(value):
+    """Give the replica's own part of a distributed variable, and anything else as it is.
+
+    `tf.gather` reads a distributed variable as a whole, and one whose rows were updated is copied
+    when it is read.
+    """
+    import tensorflow as tf
+
+    replicas, context = getattr(value, "values", None), tf.distribute.get_replica_context()
+    if not isinstance(replicas, tuple) or context is None:
+        return value
+    return replicas[int(tf.get_static_value(context.replica_id_in_sync_group))]
 
 
 def dropout(x, rate: float, seed):

@@ -85,10 +85,12 @@ class SampledSoftmax(keras.layers.Layer):
 
     def log_normalizer(self, hidden):
         """Give log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
+        # Read once: TensorFlow copies a variable whose rows were updated each time it is read.
+        kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
         parts = []
         for start in range(0, self.n_tokens, VOCABULARY_CHUNK):
             chunk = slice(start, min(start + VOCABULARY_CHUNK, self.n_tokens))
-            logits = ops.matmul(hidden, ops.transpose(self.kernel[chunk])) + self.bias[chunk]
+            logits = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
             parts.append(ops.logsumexp(logits, axis=1))
         return parts[0] if len(parts) == 1 else ops.logsumexp(ops.stack(parts), axis=0)
 
