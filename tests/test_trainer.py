@@ -91,6 +91,24 @@ def test_golden_training(folder, tmp_path):
             np.testing.assert_allclose(value, final[found], atol=2e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("n_replicas", [1, 2])
+def test_no_step_reads_the_softmax_as_a_whole(n_replicas):
+    n_tokens = 1009
+    options = load_run_options("tiny").replace(
+        batch_size=2, unroll_steps=3, n_negative_samples_batch=8
+    )
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
+    trainer = Trainer(options, n_tokens, strategy)
+    signature = batch_signature(options.model, 2, 3, 8)
+    iterator = iter(as_dataset(lambda: iter([]), signature, strategy))
+    step = trainer._step.get_concrete_function(iterator, trainer.state, tf.constant(0, tf.int32))
+    operations = step.graph.get_operations()
+    gathered = [op for op in operations if op.type == "ResourceGather"]
+    assert len(gathered) == n_replicas * 2 * 4  # rows and biases of targets and of negatives
+    read = [op.outputs[0].shape for op in operations if op.type == "ReadVariableOp"]
+    assert read and not [shape for shape in read if shape.rank and shape[0] == n_tokens]
+
+
 def final_state(step, n_replicas):
     """The reference's states, those of all replicas joined row-wise."""
     arrays = [step["final_state"][name][...] for name in sorted(step["final_state"])]
