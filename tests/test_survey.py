@@ -29,7 +29,7 @@ def messages(caplog, level):
 
 
 def test_what_is_found(corpus, tmp_path, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     build_vocabulary(f"{tmp_path}/[ab]", tmp_path / "v")
     counts = survey(corpus, UnicodeCharsVocabulary(tmp_path / "v", 50))
     assert (counts.n_sentences, counts.n_tokens, counts.n_blank) == (802, 8004, 4)
@@ -85,7 +85,7 @@ def test_an_order_from_other_text_is_right(tmp_path):
 
 
 def test_a_sample_is_from_every_shard(corpus, tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     monkeypatch.setattr("bilm.survey.SAMPLE_TOKENS", 20)
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
     counts = survey(corpus, vocab, sample=True)
