@@ -40,7 +40,7 @@ class ElmoEmbedder:
         batch_tokens: tokens that are run over at a time, marks included. It bounds memory and
             changes no result.
         precision: of the operands of products: `bfloat16` is faster where the processor has it,
-            and changes vectors by about 1 %.
+            and changes vectors by less than 1 %.
 
     Methods take `layers`: `"all"` gives each sentence as float32 (layers + 1, T, 2 P), layer 0
     being the token's vector twice; indices such as `[0, 2]` (or `"0,2"`) give (2, T, 2 P), and
@@ -304,7 +304,7 @@ def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.n
         chosen = []
     if not chosen or not all(0 <= i < n_layers for i in chosen):
         raise OptionsError(
-            f"layers is {layers!r}, expected all, top, average or numbers from 0 to {n_layers - 1}"
+            f"layers is {layers!r}, expected all, top, average or a list of numbers from 0 to {n_layers - 1}"
         )
     return lambda array: array[chosen]
 

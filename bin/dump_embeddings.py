@@ -29,7 +29,7 @@ flags.DEFINE_string("layers", "all", "all, top, average, or numbers with commas:
 flags.DEFINE_enum("dtype", "float32", ["float32", "float16"], "What values are stored as.")
 flags.DEFINE_enum(
     "precision", "float32", ["float32", "bfloat16"],
-    "Of the operands of products; bfloat16 is faster and changes vectors by about 1 %.",
+    "Of the operands of products; bfloat16 is faster and changes vectors by less than 1 %.",
 )  # fmt: skip
 flags.DEFINE_integer("part_sentences", 1000, "The most that an interruption can cost.", 1)
 flags.DEFINE_enum(
