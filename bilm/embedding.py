@@ -304,7 +304,8 @@ def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.n
         chosen = []
     if not chosen or not all(0 <= i < n_layers for i in chosen):
         raise OptionsError(
-            f"layers is {layers!r}, expected all, top, average or a list of numbers from 0 to {n_layers - 1}"
+            f"layers is {layers!r}, expected all, top, average or a list of numbers "
+            f"from 0 to {n_layers - 1}"
         )
     return lambda array: array[chosen]
 
