@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MAX_ROWS = 192  # more do not make products faster, and their steps no longer fit a cache
+MAX_ROWS = 192  # more hardly make products faster, and their steps no longer fit a cache
 
 
 class Packing(NamedTuple):
