@@ -8,14 +8,11 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
-import keras
 import numpy as np
-from keras import ops
 
-from bilm.ahead import ahead
 from bilm.errors import DataError, OptionsError
-from bilm.packing import Packing, pack
-from bilm.pretrained import compiled, load_bilm
+from bilm.packed_runner import PackedRunner
+from bilm.pretrained import load_bilm
 from bilm.source import resolve
 from bilm.token_cache import TokenCache, WordEncoder
 from bilm.vocabulary import BOS, EOS
@@ -68,10 +65,9 @@ class ElmoEmbedder:
         self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
         self.model.freeze()
         self.options, self.batch_tokens = self.model.options, batch_tokens
-        self.n_layers = self.options.lstm.n_layers + 1
-        self.dim = len(self.model.directions) * self.options.lstm.projection_dim
         self._cache = TokenCache(cache_size, WordEncoder(self.model, vocab_file))
-        self._run_steps = compiled(self._steps, self._signature())
+        self._runner = PackedRunner(self.model, batch_tokens)
+        self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
 
     def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
         """Embed one sentence; an empty one has T = 0.
@@ -177,107 +173,9 @@ class ElmoEmbedder:
         yield from ((k, select(self._empty())) for k, words in enumerate(group) if not words)
         if filled:
             sentences = [np.array([places[w] for w in (BOS, *group[k], EOS)]) for k in filled]
-            with closing(self._run(table, sentences)) as embedded:
+            with closing(self._runner(table, sentences)) as embedded:
                 for k, layers in embedded:
                     yield filled[k], select(layers)
-
-    def _run(self, table: np.ndarray, sentences: list[np.ndarray]):
-        """Run over rows of a table, sentences with their marks.
-
-        Gives the number of each sentence and its layers, float32 (layers + 1, T, 2 P) without its
-        marks, as soon as its last step is done. A direction ends at the last word that it reads:
-        what it would make of the mark behind that, nobody asks for.
-        """
-        lengths = np.array([len(rows) - 1 for rows in sentences])
-        packing = pack(lengths)
-        places, fresh = self._lay_out(sentences, packing)
-        waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
-        running: dict[int, np.ndarray] = {}
-        windows = self._windows(table, places, fresh)
-        if fresh.size > self.batch_tokens and keras.backend.backend() == "tensorflow":
-            # Filling and what the caller does, writing for one, go on beside the next steps. Other
-            # backends keep settings by thread.
-            windows = ahead(windows)
-        with closing(windows):
-            for steps, found in windows:
-                found = {d: ops.convert_to_numpy(layers) for d, layers in found.items()}
-                while waiting and packing.starts[waiting[-1]] < steps.stop:
-                    k = waiting.pop()
-                    running[k] = self._token_layer(table[sentences[k][1:-1]])
-                for k, layers in list(running.items()):
-                    at = steps.start - int(packing.starts[k])  # of its steps, the window's first
-                    self._fill(layers, {d: f[:, packing.rows[k]] for d, f in found.items()}, at)
-                    if packing.starts[k] + lengths[k] <= steps.stop:
-                        yield k, running.pop(k)
-
-    def _windows(self, table, places, fresh):
-        """Run over all steps in windows of `batch_tokens` places; give which steps, and their
-        layers, tensors float (layers, B, T, P) a direction."""
-        n_rows, n_all = fresh.shape
-        state = self.model.flatten_state(self.model.zero_state(n_rows))
-        tensor = ops.convert_to_tensor(table)
-        n_steps = max(self.batch_tokens // n_rows, 1)
-        for start in range(0, n_all, n_steps):
-            steps = slice(start, min(start + n_steps, n_all))
-            window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
-            found, state = self._run_steps(
-                tensor, window, ops.convert_to_tensor(fresh[:, steps]), state
-            )
-            yield steps, found
-
-    def _lay_out(self, sentences: list[np.ndarray], packing: Packing):
-        """Give each direction's places in the table, integer (B, T) in the order it reads in,
-        and where sentences start, boolean (B, T)."""
-        shape = packing.n_rows, packing.n_steps
-        places = {d: np.zeros(shape, np.int32) for d in self.model.directions}
-        fresh = np.zeros(shape, bool)
-        for rows, row, start in zip(sentences, packing.rows, packing.starts, strict=True):
-            fresh[row, start] = True
-            for direction in self.model.directions:
-                in_order = rows[:0:-1] if direction == "backward" else rows[:-1]
-                places[direction][row, start : start + len(in_order)] = in_order
-        return places, fresh
-
-    def _token_layer(self, vectors: np.ndarray) -> np.ndarray:
-        """Make room for a sentence's layers, the first of which is its token vectors."""
-        layers = np.empty((self.n_layers, len(vectors), self.dim), np.float32)
-        layers[0] = np.tile(vectors, len(self.model.directions))
-        return layers
-
-    def _fill(self, layers: np.ndarray, found: dict[str, np.ndarray], at: int) -> None:
-        """Put a window's outputs (layers, T, P) a direction into a sentence's layers.
-
-        `at` is the step of the sentence, its begin mark being 0, that the window starts with;
-        below 0 where the sentence starts inside the window.
-        """
-        n_tokens, n_steps = layers.shape[1], next(iter(found.values())).shape[1]
-        first, stop = max(at, 1), min(at + n_steps, n_tokens + 1)
-        if first >= stop:
-            return
-        parts = np.split(layers[1:], len(found), axis=-1)
-        for (direction, outputs), part in zip(found.items(), parts, strict=True):
-            outputs = outputs[:, first - at : stop - at]
-            if direction == "backward":
-                part[:, n_tokens - stop + 1 : n_tokens - first + 1] = outputs[:, ::-1]
-            else:
-                part[:, first - 1 : stop - 1] = outputs
-
-    def _steps(self, table, places, fresh, state):
-        """Run on from a state: integers (B, T) a direction -> float (layers, B, T, P) each."""
-        vectors = {d: ops.take(table, places[d], axis=0) for d in self.model.directions}
-        outputs, state = self.model.windows(vectors, self.model.pack_state(state), fresh=fresh)
-        layers = {d: ops.stack(outputs[d]) for d in self.model.directions}
-        return layers, self.model.flatten_state(state)
-
-    def _signature(self) -> list:
-        places = {d: keras.KerasTensor((None, None), "int32") for d in self.model.directions}
-        state = self.model.flatten_state(self.model.zero_state(0))
-        return [
-            keras.KerasTensor((None, self.options.lstm.projection_dim), "float32"),
-            places,
-            keras.KerasTensor((None, None), "bool"),
-            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
-        ]
 
     def _empty(self) -> np.ndarray:
         return np.empty((self.n_layers, 0, self.dim), np.float32)

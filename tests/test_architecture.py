@@ -31,6 +31,7 @@ ORDER = [
     "token_cache",
     "packing",
     "ahead",
+    "packed_runner",
     "embedding",
     "parts",
     "corpus",
@@ -72,6 +73,7 @@ NEUTRAL = [  # they run on every backend of Keras and import TensorFlow only whe
     "token_cache",
     "packing",
     "ahead",
+    "packed_runner",
     "embedding",
 ]
 MODULES = [
