@@ -26,6 +26,7 @@ from bilm.token_cache import batches
 from bilm.vocabulary import BOS, EOS, MARKS, PAD_CHAR, UNK, CharacterEncoder
 
 WINDOW_BATCHES = 4  # batches among which sentences are sorted by length
+PREDICTED_AT_ONCE = 1 << 24  # log-probabilities of words at places of a sentence
 
 
 class Score(NamedTuple):
@@ -122,7 +123,7 @@ class Scorer:
         self._characters = char_cnn and CharacterEncoder(char_cnn.max_characters_per_token)
         batch, *carried = self._signature()
         self._run_losses = compiled(self._losses, [batch, *carried])
-        steps = dict.fromkeys(model.directions, keras.KerasTensor((), "int32"))
+        steps = dict.fromkeys(model.directions, keras.KerasTensor((None,), "int32"))
         self._run_predictions = compiled(self._predictions, [batch, steps])
 
     def score(self, sentences: Iterable[Sequence[str]]) -> Iterator[Score]:
@@ -163,16 +164,38 @@ class Scorer:
                 f"position is {position}, but the sentence has {len(words)} words; "
                 f"expected 0 or more and less than {len(words)}"
             )
-        # What predicts a word depends on the words read before alone: the rest may be there.
-        steps = {"forward": position, "backward": len(words) - 1 - position}
-        steps = {d: np.int32(steps[d]) for d in self.model.directions}
-        batch = self._batch([words], 1, slice(0, len(words) + 1))
-        logs = self._run_predictions(batch, steps)
-        logs = {d: ops.convert_to_numpy(log)[self._proper] for d, log in logs.items()}
+        logs = next(self.log_probabilities(words, [position]))
+        logs = {d: log[self._proper] for d, log in logs.items()}
         if "backward" not in logs:
             return Substitutes(self._best(logs["forward"], n), None, None)
         logs["both"] = logs["forward"] + logs["backward"]
         return Substitutes(**{name: self._best(log, n) for name, log in logs.items()})
+
+    def known(self, word: str) -> str:
+        """Return the word that is predicted in a word's place: itself, or `<UNK>`."""
+        return word if word in self._ids else UNK
+
+    def log_probabilities(
+        self, tokens: Sequence[str], positions: Sequence[int]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Return the log-probability of every word of the vocabulary at places of a sentence.
+
+        Args:
+            tokens: a sentence; the words at the places themselves change nothing.
+            positions: from 0.
+        Returns: for each position a dict with float32 (V,) in nats per direction, by word id.
+        Raises: DataError if `tokens` is not a list of words.
+        """
+        words = _checked(tokens, "the sentence")
+        batch = self._batch([words], 1, slice(0, len(words) + 1))
+        n_positions = max(1, PREDICTED_AT_ONCE // len(self.words))
+        for start in range(0, len(positions), n_positions):
+            places = np.array(positions[start : start + n_positions], np.int32)
+            # What predicts a word depends on the words read before it alone: the rest may stay.
+            steps = {"forward": places, "backward": len(words) - 1 - places}
+            logs = self._run_predictions(batch, {d: steps[d] for d in self.model.directions})
+            logs = {d: ops.convert_to_numpy(log) for d, log in logs.items()}
+            yield from ({d: log[i] for d, log in logs.items()} for i in range(len(places)))
 
     def _score(self, window: list[list[str]]) -> list[Score]:
         scores: list[Score | None] = [None] * len(window)
@@ -241,13 +264,13 @@ class Scorer:
         return self.model.losses(outputs, batch["targets"]), self.model.flatten_state(state)
 
     def _predictions(self, batch, steps):
-        """Give all words' log-probabilities, float (V,), at one step a direction of one row."""
+        """Return all words' log-probabilities, float (N, V), at N steps per direction of one row."""
         outputs, _ = self._outputs(batch, None, self.model.zero_state(1))
         softmax, logs = self.model.softmax, {}
         for direction in self.model.directions:
-            hidden = outputs[direction][-1][:, steps[direction]]  # 1, P
-            logits = ops.matmul(softmax.kernel, hidden[0]) + softmax.bias
-            logs[direction] = logits - softmax.log_normalizer(hidden)
+            hidden = ops.take(outputs[direction][-1][0], steps[direction], axis=0)  # N, P
+            logits = ops.matmul(hidden, ops.transpose(softmax.kernel)) + softmax.bias
+            logs[direction] = logits - softmax.log_normalizer(hidden)[:, None]
         return logs
 
     def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:

@@ -50,6 +50,8 @@ ORDER = [
     "signals",
     "training_text",
     "scoring",
+    "weighting",
+    "simple_elmo",
     "training",
     "run_flags",
     "starting_point",

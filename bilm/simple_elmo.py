@@ -1,0 +1,178 @@
+"""`ElmoModel` as users of the package simple_elmo call it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from absl import logging
+
+from bilm.checkpoint import checkpoint_paths
+from bilm.embedding import ElmoEmbedder
+from bilm.errors import DataError, OptionsError
+from bilm.scoring import Scorer, load_scorer
+from bilm.vocabulary import BOS, EOS
+
+LAYERS = ("average", "top", "all")
+
+
+class ElmoModel:
+    """A biLM behind the methods of simple_elmo's class of this name.
+
+    Unlike there, the same sentence always gets the same vectors, and a vector does not depend on
+    the padding of its batch; `warmup` is accepted and does nothing.
+
+    Attributes: `vector_size` 2 P and `n_layers`, the token layer included; both None before
+    `load`.
+
+    Example:
+        from bilm.simple_elmo import ElmoModel
+        model = ElmoModel()
+        model.load("model.zip")
+        vectors = model.get_elmo_vectors([["The", "bank", "closed", "."]])  # 1, 4, 2 P
+    """
+
+    def __init__(self):
+        self.vector_size = self.n_layers = self.batch_size = None
+        self._embedder: ElmoEmbedder | None = None
+        self._scorer: Scorer | None = None
+
+    def load(
+        self,
+        directory: str | Path,
+        max_batch_size: int = 32,
+        limit: int = 100,
+        full: bool = False,
+    ) -> str:
+        """Load a model.
+
+        Args:
+            directory: a folder or ZIP archive with `options.json` and HDF5 weights, or whatever
+                else `bilm.ElmoEmbedder` opens; with `full` also the folder of a training run.
+            max_batch_size: kept as `batch_size`; it changes no result.
+            limit: accepted and ignored; every word is cached until the cache is full.
+            full: load the softmax too, for `get_elmo_substitutes`: from a run, or from
+                `<weights>_softmax.hdf5` beside the weights.
+        Returns: a sentence that says so, as simple_elmo does.
+        Raises: OptionsError, WeightsError, DataError.
+        """
+        self.batch_size = max_batch_size
+        if full and checkpoint_paths(directory):
+            self._scorer, self._embedder = load_scorer(directory), None
+            lstm = self._scorer.model.options.lstm
+            n_directions = len(self._scorer.model.directions)
+            self.n_layers, self.vector_size = lstm.n_layers + 1, n_directions * lstm.projection_dim
+        else:
+            self._embedder = ElmoEmbedder(directory)
+            self.n_layers, self.vector_size = self._embedder.n_layers, self._embedder.dim
+            files = self._embedder.options_file, self._embedder.weight_file
+            self._scorer = (
+                load_scorer(options_file=files[0], weight_file=files[1]) if full else None
+            )
+        logging.info("%s: loaded, %d layers of %d", directory, self.n_layers, self.vector_size)
+        return "The model is now loaded."
+
+    def get_elmo_vectors(
+        self,
+        texts: Sequence[Sequence[str]],
+        warmup: bool = True,
+        layers: str = "average",
+    ) -> np.ndarray:
+        """Return the vectors of sentences in one array, 0 after a sentence's end.
+
+        Args:
+            texts: sentences, each a list of words.
+            warmup: accepted and ignored.
+            layers: `average`, `top` or `all`.
+        Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P), T the longest sentence.
+        Raises: OptionsError for other `layers`, or before `load`; DataError if a sentence is not a
+            list of words.
+        """
+        embedder, texts = self._loaded(layers), list(texts)
+        n_words = max(map(len, texts), default=0)
+        lead = (len(texts), self.n_layers) if layers == "all" else (len(texts),)
+        vectors = np.zeros((*lead, n_words, self.vector_size))
+        for padded, found in zip(vectors, embedder.embed_sentences(texts, layers), strict=True):
+            padded[..., : found.shape[-2], :] = found
+        return vectors
+
+    def get_elmo_vector_average(
+        self,
+        texts: Sequence[Sequence[str]],
+        warmup: bool = True,
+        layers: str = "average",
+    ) -> np.ndarray:
+        """Return one vector per sentence: the mean over its words, divided by its L2 norm.
+
+        With `all` the norm is that of all layers together, as in simple_elmo. A sentence without
+        words has zeros.
+
+        Args: see `get_elmo_vectors`.
+        Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
+        Raises: as `get_elmo_vectors` does.
+        """
+        means = self._loaded(layers).sentence_vectors(texts, layers).astype(np.float64)
+        axes = tuple(range(1, means.ndim))
+        norms = np.sqrt(np.square(means).sum(axis=axes, keepdims=True))
+        return np.divide(means, norms, out=np.zeros_like(means), where=norms > 0)
+
+    def get_elmo_substitutes(
+        self,
+        data: Sequence[str | Sequence[str]],
+        topn: int = 3,
+        nodelimiters: bool = True,
+    ) -> list[list[dict[str, object]]]:
+        """Return the words that the language model expects in place of each word.
+
+        Args:
+            data: sentences, each a list of words or a string with spaces between words.
+            topn: how many words per direction.
+            nodelimiters: leave out the marks `<S>` and `</S>`.
+        Returns: for each sentence a list with a dict per word: `word`, which is `<UNK>` if the
+            vocabulary lacks it, and `forward` and `backward`, each a dict of three lists with the
+            likeliest first: `candidates` (ids), `candidate_words`, and `logp`, log-probabilities
+            in nats to four places. `backward` is None in a forward-only model.
+        Raises: OptionsError unless the model was loaded with `full=True`; DataError if a sentence
+            is not a list of words.
+        """
+        if self._scorer is None:
+            raise OptionsError("no softmax is loaded: call load(directory, full=True) first")
+        if topn < 1:
+            raise DataError(f"topn is {topn}, expected at least 1")
+        return [self._substitutes(sentence, topn, nodelimiters) for sentence in data]
+
+    def _substitutes(self, sentence: str | Sequence[str], topn: int, nodelimiters: bool) -> list:
+        words = sentence.split() if isinstance(sentence, str) else list(sentence)
+        scorer, found = self._scorer, []
+        logs = scorer.log_probabilities(words, range(len(words)))
+        for word, by_direction in zip(words, logs, strict=True):
+            entry: dict[str, object] = {"word": scorer.known(word), "backward": None}
+            for direction, log in by_direction.items():
+                entry[direction] = _likeliest(log, scorer.words, topn, nodelimiters)
+            found.append(entry)
+        return found
+
+    def _loaded(self, layers: str) -> ElmoEmbedder:
+        if layers not in LAYERS:
+            raise OptionsError(f"layers is {layers!r}, expected one of {', '.join(LAYERS)}")
+        if self._embedder is None:
+            what = "a run has no exported weights" if self._scorer else "no model is loaded"
+            raise OptionsError(f"{what}: call load with the folder or archive of an export")
+        return self._embedder
+
+
+def _likeliest(
+    logs: np.ndarray, words: Sequence[str], topn: int, nodelimiters: bool
+) -> dict[str, list]:
+    """Return ids, words and log-probabilities of the `topn` likeliest of (V,) words."""
+    order = np.argsort(-logs, kind="stable")
+    if nodelimiters:
+        order = order[: topn + len((BOS, EOS))]
+        order = [i for i in order if words[i] not in (BOS, EOS)]
+    order = [int(i) for i in order[:topn]]
+    return {
+        "candidates": order,
+        "candidate_words": [words[i] for i in order],
+        "logp": [round(float(logs[i]), 4) for i in order],
+    }
