@@ -264,7 +264,7 @@ class Scorer:
         return self.model.losses(outputs, batch["targets"]), self.model.flatten_state(state)
 
     def _predictions(self, batch, steps):
-        """Return all words' log-probabilities, float (N, V), at N steps per direction of one row."""
+        """Return all words' log-probabilities at N steps per direction of one row: float (N, V)."""
         outputs, _ = self._outputs(batch, None, self.model.zero_state(1))
         softmax, logs = self.model.softmax, {}
         for direction in self.model.directions:
