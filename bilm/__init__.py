@@ -25,6 +25,7 @@ _HOME = {
     "read_embeddings": "corpus",
     "score": "scoring",
     "substitutes": "scoring",
+    "weight_layers": "weighting",
 }
 __all__ = sorted(_HOME)
 

@@ -1,4 +1,4 @@
-"""What README.md shows works: its Python runs, and what it names is there."""
+"""What README.md and the pages of docs/ show works: Python runs, and what is named exists."""
 
 import importlib
 import json
@@ -18,26 +18,34 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the README is about TensorFlow", allow_module_level=True)
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-PROSE = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
-BEFORE, MIGRATION = PROSE.split("## Coming from elsewhere")
-# The first column of these tables has other projects' names.
-OURS = BEFORE + re.sub(r"^\|[^|]*\|", "|", MIGRATION, flags=re.MULTILINE)
+MIGRATION = ROOT / "docs" / "migration.md"
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{n}.md" for n in ("embedding", "training", "speed")),
+]
+PAGES.append(MIGRATION)
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+PROSE = {p: re.sub(r"```.*?```", "", text, flags=re.DOTALL) for p, text in TEXTS.items()}
+# The first column of its tables has other projects' names.
+PROSE[MIGRATION] = re.sub(r"^\|[^|]*\|", "|", PROSE[MIGRATION], flags=re.MULTILINE)
+OURS = "".join(PROSE.values())
 COMMANDS = [*sorted(f"bin/{p.name}" for p in (ROOT / "bin").glob("*.py")), "benchmarks/train.py"]
 
 
-def blocks(language):
-    """Give the line and the content of each block."""
-    for found in re.finditer(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL):
-        yield TEXT.count("\n", 0, found.start(1)), found[1]
+def blocks(language, page):
+    """Return the line and the content of each block."""
+    text = TEXTS[page]
+    for found in re.finditer(rf"```{language}\n(.*?)```", text, flags=re.DOTALL):
+        yield text.count("\n", 0, found.start(1)), found[1]
 
 
 def shell_commands():
-    """Give the words of each command, without what `#` starts."""
-    for _, block in blocks("sh"):
-        for line in block.replace("\\\n", " ").splitlines():
-            if words := shlex.split(line, comments=True):
-                yield words
+    """Return the words of each command, without what `#` starts."""
+    for page in PAGES:
+        for _, block in blocks("sh", page):
+            for line in block.replace("\\\n", " ").splitlines():
+                if words := shlex.split(line, comments=True):
+                    yield words
 
 
 @cache
@@ -48,7 +56,7 @@ def flags_of(script):
 
 
 def example_model():
-    """Give a stored model of the kind that the README speaks of: 50 characters, two directions."""
+    """Return a stored model of the kind that the pages use: 50 characters, two directions."""
     for case in golden_cases("inference"):
         options = json.loads((case.values[0] / "options.json").read_text())
         if options["char_cnn"]["max_characters_per_token"] == 50 and options["bidirectional"]:
@@ -56,17 +64,21 @@ def example_model():
     raise AssertionError("no such case")
 
 
-def test_python_runs(tmp_path, monkeypatch):
-    for name in ("options.json", "weights.hdf5", "vocab.txt"):
-        shutil.copy(example_model() / name, tmp_path)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_runs(page, tmp_path, monkeypatch):
+    for folder in (tmp_path, tmp_path / "elmo", tmp_path / "demo_run" / "model"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("options.json", "weights.hdf5", "vocab.txt"):
+            shutil.copy(example_model() / name, folder)
     monkeypatch.chdir(tmp_path)
     names = {}
-    for line, block in blocks("python"):
-        code = compile("\n" * line + block, str(ROOT / "README.md"), "exec")
+    for line, block in blocks("python", page):
+        code = compile("\n" * line + block, str(page), "exec")
         exec(code, names)  # one after the other, as a reader goes through them
-    assert names["output"]["lm_embeddings"].shape[0] == 1
-    assert (names["first"]["lm_embeddings"] != names["second"]["lm_embeddings"]).any()
-    assert names["tagger"].output_shape == (None, None, 17)
+    if "first" in names:
+        assert (names["first"]["lm_embeddings"] != names["second"]["lm_embeddings"]).any()
+    if "tagger" in names:
+        assert names["tagger"].output_shape == (None, None, 17)
 
 
 def test_shell_commands_exist():
@@ -97,6 +109,16 @@ def test_flags_exist():
     known = set().union(*map(flags_of, COMMANDS))
     for flag in re.findall(r"(?<![\w-])--(\w+)", OURS):
         assert flag in known | {"help"}, flag
+
+
+def test_links_lead_somewhere():
+    for page, text in TEXTS.items():
+        for target in re.findall(r"\]\(([^)#]*)[^)]*\)", text):
+            assert not target or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_is_short():
+    assert TEXTS[ROOT / "README.md"].count("\n") < 200
 
 
 def test_code_in_prose_names_options():
