@@ -18,7 +18,8 @@ from absl import logging
 
 from bilm.embedding import ElmoEmbedder, Layers, layer_selector
 from bilm.errors import DataError
-from bilm.files import replacing
+from bilm.files import expanded, replacing
+from bilm.hdf5 import NewHDF5
 from bilm.parts import Parts
 from bilm.text import read_lines
 
@@ -67,8 +68,8 @@ def dump_bilm_embeddings(
             f"dtype is {dtype!r}, expected one of {DTYPES}; "
             f"part_sentences is {part_sentences}, expected 1 or more"
         )
-    outfile = Path(outfile)
-    if outfile.is_dir():
+    outfile, dataset_file, vocab_file = map(expanded, (outfile, dataset_file, vocab_file))
+    if Path(outfile).is_dir():
         raise DataError(f"{outfile}: a folder; expected the name of a file to write")
     text = _survey(dataset_file, on_bad_utf8)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
@@ -83,11 +84,28 @@ def dump_bilm_embeddings(
         "precision": precision,
         "part_sentences": part_sentences,
     }
-    parts = Parts(outfile, run)
-    n_parts, n_closed = -(-text.n_sentences // part_sentences), parts.n_closed()
+    with Parts(outfile, run) as parts:
+        n_parts = -(-text.n_sentences // part_sentences)
+        sentences, progress = read_corpus(dataset_file, on_bad_utf8), _Progress(text.n_tokens)
+        _write_parts(parts, n_parts, sentences, embedder, run, progress)
+        logging.info("%s: merging %d parts", outfile, n_parts)
+        parts.merge(n_parts)
+    return text.n_sentences
+
+
+def _write_parts(
+    parts: Parts,
+    n_parts: int,
+    sentences: Iterator[list[str]],
+    embedder: ElmoEmbedder,
+    run: dict,
+    progress: _Progress,
+) -> None:
+    """Write the parts that are not there yet."""
+    layers, dtype, part_sentences = run["layers"], run["dtype"], run["part_sentences"]
+    n_closed = parts.n_closed()
     if n_closed:
         logging.info("%s: %d of %d parts are there already", parts.folder, n_closed, n_parts)
-    sentences, progress = read_corpus(dataset_file, on_bad_utf8), _Progress(text.n_tokens)
     for part in range(n_parts):
         if part % WARM_PARTS == 0:
             embedder.clear_cache()
@@ -99,9 +117,6 @@ def dump_bilm_embeddings(
             embedder.warm_up(progress.skip(words))
         else:
             deque(progress.skip(words), maxlen=0)
-    logging.info("%s: merging %d parts", outfile, n_parts)
-    parts.merge(n_parts)
-    return text.n_sentences
 
 
 def read_corpus(path: str | Path, on_bad_utf8: str = "error") -> Iterator[list[str]]:
@@ -210,12 +225,13 @@ def write_embeddings(
     """Write sentences into one HDF5 file, the first having the number `first`; see there."""
     with (
         replacing(path) as temporary,
-        h5py.File(temporary, "w") as file,
+        NewHDF5(temporary) as file,
         closing(embedder.embed_as_completed(sentences, layers)) as embedded,
     ):
         for number, words, vectors in embedded:
             name, vectors = str(first + number), vectors.astype(dtype, copy=False)
             file.create_dataset(name, data=vectors).attrs[SENTENCE] = _join(words)
+            file.check()
             on_sentence(words)
 
 

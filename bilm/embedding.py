@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bilm.errors import DataError, OptionsError
+from bilm.files import expanded
 from bilm.packed_runner import PackedRunner
 from bilm.pretrained import load_bilm
 from bilm.source import resolve
@@ -61,7 +62,7 @@ class ElmoEmbedder:
         if cache_size < 0 or batch_tokens < 1:
             given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
             raise ValueError(f"{given}, expected at least 0 and 1")
-        self.options_file, self.weight_file = resolve(options_file, weight_file)
+        self.options_file, self.weight_file = resolve(expanded(options_file), expanded(weight_file))
         self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
         self.model.freeze()
         self.options, self.batch_tokens = self.model.options, batch_tokens

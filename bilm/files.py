@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-LOCK, CONTENT = "lock", "new"  # in the folder of a writer
+PREFIX = ".bilm-"  # of the names of writers' folders
+LOCK, CONTENT = "lock", "new"  # in them
 MAX_NAME_BYTES = 255  # of a file, on every common file system
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -30,7 +31,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     Raises: OSError, naming `path`, if it cannot be written or is not a regular file.
     """
     target = output_path(path)
-    with scratch(path) as folder, _naming(path, folder):
+    with scratch(path) as folder:
         temporary = folder / target.name
         yield temporary
         with suppress(FileNotFoundError):
@@ -47,7 +48,7 @@ def scratch(path: str | os.PathLike) -> Iterator[Path]:
     Every writer has a folder of its own, be it a thread, a process or a container, and holds a
     lock in it. The lock dies with the process: a folder that can be locked is a leftover.
 
-    Raises: OSError, naming `path`, if the folder cannot be made.
+    Raises: OSError, naming `path`, if the folder cannot be made or the disk is full.
     """
     target = output_path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,7 @@ def scratch(path: str | os.PathLike) -> Iterator[Path]:
     try:
         with _naming(path, folder):
             (folder / CONTENT).mkdir()
-        yield folder / CONTENT
+            yield folder / CONTENT
     finally:
         with suppress(OSError):  # the next writer tries again
             _remove(folder)
@@ -79,24 +80,23 @@ def remove_leftovers(path: str | os.PathLike) -> None:
                 _remove_if_dead(Path(entry.path))
 
 
-def lock(path: str | os.PathLike, flags: int = 0) -> int | None:
-    """Lock a file until it is closed or the process ends.
+def hold(path: str | os.PathLike, flags: int = 0) -> int | None:
+    """Open and lock a file until it is closed or the process ends.
 
     Args:
         path: the file.
         flags: more flags for `os.open`, such as `os.O_CREAT`.
     Returns: the file descriptor, to be closed by the caller; None if another process or thread
-        holds the lock or has removed the file.
-    Raises: OSError if the file cannot be opened or its file system has no locks.
+        holds the lock or has removed the file. On a file system without locks, the descriptor.
+    Raises: OSError if the file cannot be opened.
     """
     file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o666)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(file).st_nlink:
+        if _locked(file) and os.fstat(file).st_nlink:
             return file
-    except BlockingIOError:
-        pass
-    except OSError:
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return file
         os.close(file)
         raise
     os.close(file)
@@ -138,7 +138,7 @@ def _digest(name: str) -> str:
 
 def _prefix(target: Path) -> str:
     """Return the start of the names of all writers' folders for a file."""
-    return f".bilm-{_digest(target.name)}-"
+    return f"{PREFIX}{_digest(target.name)}-"
 
 
 def _held_folder(prefix: Path) -> tuple[Path, int]:
@@ -146,12 +146,10 @@ def _held_folder(prefix: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix.name, dir=prefix.parent))
         try:
-            held = lock(folder / LOCK, os.O_CREAT | os.O_EXCL)
+            held = hold(folder / LOCK, os.O_CREAT | os.O_EXCL)
         except FileNotFoundError:
             continue
-        except OSError as error:
-            if error.errno in NO_LOCKS:  # others cannot lock it either, so it is safe
-                return folder, os.open(folder / LOCK, os.O_RDWR)
+        except OSError:
             folder.rmdir()
             raise
         if held is not None:
@@ -159,14 +157,26 @@ def _held_folder(prefix: Path) -> tuple[Path, int]:
 
 
 def _remove_if_dead(folder: Path) -> None:
+    """Remove a writer's folder if its lock is free. Raises: OSError, without locks too."""
     try:
-        held = lock(folder / LOCK)
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         folder.rmdir()  # without its lock it is always empty
         return
-    if held is not None:
-        _remove(folder)
-        os.close(held)
+    try:
+        if _locked(file):
+            _remove(folder)
+    finally:
+        os.close(file)
+
+
+def _locked(file: int) -> bool:
+    """Lock an open file; return False if another process or thread holds the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _remove(folder: Path) -> None:

@@ -6,13 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import h5py
 import keras
 import numpy as np
 from keras import ops
 
 from bilm.errors import DataError, OptionsError
-from bilm.files import replacing
+from bilm.files import expanded, replacing
+from bilm.hdf5 import NewHDF5
 from bilm.language_model import BiLM
 from bilm.pretrained import compiled, load_bilm
 from bilm.source import resolve
@@ -128,17 +128,18 @@ def dump_token_embeddings(
         outfile: written whole or not at all.
     Raises: OptionsError if the model reads words already, DataError, WeightsError.
     """
-    vocab = Vocabulary(vocab_file)
-    model = load_bilm(*resolve(options_file, weight_file))
+    vocab = Vocabulary(expanded(vocab_file))
+    model = load_bilm(*resolve(expanded(options_file), expanded(weight_file)))
     if model.options.char_cnn is None:
         raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
     encode = WordEncoder(model)
-    with replacing(outfile) as temporary, h5py.File(temporary, "w") as file:
+    with replacing(outfile) as temporary, NewHDF5(temporary) as file:
         shape = vocab.size, model.options.lstm.projection_dim
         table = file.create_dataset("embedding", shape, "float32")
         for start in range(0, vocab.size, TABLE_WORDS):
             ids = range(start, min(start + TABLE_WORDS, vocab.size))
             table[start : ids.stop] = encode([vocab.id_to_word(i) for i in ids])
+            file.check()
 
 
 def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -158,7 +159,7 @@ def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]
 def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary:
     if vocab_file is None:
         raise OptionsError("this model reads words, not characters: it needs its vocab_file")
-    vocab = Vocabulary(vocab_file)
+    vocab = Vocabulary(expanded(vocab_file))
     vocab.require_marks()
     if vocab.size != n_tokens:
         raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")
