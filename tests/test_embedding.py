@@ -190,6 +190,10 @@ def test_as_completed_gives_each_sentence_once_with_its_words(folder):
 def test_empty_sentences_and_layers(embedder):
     assert embedder.embed_sentence([]).shape == (embedder.n_layers, 0, embedder.dim)
     assert embedder.embed_batch([]) == []
+    assert list(embedder.embed_sentences(iter(()))) == []
+    assert list(embedder.embed_as_completed([])) == []
+    assert [v.shape[1] for v in embedder.embed_sentences([[], []])] == [0, 0]
+    embedder.warm_up([])
     words = ["a", "bank", "."]
     layers = embedder.embed_sentence(words)
     for choice, expected in [
@@ -206,6 +210,19 @@ def test_empty_sentences_and_layers(embedder):
     np.testing.assert_allclose(
         embedder.sentence_vectors([words]), layers.mean(axis=(0, 1))[None], atol=ATOL
     )
+
+
+@pytest.mark.parametrize("layers", ["average", "top", "all"])
+def test_sentence_vectors_of_length_one(embedder, layers):
+    """As simple_elmo's get_elmo_vector_average, which divides by the norm over all layers."""
+    sentences = [["a", "bank", "."], [], ["a"]]
+    means = embedder.sentence_vectors(sentences, layers)
+    found = embedder.sentence_vectors(sentences, layers, normalize=True)
+    assert found.dtype == np.float32 and found.shape == means.shape
+    for mean, vector in zip(means[[0, 2]], found[[0, 2]], strict=True):
+        np.testing.assert_allclose(vector, mean / np.sqrt((mean**2).sum()), rtol=1e-5)
+    assert not found[1].any()  # simple_elmo has values that are not numbers there
+    assert embedder.sentence_vectors([], layers, normalize=True).shape == (0, *means[0].shape)
 
 
 @pytest.mark.parametrize("layers", ["bottom", "", [], "3", [-1], [0.5], "1,", 1])
