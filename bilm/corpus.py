@@ -12,11 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
-import numpy as np
 from absl import logging
 
 from bilm.embedding import ElmoEmbedder, Layers, layer_selector
+from bilm.embedding_file import SENTENCE, join_words
 from bilm.errors import DataError
 from bilm.files import expanded, replacing
 from bilm.hdf5 import NewHDF5
@@ -24,7 +23,6 @@ from bilm.parts import Parts
 from bilm.text import read_lines
 
 DTYPES = ("float32", "float16")
-SENTENCE = "sentence"
 WARM_PARTS = 16  # parts through which the cache of token vectors is kept
 LOG_SECONDS = 5
 
@@ -120,7 +118,7 @@ def _write_parts(
 
 
 def read_corpus(path: str | Path, on_bad_utf8: str = "error") -> Iterator[list[str]]:
-    """Give the words of each sentence of a file, plain or gzip.
+    """Yield the words of each sentence of a file, plain or gzip.
 
     A name that ends in `.conllu` or `.conllu.gz` is CoNLL-U: words are its FORM column, without
     ranges of multiword tokens (1-2) and empty nodes (1.1). Any other file has a sentence a line,
@@ -131,42 +129,11 @@ def read_corpus(path: str | Path, on_bad_utf8: str = "error") -> Iterator[list[s
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: DataError as `read_lines` does, or for a line that is not CoNLL-U.
     """
-    if str(path).lower().removesuffix(".gz").endswith(".conllu"):
+    path = expanded(path)
+    if path.lower().removesuffix(".gz").endswith(".conllu"):
         yield from _read_conllu(path, on_bad_utf8)
     else:
         yield from (line.split() for _, line in read_lines(path, on_bad_utf8))
-
-
-def read_embeddings(path: str | Path) -> Iterator[tuple[int, list[str] | None, np.ndarray]]:
-    """Give number, words and vectors of each sentence of a file of embeddings, in order.
-
-    Files of bilm-tf and AllenNLP, which hold no words, give None for them.
-
-    Raises: DataError if it is missing or not a whole HDF5 file.
-    """
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise DataError(f"{path}: not a whole HDF5 file of embeddings ({error})") from error
-    with file:
-        for number in sorted(int(name) for name in file if name.isdecimal()):
-            dataset = file[str(number)]
-            vectors = dataset[...]
-            yield number, _split(dataset.attrs.get(SENTENCE), vectors.shape[-2]), vectors
-
-
-def _join(words: list[str]) -> str:
-    """Give words as one string. A FORM of CoNLL-U may hold a space: tabs part the words then."""
-    parted_by = "\t" if any(" " in word for word in words) else " "
-    return parted_by.join(words).replace("\0", "\u2400")  # an HDF5 string ends at NUL
-
-
-def _split(sentence: str | None, n_words: int) -> list[str] | None:
-    if sentence is None or n_words == 0:
-        return None if sentence is None else []
-    if n_words == 1:
-        return [sentence]
-    return sentence.split("\t" if "\t" in sentence else " ")
 
 
 def _read_conllu(path: str | Path, on_bad_utf8: str) -> Iterator[list[str]]:
@@ -230,7 +197,7 @@ def write_embeddings(
     ):
         for number, words, vectors in embedded:
             name, vectors = str(first + number), vectors.astype(dtype, copy=False)
-            file.create_dataset(name, data=vectors).attrs[SENTENCE] = _join(words)
+            file.create_dataset(name, data=vectors).attrs[SENTENCE] = join_words(words)
             file.check()
             on_sentence(words)
 

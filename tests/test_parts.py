@@ -50,13 +50,13 @@ def start(command):
 KILLED = """
 import os, signal, sys
 from bilm import corpus
-join, done = corpus._join, []
+join, done = corpus.join_words, []
 def join_or_die(words):
     done.append(words)
     if len(done) == 7:
         os.kill(os.getpid(), signal.SIGKILL)
     return join(words)
-corpus._join = join_or_die
+corpus.join_words = join_or_die
 corpus.dump_bilm_embeddings(None, *sys.argv[1:], part_sentences=4)
 """
 
@@ -96,8 +96,8 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch):
 
 
 def failing_after(n_done):
-    """Give a `_join` that works so many times."""
-    join, numbers = corpus._join, count()
+    """Give a `join_words` that works so many times."""
+    join, numbers = corpus.join_words, count()
 
     def join_or_fail(words):
         if next(numbers) == n_done:
@@ -112,16 +112,16 @@ def test_interrupted_anywhere(text, outfile, monkeypatch, warm_parts):
     monkeypatch.setattr(corpus, "WARM_PARTS", warm_parts)
     dump(text, outfile)
     whole = content(outfile)
-    join = corpus._join
+    join = corpus.join_words
     parts = outfile.with_name("vectors.hdf5.parts")
     for n_done in (0, 3, 5, 12):
         outfile.unlink()
-        monkeypatch.setattr(corpus, "_join", failing_after(n_done))
+        monkeypatch.setattr(corpus, "join_words", failing_after(n_done))
         with pytest.raises(OSError, match="disk full"):
             dump(text, outfile)
         assert left(outfile) == [parts.name]
         assert len(list(parts.iterdir())) == n_done // PART + 2
-        monkeypatch.setattr(corpus, "_join", join)
+        monkeypatch.setattr(corpus, "join_words", join)
         with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
             patch.setattr(h5py.h5o, "copy", Mock(side_effect=OSError("disk full")))
             dump(text, outfile)  # now the merge fails
