@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
+from bilm.batcher import Batcher
 from bilm.embedding import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
@@ -94,9 +95,20 @@ def test_order_neighbours_and_batches_change_nothing(folder, embedder):
             check(found, [expected[i] for i in order])
 
 
-def test_agrees_with_the_model_on_characters(folder, embedder):
-    from bilm.batcher import Batcher
+def test_words_are_cut_where_the_model_cuts_them():
+    """An embedder takes the number of characters from the model; a `Batcher` is told it."""
+    folder = next(c.values[0] for c in CASES if c.id == "short_tokens_20chars")
+    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
+    words = ["an", "internationalization", "office"]
+    found = load(folder).embed_sentence(words)
+    n_characters = model.options.char_cnn.max_characters_per_token
+    layers = model(Batcher(None, n_characters).batch_sentences([words]))["lm_embeddings"][0]
+    np.testing.assert_allclose(found, layers, atol=ATOL)
+    layers = model(Batcher(None, 2 * n_characters).batch_sentences([words]))["lm_embeddings"][0]
+    assert np.abs(found - layers).max() > 0.01
 
+
+def test_agrees_with_the_model_on_characters(folder, embedder):
     model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
     ids = Batcher(None, model.options.char_cnn.max_characters_per_token).batch_sentences(SENTENCES)
     layers = model(ids)["lm_embeddings"]
