@@ -22,7 +22,7 @@ _HOME = {
     "dump_weights": "export",
     "export_saved_model": "saved_model",
     "load_scorer": "scoring",
-    "read_embeddings": "corpus",
+    "read_embeddings": "embedding_file",
     "score": "scoring",
     "substitutes": "scoring",
     "weight_layers": "weighting",

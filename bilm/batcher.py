@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from bilm.errors import DataError
+from bilm.files import expanded
 from bilm.vocabulary import BOS, EOS, CharacterEncoder, Vocabulary
 
 
@@ -16,13 +17,14 @@ class Batcher:
 
     Args:
         lm_vocab_file: not needed, since characters spell every word; if given it must be there.
-        max_token_length: C, characters of a word with its two marks; the model's
-            `max_characters_per_token`.
+        max_token_length: C, characters of a word with its two marks. It must be the model's
+            `max_characters_per_token`: longer words are cut there, so that with another number
+            the model reads other characters and their sentences get other vectors.
     Raises: DataError if the file is not there or `max_token_length` is below 3.
     """
 
     def __init__(self, lm_vocab_file: str | os.PathLike | None, max_token_length: int):
-        if lm_vocab_file is not None and not os.path.isfile(lm_vocab_file):
+        if lm_vocab_file is not None and not os.path.isfile(expanded(lm_vocab_file)):
             raise DataError(f"{lm_vocab_file}: no such file; None does for character input")
         self._characters = CharacterEncoder(max_token_length)
 
@@ -50,7 +52,7 @@ class TokenBatcher:
     """
 
     def __init__(self, lm_vocab_file: str | os.PathLike):
-        self._vocab = Vocabulary(lm_vocab_file)
+        self._vocab = Vocabulary(expanded(lm_vocab_file))
         self._vocab.require_marks()
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
@@ -77,6 +79,8 @@ def _check(sentences: Sequence[Sequence[str]]) -> int:
                 f"sentence {i} is the string {words[:40]!r}; a sentence is a list of words, "
                 "so split it first"
             )
+        if not isinstance(words, Iterable):
+            raise DataError(f"sentence {i} is {words!r}; a sentence is a list of words")
         for word in words:
             if not isinstance(word, str):
                 raise DataError(f"sentence {i} holds {word!r}; a sentence is a list of words")

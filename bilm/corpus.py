@@ -12,18 +12,17 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
-import numpy as np
 from absl import logging
 
 from bilm.embedding import ElmoEmbedder, Layers, layer_selector
+from bilm.embedding_file import SENTENCE, join_words
 from bilm.errors import DataError
-from bilm.files import replacing
+from bilm.files import expanded, replacing
+from bilm.hdf5 import NewHDF5
 from bilm.parts import Parts
 from bilm.text import read_lines
 
 DTYPES = ("float32", "float16")
-SENTENCE = "sentence"
 WARM_PARTS = 16  # parts through which the cache of token vectors is kept
 LOG_SECONDS = 5
 
@@ -67,8 +66,8 @@ def dump_bilm_embeddings(
             f"dtype is {dtype!r}, expected one of {DTYPES}; "
             f"part_sentences is {part_sentences}, expected 1 or more"
         )
-    outfile = Path(outfile)
-    if outfile.is_dir():
+    outfile, dataset_file, vocab_file = map(expanded, (outfile, dataset_file, vocab_file))
+    if Path(outfile).is_dir():
         raise DataError(f"{outfile}: a folder; expected the name of a file to write")
     text = _survey(dataset_file, on_bad_utf8)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
@@ -83,11 +82,28 @@ def dump_bilm_embeddings(
         "precision": precision,
         "part_sentences": part_sentences,
     }
-    parts = Parts(outfile, run)
-    n_parts, n_closed = -(-text.n_sentences // part_sentences), parts.n_closed()
+    with Parts(outfile, run) as parts:
+        n_parts = -(-text.n_sentences // part_sentences)
+        sentences, progress = read_corpus(dataset_file, on_bad_utf8), _Progress(text.n_tokens)
+        _write_parts(parts, n_parts, sentences, embedder, run, progress)
+        logging.info("%s: merging %d parts", outfile, n_parts)
+        parts.merge(n_parts)
+    return text.n_sentences
+
+
+def _write_parts(
+    parts: Parts,
+    n_parts: int,
+    sentences: Iterator[list[str]],
+    embedder: ElmoEmbedder,
+    run: dict,
+    progress: _Progress,
+) -> None:
+    """Write the parts that are not there yet."""
+    layers, dtype, part_sentences = run["layers"], run["dtype"], run["part_sentences"]
+    n_closed = parts.n_closed()
     if n_closed:
         logging.info("%s: %d of %d parts are there already", parts.folder, n_closed, n_parts)
-    sentences, progress = read_corpus(dataset_file, on_bad_utf8), _Progress(text.n_tokens)
     for part in range(n_parts):
         if part % WARM_PARTS == 0:
             embedder.clear_cache()
@@ -99,13 +115,10 @@ def dump_bilm_embeddings(
             embedder.warm_up(progress.skip(words))
         else:
             deque(progress.skip(words), maxlen=0)
-    logging.info("%s: merging %d parts", outfile, n_parts)
-    parts.merge(n_parts)
-    return text.n_sentences
 
 
 def read_corpus(path: str | Path, on_bad_utf8: str = "error") -> Iterator[list[str]]:
-    """Give the words of each sentence of a file, plain or gzip.
+    """Yield the words of each sentence of a file, plain or gzip.
 
     A name that ends in `.conllu` or `.conllu.gz` is CoNLL-U: words are its FORM column, without
     ranges of multiword tokens (1-2) and empty nodes (1.1). Any other file has a sentence a line,
@@ -116,42 +129,11 @@ def read_corpus(path: str | Path, on_bad_utf8: str = "error") -> Iterator[list[s
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: DataError as `read_lines` does, or for a line that is not CoNLL-U.
     """
-    if str(path).lower().removesuffix(".gz").endswith(".conllu"):
+    path = expanded(path)
+    if path.lower().removesuffix(".gz").endswith(".conllu"):
         yield from _read_conllu(path, on_bad_utf8)
     else:
         yield from (line.split() for _, line in read_lines(path, on_bad_utf8))
-
-
-def read_embeddings(path: str | Path) -> Iterator[tuple[int, list[str] | None, np.ndarray]]:
-    """Give number, words and vectors of each sentence of a file of embeddings, in order.
-
-    Files of bilm-tf and AllenNLP, which hold no words, give None for them.
-
-    Raises: DataError if it is missing or not a whole HDF5 file.
-    """
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise DataError(f"{path}: not a whole HDF5 file of embeddings ({error})") from error
-    with file:
-        for number in sorted(int(name) for name in file if name.isdecimal()):
-            dataset = file[str(number)]
-            vectors = dataset[...]
-            yield number, _split(dataset.attrs.get(SENTENCE), vectors.shape[-2]), vectors
-
-
-def _join(words: list[str]) -> str:
-    """Give words as one string. A FORM of CoNLL-U may hold a space: tabs part the words then."""
-    parted_by = "\t" if any(" " in word for word in words) else " "
-    return parted_by.join(words).replace("\0", "\u2400")  # an HDF5 string ends at NUL
-
-
-def _split(sentence: str | None, n_words: int) -> list[str] | None:
-    if sentence is None or n_words == 0:
-        return None if sentence is None else []
-    if n_words == 1:
-        return [sentence]
-    return sentence.split("\t" if "\t" in sentence else " ")
 
 
 def _read_conllu(path: str | Path, on_bad_utf8: str) -> Iterator[list[str]]:
@@ -210,12 +192,13 @@ def write_embeddings(
     """Write sentences into one HDF5 file, the first having the number `first`; see there."""
     with (
         replacing(path) as temporary,
-        h5py.File(temporary, "w") as file,
+        NewHDF5(temporary) as file,
         closing(embedder.embed_as_completed(sentences, layers)) as embedded,
     ):
         for number, words, vectors in embedded:
             name, vectors = str(first + number), vectors.astype(dtype, copy=False)
-            file.create_dataset(name, data=vectors).attrs[SENTENCE] = _join(words)
+            file.create_dataset(name, data=vectors).attrs[SENTENCE] = join_words(words)
+            file.check()
             on_sentence(words)
 
 

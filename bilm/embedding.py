@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.errors import DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError
+from bilm.files import expanded
 from bilm.packed_runner import PackedRunner
 from bilm.pretrained import load_bilm
 from bilm.source import resolve
@@ -27,6 +29,9 @@ class ElmoEmbedder:
 
     Every sentence starts afresh, so its vectors depend neither on its neighbours nor on the order
     or the number of sentences. The words `<S>` and `</S>` stand for the marks of a sentence.
+    Any number of threads may share an embedder. A pickle holds the paths of its files, which are
+    loaded again, as in processes that multiprocessing spawns. In a forked process the backend
+    would hang, so that embedders raise BilmError there.
 
     Args:
         options_file: `options.json`; or what stands for both files, see `bilm.source`.
@@ -49,6 +54,8 @@ class ElmoEmbedder:
         vectors = embedder.embed_sentence(["The", "bank", "closed", "."])  # 3, 4, 2 P
     """
 
+    _process: int | None = None  # that made the first embedder; forked ones inherit it
+
     def __init__(
         self,
         options_file: str | Path,
@@ -58,16 +65,25 @@ class ElmoEmbedder:
         batch_tokens: int = 2048,
         precision: str = "float32",
     ):
+        ElmoEmbedder._process = ElmoEmbedder._process or os.getpid()
+        self._check_process()
         if cache_size < 0 or batch_tokens < 1:
             given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
             raise ValueError(f"{given}, expected at least 0 and 1")
-        self.options_file, self.weight_file = resolve(options_file, weight_file)
+        self.options_file, self.weight_file = map(
+            Path.absolute, resolve(expanded(options_file), expanded(weight_file))
+        )
+        vocab_file = vocab_file and os.path.abspath(expanded(vocab_file))
+        self._settings = vocab_file, cache_size, batch_tokens, precision
         self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
         self.model.freeze()
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self._cache = TokenCache(cache_size, WordEncoder(self.model, vocab_file))
         self._runner = PackedRunner(self.model, batch_tokens)
         self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
+
+    def __reduce__(self):
+        return type(self), (self.options_file, self.weight_file, *self._settings)
 
     def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
         """Embed one sentence; an empty one has T = 0.
@@ -123,12 +139,17 @@ class ElmoEmbedder:
         return numbered()
 
     def sentence_vectors(
-        self, sentences: Iterable[Sequence[str]], layers: Layers = "average"
+        self,
+        sentences: Iterable[Sequence[str]],
+        layers: Layers = "average",
+        normalize: bool = False,
     ) -> np.ndarray:
-        """Give one vector a sentence: the mean over its tokens of the layers' average.
+        """Return one vector a sentence: the mean over its tokens of the layers' average.
 
         Other `layers` are averaged over tokens likewise, and those with an axis of layers give
-        (n, layers, 2 P). An empty sentence gives zeros.
+        (n, layers, 2 P). An empty sentence gives zeros. `normalize` divides what a sentence gets
+        by its Euclidean norm, as simple_elmo's `get_elmo_vector_average` does.
+
         Returns: float32 (n, 2 P).
         Raises: DataError if a sentence is not a list of words.
         """
@@ -138,6 +159,8 @@ class ElmoEmbedder:
             vectors.sum(axis=-2, dtype=np.float64) / max(vectors.shape[-2], 1)
             for vectors in self.embed_sentences(sentences, layers)
         ]
+        if normalize:
+            means = [mean / (np.linalg.norm(mean) or 1.0) for mean in means]
         return np.array(means, np.float32).reshape(-1, *shape)
 
     def warm_up(self, sentences: Iterable[Sequence[str]]) -> None:
@@ -147,6 +170,7 @@ class ElmoEmbedder:
 
     def clear_cache(self) -> None:
         """Forget the vectors of all words."""
+        self._check_process()
         self._cache.clear()
 
     def _groups(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[list[str]]]:
@@ -163,6 +187,7 @@ class ElmoEmbedder:
 
     def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
         """Give the places of a group's words, marks included, in a table float32 (U, P)."""
+        self._check_process()
         words = list(dict.fromkeys(chain((BOS, EOS), *group)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
@@ -170,12 +195,22 @@ class ElmoEmbedder:
         """Give the number of each sentence of a group and its vectors, as they are done."""
         places, table = self._look_up(group)
         filled = [k for k, words in enumerate(group) if words]
-        yield from ((k, select(self._empty())) for k, words in enumerate(group) if not words)
         if filled:
             sentences = [np.array([places[w] for w in (BOS, *group[k], EOS)]) for k in filled]
             with closing(self._runner(table, sentences)) as embedded:
                 for k, layers in embedded:
                     yield filled[k], select(layers)
+                    self._check_process()
+        yield from ((k, select(self._empty())) for k, words in enumerate(group) if not words)
+
+    def _check_process(self) -> None:
+        """Raise BilmError in a forked process, which lacks the threads that compute."""
+        if os.getpid() != self._process:
+            raise BilmError(
+                f"process {os.getpid()} was forked from process {self._process}, which had made an "
+                "embedder; TensorFlow does not work after a fork: start processes with "
+                "multiprocessing.get_context('spawn')"
+            )
 
     def _empty(self) -> np.ndarray:
         return np.empty((self.n_layers, 0, self.dim), np.float32)

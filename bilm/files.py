@@ -1,26 +1,201 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and the leftovers of killed writers."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
 import os
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+PREFIX = ".bilm-"  # of the names of writers' folders
+LOCK, CONTENT = "lock", "new"  # in them
+MAX_NAME_BYTES = 255  # of a file, on every common file system
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; rename it into place if the block succeeds.
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield a temporary path to write to; move it to `path` if the block succeeds.
 
-    Raises: OSError if the folder cannot be written; a failed block leaves nothing behind.
+    The file gets the mode of the one it replaces, or that of a new file. If `path` is a link, the
+    file it points to is replaced. A block that fails leaves nothing; what a killed process left
+    is removed by the next writer of the same path.
+
+    Raises: OSError, naming `path`, if it cannot be written or is not a regular file.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    target = output_path(path)
+    with scratch(path) as folder:
+        temporary = folder / target.name
         yield temporary
+        with suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
+
+
+@contextmanager
+def scratch(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield a new folder beside `path` for work in progress; remove it at the end.
+
+    Every writer has a folder of its own, be it a thread, a process or a container, and holds a
+    lock in it. The lock dies with the process: a folder that can be locked is a leftover.
+
+    Raises: OSError, naming `path`, if the folder cannot be made or the disk is full.
+    """
+    target = output_path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path)
+    prefix = target.with_name(_prefix(target))
+    with _naming(path, prefix):
+        folder, held = _held_folder(prefix)
+    try:
+        with _naming(path, folder):
+            (folder / CONTENT).mkdir()
+            yield folder / CONTENT
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the next writer tries again
+            _remove(folder)
+        os.close(held)
+
+
+def remove_leftovers(path: str | os.PathLike) -> None:
+    """Remove the folders that killed writers of `path` left, not those still in use."""
+    target = output_path(path)
+    if not target.parent.is_dir():
+        return
+    with os.scandir(target.parent) as entries:
+        prefix = _prefix(target)
+        found = [e for e in entries if e.name.startswith(prefix)]
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            with suppress(OSError):  # another user's, or another process removes it too
+                _remove_if_dead(Path(entry.path))
+
+
+def hold(path: str | os.PathLike, flags: int = 0) -> int | None:
+    """Open and lock a file until it is closed or the process ends.
+
+    Args:
+        path: the file.
+        flags: more flags for `os.open`, such as `os.O_CREAT`.
+    Returns: the file descriptor, to be closed by the caller; None if another process or thread
+        holds the lock or has removed the file. On a file system without locks, the descriptor.
+    Raises: OSError if the file cannot be opened.
+    """
+    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o666)
+    try:
+        if _locked(file) and os.fstat(file).st_nlink:
+            return file
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return file
+        os.close(file)
+        raise
+    os.close(file)
+    return None
+
+
+def output_path(path: str | os.PathLike) -> Path:
+    """Return the file that writing to `path` changes: `~` is expanded, links are followed.
+
+    Raises: OSError if it exists and is not a regular file.
+    """
+    target = Path(os.path.realpath(expanded(path)))
+    with suppress(FileNotFoundError, NotADirectoryError):
+        mode = os.stat(target).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(
+                errno.EISDIR, "Is a folder, expected a file name", os.fspath(path)
+            )
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "Not a regular file, cannot be replaced", os.fspath(path))
+    return target
+
+
+def expanded(path: str | os.PathLike | None) -> str | None:
+    """Return a path with the home folder in place of a leading `~`; None for None."""
+    return None if path is None else os.path.expanduser(os.fspath(path))
+
+
+def beside(path: Path, ending: str) -> Path:
+    """Return the path with an ending added; a name too long for that becomes its digest."""
+    name = path.name + ending
+    fits = len(os.fsencode(name)) <= MAX_NAME_BYTES
+    return path.with_name(name if fits else _digest(path.name) + ending)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+
+
+def _prefix(target: Path) -> str:
+    """Return the start of the names of all writers' folders for a file."""
+    return f"{PREFIX}{_digest(target.name)}-"
+
+
+def _held_folder(prefix: Path) -> tuple[Path, int]:
+    """Make a folder and lock it; again, if another writer removes it before it is locked."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix.name, dir=prefix.parent))
+        try:
+            held = hold(folder / LOCK, os.O_CREAT | os.O_EXCL)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            folder.rmdir()
+            raise
+        if held is not None:
+            return folder, held
+
+
+def _remove_if_dead(folder: Path) -> None:
+    """Remove a writer's folder if its lock is free. Raises: OSError, without locks too."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        folder.rmdir()  # without its lock it is always empty
+        return
+    try:
+        if _locked(file):
+            _remove(folder)
+    finally:
+        os.close(file)
+
+
+def _locked(file: int) -> bool:
+    """Lock an open file; return False if another process or thread holds the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove(folder: Path) -> None:
+    """Remove a writer's folder. The lock goes last, so that a kill leaves a folder to lock."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder / CONTENT)
+    (folder / LOCK).unlink()
+    folder.rmdir()
+
+
+@contextmanager
+def _naming(path: str | os.PathLike, temporary: Path) -> Iterator[None]:
+    """Make disk errors name the path that the user gave, not the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        name = error.filename
+        is_ours = isinstance(name, str | os.PathLike) and str(name).startswith(str(temporary))
+        if is_ours or (name is None and error.errno in FULL):
+            reason = os.strerror(error.errno)
+            raise OSError(error.errno, reason, os.fspath(path)) from error
+        raise

@@ -1,7 +1,9 @@
-"""HDF5 files that may come from anywhere: what is damaged ends in an error that names the file."""
+"""HDF5 files: reading those that may come from anywhere, writing on a disk that may be full."""
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,14 +38,70 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
         raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
 
 
+class NewHDF5(h5py.File):
+    """An HDF5 file that is written; a context manager that closes it.
+
+    HDF5 crashes the process when it closes a file after a write has failed. So it is never told
+    of a failure: the first one is kept and raised by `check` and at the end of the block.
+
+    Args:
+        path: the file, best a temporary one.
+        mode: `w` for a new file, `a` to add to the file.
+    Raises: OSError with the `errno` of the disk.
+    """
+
+    def __init__(self, path: str | os.PathLike, mode: str = "w"):
+        self._disk = _Disk(path, {"w": "w+", "a": "r+"}[mode])
+        super().__init__(self._disk, mode)
+
+    def check(self) -> None:
+        """Raise OSError if a write has failed so far; call it often, to stop early."""
+        if self._disk.error is not None:
+            raise self._disk.error
+
+    def __exit__(self, *error) -> None:
+        try:
+            super().__exit__(*error)
+        finally:
+            self._disk.close()
+            self.check()
+
+
+class _Disk(io.FileIO):
+    """An unbuffered file that keeps the error of the first failed write and drops later ones."""
+
+    error: OSError | None = None
+
+    def write(self, data) -> int:
+        left = memoryview(data).cast("B")
+        try:
+            while left and self.error is None:  # the disk may take a part
+                left = left[super().write(left) :]
+        except OSError as error:
+            self._keep(error)
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self._keep(error)
+            return 0
+
+    def _keep(self, error: OSError) -> None:
+        self.error = self.error or OSError(error.errno, os.strerror(error.errno), self.name)
+
+
 def save_hdf5(path: str | Path, values: dict[str, np.ndarray]) -> None:
-    """Write arrays by name, beside the file first and then renamed into place."""
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+    """Write arrays by name into one file, whole or not at all.
+
+    Raises: OSError, naming `path`, if it cannot be written.
+    """
+    with replacing(path) as temporary, NewHDF5(temporary) as file:
         for name, value in values.items():
-            if value.dtype == object:
-                file.create_dataset(name, data=value, dtype=h5py.string_dtype())
-            else:
-                file.create_dataset(name, data=value)
+            dtype = h5py.string_dtype() if value.dtype == object else None
+            file.create_dataset(name, data=value, dtype=dtype)
+            file.check()
 
 
 def dataset_names(file: h5py.Group) -> set[str]:

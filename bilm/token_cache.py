@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 
-import h5py
 import keras
 import numpy as np
 from keras import ops
 
 from bilm.errors import DataError, OptionsError
-from bilm.files import replacing
+from bilm.files import expanded, replacing
+from bilm.hdf5 import NewHDF5
 from bilm.language_model import BiLM
 from bilm.pretrained import compiled, load_bilm
 from bilm.source import resolve
@@ -60,7 +61,7 @@ class WordEncoder:
 
 
 class TokenCache:
-    """The vectors of the words used last.
+    """The vectors of the words used last; any number of threads may share it.
 
     Args:
         size: how many words are kept at most; 0 keeps none. A word takes 4 bytes a feature.
@@ -69,22 +70,28 @@ class TokenCache:
 
     def __init__(self, size: int, encode: Callable[[Sequence[str]], np.ndarray]):
         self.size, self._encode = size, encode
+        self._lock = Lock()  # never held while words are encoded, which takes long
         self.clear()
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Give the vectors of distinct words, float32 (n, P)."""
-        places = np.array([self._places.get(word, -1) for word in words])
-        missing, found = np.flatnonzero(places < 0), np.flatnonzero(places >= 0)
+        """Return the vectors of distinct words, float32 (n, P)."""
+        with self._lock:
+            places = np.array([self._places.get(word, -1) for word in words])
+            missing, found = np.flatnonzero(places < 0), np.flatnonzero(places >= 0)
+            known = self._rows[places[found]] if len(found) else None
+            for i in found:
+                self._places.move_to_end(words[i])
         new = self._encode([words[i] for i in missing])
         vectors = np.empty((len(words), new.shape[1]), np.float32)
         vectors[missing] = new
-        if len(found):
-            vectors[found] = self._rows[places[found]]
-        for i in found:
-            self._places.move_to_end(words[i])
-        kept = missing[-self.size :] if self.size else missing[:0]
-        if len(kept):
-            self._keep([words[i] for i in kept], vectors[kept])
+        if known is not None:
+            vectors[found] = known
+        with self._lock:
+            # Another thread may have encoded some of the same words meanwhile.
+            missing = [i for i in missing if words[i] not in self._places]
+            kept = missing[-self.size :] if self.size else []
+            if kept:
+                self._keep([words[i] for i in kept], vectors[kept])
         return vectors
 
     def __len__(self) -> int:
@@ -92,8 +99,9 @@ class TokenCache:
 
     def clear(self) -> None:
         """Forget every word."""
-        self._places: OrderedDict[str, int] = OrderedDict()  # the first was used longest ago
-        self._rows = None
+        with self._lock:
+            self._places: OrderedDict[str, int] = OrderedDict()  # the first was used longest ago
+            self._rows = None
 
     def _keep(self, words: Sequence[str], vectors: np.ndarray) -> None:
         """Take words in, in the places of those used longest ago once there are too many."""
@@ -128,17 +136,18 @@ def dump_token_embeddings(
         outfile: written whole or not at all.
     Raises: OptionsError if the model reads words already, DataError, WeightsError.
     """
-    vocab = Vocabulary(vocab_file)
-    model = load_bilm(*resolve(options_file, weight_file))
+    vocab = Vocabulary(expanded(vocab_file))
+    model = load_bilm(*resolve(expanded(options_file), expanded(weight_file)))
     if model.options.char_cnn is None:
         raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
     encode = WordEncoder(model)
-    with replacing(outfile) as temporary, h5py.File(temporary, "w") as file:
+    with replacing(outfile) as temporary, NewHDF5(temporary) as file:
         shape = vocab.size, model.options.lstm.projection_dim
         table = file.create_dataset("embedding", shape, "float32")
         for start in range(0, vocab.size, TABLE_WORDS):
             ids = range(start, min(start + TABLE_WORDS, vocab.size))
             table[start : ids.stop] = encode([vocab.id_to_word(i) for i in ids])
+            file.check()
 
 
 def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -158,7 +167,7 @@ def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]
 def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary:
     if vocab_file is None:
         raise OptionsError("this model reads words, not characters: it needs its vocab_file")
-    vocab = Vocabulary(vocab_file)
+    vocab = Vocabulary(expanded(vocab_file))
     vocab.require_marks()
     if vocab.size != n_tokens:
         raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")

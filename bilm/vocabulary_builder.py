@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bilm.errors import DataError
-from bilm.files import replacing
+from bilm.files import expanded, replacing, scratch
 from bilm.text import read_sentences, resolve_shards
 from bilm.vocabulary import MARKS, NOT_A_WORD
 
@@ -52,7 +51,7 @@ def build_vocabulary(
     """Write a vocabulary: the three marks, then words by falling frequency, ties by the word.
 
     Both files are written whole or not at all. Beyond `words_in_memory` sorted counts are put into
-    a folder beside `outfile`, which is gone afterwards, and merged.
+    a folder beside `outfile` and merged; see `bilm.files.scratch`.
 
     Args:
         filepattern: glob of the shards, plain or gzip, one tokenized sentence a line.
@@ -68,16 +67,15 @@ def build_vocabulary(
         if a file cannot be written.
     """
     _check(min_count, max_size, words_in_memory)
-    outfile, shards = Path(outfile), resolve_shards(filepattern)
-    outputs = [outfile] if counts_file is None else [outfile, Path(counts_file)]
+    outputs = [Path(expanded(path)) for path in (outfile, counts_file) if path is not None]
+    shards = resolve_shards(expanded(filepattern))
     _check_outputs(outputs, shards)
-    outfile.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{outfile.name}.", dir=outfile.parent) as folder:
-        counter = _Counter(Path(folder), words_in_memory, len(shards))
+    with scratch(outfile) as folder:
+        counter = _Counter(folder, words_in_memory, len(shards))
         for shard in shards:
             counter.add(read_sentences([shard], on_bad_utf8))
         kept = _Kept(min_count)
-        ordered = _by_frequency(kept.select(counter.merged()), Path(folder), words_in_memory)
+        ordered = _by_frequency(kept.select(counter.merged()), folder, words_in_memory)
         room = None if max_size is None else max_size - len(MARKS)
         n_words, n_covered = _write(ordered, room, outputs, os.fspath(filepattern))
     return VocabularyCounts(

@@ -67,6 +67,7 @@ def test_no_sentence_is_an_empty_batch(vocab_file):
         ([["a"], "a b"], "sentence 1 is the string 'a b'.*split it"),
         (["a", "b"], "sentence 0 is the string 'a'"),
         ([["a", 3]], "sentence 0 holds 3"),
+        ([["a"], None], "sentence 1 is None"),
         ([[["a"]]], r"sentence 0 holds \['a'\]"),
     ],
 )

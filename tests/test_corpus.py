@@ -9,8 +9,9 @@ from absl import logging
 from conftest import golden_cases
 
 from bilm import corpus
-from bilm.corpus import dump_bilm_embeddings, read_corpus, read_embeddings
+from bilm.corpus import dump_bilm_embeddings, read_corpus
 from bilm.embedding import ElmoEmbedder
+from bilm.embedding_file import read_embeddings
 from bilm.errors import DataError, OptionsError, WeightsError
 
 FOLDER = golden_cases("inference")[0].values[0]
@@ -122,21 +123,6 @@ def test_words_come_back(tmp_path, outfile):
     dump(path, outfile, layers="top", dtype="float16")
     found = [words for _, words, _ in read_embeddings(outfile)]
     assert found == [*sentences[:2], ["x\u2400y"], sentences[3]]
-
-
-def test_files_of_others(tmp_path):
-    with h5py.File(tmp_path / "other.hdf5", "w") as file:
-        for i in range(11):
-            file[str(i)] = np.full((3, 1, 2), i, np.float32)
-        file["sentence_to_index"] = "{}"
-    found = list(read_embeddings(tmp_path / "other.hdf5"))
-    assert [(number, words, vectors[0, 0, 0]) for number, words, vectors in found] == [
-        (i, None, i) for i in range(11)
-    ]
-    (tmp_path / "cut.hdf5").write_bytes((tmp_path / "other.hdf5").read_bytes()[:500])
-    for name in ("cut.hdf5", "missing.hdf5"):
-        with pytest.raises(DataError, match=name):
-            list(read_embeddings(tmp_path / name))
 
 
 def test_progress_is_logged(text, outfile, monkeypatch, caplog):

@@ -13,7 +13,6 @@ from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 from bilm import source
 from bilm.download import fetch
 from bilm.errors import WeightsError
-from bilm.files import replacing
 from bilm.source import resolve
 
 
@@ -69,15 +68,6 @@ def test_download_once_then_offline(server, cache, capsys, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)  # a cache that can only be read serves too
     assert resolve(*urls) == found
     assert Handler.asked == ["/options.json", "/weights.hdf5"]
-
-
-def test_remains_of_a_killed_download_are_not_used(server):
-    target = fetch(f"{server}/weights.hdf5")
-    with replacing(target) as part:  # the name that a process with our id gives it
-        shutil.copy(target, part)
-    target.unlink()
-    part.write_bytes(b"half")
-    assert fetch(f"{server}/weights.hdf5").read_bytes() == WEIGHTS.read_bytes()
 
 
 def test_same_file_name_at_two_addresses(server, tmp_path):

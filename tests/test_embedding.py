@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
+from bilm.batcher import Batcher
 from bilm.embedding import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
@@ -94,9 +95,20 @@ def test_order_neighbours_and_batches_change_nothing(folder, embedder):
             check(found, [expected[i] for i in order])
 
 
-def test_agrees_with_the_model_on_characters(folder, embedder):
-    from bilm.batcher import Batcher
+def test_words_are_cut_where_the_model_cuts_them():
+    """An embedder takes the number of characters from the model; a `Batcher` is told it."""
+    folder = next(c.values[0] for c in CASES if c.id == "short_tokens_20chars")
+    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
+    words = ["an", "internationalization", "office"]
+    found = load(folder).embed_sentence(words)
+    n_characters = model.options.char_cnn.max_characters_per_token
+    layers = model(Batcher(None, n_characters).batch_sentences([words]))["lm_embeddings"][0]
+    np.testing.assert_allclose(found, layers, atol=ATOL)
+    layers = model(Batcher(None, 2 * n_characters).batch_sentences([words]))["lm_embeddings"][0]
+    assert np.abs(found - layers).max() > 0.01
 
+
+def test_agrees_with_the_model_on_characters(folder, embedder):
     model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
     ids = Batcher(None, model.options.char_cnn.max_characters_per_token).batch_sentences(SENTENCES)
     layers = model(ids)["lm_embeddings"]
@@ -190,6 +202,10 @@ def test_as_completed_gives_each_sentence_once_with_its_words(folder):
 def test_empty_sentences_and_layers(embedder):
     assert embedder.embed_sentence([]).shape == (embedder.n_layers, 0, embedder.dim)
     assert embedder.embed_batch([]) == []
+    assert list(embedder.embed_sentences(iter(()))) == []
+    assert list(embedder.embed_as_completed([])) == []
+    assert [v.shape[1] for v in embedder.embed_sentences([[], []])] == [0, 0]
+    embedder.warm_up([])
     words = ["a", "bank", "."]
     layers = embedder.embed_sentence(words)
     for choice, expected in [
@@ -206,6 +222,19 @@ def test_empty_sentences_and_layers(embedder):
     np.testing.assert_allclose(
         embedder.sentence_vectors([words]), layers.mean(axis=(0, 1))[None], atol=ATOL
     )
+
+
+@pytest.mark.parametrize("layers", ["average", "top", "all"])
+def test_sentence_vectors_of_length_one(embedder, layers):
+    """As simple_elmo's get_elmo_vector_average, which divides by the norm over all layers."""
+    sentences = [["a", "bank", "."], [], ["a"]]
+    means = embedder.sentence_vectors(sentences, layers)
+    found = embedder.sentence_vectors(sentences, layers, normalize=True)
+    assert found.dtype == np.float32 and found.shape == means.shape
+    for mean, vector in zip(means[[0, 2]], found[[0, 2]], strict=True):
+        np.testing.assert_allclose(vector, mean / np.sqrt((mean**2).sum()), rtol=1e-5)
+    assert not found[1].any()  # simple_elmo has values that are not numbers there
+    assert embedder.sentence_vectors([], layers, normalize=True).shape == (0, *means[0].shape)
 
 
 @pytest.mark.parametrize("layers", ["bottom", "", [], "3", [-1], [0.5], "1,", 1])

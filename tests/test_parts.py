@@ -1,6 +1,7 @@
 """Embedding a corpus, interrupted at any point: what is left, and what it goes on to."""
 
 import os
+import re
 import subprocess
 import sys
 from itertools import count
@@ -14,6 +15,7 @@ from test_corpus import FILES, LINES, PART, dump, left
 from bilm import corpus
 from bilm.embedding import ElmoEmbedder
 from bilm.errors import DataError
+from bilm.parts import Parts
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,13 +50,13 @@ def start(command):
 KILLED = """
 import os, signal, sys
 from bilm import corpus
-join, done = corpus._join, []
+join, done = corpus.join_words, []
 def join_or_die(words):
     done.append(words)
     if len(done) == 7:
         os.kill(os.getpid(), signal.SIGKILL)
     return join(words)
-corpus._join = join_or_die
+corpus.join_words = join_or_die
 corpus.dump_bilm_embeddings(None, *sys.argv[1:], part_sentences=4)
 """
 
@@ -73,7 +75,7 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch):
     parts = outfile.with_name("vectors.hdf5.parts")
     assert left(outfile) == [parts.name]
     names = sorted(path.name for path in parts.iterdir())
-    assert len(names) == 3 and names[1:] == ["000000.hdf5", "run.json"], names
+    assert len(names) == 4 and names[1:] == ["000000.hdf5", "lock", "run.json"], names
     closed = (parts / "000000.hdf5").stat().st_mtime_ns
 
     with pytest.raises(DataError, match=r"other layers, dtype: repeat that"):
@@ -94,8 +96,8 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch):
 
 
 def failing_after(n_done):
-    """Give a `_join` that works so many times."""
-    join, numbers = corpus._join, count()
+    """Give a `join_words` that works so many times."""
+    join, numbers = corpus.join_words, count()
 
     def join_or_fail(words):
         if next(numbers) == n_done:
@@ -110,21 +112,123 @@ def test_interrupted_anywhere(text, outfile, monkeypatch, warm_parts):
     monkeypatch.setattr(corpus, "WARM_PARTS", warm_parts)
     dump(text, outfile)
     whole = content(outfile)
-    join = corpus._join
+    join = corpus.join_words
     parts = outfile.with_name("vectors.hdf5.parts")
     for n_done in (0, 3, 5, 12):
         outfile.unlink()
-        monkeypatch.setattr(corpus, "_join", failing_after(n_done))
+        monkeypatch.setattr(corpus, "join_words", failing_after(n_done))
         with pytest.raises(OSError, match="disk full"):
             dump(text, outfile)
         assert left(outfile) == [parts.name]
-        assert len(list(parts.iterdir())) == n_done // PART + 1
-        monkeypatch.setattr(corpus, "_join", join)
+        assert len(list(parts.iterdir())) == n_done // PART + 2
+        monkeypatch.setattr(corpus, "join_words", join)
         with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
             patch.setattr(h5py.h5o, "copy", Mock(side_effect=OSError("disk full")))
             dump(text, outfile)  # now the merge fails
         assert left(outfile) == [parts.name]
-        assert len(list(parts.iterdir())) == 5
+        assert len(list(parts.iterdir())) == 6
         dump(text, outfile)
         assert content(outfile) == whole
         assert left(outfile) == [outfile.name]
+
+
+KILLED_AT = """
+import os, signal, sys
+import numpy as np
+from bilm.files import replacing
+from bilm.hdf5 import NewHDF5
+from bilm.parts import Parts
+
+outfile, folder = sys.argv[1], os.path.dirname(sys.argv[1])
+
+def dump(kill_at=0):
+    n_seen = 0
+    def hook(event, arguments):
+        nonlocal n_seen
+        if event.split(".")[0] in ("open", "os", "fcntl"):
+            n_seen += 1
+            if n_seen == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    with Parts(outfile, {"a": 1}) as parts:
+        for part in range(parts.n_closed(), 2):
+            with replacing(parts.path(part)) as temporary, NewHDF5(temporary) as file:
+                file[str(part)] = np.full(3, part)
+        parts.merge(2)
+
+def in_a_child(kill_at=0):
+    if not (child := os.fork()):
+        dump(kill_at)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+assert in_a_child() == 0
+whole = open(outfile, "rb").read()
+kill_at, n_kills, status = 1, 0, 9
+while status == 9:
+    os.unlink(outfile)
+    status = in_a_child(kill_at)
+    n_kills += status == 9
+    assert in_a_child() == 0
+    assert os.listdir(folder) == [os.path.basename(outfile)], (kill_at, os.listdir(folder))
+    assert open(outfile, "rb").read() == whole
+    kill_at += 1
+assert status == 0
+print(n_kills)
+"""
+
+
+def test_a_kill_at_any_system_call(outfile):
+    process = start(["-c", KILLED_AT, outfile])
+    output, log = process.communicate()
+    assert process.returncode == 0, log.decode()
+    assert int(output) > 80
+
+
+def test_two_processes_do_not_write_the_same_output(text, outfile):
+    with Parts(outfile, {}) as parts:
+        with pytest.raises(DataError, match=r"parts: another process is writing .*vectors\.hdf5"):
+            dump(text, outfile)
+        assert sorted(os.listdir(parts.folder)) == ["lock", "run.json"]
+    with pytest.raises(DataError, match=r"other dataset, options"):
+        dump(text, outfile)
+    (parts.folder / "run.json").write_text("[1]")
+    with pytest.raises(DataError, match=r"run\.json: damaged"):
+        dump(text, outfile)
+
+
+def test_a_damaged_part_is_named(outfile):
+    with Parts(outfile, {}) as parts:
+        parts.path(0).write_bytes(b"half")
+        with pytest.raises(DataError, match=r"000000\.hdf5: damaged .* remove it"):
+            parts.merge(1)
+
+
+def test_a_link_and_a_name_of_255_bytes(text, tmp_path):
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "link.hdf5", tmp_path / "there" / ("x" * 250 + ".hdf5")
+    link.symlink_to(target)
+    assert dump(text, link) == len(LINES)
+    assert link.is_symlink() and left(target) == [target.name]
+
+
+FULL = """
+import resource, runpy, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_full_disk_is_one_line(text, outfile):
+    flags = ["--dataset_file", text, "--outfile", outfile, "--part_sentences", "4"]
+    flags += ["--options_file", FILES[0], "--weight_file", FILES[1]]
+    command = [sys.executable, "-c", FULL, "5000", ROOT / "bin/dump_embeddings.py", *flags]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(
+        r"dump_embeddings\.py: error: \[Errno 27\] File too large: '.*/000000\.hdf5'\n",
+        done.stderr,
+    )
+    assert sorted(os.listdir(f"{outfile}.parts")) == ["lock", "run.json"]

@@ -3,12 +3,9 @@
 import json
 import math
 import os
-import resource
 import shutil
-import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import keras
@@ -18,6 +15,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from small_disk import small_disk
 from tiny_runs import HELDOUT, TEXT, VARIANTS, VOCABULARY, tiny_options, tiny_run
 
 from bilm import plan, training
@@ -324,19 +322,6 @@ def test_what_an_unfinished_save_left_is_removed(tmp_path, log):
     assert run(tmp_path, 3).step == 3
     assert "model.ckpt-3_temp: left by a save that was cut short; removed" in log.text
     assert not list(tmp_path.glob("*_temp"))
-
-
-@contextmanager
-def small_disk(n_bytes):
-    """No file can grow beyond so many bytes: a write fails in the middle, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, four_steps):

@@ -1,0 +1,140 @@
+"""Reading files of embeddings: those of others, and odd ones, each of which is one clear error."""
+
+import gc
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm.embedding_file import join_words, read_embeddings
+from bilm.errors import DataError
+
+VECTORS = np.zeros((3, 2, 4), np.float32)
+STRING = h5py.string_dtype()
+
+
+def virtual(file):
+    layout = h5py.VirtualLayout((2, 4), np.float32)
+    layout[:] = h5py.VirtualSource("other.hdf5", "0", (2, 4))
+    file.create_virtual_dataset("0", layout)
+
+
+def with_attribute(value):
+    return lambda file: file.create_dataset("0", data=VECTORS).attrs.__setitem__("sentence", value)
+
+
+def large_chunk(file):
+    chunked = {"maxshape": (None, None), "chunks": (1 << 11, 1 << 11), "compression": "gzip"}
+    file.create_dataset("0", (2, 4), np.float32, fillvalue=0, **chunked)[...] = 0
+
+
+ODD = {
+    "group": (lambda f: f.create_group("0"), "a group, expected a dataset"),
+    "scalar": (lambda f: f.create_dataset("0", data=1.5), r"shape \(\), expected"),
+    "nothing": (lambda f: f.create_dataset("0", dtype="f4"), "shape None, expected"),
+    "vector": (lambda f: f.create_dataset("0", data=[1.5]), r"shape \(1,\), expected"),
+    "strings": (lambda f: f.create_dataset("0", (2, 4), STRING), "values of type object"),
+    "references": (lambda f: f.create_dataset("0", (2, 4), h5py.ref_dtype), "of type object"),
+    "complex": (lambda f: f.create_dataset("0", (2, 4), "c8"), "of type complex64"),
+    "soft link": (lambda f: f.__setitem__("0", h5py.SoftLink("/x")), "a link to another place"),
+    "external link": (
+        lambda f: f.__setitem__("0", h5py.ExternalLink("other.hdf5", "/0")),
+        "a link to another place",
+    ),
+    "virtual": (virtual, "values are in another file"),
+    "external": (
+        lambda f: f.create_dataset("0", (2, 4), "f4", external=[("raw", 0, 32)]),
+        "values are in another file",
+    ),
+    "absurd shape": (lambda f: f.create_dataset("0", (1 << 20, 1 << 20), "f4"), "0 bytes are"),
+    "absurd chunk": (large_chunk, "bytes are stored"),
+    "bomb": (
+        lambda f: f.create_dataset("0", data=np.zeros((1 << 10, 1 << 10)), compression=9),
+        "bytes are stored",
+    ),
+    "zeros before": (lambda f: f.create_dataset("007", data=VECTORS), "named '007', expected"),
+    "power": (lambda f: f.create_dataset("²", data=VECTORS), "named '²', expected"),
+    "Arabic": (lambda f: f.create_dataset("٣", data=VECTORS), "named '٣', expected"),
+    "too many digits": (lambda f: f.create_dataset("9" * 5000, data=VECTORS), "named '999"),
+    "weights": (lambda f: f.create_dataset("CNN/W", data=VECTORS), "no embeddings; found 'CNN'"),
+    "number": (with_attribute(5), "attribute 'sentence' is not a string"),
+    "list": (with_attribute(["a", "b"]), "attribute 'sentence' is not a string"),
+    "not UTF-8": (with_attribute(np.bytes_(b"\xff b")), "attribute 'sentence' is not UTF-8"),
+    "other words": (with_attribute("a b c"), "words 2 by the shape, 3 by the attribute"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_files_are_refused(tmp_path, kind):
+    path, (make, message) = tmp_path / "odd.hdf5", ODD[kind]
+    with h5py.File(path, "w") as file:
+        make(file)
+    with pytest.raises(DataError, match=rf"odd\.hdf5.*{message}"):
+        list(read_embeddings(path))
+
+
+def test_damaged_and_missing_files_are_named(tmp_path):
+    path = tmp_path / "whole.hdf5"
+    with h5py.File(path, "w") as file:
+        for i in range(50):
+            file.create_dataset(str(i), data=VECTORS, compression=9).attrs["sentence"] = "a b"
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    damaged = [content[:n] for n in (0, 7, 500, len(content) // 2, len(content) - 1)]
+    for _ in range(150):
+        changed = bytearray(content)
+        for place in rng.integers(len(content), size=40):
+            changed[place] = rng.integers(256)
+        damaged.append(bytes(changed))
+    bad, n_refused = tmp_path / "bad.hdf5", 0
+    for data in damaged:
+        bad.write_bytes(data)
+        try:
+            assert len(list(read_embeddings(bad))) <= 50
+        except DataError as error:
+            assert str(error).startswith(str(bad))
+            n_refused += 1
+    assert n_refused > 50
+    for name in ("missing.hdf5", "."):
+        with pytest.raises(DataError, match="not a whole HDF5 file"):
+            list(read_embeddings(tmp_path / name))
+
+
+def test_files_of_others(tmp_path):
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        for i in range(11):
+            file[str(i)] = np.full((3, 1, 2), i, np.float32)
+        file["11"] = np.zeros((0, 2), np.float16)
+        file["sentence_to_index"] = "{}"
+    *found, last = read_embeddings(tmp_path / "other.hdf5")
+    assert [(number, words, vectors[0, 0, 0]) for number, words, vectors in found] == [
+        (i, None, i) for i in range(11)
+    ]
+    assert last[2].shape == (0, 2)
+
+
+def test_words_as_bytes(tmp_path):
+    with h5py.File(tmp_path / "bytes.hdf5", "w") as file:
+        file.create_dataset("0", data=VECTORS).attrs["sentence"] = np.bytes_("naïve café".encode())
+    assert next(read_embeddings(tmp_path / "bytes.hdf5"))[1] == ["naïve", "café"]
+
+
+def test_a_dropped_iterator_closes_its_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with h5py.File(tmp_path / "two.hdf5", "w") as file:
+        for i in range(2):
+            file.create_dataset(str(i), data=VECTORS).attrs["sentence"] = join_words(["a b", "c"])
+    found = read_embeddings("~/two.hdf5")
+    assert next(found)[1] == ["a b", "c"]
+    with pytest.raises(OSError):
+        h5py.File(tmp_path / "two.hdf5", "a")
+    del found
+    gc.collect()
+    h5py.File(tmp_path / "two.hdf5", "a").close()
+
+
+def test_reading_does_not_wait_for_tensorflow():
+    script = "import sys, bilm; bilm.read_embeddings; print('tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr

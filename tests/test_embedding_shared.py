@@ -1,0 +1,172 @@
+"""One embedder in several threads, in other processes, and left in the middle of its work."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+from bilm.embedding import ElmoEmbedder
+from bilm.token_cache import TokenCache
+
+ROOT = Path(__file__).parent.parent
+CASE = golden_cases("inference")[0].values[0]
+FILES = CASE / "options.json", CASE / "weights.hdf5"
+N_THREADS, ATOL = 8, 1e-5
+
+
+def in_threads(function):
+    """Call a function with the number of a thread, in all of them at once."""
+    barrier = threading.Barrier(N_THREADS)
+
+    def together(thread):
+        barrier.wait()
+        return function(thread)
+
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        return list(pool.map(together, range(N_THREADS)))
+
+
+@pytest.mark.parametrize("size", [0, 3, 40, 1000])
+def test_threads_share_a_cache(size):
+    def encode(words):
+        vectors = np.array([[float(word), -float(word)] for word in words], np.float32)
+        time.sleep(0.0005)  # as an encoder that leaves the interpreter to other threads
+        return vectors.reshape(-1, 2)
+
+    cache = TokenCache(size, encode)
+
+    def look_up(thread):
+        rng = np.random.default_rng(thread)
+        for i in range(100):
+            words = [str(word) for word in rng.permutation(60)[: rng.integers(30)]]
+            np.testing.assert_array_equal(cache(words)[:, 0], [float(word) for word in words])
+            if thread == 0 and i % 10 == 0:
+                cache.clear()
+
+    in_threads(look_up)
+    assert len(cache) <= size
+    words = [str(word) for word in range(60)]
+    np.testing.assert_array_equal(cache(words)[:, 0], range(60))
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 9, N_THREADS * 20)
+    return [[f"w{word}" for word in rng.integers(300, size=n)] for n in lengths]
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return ElmoEmbedder(*FILES, batch_tokens=32)
+
+
+@pytest.fixture(scope="module")
+def expected(embedder, sentences):
+    return embedder.embed_batch(sentences)
+
+
+@pytest.mark.parametrize("cache_size", [0, 4, 100, 1000])
+def test_threads_share_an_embedder(embedder, sentences, expected, cache_size, monkeypatch):
+    monkeypatch.setattr(embedder, "_cache", TokenCache(cache_size, embedder._cache._encode))
+
+    def embed(thread):
+        found, own = [], slice(thread * 20, (thread + 1) * 20)
+        for start in range(own.start, own.stop, 10):
+            found += embedder.embed_batch(sentences[start : start + 10])
+            if thread % 4 == 3:
+                embedder.clear_cache()
+        for a, b in zip(found, expected[own], strict=True):
+            np.testing.assert_allclose(a, b, atol=ATOL)
+
+    in_threads(embed)
+    for a, b in zip(embedder.embed_batch(sentences), expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=ATOL)
+
+
+def test_an_abandoned_stream_leaves_no_thread_and_no_lock(embedder, sentences, expected):
+    n_threads = threading.active_count()
+    streams = [embedder.embed_as_completed(sentences) for _ in range(3)]
+    for stream in streams:
+        next(stream)
+    found = embedder.embed_batch(sentences[:40])  # while others are half-way
+    for a, b in zip(found, expected, strict=False):
+        np.testing.assert_allclose(a, b, atol=ATOL)
+    embedder.clear_cache()
+    streams[0].close()
+    del stream, streams
+    gc.collect()
+    assert threading.active_count() == n_threads
+
+
+PROCESSES = """
+import multiprocessing, os, pickle, sys
+import numpy as np
+import bilm
+
+SENTENCES = [["The", "bank", "closed", "."], [], ["Where", "?"]] * 5
+
+def embed(embedder):
+    return embedder.embed_batch(SENTENCES)
+
+def forked(function):
+    if not (child := os.fork()):
+        try:
+            function()
+        except bilm.BilmError as error:
+            print(error, flush=True)
+            os._exit(3)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] // 256
+
+if __name__ == "__main__":
+    os.chdir(os.path.dirname(sys.argv[1]))
+    files = os.path.basename(sys.argv[1]), sys.argv[2]
+    embedder = bilm.ElmoEmbedder(*files, batch_tokens=8, cache_size=2)
+    expected = embed(embedder)
+    started = embedder.embed_as_completed(SENTENCES)
+    next(started)
+    for function in (
+        lambda: embed(embedder),
+        lambda: list(started),
+        lambda: embedder.warm_up(SENTENCES),
+        embedder.clear_cache,
+        lambda: bilm.ElmoEmbedder(*files),
+    ):
+        assert forked(function) == 3
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.apply(embed, (embedder,))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    copy = pickle.loads(pickle.dumps(embedder))
+    assert (copy.batch_tokens, copy._cache.size) == (8, 2)
+    assert len(list(started)) == len(SENTENCES) - 1  # the forks did not harm the parent
+    left = embedder.embed_as_completed(SENTENCES)
+    next(left)  # ends with the process
+"""
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="its own processes start it")
+def test_other_processes(tmp_path):
+    script = tmp_path / "processes.py"  # a file, which a spawned process imports
+    script.write_text(PROCESSES)
+    done = subprocess.run(
+        [sys.executable, script, *FILES],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5
+    assert all("was forked from process" in line and "'spawn'" in line for line in lines)

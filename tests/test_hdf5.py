@@ -1,0 +1,68 @@
+"""Writing HDF5 files on a disk that is full at any moment."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from bilm.hdf5 import NewHDF5, save_hdf5
+
+ROOT = Path(__file__).parent.parent
+
+# h5py's own file ends the process with a segmentation fault at most of these sizes.
+FULL_DISK = """
+import os, resource, signal, sys
+import numpy as np
+from bilm.hdf5 import save_hdf5
+
+path = sys.argv[1]
+values = {f"group/{i}": np.full(400, i, np.float32) for i in range(300)}
+values["words"] = np.array(["word", "żółw"] * 500, object)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for limit in (1, 100, 2048, 4096, 6000, 16_000, 64_000, 300_000, 500_000, 1_000_000):
+    if not (child := os.fork()):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        try:
+            save_hdf5(path, values)
+        except OSError as error:
+            assert (error.errno, error.filename) == (27, path), error
+            os._exit(1)
+        os._exit(0)
+    print(limit, os.waitpid(child, 0)[1] // 256, *os.listdir(os.path.dirname(path)), flush=True)
+"""
+
+
+def test_a_full_disk_at_any_moment(tmp_path):
+    path = tmp_path / "out.hdf5"
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, path],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *full, last = [line.split()[1:] for line in done.stdout.splitlines()]
+    assert full == [["1"]] * 9  # an exception, no signal, nothing left
+    assert last == ["0", "out.hdf5"]
+
+
+def test_what_is_written_is_read(tmp_path):
+    values = {
+        "a/b": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "scalar": np.float64(3),
+        "empty": np.zeros((0, 4), np.int64),
+        "words": np.array(["word", "żółw"], object),
+        "large": np.random.default_rng(0).normal(size=1_000_000),
+    }
+    save_hdf5(tmp_path / "out.hdf5", values)
+    with NewHDF5(tmp_path / "out.hdf5", "a") as file:
+        file["more"] = [1, 2]
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert set(file) == {"a", "scalar", "empty", "words", "large", "more"}
+        assert file["words"].asstr()[...].tolist() == ["word", "żółw"]
+        for name in ("a/b", "scalar", "empty", "large"):
+            assert file[name].dtype == values[name].dtype
+            np.testing.assert_array_equal(file[name], values[name])
