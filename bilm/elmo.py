@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import keras
 from keras import ops
 
-from bilm import weights
+from bilm import stored_weights, weights
+from bilm.batcher import Batcher, TokenBatcher
 from bilm.language_model import BiLM
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.options import ModelOptions
-from bilm.pretrained import load_weights, stored_options
+from bilm.pretrained import batcher, check_ids_shape, stored_options
+from bilm.schema import unexpected
 from bilm.source import resolve
+from bilm.stored_weights import StoredWeights
 
 COMBINATIONS = ("mix", "top", "average", "concat")
 
@@ -83,9 +87,9 @@ class Elmo(keras.layers.Layer):
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
         if isinstance(options_file, Mapping):
-            if weight_file is not None:
+            if weight_file is not None or embedding_weight_file is not None:
                 raise ValueError("a weight file goes with an options file, not with its content")
-            options, self._files = ModelOptions.from_dict(options_file), None
+            options, stored = ModelOptions.from_dict(options_file), None
         else:
             options_file, weight_file = resolve(options_file, weight_file)
             options = stored_options(options_file, weight_file)
@@ -93,10 +97,11 @@ class Elmo(keras.layers.Layer):
                 embedding_weight_file = embedding_weight_file or weight_file
                 options = options.replace(char_cnn=None)
                 n_words = weights.n_words(embedding_weight_file)
-            self._files = weight_file, embedding_weight_file
+            weights.check_room(options, weight_file)
+            stored = StoredWeights(weight_file, embedding_weight_file)
         self.options, self.n_words = options, n_words
-        # The biLM keeps float32 whatever the policy: its states are sums over long sequences.
-        self.bilm = BiLM(options, n_words, padding=True, dtype="float32", name="bilm")
+        self.bilm = BiLM(options, n_words, padding=True, name="bilm")
+        self._start_from(stored)
         self.mixes = [
             ScalarMix(do_layer_norm, l2_coef, dtype="float32", name=f"mix_{k}")
             for k in range(n_representations)
@@ -104,12 +109,28 @@ class Elmo(keras.layers.Layer):
         ]
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self._states = None
+        self._building = threading.RLock()
+        # XLA knows no strings, and no variable that grows. Characters are told from strings when
+        # the layer is built.
+        may_read_strings = options.char_cnn is not None and keras.backend.backend() == "tensorflow"
+        self.supports_jit = not (may_read_strings or stateful)
+
+    def _start_from(self, stored: StoredWeights | None) -> None:
+        """Choose the files that the biLM starts from; without any its weights are to be loaded."""
+        self._stored = stored
+        if stored is None:
+            stored_weights.leave_unset(self.bilm)
+        else:
+            stored.start(self.bilm)
 
     def build(self, input_shape=None):
-        """Make the variables and read the weight file, once."""
+        """Make the variables, the biLM's with their stored values; once, in whichever thread."""
+        with self._building:
+            if not self.built:
+                self._build(input_shape)
+
+    def _build(self, input_shape):
         self.bilm.build()
-        if self._files is not None:
-            load_weights(self.bilm, *self._files)
         self.bilm.trainable = self.trainable_bilm
         n_layers = self.options.lstm.n_layers + 1
         for mix in self.mixes:
@@ -117,7 +138,10 @@ class Elmo(keras.layers.Layer):
         self.gammas = []
         if self.combine == "top":
             for k in range(self.n_representations):
-                self.gammas.append(self.add_weight((), "ones", name=f"gamma_{k}"))
+                kind = dict(initializer="ones", dtype="float32", autocast=False)
+                self.gammas.append(self.add_weight(shape=(), name=f"gamma_{k}", **kind))
+        if input_shape is not None and len(input_shape) == 3:
+            self.supports_jit = not self.stateful
         self.built = True
 
     def call(self, inputs, training=None):
@@ -131,6 +155,8 @@ class Elmo(keras.layers.Layer):
 
     def layers_of(self, inputs, training=None):
         """Give the biLM's layers float (B, layers + 1, T, 2 P), their mask and P-wide vectors."""
+        if self._stored is None:
+            stored_weights.refuse_unset(self.bilm)
         ids = self._ids(inputs)
         result = self.bilm(ids, self._start(ids), training=bool(training) and self.trainable_bilm)
         self._finish(result["state"])
@@ -157,12 +183,19 @@ class Elmo(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         """Give the shape of the output, or of each of them."""
-        n_directions = len(self.bilm.directions)
-        width = n_directions * self.options.lstm.projection_dim
+        width = len(self.bilm.directions) * self.options.lstm.projection_dim
         if self.combine == "concat":
             width *= self.options.lstm.n_layers + 1
-        shape = (*input_shape[:2], width)
+        n_rows, n_steps = input_shape[:2]
+        has_marks = len(input_shape) == 3 or self.options.char_cnn is None  # ids, not strings
+        if n_steps is not None:
+            n_steps += 2 * (self.keep_sentence_boundaries - has_marks)
+        shape = n_rows, n_steps, width
         return shape if self.n_representations == 1 else [shape] * self.n_representations
+
+    def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
+        """Return the batcher whose ids this layer reads: see `bilm.pretrained.batcher`."""
+        return batcher(self.options, lm_vocab_file)
 
     def reset_states(self) -> None:
         """Start afresh: with `stateful`, the next call finds zero states in every row."""
@@ -186,7 +219,38 @@ class Elmo(keras.layers.Layer):
             "keep_sentence_boundaries": self.keep_sentence_boundaries,
             "stateful": self.stateful,
             "n_words": self.n_words,
+            # Where this process still knows the weight file, a copy starts from it too.
+            "weights_key": self._stored.key if self._stored is not None else None,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        """Make a layer from `get_config`. What a config names is never opened or fetched.
+
+        Its weights are those of the files that this process made the original from, if they are
+        unchanged; otherwise they have to be loaded before it is called.
+
+        Raises: OptionsError if the options are a path or a URL, or cannot be used.
+        """
+        config = dict(config)
+        stored = stored_weights.known(config.pop("weights_key", None))
+        options = config.get("options_file")
+        if not isinstance(options, Mapping):
+            raise unexpected("options_file", options, "the content of an options file")
+        for name in ("weight_file", "embedding_weight_file"):
+            if config.get(name) is not None:
+                raise unexpected(name, config[name], "no file: a config holds options alone")
+        ModelOptions.from_dict(options)  # Keras would hide the error in one of its own
+        layer = super().from_config(config)
+        if stored is not None:
+            layer._start_from(stored)
+        return layer
+
+    def __reduce__(self):
+        """Pickle or copy the layer with its weights, which another process could not read."""
+        if not self.built:
+            self.build()
+        return super().__reduce__()
 
     def combined(self, layers, mask, k: int = 0):
         """Give representation k of the layers, 0 where the mask is: float (B, T, width)."""
@@ -204,6 +268,7 @@ class Elmo(keras.layers.Layer):
 
     def _ids(self, inputs):
         if not _is_string(inputs):
+            check_ids_shape(inputs.shape, self.options)
             return inputs
         from bilm.strings import char_ids
 

@@ -42,7 +42,8 @@ class BiLM(keras.layers.Layer):
         precision: str = "float32",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        # Whatever Keras' policy: states are sums over long sequences; `precision` rules products.
+        super().__init__(**{"dtype": "float32", **kwargs})
         if n_tokens is None and (softmax or options.char_cnn is None):
             raise ValueError("n_tokens, the vocabulary size, is needed for word input or softmax")
         if options.bidirectional is None:

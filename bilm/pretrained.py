@@ -9,10 +9,12 @@ import numpy as np
 from keras import ops
 
 from bilm import weights
+from bilm.batcher import Batcher, TokenBatcher
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.options import N_CHARACTERS_WITH_PADDING, ModelOptions, load_model_options
 from bilm.source import resolve
+from bilm.stored_weights import StoredWeights
 
 
 def load_bilm(
@@ -40,10 +42,9 @@ def load_bilm(
         embedding_weight_file = embedding_weight_file or weight_file
         options, n_words = options.replace(char_cnn=None), weights.n_words(embedding_weight_file)
     weights.check_room(options, weight_file)
-    # float32 whatever Keras' global policy is: `precision` says what products read.
-    model = BiLM(options, n_words, padding=True, precision=precision, dtype="float32")
+    model = BiLM(options, n_words, padding=True, precision=precision)
+    StoredWeights(weight_file, embedding_weight_file if n_words else None).start(model)
     model.build()
-    load_weights(model, weight_file, embedding_weight_file)
     return model
 
 
@@ -58,16 +59,36 @@ def stored_options(options_file: Path, weight_file: Path) -> ModelOptions:
     return options
 
 
-def load_weights(model: BiLM, weight_file: Path, embedding_weight_file: Path | None) -> None:
-    """Set the weights of a biLM; one that reads words takes its table from another file.
+def batcher(
+    options: ModelOptions, lm_vocab_file: str | Path | None = None
+) -> Batcher | TokenBatcher:
+    """Return the batcher whose ids a model of these options reads.
 
-    Raises: WeightsError.
+    Args:
+        lm_vocab_file: the vocabulary, which only a model that reads words needs.
+    Raises: DataError if the file is missing or cannot be used.
     """
-    if model.options.char_cnn is not None:
-        weights.load_hdf5(model, weight_file, only=weights.is_bilm)
+    if options.char_cnn is not None:
+        return Batcher(lm_vocab_file, options.char_cnn.max_characters_per_token)
+    if lm_vocab_file is None:
+        raise DataError("this model reads words; give the vocabulary file of its word table")
+    return TokenBatcher(lm_vocab_file)
+
+
+def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> None:
+    """Check the shape of a batch of ids. Raises: DataError, if another batcher has made them."""
+    if options.char_cnn is None:
+        if len(shape) != 2:
+            raise DataError(f"ids have shape {tuple(shape)}, expected 2 axes as TokenBatcher gives")
         return
-    weights.load_hdf5(model, embedding_weight_file, only=lambda name: name == "embedding")
-    weights.load_hdf5(model, weight_file, only=lambda name: name.startswith("RNN_"))
+    if len(shape) != 3:
+        raise DataError(f"ids have shape {tuple(shape)}, expected 3 axes as Batcher gives")
+    n_characters = options.char_cnn.max_characters_per_token
+    if shape[2] not in (None, n_characters):
+        raise DataError(
+            f"ids have {shape[2]} characters a word, but the model reads {n_characters}; make them "
+            "with the model's batcher()"
+        )
 
 
 class BidirectionalLanguageModel:
@@ -125,13 +146,13 @@ class BidirectionalLanguageModel:
             "token_embeddings": ops.convert_to_numpy(result["token_embeddings"]),
         }
 
+    def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
+        """Return the batcher whose ids this model reads: see `bilm.pretrained.batcher`."""
+        return batcher(self.options, lm_vocab_file)
+
     def _check(self, ids: np.ndarray) -> None:
+        check_ids_shape(ids.shape, self.options)
         words = self.options.char_cnn is None
-        n_axes, batcher = (2, "TokenBatcher") if words else (3, "Batcher")
-        if ids.ndim != n_axes:
-            raise DataError(
-                f"ids have shape {ids.shape}, expected {n_axes} axes as {batcher} gives"
-            )
         n_ids = self.model.n_tokens + 1 if words else N_CHARACTERS_WITH_PADDING
         if ids.size and not 0 <= ids.min() <= ids.max() < n_ids:
             raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids - 1}")

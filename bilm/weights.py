@@ -18,6 +18,8 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.hdf5 import dataset_names, numbers, open_hdf5, save_hdf5
+from bilm.layers.token_encoder import WordEncoder
+from bilm.layers.weighted import WeightedLayer
 from bilm.options import N_CHARACTERS, ModelOptions
 
 __all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined here
@@ -25,39 +27,54 @@ __all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined 
 SOFTMAX = "softmax/"
 SMALL_MODEL = 1 << 20  # numbers; a model of so many is made without asking
 PADDED = ("char_embed", "embedding")
-HIGHWAY = ("W_carry", "b_carry", "W_transform", "b_transform")
+HIGHWAY = {
+    "W_carry": "gate",
+    "b_carry": "gate_bias",
+    "W_transform": "transform",
+    "b_transform": "bias",
+}
 
 
-def stored_variables(model) -> dict[str, object]:
-    """Give a `BiLM`'s variables by their stored names, in the order of the graph."""
-    named = _encoder_variables(model.encoder)
+def stored_places(model) -> dict[str, tuple[WeightedLayer, str]]:
+    """Return where a `BiLM` keeps its variables: layer and name in it, by stored name.
+
+    They are in the order of the graph, and known before the model is built.
+    """
+    places = _encoder_places(model.encoder)
     for k, direction in enumerate(model.directions):
         for i, layer in enumerate(model.stacks[direction].layers):
             prefix = f"RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
-            named[f"{prefix}/W_0"], named[f"{prefix}/B"] = layer.cell.kernel, layer.cell.bias
-            if layer.cell.projection is not None:
-                named[f"{prefix}/W_P_0"] = layer.cell.projection
+            places[f"{prefix}/W_0"] = layer.cell, "kernel"
+            places[f"{prefix}/B"] = layer.cell, "bias"
+            if layer.cell.has_projection:
+                places[f"{prefix}/W_P_0"] = layer.cell, "projection"
     if model.softmax is not None:
         if not model.options.share_embedding_softmax:
-            named[SOFTMAX + "W"] = model.softmax.kernel
-        named[SOFTMAX + "b"] = model.softmax.bias
-    return named
+            places[SOFTMAX + "W"] = model.softmax, "kernel"
+        places[SOFTMAX + "b"] = model.softmax, "bias"
+    return places
 
 
-def _encoder_variables(encoder) -> dict[str, object]:
-    if not hasattr(encoder, "cnn"):
-        return {"embedding": encoder.embedding}
-    named = {"char_embed": encoder.cnn.embedding}
-    for i, (kernel, bias) in enumerate(zip(encoder.cnn.kernels, encoder.cnn.biases, strict=True)):
-        named[f"CNN/W_cnn_{i}"], named[f"CNN/b_cnn_{i}"] = kernel, bias
-    highway = encoder.highway
-    lists = (highway.gates, highway.gate_biases, highway.transforms, highway.biases)
-    for i in range(highway.n_layers):
-        for name, variables in zip(HIGHWAY, lists, strict=True):
-            named[f"CNN_high_{i}/{name}"] = variables[i]
-    if encoder.kernel is not None:
-        named["CNN_proj/W_proj"], named["CNN_proj/b_proj"] = encoder.kernel, encoder.bias
-    return named
+def _encoder_places(encoder) -> dict[str, tuple[WeightedLayer, str]]:
+    if isinstance(encoder, WordEncoder):
+        return {"embedding": (encoder, "embedding")}
+    places = {"char_embed": (encoder.cnn, "embedding")}
+    for i in range(len(encoder.filters)):
+        places[f"CNN/W_cnn_{i}"] = encoder.cnn, f"kernel_{i}"
+        places[f"CNN/b_cnn_{i}"] = encoder.cnn, f"bias_{i}"
+    for i in range(encoder.n_highway):
+        for stored, name in HIGHWAY.items():
+            places[f"CNN_high_{i}/{stored}"] = encoder.highway, f"{name}_{i}"
+    if encoder.has_projection:
+        places["CNN_proj/W_proj"] = encoder, "kernel"
+        places["CNN_proj/b_proj"] = encoder, "bias"
+    return places
+
+
+def stored_variables(model) -> dict[str, object]:
+    """Give a built `BiLM`'s variables by their stored names, in the order of the graph."""
+    places = stored_places(model)
+    return {stored: layer.own_weight(name) for stored, (layer, name) in places.items()}
 
 
 def stored_values(model) -> dict[str, np.ndarray]:
@@ -118,26 +135,50 @@ def assign(
     for name, variable in stored_variables(model).items():
         if not only(name):
             continue
-        found = next((other for other in names(name) if other in stored), None)
-        if found is None:
-            raise WeightsError(f"{source}: {name} is missing; the options say that it is there")
-        value = read(found)
+        found = stored_name(name, stored, source, names)
         padded = model.padding and name in PADDED
-        expected = tuple(variable.shape)
-        expected = (expected[0] - 1, *expected[1:]) if padded else expected
-        if value.shape != expected:
-            raise WeightsError(
-                f"{source}: {found} has shape {value.shape}, the options ask for {expected}"
-            )
-        with np.errstate(over="ignore"):  # a double that is no float32 becomes infinite
-            value = np.asarray(value, dtype=np.float32)
-        if not np.isfinite(value).all():
-            raise WeightsError(f"{source}: {found} holds values that are not finite")
-        if padded:
-            value = np.concatenate([np.zeros_like(value[:1]), value])
+        value = checked(read(found), tuple(variable.shape), padded, f"{source}: {found}")
         variable.assign(value)
         used.add(found)
     return used
+
+
+def stored_name(
+    name: str,
+    stored: set[str],
+    source: str,
+    names: Callable[[str], list[str]] = other_names,
+) -> str:
+    """Return the name under which a source holds a variable. Raises: WeightsError."""
+    for found in names(name):
+        if found in stored:
+            return found
+    raise WeightsError(f"{source}: {name} is missing; the options say that it is there")
+
+
+def checked(value, shape: tuple[int, ...], padded: bool, where: str) -> np.ndarray:
+    """Return a stored value as its variable holds it.
+
+    Args:
+        value: an array, or what becomes one when its shape is right.
+        shape: of the variable.
+        padded: whether the variable has a row of zeros above the stored ones.
+        where: the value's source and name, for messages.
+    Raises: WeightsError for a value of another shape or not finite.
+    """
+    check_shape(value, shape, padded, where)
+    with np.errstate(over="ignore"):  # a double that is no float32 becomes infinite
+        value = np.asarray(value, dtype=np.float32)
+    if not np.isfinite(value).all():
+        raise WeightsError(f"{where} holds values that are not finite")
+    return np.concatenate([np.zeros_like(value[:1]), value]) if padded else value
+
+
+def check_shape(value, shape: tuple[int, ...], padded: bool, where: str) -> None:
+    """Check a stored value's shape: see `checked`. Raises: WeightsError."""
+    expected = (shape[0] - 1, *shape[1:]) if padded else shape
+    if value.shape != expected:
+        raise WeightsError(f"{where} has shape {value.shape}, the options ask for {expected}")
 
 
 def load_hdf5(model, path: str | Path, only: Callable[[str], bool] = lambda name: True) -> None:
@@ -148,7 +189,12 @@ def load_hdf5(model, path: str | Path, only: Callable[[str], bool] = lambda name
     with open_hdf5(path) as file:
         stored = dataset_names(file)
         used = assign(model, stored, lambda name: numbers(file, name), str(path), only=only)
-        extra = sorted(name for name in stored - used if only(name))
+    warn_of_extra(stored - used, path, only)
+
+
+def warn_of_extra(unused: set[str], path: str | Path, only: Callable[[str], bool]) -> None:
+    """Log one warning for the datasets of a file that should be in a model and are not."""
+    extra = sorted(filter(only, unused))
     if extra:
         logging.warning("%s: %d datasets are not used: %s", path, len(extra), ", ".join(extra[:8]))
 

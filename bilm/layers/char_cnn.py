@@ -8,12 +8,13 @@ import keras
 from keras import initializers, ops
 
 from bilm.layers.functional import checked_precision
+from bilm.layers.weighted import WeightedLayer
 
 ACTIVATIONS = ("relu", "tanh")
 
 
 @keras.saving.register_keras_serializable(package="bilm")
-class CharacterCNN(keras.layers.Layer):
+class CharacterCNN(WeightedLayer):
     """Convolutions over the characters of a token, each reduced to its maximum over time.
 
     Args:

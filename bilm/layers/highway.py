@@ -6,10 +6,11 @@ import keras
 from keras import initializers, ops
 
 from bilm.layers.functional import checked_precision, product
+from bilm.layers.weighted import WeightedLayer
 
 
 @keras.saving.register_keras_serializable(package="bilm")
-class Highway(keras.layers.Layer):
+class Highway(WeightedLayer):
     """Highway stack over token vectors.
 
     y = g * relu(W x + b) + (1 - g) * x,  g = sigmoid(W_g x + b_g)

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from bilm.layers.functional import checked_precision, product
+from bilm.layers.weighted import WeightedLayer
 
 
 class LSTMState(NamedTuple):
@@ -22,7 +23,7 @@ class LSTMState(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="bilm")
-class LSTMCell(keras.layers.Layer):
+class LSTMCell(WeightedLayer):
     """One step of an LSTM with a projection of its output.
 
     With i, j, f, o = split([x, h] W + b) (input, candidate, forget, output):
@@ -62,6 +63,7 @@ class LSTMCell(keras.layers.Layer):
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
         self.precision = checked_precision(precision)
+        self.has_projection = projection_dim != dim
         self.frozen = None
 
     def build(self, input_shape):
@@ -71,7 +73,7 @@ class LSTMCell(keras.layers.Layer):
         self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
         self.bias = self.add_weight((4 * self.dim,), "zeros", name="bias")
         self.projection = None
-        if self.projection_dim != self.dim:
+        if self.has_projection:
             self.projection = self.add_weight(
                 (self.dim, self.projection_dim), "glorot_uniform", name="projection"
             )

@@ -8,6 +8,7 @@ import keras
 from keras import initializers, ops
 
 from bilm.layers.functional import checked_precision, gather_rows, product
+from bilm.layers.weighted import WeightedLayer
 
 VOCABULARY_CHUNK = 32_768
 
@@ -27,7 +28,7 @@ class Negatives(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="bilm")
-class SampledSoftmax(keras.layers.Layer):
+class SampledSoftmax(WeightedLayer):
     """Cross-entropy of the next word.
 
     Args:

@@ -65,7 +65,7 @@ def _normalize(layers, mask):
     if mask is None:
         mask = ops.ones_like(layers[:, 0, :, 0])
     mask = ops.cast(mask, dtype)[:, None, :, None]  # B, 1, T, 1
-    count = ops.sum(mask) * layers.shape[-1]
+    count = ops.maximum(ops.sum(mask), 1) * layers.shape[-1]  # 1: nothing but padding
     mean = ops.sum(layers * mask, axis=(0, 2, 3), keepdims=True) / count
     variance = ops.sum(ops.square((layers - mean) * mask), axis=(0, 2, 3), keepdims=True) / count
     return (layers - mean) * ops.rsqrt(variance + EPSILON)

@@ -91,5 +91,6 @@ class LSTMStack(keras.layers.Layer):
 
     def zero_state(self, batch_size) -> list[LSTMState]:
         """Give the state of a fresh start for `batch_size` rows."""
-        widths = (self.dim, self.projection_dim)
-        return [LSTMState(*(ops.zeros((batch_size, w)) for w in widths)) for _ in self.layers]
+        shapes = [(batch_size, width) for width in (self.dim, self.projection_dim)]
+        dtype = self.compute_dtype
+        return [LSTMState(*(ops.zeros(shape, dtype) for shape in shapes)) for _ in self.layers]

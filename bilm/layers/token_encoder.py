@@ -10,10 +10,11 @@ from keras import initializers, ops
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import checked_precision, gather_rows, product
 from bilm.layers.highway import Highway
+from bilm.layers.weighted import WeightedLayer
 
 
 @keras.saving.register_keras_serializable(package="bilm")
-class TokenEncoder(keras.layers.Layer):
+class TokenEncoder(WeightedLayer):
     """Character CNN, highway stack and projection: the context-independent vector of a token.
 
     Args:
@@ -47,29 +48,28 @@ class TokenEncoder(keras.layers.Layer):
         self.activation = activation
         self.n_highway = n_highway
         self.precision = checked_precision(precision)
-
-    def build(self, input_shape=None):
-        """Make every variable; no shape of an input is needed."""
+        self.n_filters = sum(n for _, n in self.filters)
+        self.has_projection = self.n_filters != projection_dim
         self.cnn = CharacterCNN(
-            self.n_characters,
-            self.embedding_dim,
+            n_characters,
+            embedding_dim,
             self.filters,
-            self.activation,
-            self.precision,
+            activation,
+            precision,
             dtype=self.dtype_policy,
             name="cnn",
         )
+        self.highway = Highway(n_highway, precision, dtype=self.dtype_policy, name="highway")
+
+    def build(self, input_shape=None):
+        """Make every variable; no shape of an input is needed."""
         self.cnn.build()
-        n_filters = sum(n for _, n in self.filters)
-        self.highway = Highway(
-            self.n_highway, self.precision, dtype=self.dtype_policy, name="highway"
-        )
-        self.highway.build((None, n_filters))
+        self.highway.build((None, self.n_filters))
         self.kernel = self.bias = None
-        if n_filters != self.projection_dim:
+        if self.has_projection:
             self.kernel = self.add_weight(
-                (n_filters, self.projection_dim),
-                initializers.RandomNormal(0.0, n_filters**-0.5),
+                (self.n_filters, self.projection_dim),
+                initializers.RandomNormal(0.0, self.n_filters**-0.5),
                 name="kernel",
             )
             self.bias = self.add_weight((self.projection_dim,), "zeros", name="bias")
@@ -113,7 +113,7 @@ class TokenEncoder(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bilm")
-class WordEncoder(keras.layers.Layer):
+class WordEncoder(WeightedLayer):
     """A table of word vectors, for word input and for cached token vectors.
 
     Args:
