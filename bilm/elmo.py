@@ -93,6 +93,7 @@ class Elmo(keras.layers.Layer):
                 embedding_weight_file = embedding_weight_file or weight_file
                 options = options.replace(char_cnn=None)
                 n_words = weights.n_words(embedding_weight_file)
+            weights.check_room(options, weight_file, embedding_weight_file, n_rows=n_words)
             self._files = weight_file, embedding_weight_file
         self.options, self.n_words = options, n_words
         # The biLM keeps float32 whatever the policy: its states are sums over long sequences.
