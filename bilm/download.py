@@ -206,13 +206,15 @@ class _Punctual:
         alarm = Timer(self.timeout, hang_up)
         alarm.start()
         try:
-            return super().getresponse()
+            answer = super().getresponse()
         except (OSError, HTTPException):
-            if late.is_set():
-                raise TimeoutError(f"no answer in {self.timeout:g} s") from None
-            raise
+            if not late.is_set():
+                raise
         finally:
             alarm.cancel()
+        if late.is_set():
+            raise TimeoutError(f"no answer in {self.timeout:g} s")
+        return answer
 
 
 class _Plain(_Punctual, HTTPConnection):

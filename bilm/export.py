@@ -9,7 +9,7 @@ import numpy as np
 from absl import logging
 
 from bilm import weights
-from bilm.checkpoint import OPTIONS, load_run
+from bilm.checkpoint import OPTIONS, checkpoint_paths, load_run
 from bilm.errors import OptionsError, WeightsError
 from bilm.evaluation import model_vocabulary
 from bilm.export_id import export_id
@@ -110,9 +110,11 @@ def _is_exported(options_file: Path) -> bool:
         return False
     if EXPORT_ID in options.other:
         return True
-    # So did exports begin before they had an id; nothing can be trained with 262 characters.
-    cnn = options.char_cnn
-    return cnn is not None and cnn.n_characters == N_CHARACTERS_WITH_PADDING
+    # Older exports have no id, but a row of padding. So may the options of a run of the reference,
+    # whose users were told to change them by hand.
+    folder, cnn = options_file.parent, options.char_cnn
+    is_run = (folder / "checkpoint").exists() or checkpoint_paths(folder)
+    return not is_run and cnn is not None and cnn.n_characters == N_CHARACTERS_WITH_PADDING
 
 
 def _compare(values: dict[str, np.ndarray], options_file: Path, weight_file: Path) -> None:

@@ -80,7 +80,7 @@ def dataset_names(group: h5py.Group) -> set[str]:
 
 def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5g.GroupID, bytes]]:
     """Yield the path of each dataset, the group that it is in and its name there."""
-    n_items, seen, waiting = 0, set(), [(group.id, "")]
+    n_items, seen, waiting = 0, {h5o.get_info(group.id).addr}, [(group.id, "")]
     while waiting:
         parent, prefix = waiting.pop()
         n_items += len(parent)
@@ -175,9 +175,7 @@ def _check_stored(found: h5py.Dataset, name: str) -> None:
     chunk = int(np.prod(found.chunks, dtype=object)) * found.dtype.itemsize if found.chunks else 0
     asked = max(found.nbytes, chunk)  # a chunk is unpacked as a whole
     if asked > _stored_bytes(found) + UNSTORED_BYTES:
-        raise WeightsError(
-            f"{filename}: {name} states {asked:,} bytes, more than the file can hold"
-        )
+        raise WeightsError(f"{place} states {asked:,} bytes, more than the file can hold")
 
 
 def _is_elsewhere(found: h5py.Dataset) -> bool:

@@ -106,7 +106,7 @@ def _pair(paths: list[PurePath], where: Path) -> tuple[PurePath, PurePath]:
         [p for p in weights if p.stem.endswith("_weights")],
         weights,
     )
-    expected = "HDF5 file with the weights beside the options, or one named weights.hdf5"
+    expected = ".hdf5 file with the weights beside the options; name it weights.hdf5"
     chosen = _only(next(filter(None, preferred), []), expected, where)
     stems = chosen.stem, chosen.stem.removesuffix("_weights")
     for name in (*(f"{stem}_options.json" for stem in stems), "options.json"):
