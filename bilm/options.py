@@ -23,7 +23,7 @@ N_CHARACTERS = 261  # what training learns: 256 bytes and 5 marks
 N_CHARACTERS_WITH_PADDING = 262  # what is exported: a row of zeros above them, for padding
 EXPORT_ID = "bilm_export"  # the key, and the attribute in HDF5, of what was exported together
 MAX_SIZE = 2**31 - 1  # of an axis: ids and places in tables are int32
-MAX_LAYERS = 256  # of LSTMs, of highways and of filters: each takes milliseconds to make
+MAX_LAYERS = 128  # of LSTMs, of highways and of filters: each takes milliseconds to make
 MAX_WORD_LENGTH = 10_000  # every token of a batch takes room for so many characters
 
 

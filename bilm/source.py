@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path, PurePath, PureWindowsPath
 
 from bilm import download
-from bilm.download import MAX_BYTES, Kind, cached, fetch, make_folder
+from bilm.download import MAX_BYTES, Kind, alone, cached, fetch, make_folder
 from bilm.errors import WeightsError
 from bilm.files import replacing
 
@@ -129,14 +129,20 @@ def _unpacked(archive: Path) -> tuple[Path, Path]:
     targets = folder / "options.json", folder / "weights.hdf5"
     if all(target.exists() for target in targets):
         return targets
-    make_folder(folder)
+    with alone(folder):
+        if not all(target.exists() for target in targets):
+            make_folder(folder)
+            _unpack(archive, targets)
+    return targets
+
+
+def _unpack(archive: Path, targets: tuple[Path, Path]) -> None:
     try:
         with zipfile.ZipFile(archive) as file:
             for member, target in zip(_members(file, archive), targets, strict=True):
                 _copy(file, member, target)
     except UNPACKING_ERRORS as error:
         raise WeightsError(f"{archive}: cannot be unpacked: {error}") from error
-    return targets
 
 
 def _members(file: zipfile.ZipFile, archive: Path) -> list[zipfile.ZipInfo]:

@@ -1,6 +1,6 @@
 """Exports another model of a run's shape, and is stopped before one of its files gets its name.
 
-`python tests/killed_export.py <run> <outfile> <vocabulary> <n>` dies before the n-th, from 0.
+`python tests/killed_export.py <run> <folder> <vocabulary> <n>` dies before the n-th, from 0.
 """
 
 import os
@@ -21,12 +21,12 @@ def other_run(folder):
     return model
 
 
-def stopping(n, stop):
-    """An `os.replace` that calls `stop` in place of the n-th renaming of a file of FILES."""
+def stopping(n, folder, stop):
+    """An `os.replace` that calls `stop` in place of the n-th renaming of a file in a folder."""
     left, replace = [n], os.replace
 
     def replace_or_stop(source, target, **arguments):
-        if os.path.basename(target) in FILES:
+        if os.path.samefile(os.path.dirname(target), folder) and os.path.basename(target) in FILES:
             left[0] -= 1
             if left[0] < 0:
                 stop()
@@ -36,7 +36,7 @@ def stopping(n, stop):
 
 
 if __name__ == "__main__":
-    run, outfile, vocabulary, n = sys.argv[1:]
+    run, folder, vocabulary, n = sys.argv[1:]
     export.load_run = other_run
-    os.replace = stopping(int(n), lambda: os.kill(os.getpid(), signal.SIGKILL))
-    export.dump_weights(run, outfile, include_softmax=True, vocab_file=vocabulary)
+    os.replace = stopping(int(n), folder, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    export.dump_weights(run, folder, include_softmax=True, vocab_file=vocabulary)

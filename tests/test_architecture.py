@@ -17,6 +17,7 @@ ORDER = [
     "vocabulary_builder",
     "batcher",
     "survey",
+    "web",
     "stream",
     "dataset",
     "layers",

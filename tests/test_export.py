@@ -203,7 +203,7 @@ def check_mixture(folder, n_renamed, new):
     expected = {1: [None, None], 2: [None, new[1]], 3: new}[n_renamed]
     for found, answer in zip(answers(folder), expected, strict=True):
         assert (found is None and answer is None) or same(found, answer)
-    assert sorted(path.name for path in folder.iterdir() if path.suffix != ".part") == FILES
+    assert sorted(path.name for path in folder.iterdir() if path.name[0] != ".") == FILES
 
 
 @pytest.mark.parametrize("n_renamed", [1, 2])
@@ -215,7 +215,7 @@ def test_an_export_that_fails_between_two_files(n_renamed, two_exports, tmp_path
     folder = shutil.copytree(whole, tmp_path / "elmo")
     monkeypatch.setattr(export, "load_run", killed_export.other_run)
     with monkeypatch.context() as patch:
-        patch.setattr("os.replace", killed_export.stopping(n_renamed, fail))
+        patch.setattr("os.replace", killed_export.stopping(n_renamed, folder, fail))
         with pytest.raises(OSError, match="the disk is gone"):
             dump_weights(run, folder, True, VOCABULARY)
     check_mixture(folder, n_renamed, new)
