@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import tensorflow as tf
 from bilm import weights
 from bilm.errors import WeightsError
 from bilm.files import replacing
+from bilm.hdf5 import Held
 from bilm.language_model import BiLM
 from bilm.options import load_model_options
 
@@ -68,11 +70,28 @@ class StoredRun:
         if bias is None:
             expected = "expected the checkpoint of a biLM's training"
             raise WeightsError(f"{self.path}: no softmax/b; {expected}")
+        if len(self._shapes[bias]) != 1:
+            raise WeightsError(
+                f"{self.path}: softmax/b has shape {self._shapes[bias]}, expected 1-D"
+            )
         self.n_tokens: int = self._shapes[bias][0]
         if options.bidirectional is None:
             both = any("RNN_1" in name for name in self._shapes)
             options = dataclasses.replace(options, bidirectional=both)
+        weights.check_held(options, self._held(), self.path, self.n_tokens)
         self.options = options
+
+    def _held(self) -> Held:
+        """Count what the checkpoint holds. Raises: WeightsError if its files hold less."""
+        path = Path(self.path)
+        files = [p for p in path.parent.iterdir() if p.name.startswith(f"{path.name}.data-")]
+        n_bytes = sum(p.stat().st_size for p in files or [path])
+        sizes = [math.prod(shape) for shape in self._shapes.values()]
+        if sum(sizes) > n_bytes:  # a number takes a byte or more
+            raise WeightsError(
+                f"{path}: states {sum(sizes):,} numbers, but its files have {n_bytes:,} bytes"
+            )
+        return Held(len(sizes), sum(sizes))
 
     def assign(self, model: BiLM, only: Callable[[str], bool] = lambda name: True) -> None:
         """Set a model's variables, those whose stored names `only` takes.

@@ -4,34 +4,72 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
-from contextlib import redirect_stdout
+import zipfile
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from urllib.error import HTTPError
+from threading import Lock
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import keras
+from absl import logging
 
-from bilm.errors import WeightsError
+from bilm.errors import BilmError, WeightsError
 from bilm.files import replacing
+from bilm.hdf5 import open_hdf5
+from bilm.schema import MAX_BYTES as MAX_OPTIONS_BYTES
+from bilm.schema import read_object
+from bilm.web import PATIENCE, Patience, pieces
+
+MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights have 0.4 GB
+_LOCKS: dict[Path, Lock] = {}
+
+
+class Kind(NamedTuple):
+    """What a download must be: its name, its largest size in bytes, and how to see that it is."""
+
+    name: str
+    max_bytes: int
+    is_whole: Callable[[Path], bool]
+
+
+def _reads(read: Callable[[Path], object], path: Path) -> bool:
+    try:
+        read(path)
+    except BilmError:
+        return False
+    return True
+
+
+def _open_hdf5(path: Path) -> None:
+    with open_hdf5(path):  # HDF5 finds out itself whether its file was cut short
+        pass
+
+
+OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, lambda path: _reads(read_object, path))
+WEIGHTS = Kind("a whole HDF5 file", MAX_BYTES, lambda path: _reads(_open_hdf5, path))
+ARCHIVE = Kind("a whole ZIP archive", MAX_BYTES, zipfile.is_zipfile)
 
 
 def cached(key: str) -> Path:
-    """Give the folder of a key in the cache, whether it is there or not.
+    """Return the folder of a key in the cache, whether it is there or not.
 
     The cache is the folder that `BILM_CACHE` names, or one among the user's.
+    Raises: WeightsError if the user has no home.
     """
-    cache = os.environ.get("BILM_CACHE")
-    if not cache:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bilm"
-    return Path(cache).expanduser() / hashlib.sha256(key.encode()).hexdigest()[:16]
+    cache, home = os.environ.get("BILM_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if not cache:  # a relative XDG_CACHE_HOME counts for none, says its specification
+        cache = Path(home if os.path.isabs(home) else "~/.cache") / "bilm"
+    try:
+        folder = Path(cache).expanduser()
+    except RuntimeError:
+        raise WeightsError(
+            f"{cache}: there is no home folder; set BILM_CACHE to a folder"
+        ) from None
+    return folder / hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of the cache, if it is not there.
-
-    Raises: WeightsError if it cannot be written; `keras.utils.get_file` would take another.
-    """
+    """Make a folder of the cache, if it is not there. Raises: WeightsError if it is read-only."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK | os.X_OK)
@@ -41,48 +79,65 @@ def make_folder(folder: Path) -> None:
         raise WeightsError(f"{folder}: this cache cannot be written; set BILM_CACHE to a folder")
 
 
-def fetch(url: str, size: int | None = None, sha256: str | None = None) -> Path:
-    """Give the local copy of a URL; without a copy, download it with a progress bar.
+def alone(path: Path) -> Lock:
+    """Return the lock under which one thread at a time makes something in the cache."""
+    return _LOCKS.setdefault(path, Lock())
+
+
+def fetch(
+    url: str,
+    kind: Kind,
+    size: int | None = None,
+    sha256: str | None = None,
+    patience: Patience = PATIENCE,
+) -> Path:
+    """Return the local copy of a URL; without a copy, download it.
 
     Args:
         url: http or https.
+        kind: what is expected there.
         size: bytes, where they are known.
         sha256: hash of the content, where it is known.
-    Raises: WeightsError if the download fails, is cut short or is not what was expected; nothing
-        is left under the final name then.
+        patience: how long the server may take.
+    Raises: WeightsError if the download fails, takes too long, is cut short or is not what was
+        expected; nothing is left under the final name then. OSError for the disk.
     """
-    name = PurePosixPath(urlsplit(url).path).name
-    target = cached(url) / (name if name not in ("", "..") else "file")
-    if os.path.exists(target):
+    target = cached(url) / _file_name(url)
+    if target.exists():
         return target
-    make_folder(target.parent)
-    with replacing(target) as part:
-        part.unlink(missing_ok=True)  # of a killed process with this id; get_file would keep it
-        _download(url, part)
-        _check(part, url, size, sha256)
+    with alone(target):
+        if not target.exists():  # another thread has fetched it in the meantime
+            make_folder(target.parent)
+            logging.info("%s: fetching it into %s", url, target.parent)
+            _download(url, target, kind, size, sha256, patience)
     return target
 
 
-def _download(url: str, path: Path) -> None:
-    """Write a URL to a path; a body shorter than the server's Content-Length is an error."""
+def _file_name(url: str) -> str:
     try:
-        with redirect_stdout(sys.stderr):  # standard output is for results
-            keras.utils.get_file(path.name, url, cache_dir=str(path.parent), cache_subdir="")
-    except Exception as error:  # a bare Exception is what get_file makes of the server's answer
-        if isinstance(error.__context__, HTTPError):
-            error.__context__.close()  # it holds the connection
-        raise WeightsError(f"{url}: not in the cache, and cannot be fetched: {error}") from error
+        name = PurePosixPath(urlsplit(url).path).name
+    except ValueError as error:
+        raise WeightsError(f"{url}: cannot be fetched: {error}") from error
+    return name[-100:] if name not in ("", "..") else "file"
 
 
-def _check(path: Path, url: str, size: int | None, sha256: str | None) -> None:
-    found = path.stat().st_size
-    if size is not None and found != size:
-        raise WeightsError(f"{url}: {found:,} bytes came, expected {size:,}; cut short?")
-    if sha256 is None:
-        return
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    if digest.hexdigest() != sha256:
-        raise WeightsError(f"{url}: its SHA-256 is {digest.hexdigest()}, expected {sha256}")
+def _download(
+    url: str, target: Path, kind: Kind, size: int | None, sha256: str | None, patience: Patience
+) -> None:
+    with replacing(target) as part:
+        digest, n_bytes = hashlib.sha256(), 0
+        with open(part, "wb") as file:
+            for piece in pieces(url, min(kind.max_bytes, size or kind.max_bytes), patience):
+                file.write(piece)
+                digest.update(piece)
+                n_bytes += len(piece)
+        if size is not None and n_bytes != size:
+            raise WeightsError(f"{url}: {n_bytes:,} bytes came, expected {size:,}; cut short?")
+        if sha256 is not None and digest.hexdigest() != sha256:
+            raise WeightsError(f"{url}: its SHA-256 is {digest.hexdigest()}, expected {sha256}")
+        if not kind.is_whole(part):
+            with open(part, "rb") as file:
+                start = file.read(20)
+            raise WeightsError(
+                f"{url}: {n_bytes:,} bytes came that begin with {start!r}, expected {kind.name}"
+            )

@@ -97,7 +97,7 @@ class Elmo(keras.layers.Layer):
                 embedding_weight_file = embedding_weight_file or weight_file
                 options = options.replace(char_cnn=None)
                 n_words = weights.n_words(embedding_weight_file)
-            weights.check_room(options, weight_file)
+            weights.check_room(options, weight_file, embedding_weight_file, n_rows=n_words)
             stored = StoredWeights(weight_file, embedding_weight_file)
         self.options, self.n_words = options, n_words
         self.bilm = BiLM(options, n_words, padding=True, name="bilm")

@@ -1,22 +1,39 @@
-"""HDF5 files: reading those that may come from anywhere, writing on a disk that may be full."""
+"""HDF5 files: reading those that may come from anywhere, writing on a disk that may be full.
+
+Every value is read through `numbers`, `strings` or `attribute`. They follow no link out of the
+file, read no values that lie elsewhere, and believe no size that the file does not hold.
+"""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import numpy as np
+from h5py import h5d, h5g, h5l, h5o
 
 from bilm.errors import BilmError, WeightsError
 from bilm.files import replacing
 
-MAX_RATIO = 1000  # of a dataset's stated size to that of its file; gzip packs zeros so
+MAX_RATIO = 100  # of packed values to what the file stores of them; weights hardly shrink
+UNSTORED_BYTES = 1 << 20  # of a dataset that was made and never written, which reads as zeros
+MAX_ITEMS = 10_000  # groups and datasets of a model's file; the largest known model has 50
+MAX_DEPTH = 16  # groups inside each other; stored names have up to 6 parts
+STRINGS_AT_ONCE = 256
 # What h5py makes of a damaged file, at whatever call it stumbles over it.
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
+
+
+class Held(NamedTuple):
+    """How many datasets and numbers a file really stores."""
+
+    n_datasets: int
+    n_numbers: int
 
 
 @contextmanager
@@ -92,42 +109,140 @@ class _Disk(io.FileIO):
         self.error = self.error or OSError(error.errno, os.strerror(error.errno), self.name)
 
 
-def save_hdf5(path: str | Path, values: dict[str, np.ndarray]) -> None:
+def save_hdf5(
+    path: str | Path, values: Mapping[str, np.ndarray], attributes: Mapping[str, str] | None = None
+) -> None:
     """Write arrays by name into one file, whole or not at all.
 
+    Args:
+        attributes: strings that the file carries by name.
     Raises: OSError, naming `path`, if it cannot be written.
     """
     with replacing(path) as temporary, NewHDF5(temporary) as file:
+        file.attrs.update(attributes or {})
         for name, value in values.items():
             dtype = h5py.string_dtype() if value.dtype == object else None
             file.create_dataset(name, data=value, dtype=dtype)
             file.check()
 
 
-def dataset_names(file: h5py.Group) -> set[str]:
-    """Give the names of all datasets below a group. Links to other places are not followed."""
-    names = set()
-    file.visititems(lambda name, item: names.add(name) if isinstance(item, h5py.Dataset) else None)
-    return names
+def dataset_names(group: h5py.Group) -> set[str]:
+    """Return the names of all datasets below a group. Links to other places are not followed.
+
+    Raises: WeightsError if there are more than a model has, or deeper ones.
+    """
+    return {path for path, _, _ in _datasets(group)}
+
+
+def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5g.GroupID, bytes]]:
+    """Yield the path of each dataset, the group that it is in and its name there."""
+    n_items, seen, waiting = 0, {h5o.get_info(group.id).addr}, [(group.id, "")]
+    while waiting:
+        parent, prefix = waiting.pop()
+        n_items += len(parent)
+        if n_items > MAX_ITEMS or prefix.count("/") > MAX_DEPTH:
+            raise WeightsError(
+                f"{group.file.filename}: found more than {MAX_ITEMS:,} groups and datasets, or "
+                f"more than {MAX_DEPTH} groups inside each other; expected the weights of a model"
+            )
+        for name in parent:
+            if parent.links.get_info(name).type != h5l.TYPE_HARD:
+                continue
+            info, path = h5o.get_info(parent, name), prefix + name.decode(errors="backslashreplace")
+            if info.type == h5o.TYPE_DATASET:
+                yield path, parent, name
+            elif info.type == h5o.TYPE_GROUP and info.addr not in seen:  # a link may lead back up
+                seen.add(info.addr)
+                waiting.append((h5g.open(parent, name), f"{path}/"))
 
 
 def numbers(file: h5py.File, name: str) -> h5py.Dataset:
-    """Give a dataset of real numbers; its values are not read yet.
+    """Return a dataset of real numbers; its values are not read yet.
 
     Raises: WeightsError if it holds anything else, if its values lie in another file, or if it
-        states a size that the file cannot hold.
+        states a size that the file does not store.
     """
-    found = file[name]
-    if not isinstance(found, h5py.Dataset):
-        raise WeightsError(f"{file.filename}: {name} is a group, expected a dataset")
+    found = _dataset(file, name)
     if found.shape is None or found.dtype.kind not in "fiu":
         kind = "nothing" if found.shape is None else f"values of type {found.dtype}"
         raise WeightsError(f"{file.filename}: {name} holds {kind}, expected numbers")
-    if found.is_virtual or found.external:
-        raise WeightsError(f"{file.filename}: {name} has its values in another file")
-    room = MAX_RATIO * Path(file.filename).stat().st_size
-    if found.nbytes > room:
-        raise WeightsError(
-            f"{file.filename}: {name} states {found.nbytes:,} bytes, more than the file can hold"
-        )
+    _check_stored(found, name)
     return found
+
+
+def strings(file: h5py.File, name: str) -> list[str]:
+    """Read a dataset of strings, shape (n,).
+
+    Raises: WeightsError as `numbers` does, or if they are not UTF-8.
+    """
+    found = _dataset(file, name)
+    if found.shape is None or found.ndim != 1 or h5py.check_string_dtype(found.dtype) is None:
+        raise WeightsError(f"{file.filename}: no dataset `{name}` of strings, with one axis")
+    _check_stored(found, name)
+    values, n_bytes, room = [], 0, max(found.nbytes, _file_size(found))
+    for start in range(0, len(found), STRINGS_AT_ONCE):
+        try:
+            values += [value.decode() for value in found[start : start + STRINGS_AT_ONCE].tolist()]
+        except (UnicodeDecodeError, AttributeError) as error:
+            raise WeightsError(f"{file.filename}: `{name}` is not UTF-8 strings") from error
+        n_bytes += sum(map(len, values[start:]))
+        if n_bytes > room:  # many may point to one long string
+            raise WeightsError(f"{file.filename}: {name} holds more bytes than the file")
+    return values
+
+
+def attribute(file: h5py.File, name: str) -> str | None:
+    """Return a string that the file carries, None if there is none of that name."""
+    if name not in file.attrs or file.attrs.get_id(name).shape != ():
+        return None
+    value = file.attrs[name]
+    return value if isinstance(value, str) else None
+
+
+def held(file: h5py.File) -> Held:
+    """Count what a file stores, whatever sizes it states. Raises: WeightsError."""
+    n_datasets = total = 0
+    for _, parent, name in _datasets(file):
+        found = h5py.Dataset(h5d.open(parent, name))
+        n_datasets += 1
+        if found.shape is not None and found.dtype.kind in "fiu" and not _is_elsewhere(found):
+            total += min(found.size, _stored_bytes(found) // found.dtype.itemsize)
+    return Held(n_datasets, total)
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """Return a dataset to which no link but hard ones lead."""
+    found = file
+    for part in name.encode().split(b"/"):
+        if not isinstance(found, h5py.Group) or not found.id.links.exists(part):
+            raise WeightsError(f"{file.filename}: no dataset `{name}`")
+        if found.id.links.get_info(part).type != h5l.TYPE_HARD:
+            raise WeightsError(f"{file.filename}: {name} is a link, expected a dataset")
+        found = found[part]
+    if not isinstance(found, h5py.Dataset):
+        raise WeightsError(f"{file.filename}: {name} is a group, expected a dataset")
+    return found
+
+
+def _check_stored(found: h5py.Dataset, name: str) -> None:
+    place = f"{found.file.filename}: {name}"
+    if _is_elsewhere(found):
+        raise WeightsError(f"{place} has its values in another file")
+    chunk = int(np.prod(found.chunks, dtype=object)) * found.dtype.itemsize if found.chunks else 0
+    asked = max(found.nbytes, chunk)  # a chunk is unpacked as a whole
+    if asked > _stored_bytes(found) + UNSTORED_BYTES:
+        raise WeightsError(f"{place} states {asked:,} bytes, more than the file can hold")
+
+
+def _is_elsewhere(found: h5py.Dataset) -> bool:
+    return found.is_virtual or bool(found.external)
+
+
+def _stored_bytes(found: h5py.Dataset) -> int:
+    """Return how many bytes of values a dataset may have by what the file stores of it."""
+    stored = min(found.id.get_storage_size(), _file_size(found))
+    return stored * MAX_RATIO if found.id.get_create_plist().get_nfilters() else stored
+
+
+def _file_size(found: h5py.Dataset) -> int:
+    return Path(found.file.filename).stat().st_size

@@ -21,7 +21,9 @@ from bilm.schema import Checked, Rule, key, unexpected
 
 N_CHARACTERS = 261  # what training learns: 256 bytes and 5 marks
 N_CHARACTERS_WITH_PADDING = 262  # what is exported: a row of zeros above them, for padding
+EXPORT_ID = "bilm_export"  # the key, and the attribute in HDF5, of what was exported together
 MAX_SIZE = 2**31 - 1  # of an axis: ids and places in tables are int32
+MAX_LAYERS = 128  # of LSTMs, of highways and of filters: each takes milliseconds to make
 MAX_WORD_LENGTH = 10_000  # every token of a batch takes room for so many characters
 
 
@@ -37,7 +39,7 @@ def _is_number(value: Any) -> bool:
 def _is_filters(value: Any) -> bool:
     return (
         isinstance(value, list | tuple)
-        and len(value) > 0
+        and 0 < len(value) <= MAX_LAYERS
         and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
         and all(_is_integer(number) and 0 < number <= MAX_SIZE for pair in value for number in pair)
     )
@@ -49,14 +51,20 @@ _SIZE = Rule(
     lambda value: _is_integer(value) and 0 < value <= MAX_SIZE,
     f"a positive integer up to {MAX_SIZE}",
 )
-_COUNT = Rule(
-    lambda value: _is_integer(value) and 0 <= value <= MAX_SIZE,
-    f"an integer from 0 to {MAX_SIZE}",
+_LAYERS = Rule(
+    lambda value: _is_integer(value) and 0 < value <= MAX_LAYERS,
+    f"an integer from 1 to {MAX_LAYERS}",
+)
+_LAYERS_OR_NONE = Rule(
+    lambda value: _is_integer(value) and 0 <= value <= MAX_LAYERS,
+    f"an integer from 0 to {MAX_LAYERS}",
 )
 _POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "a positive number")
 _PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 _ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
-_FILTERS = Rule(_is_filters, "a list of [width, number] pairs of positive integers, not empty")
+_FILTERS = Rule(
+    _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
+)
 _WORD_LENGTH = Rule(
     lambda value: _is_integer(value) and 3 <= value <= MAX_WORD_LENGTH,
     f"an integer from 3 (the begin mark, one character, the end mark) to {MAX_WORD_LENGTH}",
@@ -83,7 +91,7 @@ class CharCnnOptions(Checked):
     filters: tuple[tuple[int, int], ...] = key(_FILTERS)
     max_characters_per_token: int = key(_WORD_LENGTH)
     n_characters: int = key(_CHARACTERS)
-    n_highway: int = key(_COUNT, 0, null=True)
+    n_highway: int = key(_LAYERS_OR_NONE, 0, null=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +108,7 @@ class LstmOptions(Checked):
 
     dim: int = key(_SIZE)
     projection_dim: int = key(_SIZE)
-    n_layers: int = key(_SIZE)
+    n_layers: int = key(_LAYERS)
     cell_clip: float | None = key(_POSITIVE, None)
     proj_clip: float | None = key(_POSITIVE, None)
     use_skip_connections: bool = key(_BOOLEAN, False)
@@ -211,8 +219,8 @@ def load_model_options(path: str | Path) -> ModelOptions:
     Raises: OptionsError, naming the file and the key, where what shapes the model is unusable.
     """
     options = schema.load(ModelOptions, path, strict=False)
-    run_keys = {field.name for field in schema.keys(RunOptions)}
-    unknown = [name for name in options.other_names() if name not in run_keys]
+    known = {EXPORT_ID, *(field.name for field in schema.keys(RunOptions))}
+    unknown = [name for name in options.other_names() if name not in known]
     if unknown:
         logging.warning("%s: keys kept but not used: %s", path, ", ".join(unknown))
     return options

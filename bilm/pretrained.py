@@ -11,6 +11,7 @@ from keras import ops
 from bilm import weights
 from bilm.batcher import Batcher, TokenBatcher
 from bilm.errors import DataError
+from bilm.export_id import check_same_export
 from bilm.language_model import BiLM
 from bilm.options import N_CHARACTERS_WITH_PADDING, ModelOptions, load_model_options
 from bilm.source import resolve
@@ -41,9 +42,11 @@ def load_bilm(
     if options.char_cnn is None or not use_character_inputs:
         embedding_weight_file = embedding_weight_file or weight_file
         options, n_words = options.replace(char_cnn=None), weights.n_words(embedding_weight_file)
-    weights.check_room(options, weight_file)
+    else:
+        embedding_weight_file = None
+    weights.check_room(options, weight_file, embedding_weight_file, n_rows=n_words)
     model = BiLM(options, n_words, padding=True, precision=precision)
-    StoredWeights(weight_file, embedding_weight_file if n_words else None).start(model)
+    StoredWeights(weight_file, embedding_weight_file).start(model)
     model.build()
     return model
 
@@ -51,11 +54,12 @@ def load_bilm(
 def stored_options(options_file: Path, weight_file: Path) -> ModelOptions:
     """Read the options of a stored model; what they leave open the weights decide.
 
-    Raises: OptionsError, WeightsError.
+    Raises: OptionsError; WeightsError, also if the two files come from two exports.
     """
     options = load_model_options(options_file)
     if options.bidirectional is None:
         options = options.replace(bidirectional=weights.has_backward(weight_file))
+    check_same_export(options, options_file, weight_file)
     return options
 
 

@@ -13,6 +13,7 @@ from bilm.errors import OptionsError
 from bilm.files import replacing
 
 T = TypeVar("T", bound="Checked")
+MAX_BYTES = 1 << 20  # of a JSON file; options have a few thousand
 
 
 class Rule(NamedTuple):
@@ -104,12 +105,24 @@ def read(cls: type[T], values: Any, *, strict: bool) -> T:
 
 def load(cls: type[T], path: str | Path, *, strict: bool) -> T:
     """Build `cls` from a JSON file. Raises: OptionsError that starts with the path."""
+    values = read_object(path)
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        return read(cls, values, strict=strict)
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {error}") from None
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """Read the JSON object of a file. Raises: OptionsError that starts with the path."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise OptionsError(f"more than {MAX_BYTES:,} bytes, expected a JSON object of a few")
         values = json.loads(text, object_pairs_hook=_without_duplicates)
         if not isinstance(values, dict):
             raise unexpected("top level", values, "an object")
-        return read(cls, values, strict=strict)
+        return values
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
     except OptionsError as error:

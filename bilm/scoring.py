@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import keras
 import numpy as np
 from keras import ops
@@ -17,10 +15,11 @@ from bilm import weights
 from bilm.checkpoint import VOCABULARY, load_run
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity, model_vocabulary
+from bilm.export_id import check_same_export
+from bilm.hdf5 import strings
 from bilm.language_model import BiLM
-from bilm.options import load_model_options
 from bilm.pipeline import SUFFIX, distinct_shapes, model_batch
-from bilm.pretrained import compiled
+from bilm.pretrained import compiled, stored_options
 from bilm.source import resolve
 from bilm.token_cache import batches
 from bilm.vocabulary import BOS, EOS, MARKS, PAD_CHAR, UNK, CharacterEncoder
@@ -111,7 +110,7 @@ class Scorer:
                 "expected a model with softmax and without padding, and batch_tokens of 1 or more"
             )
         self.model, self.words, self.batch_tokens = model, words, batch_tokens
-        self._ids = {word: i for i, word in reversed(list(enumerate(words)))}  # the first counts
+        self._ids = {word: i for i, word in enumerate(words)}  # of equal words the last counts
         if len(words) != model.n_tokens or not self._ids.keys() >= set(MARKS):
             raise DataError(
                 f"a vocabulary of {len(words):,} words; expected the model's {model.n_tokens:,}, "
@@ -373,27 +372,17 @@ def _from_export(options_file, weight_file, softmax_file) -> Scorer:
             f"{softmax_file}: no such file; a model can be asked with its softmax alone, which "
             "dump_weights.py --include_softmax writes"
         )
-    options = load_model_options(options_file)
-    if options.bidirectional is None:
-        options = dataclasses.replace(options, bidirectional=weights.has_backward(weight_file))
-    words = _stored_words(softmax_file)
+    options = stored_options(options_file, weight_file)
+    check_same_export(options, options_file, weight_file, softmax_file)
+    with weights.open_hdf5(softmax_file) as file:
+        words = strings(file, "vocabulary")
+    weights.check_room(options, weight_file, softmax_file, n_rows=len(words))
     model = BiLM(options, n_tokens=len(words), softmax=True)
     model.build()
     weights.load_hdf5(model, weight_file, only=weights.is_bilm)
     own = weights.stored_variables(model)  # without the kernel where it is the word table
     weights.load_hdf5(model, softmax_file, only=lambda n: not weights.is_bilm(n) and n in own)
     return Scorer(model, words)
-
-
-def _stored_words(softmax_file: Path) -> list[str]:
-    with weights.open_hdf5(softmax_file) as file:
-        words = file.get("vocabulary")
-        if not isinstance(words, h5py.Dataset) or words.ndim != 1 or words.dtype.kind not in "OS":
-            raise WeightsError(f"{softmax_file}: no dataset `vocabulary` with a string for a word")
-        try:
-            return list(words.asstr()[...])
-        except (UnicodeDecodeError, TypeError) as error:
-            raise WeightsError(f"{softmax_file}: `vocabulary` is not UTF-8 strings") from error
 
 
 def _checked(sentence: Sequence[str], name: str) -> list[str]:

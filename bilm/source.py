@@ -8,7 +8,8 @@ import zipfile
 import zlib
 from pathlib import Path, PurePath, PureWindowsPath
 
-from bilm.download import cached, fetch, make_folder
+from bilm import download
+from bilm.download import MAX_BYTES, Kind, alone, cached, fetch, make_folder
 from bilm.errors import WeightsError
 from bilm.files import replacing
 
@@ -21,7 +22,7 @@ NAMES = {
 }
 # Size and SHA-256 of the published weights, where they are known.
 CHECKS = {"small": (54_402_456, "747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229")}
-MAX_BYTES = 8 << 30  # unpacked from an archive; the largest published weights have 0.4 GB
+HDF5_SUFFIXES = (".hdf5", ".h5")
 MAX_RATIO = 100  # of a member to its packed size; weights hardly shrink
 COPY_BYTES = 1 << 20
 UNPACKING_ERRORS = (  # OSError: an archive that points outside of itself, or a full disk
@@ -35,18 +36,22 @@ UNPACKING_ERRORS = (  # OSError: an archive that points outside of itself, or a 
 
 
 def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> tuple[Path, Path]:
-    """Give the paths of the options and of the weights.
+    """Return the paths of the options and of the weights.
+
+    In a folder or an archive both files lie at its top, or in one folder inside. The weights are
+    `model.hdf5`, or else `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one
+    HDF5 file but for `*_softmax.hdf5`. Their options are `<stem>_options.json`, or else
+    `options.json`, or else the one file `*options.json`.
 
     Args:
         options_file: `options.json`, or its URL; alone it may be a folder or a ZIP archive that
-            holds both files (`options.json` and one `.hdf5` beside it, softmax files apart, at
-            its top or in one folder inside), the URL of such an archive, or one of the names in
-            `NAMES`. What is on disk comes before a name.
+            holds both files, the URL of such an archive, or one of the names in `NAMES`. What is
+            on disk comes before a name.
         weight_file: the HDF5 file, or its URL.
-    Raises: WeightsError if the two files cannot be told or fetched.
+    Raises: WeightsError if the two files are not found, or one of them cannot be fetched.
     """
     if weight_file is not None:
-        return _local(options_file), _local(weight_file)
+        return _local(options_file, download.OPTIONS), _local(weight_file, download.WEIGHTS)
     path = Path(options_file)
     if path.is_dir():
         files = [p for pattern in ("*", "*/*") for p in path.glob(pattern) if p.is_file()]
@@ -54,7 +59,7 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
         return path / options, path / weights
     if str(options_file) in NAMES and not path.exists():
         return _published(str(options_file))
-    path = _local(options_file)
+    path = _local(options_file, download.ARCHIVE)
     if not path.exists():
         known = ", ".join(NAMES)
         raise WeightsError(
@@ -68,30 +73,46 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
     )
 
 
-def _local(source: str | Path) -> Path:
+def _local(source: str | Path, kind: Kind) -> Path:
     scheme = re.match(r"(\w[\w+.-]*)://", str(source))
     if scheme is None:
         return Path(source)
     if scheme[1].lower() not in ("http", "https"):
         raise WeightsError(f"{source}: found a URL of {scheme[1]}, expected http or https")
-    return fetch(str(source))
+    return fetch(str(source), kind)
 
 
 def _published(name: str) -> tuple[Path, Path]:
     base = f"{PUBLISHED}/{NAMES[name]}/elmo_{NAMES[name]}"
     size, sha256 = CHECKS.get(name, (None, None))
-    return fetch(f"{base}_options.json"), fetch(f"{base}_weights.hdf5", size, sha256)
+    return (
+        fetch(f"{base}_options.json", download.OPTIONS),
+        fetch(f"{base}_weights.hdf5", download.WEIGHTS, size, sha256),
+    )
 
 
 def _pair(paths: list[PurePath], where: Path) -> tuple[PurePath, PurePath]:
     """Choose the two files among those of a folder or an archive, whose paths start there."""
     paths = [p for p in paths if not p.name.startswith(".")]  # macOS adds ._model.hdf5
-    options = [p for p in paths if p.name == "options.json" and len(p.parts) <= 2]
-    at_top = [p for p in options if len(p.parts) == 1]
-    options = _only(at_top or options, "options.json", where)
-    beside = [p for p in paths if p.parent == options.parent and p.suffix in (".hdf5", ".h5")]
+    options = [p for p in paths if p.name.endswith("options.json") and len(p.parts) <= 2]
+    options = [p for p in options if len(p.parts) == 1] or options
+    if len({p.parent for p in options}) != 1:
+        _only(options, "options.json", where)
+    beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
     weights = [p for p in beside if not p.stem.endswith("_softmax")]
-    return options, _only(weights, ".hdf5 file with the weights beside options.json", where)
+    preferred = (
+        [p for p in weights if p.stem == "model"],
+        [p for p in weights if p.stem == "weights"],
+        [p for p in weights if p.stem.endswith("_weights")],
+        weights,
+    )
+    expected = ".hdf5 file with the weights beside the options; name it weights.hdf5"
+    chosen = _only(next(filter(None, preferred), []), expected, where)
+    stems = chosen.stem, chosen.stem.removesuffix("_weights")
+    for name in (*(f"{stem}_options.json" for stem in stems), "options.json"):
+        if chosen.with_name(name) in options:
+            return chosen.with_name(name), chosen
+    return _only(options, "options.json", where), chosen
 
 
 def _only(found: list[PurePath], expected: str, where: Path) -> PurePath:
@@ -108,14 +129,20 @@ def _unpacked(archive: Path) -> tuple[Path, Path]:
     targets = folder / "options.json", folder / "weights.hdf5"
     if all(target.exists() for target in targets):
         return targets
-    make_folder(folder)
+    with alone(folder):
+        if not all(target.exists() for target in targets):
+            make_folder(folder)
+            _unpack(archive, targets)
+    return targets
+
+
+def _unpack(archive: Path, targets: tuple[Path, Path]) -> None:
     try:
         with zipfile.ZipFile(archive) as file:
             for member, target in zip(_members(file, archive), targets, strict=True):
                 _copy(file, member, target)
     except UNPACKING_ERRORS as error:
         raise WeightsError(f"{archive}: cannot be unpacked: {error}") from error
-    return targets
 
 
 def _members(file: zipfile.ZipFile, archive: Path) -> list[zipfile.ZipInfo]:
@@ -129,12 +156,12 @@ def _members(file: zipfile.ZipFile, archive: Path) -> list[zipfile.ZipInfo]:
             members[path] = member
     chosen = [members[path] for path in _pair(list(members), archive)]
     room = MAX_BYTES
-    for member in chosen:
+    for member, kind in zip(chosen, (download.OPTIONS, download.WEIGHTS), strict=True):
         if member.flag_bits & 1:
             raise WeightsError(f"{archive}: {member.filename} is encrypted")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise WeightsError(f"{archive}: {member.filename} is not packed by deflate")
-        limit = min(room, MAX_RATIO * max(member.compress_size, 1 << 10))
+        limit = min(room, kind.max_bytes, MAX_RATIO * max(member.compress_size, 1 << 10))
         if member.file_size > limit:
             raise WeightsError(
                 f"{archive}: {member.filename} unpacks to {member.file_size:,} bytes, expected at "

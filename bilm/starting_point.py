@@ -52,6 +52,7 @@ class Source:
             self.options = stored_options(options_file, self.weight_file)
             if self.options.char_cnn is None:
                 self.n_tokens = weights.n_words(self.weight_file)
+            weights.check_room(self.options, self.weight_file, n_rows=self.n_tokens)
         self.id = [_absolute(path) for path in (source, weight_file) if path is not None]
 
     def run_options(self, changes: dict[str, Any]) -> RunOptions:

@@ -9,7 +9,7 @@ names differently; its values are the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import h5py
@@ -17,7 +17,7 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.hdf5 import dataset_names, numbers, open_hdf5, save_hdf5
+from bilm.hdf5 import Held, dataset_names, held, numbers, open_hdf5, save_hdf5
 from bilm.layers.token_encoder import WordEncoder
 from bilm.layers.weighted import WeightedLayer
 from bilm.options import N_CHARACTERS, ModelOptions
@@ -25,7 +25,8 @@ from bilm.options import N_CHARACTERS, ModelOptions
 __all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined here
 
 SOFTMAX = "softmax/"
-SMALL_MODEL = 1 << 20  # numbers; a model of so many is made without asking
+FAR = 4  # times as large as what its files hold: a model of other options than theirs
+SMALL_MODEL, SMALL_PARTS = 1 << 20, 64  # numbers and variables of a model that is made anyway
 PADDED = ("char_embed", "embedding")
 HIGHWAY = {
     "W_carry": "gate",
@@ -202,7 +203,7 @@ def warn_of_extra(unused: set[str], path: str | Path, only: Callable[[str], bool
 def has_backward(path: str | Path) -> bool:
     """Say whether an HDF5 weight file holds a backward stack."""
     with open_hdf5(path) as file:
-        return "RNN_1" in file
+        return any(name.startswith("RNN_1/") for name in dataset_names(file))
 
 
 def is_bilm(name: str) -> bool:
@@ -211,48 +212,72 @@ def is_bilm(name: str) -> bool:
 
 
 def n_words(path: str | Path) -> int:
-    """Give the number of rows of a file's word table `embedding`.
+    """Return the number of rows of a file's word table `embedding`.
 
     Raises: WeightsError if there is none.
     """
     with open_hdf5(path) as file:
-        if "embedding" not in file:
-            raise WeightsError(f"{path}: no dataset `embedding`, which token ids need")
         shape = numbers(file, "embedding").shape
     if len(shape) != 2 or not all(shape):
         raise WeightsError(f"{path}: embedding has shape {shape}, expected (words, projection_dim)")
     return shape[0]
 
 
-def check_room(options: ModelOptions, path: str | Path) -> None:
-    """Refuse options of a model that is far larger than its file, before memory is taken for it.
+def check_room(options: ModelOptions, *paths: str | Path | None, n_rows: int | None = None) -> None:
+    """Refuse options of a model that is far larger than its files, before memory is taken for it.
 
     Smaller differences are left to `assign`, which knows the names.
 
+    Args:
+        paths: the HDF5 files whose values the model takes; None counts for none.
+        n_rows: of the table that has a row for a word, `embedding` or `softmax/W`, if there is one.
     Raises: WeightsError.
     """
-    with open_hdf5(path) as file:
-        held = sum(file[name].size or 0 for name in dataset_names(file))
-    asked = n_numbers(options)
-    if asked > 4 * held + SMALL_MODEL:
+    n_datasets = n_held = 0
+    for path in {Path(path) for path in paths if path is not None}:
+        with open_hdf5(path) as file:
+            found = held(file)
+        n_datasets, n_held = n_datasets + found.n_datasets, n_held + found.n_numbers
+    check_held(options, Held(n_datasets, n_held), str(paths[0]), n_rows)
+
+
+def check_held(options: ModelOptions, found: Held, source: str, n_rows: int | None = None) -> None:
+    """Refuse options of a model that is far larger than `found`; see `check_room`."""
+    sizes = list(_sizes(options))
+    if len(sizes) > FAR * found.n_datasets + SMALL_PARTS:
         raise WeightsError(
-            f"{path}: holds {held:,} numbers, but the options ask for a model of {asked:,}"
+            f"{source}: holds {found.n_datasets:,} datasets, but the options ask for a model of "
+            f"{len(sizes):,}"
+        )
+    asked = sum(sizes) + (n_rows or 0) * options.lstm.projection_dim
+    if asked > FAR * found.n_numbers + SMALL_MODEL:
+        raise WeightsError(
+            f"{source}: holds {found.n_numbers:,} numbers, but the options ask for a model of "
+            f"{asked:,}"
         )
 
 
 def n_numbers(options: ModelOptions) -> int:
-    """Give the size of a biLM as files hold it, without the table of words and the softmax."""
+    """Return the size of a biLM as files hold it, without the table of words and the softmax."""
+    return sum(_sizes(options))
+
+
+def _sizes(options: ModelOptions) -> Iterator[int]:
+    """Yield the size of each variable that `n_numbers` counts."""
     cnn, lstm = options.char_cnn, options.lstm
-    n_directions = 1 if options.bidirectional is False else 2
-    cell = (2 * lstm.projection_dim + 1) * 4 * lstm.dim
-    if lstm.projection_dim != lstm.dim:
-        cell += lstm.dim * lstm.projection_dim
-    total = n_directions * lstm.n_layers * cell
-    if cnn is not None:
-        n_filters = sum(number for _, number in cnn.filters)
-        total += N_CHARACTERS * cnn.embedding.dim
-        total += sum((width * cnn.embedding.dim + 1) * number for width, number in cnn.filters)
-        total += cnn.n_highway * 2 * (n_filters + 1) * n_filters
-        if n_filters != lstm.projection_dim:
-            total += (n_filters + 1) * lstm.projection_dim
-    return total
+    for _ in range(lstm.n_layers * (1 if options.bidirectional is False else 2)):
+        yield 2 * lstm.projection_dim * 4 * lstm.dim
+        yield 4 * lstm.dim
+        if lstm.projection_dim != lstm.dim:
+            yield lstm.dim * lstm.projection_dim
+    if cnn is None:
+        return
+    yield N_CHARACTERS * cnn.embedding.dim
+    for width, number in cnn.filters:
+        yield width * cnn.embedding.dim * number
+        yield number
+    n_filters = sum(number for _, number in cnn.filters)
+    for _ in range(cnn.n_highway):
+        yield from (n_filters * n_filters, n_filters) * 2
+    if n_filters != lstm.projection_dim:
+        yield from (n_filters * lstm.projection_dim, lstm.projection_dim)

@@ -2,18 +2,27 @@
 
 import hashlib
 import shutil
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from conftest import golden_cases
+from odd_server import Handler, serving
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
-from bilm import source
-from bilm.download import fetch
+from bilm import download, source
+from bilm.download import ARCHIVE, Patience, cached, fetch
+from bilm.download import OPTIONS as OPTIONS_FILE
+from bilm.download import WEIGHTS as WEIGHT_FILE
 from bilm.errors import WeightsError
 from bilm.source import resolve
+
+OTHER_WEIGHTS = golden_cases("inference")[1].values[0] / "weights.hdf5"
+HASTE = Patience(seconds=0.5, rate=1000)
 
 
 @pytest.fixture(autouse=True)
@@ -22,38 +31,10 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-class Handler(SimpleHTTPRequestHandler):
-    """Serves a folder; `short` answers with half of what its header promises."""
-
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self):
-        self.asked.append(self.path)
-        if self.path.startswith("/short"):
-            self.send_response(200)
-            self.send_header("Content-Length", "2000")
-            self.end_headers()
-            self.wfile.write(b"x" * 1000)
-        else:
-            super().do_GET()
-
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture
 def server(tmp_path):
-    folder = tmp_path / "served"
-    folder.mkdir()
-    for path in (OPTIONS, WEIGHTS):
-        shutil.copy(path, folder)
-    Handler.asked = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
-        thread.join()
+    with serving(tmp_path / "served") as address:
+        yield address
 
 
 def test_download_once_then_offline(server, cache, capsys, monkeypatch):
@@ -61,26 +42,33 @@ def test_download_once_then_offline(server, cache, capsys, monkeypatch):
     found = resolve(*urls)
     assert same(found, (OPTIONS, WEIGHTS))
     assert sorted(files_in(cache)) == sorted(found)
-    output = capsys.readouterr()
-    assert output.out == ""  # it is for results
-    assert urls[1] in output.err
-    monkeypatch.setattr("bilm.download.keras.utils.get_file", None)
+    assert capsys.readouterr().out == ""  # it is for results
+    monkeypatch.setattr("bilm.download.pieces", None)
     monkeypatch.setattr("os.access", lambda *_: False)  # a cache that can only be read serves too
     assert resolve(*urls) == found
     assert Handler.asked == ["/options.json", "/weights.hdf5"]
 
 
+def test_the_log_says_what_is_fetched(server, caplog, monkeypatch):
+    monkeypatch.setattr("bilm.web.LOG_SECONDS", 0)
+    caplog.set_level("INFO", logger="absl")
+    fetch(f"{server}/weights.hdf5", WEIGHT_FILE)
+    assert f"{server}/weights.hdf5: fetching it into" in caplog.messages[0]
+    assert "0.1 MB of 0.1" in caplog.messages[-1]
+
+
 def test_same_file_name_at_two_addresses(server, tmp_path):
     (tmp_path / "served" / "other").mkdir()
-    (tmp_path / "served" / "other" / "weights.hdf5").write_bytes(b"other")
-    assert fetch(f"{server}/weights.hdf5").read_bytes() == WEIGHTS.read_bytes()
-    assert fetch(f"{server}/other/weights.hdf5").read_bytes() == b"other"
+    shutil.copy(OTHER_WEIGHTS, tmp_path / "served" / "other" / "weights.hdf5")
+    for path, original in (("weights.hdf5", WEIGHTS), ("other/weights.hdf5", OTHER_WEIGHTS)):
+        found = fetch(f"{server}/{path}", WEIGHT_FILE)
+        assert found.read_bytes() == original.read_bytes()
 
 
 def test_url_of_an_archive(server, tmp_path):
     make_zip(tmp_path / "served" / "12.zip", ["options.json", "model.hdf5"])
     assert same(resolve(f"{server}/12.zip"), (OPTIONS, WEIGHTS))
-    with pytest.raises(WeightsError, match=r"no folder and no ZIP"):
+    with pytest.raises(WeightsError, match=r"begin with .*HDF.*, expected a whole ZIP"):
         resolve(f"{server}/weights.hdf5")
 
 
@@ -115,30 +103,132 @@ def test_published_weights_that_changed(server, tmp_path, monkeypatch, cache):
 @pytest.mark.parametrize(
     ("path", "checks", "message"),
     [
-        ("short.hdf5", {}, "1000 out of 2000 bytes"),
-        ("weights.hdf5", {"size": 5}, "expected 5"),
+        ("odd/short.hdf5", {}, "1,000 of 2,000 bytes came; cut short"),
+        (
+            "odd/short_without_length.hdf5",
+            {},
+            "bytes came that .*, expected a whole HDF5",
+        ),
+        ("odd/short_chunked.hdf5", {}, "IncompleteRead"),
+        ("odd/empty.hdf5", {}, "0 bytes came"),
+        ("odd/html.hdf5", {}, "begin with b'<html>.*', expected a whole HDF5 file"),
+        ("odd/packed.hdf5", {}, "comes packed as gzip"),
+        ("odd/silent.hdf5", {}, "(timed out|no answer in 0.5 s)"),
+        ("odd/stalled.hdf5", {}, "timed out"),
+        ("odd/trickle.hdf5", {}, "bytes a second came, expected 1,000 or more"),
+        ("odd/trickle_of_header.hdf5", {}, "no answer in 0.5 s"),
+        ("odd/endless.hdf5", {}, "more than 1,000,000 bytes, the most expected"),
+        ("odd/huge.hdf5", {}, "has 1,099,511,627,776 bytes, expected at most 1,000,000"),
+        ("odd/ftp.hdf5", {}, "unknown url type: ftp"),
+        ("odd/file.hdf5", {}, "302.*file"),
+        ("odd/circle.hdf5", {}, "302"),
+        ("options.json", {}, "expected a whole HDF5 file"),
+        ("weights.hdf5", {"size": 5}, "expected at most 5"),
+        ("weights.hdf5", {"size": 999_999}, "expected 999,999; cut short"),
         ("weights.hdf5", {"sha256": "0" * 64}, "SHA-256"),
         ("missing.hdf5", {}, "404"),
+        ("weights.hdf5", {"kind": ARCHIVE}, "expected a whole ZIP archive"),
+        ("weights.hdf5", {"kind": OPTIONS_FILE}, "expected a JSON object"),
     ],
 )
 def test_what_is_not_whole_leaves_nothing(server, cache, path, checks, message):
+    small = WEIGHT_FILE._replace(max_bytes=1_000_000)
+    start = time.monotonic()
     with pytest.raises(WeightsError, match=message) as error:
-        fetch(f"{server}/{path}", **checks)
+        fetch(f"{server}/{path}", **{"kind": small, "patience": HASTE, **checks})
+    assert time.monotonic() - start < 5
     assert server in str(error.value)
     assert "\n" not in str(error.value)
     assert not files_in(cache)
 
 
+def test_a_server_that_does_not_take_the_call():
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        callers = [socket.socket() for _ in range(4)]  # they fill its queue
+        for caller in callers:
+            caller.setblocking(False)
+            caller.connect_ex(full.getsockname())
+        with pytest.raises(WeightsError, match=r"timed out|no answer"):
+            fetch(f"http://127.0.0.1:{full.getsockname()[1]}/a", WEIGHT_FILE, patience=HASTE)
+        for caller in callers:
+            caller.close()
+
+
+def test_a_redirection_is_followed(server):
+    found = fetch(f"{server}/odd/moved.hdf5", WEIGHT_FILE)
+    assert found.read_bytes() == WEIGHTS.read_bytes()
+
+
+def test_threads_that_fetch_at_once(server, cache, tmp_path, capsys):
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
+    sources = [(f"{server}/options.json", f"{server}/weights.hdf5"), (archive,)] * 8
+    streams = sys.stdout, sys.stderr
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda source: resolve(*source), sources))
+    assert all(same(pair, (OPTIONS, WEIGHTS)) for pair in found)
+    assert (sys.stdout, sys.stderr) == streams and capsys.readouterr().out == ""
+    assert sorted(Handler.asked) == ["/options.json", "/weights.hdf5"]  # once a process
+    assert sorted(files_in(cache)) == sorted({*found[0], *found[1]})
+
+
+def test_processes_that_fetch_at_once(server, cache):
+    script = (
+        "import sys; from bilm.source import resolve; print(*resolve(*sys.argv[1:]), sep='\\n')"
+    )
+    urls = f"{server}/options.json", f"{server}/weights.hdf5"
+    command = [sys.executable, "-c", script, *urls]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=60)[0] for process in started]
+    assert outputs[0] == outputs[1]
+    assert same([Path(line) for line in outputs[0].split()], (OPTIONS, WEIGHTS))
+    assert len(files_in(cache)) == 2
+
+
+def test_a_file_that_another_process_fetched_meanwhile_is_replaced(server, monkeypatch):
+    url, pieces = f"{server}/weights.hdf5", download.pieces
+
+    def pieces_and_a_rival(*arguments):
+        yield from pieces(*arguments)
+        rival = cached(url) / "weights.hdf5"
+        shutil.copy(WEIGHTS, rival)
+
+    monkeypatch.setattr(download, "pieces", pieces_and_a_rival)
+    assert fetch(url, WEIGHT_FILE).read_bytes() == WEIGHTS.read_bytes()
+
+
 def test_offline_without_a_copy():
     with pytest.raises(WeightsError, match="not in the cache"):
-        fetch("http://127.0.0.1:9/weights.hdf5")
+        fetch("http://127.0.0.1:9/weights.hdf5", WEIGHT_FILE)
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[::1", "http://a b/c", "http://\udc80/"])
+def test_what_is_no_address(url):
+    with pytest.raises(WeightsError, match="cannot be fetched") as error:
+        fetch(url, WEIGHT_FILE, patience=HASTE)
+    assert "\n" not in str(error.value)
+
+
+def test_where_the_cache_is(monkeypatch, tmp_path):
+    monkeypatch.delenv("BILM_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given, expected in (("/there", "/there"), ("not/there", None), ("", None)):
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+        assert cached("key").parent == Path(expected or tmp_path / ".cache") / "bilm"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    cached("key")  # the system knows the user's home; or does not:
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(WeightsError, match="no home folder; set BILM_CACHE"):
+        cached("key")
 
 
 def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BILM_CACHE", str(tmp_path / "file"))
     with pytest.raises(WeightsError, match="BILM_CACHE"):
-        fetch("http://127.0.0.1:9/weights.hdf5")
+        fetch("http://127.0.0.1:9/weights.hdf5", WEIGHT_FILE)
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/a.zip", "file:///etc/passwd", "s3://bucket/a"])

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import keras

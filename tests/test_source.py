@@ -34,12 +34,57 @@ def test_folder(tmp_path, inside):
     shutil.copy(OPTIONS, folder)
     with pytest.raises(WeightsError, match=r"found none, expected one \.hdf5"):
         resolve(tmp_path / "model")
-    shutil.copy(WEIGHTS, folder / "model.hdf5")
-    shutil.copy(WEIGHTS, folder / "model_softmax.hdf5")  # no candidate
-    assert resolve(tmp_path / "model") == (folder / "options.json", folder / "model.hdf5")
+    shutil.copy(WEIGHTS, folder / "elmo.hdf5")
+    shutil.copy(WEIGHTS, folder / "elmo_softmax.hdf5")  # no candidate
+    assert resolve(tmp_path / "model") == (folder / "options.json", folder / "elmo.hdf5")
     shutil.copy(WEIGHTS, folder / "other.hdf5")
-    with pytest.raises(WeightsError, match=r"model\.hdf5, .*other\.hdf5"):
+    with pytest.raises(WeightsError, match=r"elmo\.hdf5, .*other\.hdf5.* name it weights\.hdf5"):
         resolve(tmp_path / "model")
+
+
+SMALL = "elmo_2x1024_128_2048cnn_1xhighway"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("expected", "others"),
+    [
+        (("options.json", "model.hdf5"), ["weights.hdf5", "corpus.hdf5"]),
+        (("options.json", "weights.hdf5"), ["corpus.hdf5", "weights_softmax.hdf5"]),
+        (("options.json", "weights.h5"), ["corpus.h5", "old_weights.hdf5"]),
+        ((f"{SMALL}_options.json", f"{SMALL}_weights.hdf5"), []),
+        ((f"{SMALL}_options.json", f"{SMALL}_weights.hdf5"), ["options.json", "corpus.hdf5"]),
+        (("elmo_options.json", "elmo.hdf5"), ["options.json", "elmo_softmax.hdf5"]),
+        (("options.json", "elmo.hdf5"), ["train_options.json"]),
+        (("my-options.json", "elmo.hdf5"), []),
+        (("a/options.json", "a/weights.hdf5"), ["a/corpus.hdf5", "b/elmo.hdf5"]),
+        (None, [f"{SMALL}_options.json", "one_weights.hdf5", "two_weights.hdf5"]),
+        (None, ["one_options.json", "two_options.json", "elmo.hdf5"]),
+    ],
+)
+def test_the_same_files_are_chosen_in_folders_and_archives(tmp_path, packed, expected, others):
+    model = tmp_path / "model"
+    for i, name in enumerate([*(expected or ()), *others]):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_bytes(b"%d" % i)
+    if packed:
+        shutil.make_archive(str(model), "zip", model)
+        model = tmp_path / "model.zip"
+    if expected is None:
+        with pytest.raises(WeightsError, match=r"found one_.*, two_.*, expected one"):
+            resolve(model)
+    else:
+        assert [path.read_bytes() for path in resolve(model)] == [b"0", b"1"]
+
+
+def test_options_of_an_archive_are_small(tmp_path, cache):
+    """Packed as little as weights are, so that the ratio alone would not refuse them."""
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as file:
+        file.writestr("options.json", b" " * (2 << 20))
+        file.write(WEIGHTS, "weights.hdf5")
+    with pytest.raises(WeightsError, match=r"options\.json unpacks to 2,097,152 bytes"):
+        resolve(tmp_path / "m.zip")
+    assert not files_in(cache)
 
 
 def test_folders_inside_a_folder(tmp_path, monkeypatch):

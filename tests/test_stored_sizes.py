@@ -1,0 +1,269 @@
+"""Files that state more than they hold: refused by every reader, at once and without memory."""
+
+import json
+import shutil
+import time
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from conftest import GOLDEN
+from stored_files import OPTIONS, WEIGHTS
+
+from bilm import ElmoEmbedder
+from bilm.elmo import Elmo
+from bilm.errors import BilmError
+from bilm.hdf5 import MAX_ITEMS, dataset_names, open_hdf5, strings
+from bilm.pretrained import load_bilm
+from bilm.token_cache import dump_token_embeddings
+from bilm.weights import has_backward, n_words
+
+CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
+SECONDS = 10
+on_tensorflow = keras.backend.backend() == "tensorflow"
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The folder of a copy of a small model, with a softmax."""
+    shutil.copy(OPTIONS, tmp_path / "options.json")
+    shutil.copy(WEIGHTS, tmp_path / "weights.hdf5")
+    width = json.loads(OPTIONS.read_text())["lstm"]["projection_dim"]
+    with h5py.File(tmp_path / "weights_softmax.hdf5", "w") as file:
+        words = ["<S>", "</S>", "<UNK>", "a"]
+        file["vocabulary"] = np.array(words, dtype=h5py.string_dtype())
+        file["softmax/W"], file["softmax/b"] = np.zeros((4, width), "f4"), np.zeros(4, "f4")
+    return tmp_path
+
+
+def change(path, **datasets):
+    with h5py.File(path, "r+") as file:
+        for name, arguments in datasets.items():
+            del file[name]
+            file.create_dataset(name, **arguments)
+
+
+def set_options(folder, **changes):
+    values = json.loads((folder / "options.json").read_text())
+    for name, values_below in changes.items():
+        values[name] |= values_below
+    (folder / "options.json").write_text(json.dumps(values))
+
+
+def fine_tune(folder):
+    from bilm.starting_point import Source
+
+    Source(folder)
+
+
+def ask(folder):
+    from bilm.scoring import load_scorer
+
+    load_scorer(options_file=folder)
+
+
+READERS = {
+    "load_bilm": load_bilm,
+    "ElmoEmbedder": ElmoEmbedder,
+    "Elmo": Elmo,
+    "dump_token_embeddings": lambda folder: dump_token_embeddings(
+        GOLDEN / "data" / "vocab.txt", folder / "options.json", folder / "weights.hdf5",
+        folder / "tokens.hdf5",
+    ),
+    **({"finetune": fine_tune, "Scorer": ask} if on_tensorflow else {}),
+}  # fmt: skip
+every_reader = pytest.mark.parametrize("reader", READERS)
+
+
+def refused(call, *arguments, match=""):
+    start = time.monotonic()
+    with pytest.raises(BilmError, match=match):
+        call(*arguments)
+    assert time.monotonic() - start < SECONDS
+
+
+@every_reader
+@pytest.mark.parametrize("chunks", [None, (64, 64)])
+def test_options_of_sizes_that_are_stated_and_not_stored(reader, chunks, model):
+    """A file of kilobytes whose datasets have all the shapes that the options ask for."""
+    set_options(model, lstm={"dim": 1 << 20, "projection_dim": 1 << 19})
+    shape = (1 << 20, 1 << 22)
+    change(model / "weights.hdf5", **{CELL: {"shape": shape, "dtype": "f4", "chunks": chunks}})
+    assert (model / "weights.hdf5").stat().st_size < 1 << 20
+    refused(READERS[reader], model, match="but the options ask for")
+
+
+@every_reader
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("lstm", {"n_layers": 40_000}),
+        ("lstm", {"n_layers": 200}),
+        ("char_cnn", {"n_highway": 200_000}),
+        ("char_cnn", {"filters": [[1, 1]] * 100_000}),
+    ],
+)
+def test_options_of_more_parts_than_are_stored(reader, part, values, model):
+    set_options(model, **{part: values})
+    refused(READERS[reader], model, match=r"(n_layers|n_highway|filters): found|datasets, but the")
+
+
+@pytest.mark.skipif(not on_tensorflow, reason="checkpoints are TensorFlow's")
+@pytest.mark.parametrize("values", [{"n_layers": 200}, {"dim": 1 << 30}, {"n_layers": 40_000}])
+def test_options_of_another_size_than_the_checkpoint(values, tmp_path):
+    from bilm.checkpoint import load_run
+    from bilm.scoring import load_scorer
+
+    run = shutil.copytree(GOLDEN / "checkpoint" / "chars", tmp_path / "run")
+    set_options(run, lstm=values)
+    for reader in (load_run, load_scorer):
+        refused(reader, run, match="n_layers: found|the options ask for")
+
+
+def test_a_table_of_words_that_is_not_stored(model):
+    table = model / "table.hdf5"
+    with h5py.File(table, "w") as file:
+        file.create_dataset("embedding", (100 << 30, 2), "f4")
+    assert table.stat().st_size < 4096
+    refused(n_words, table, match="embedding states 858,993,459,200 bytes, more than")
+    refused(lambda: Elmo(model, embedding_weight_file=table), match="more than the file can hold")
+
+
+def test_a_table_of_other_vectors_than_the_models(model):
+    """Narrow rows are stored in full; as wide as the model's they would take a terabyte."""
+    table = model / "table.hdf5"
+    with h5py.File(table, "w") as file:
+        file["embedding"] = np.zeros((1 << 20, 1), "u1")
+    set_options(model, lstm={"projection_dim": 8, "dim": 400_000})
+    refused(
+        lambda: load_bilm(model / "options.json", model / "weights.hdf5", False, table),
+        match="the options ask for",
+    )
+
+
+def test_packed_values_are_bounded(model):
+    """Zeros pack a thousandfold; so does a chunk of which a small dataset is the corner."""
+    arguments = {"dtype": "f4", "compression": "gzip"}
+    change(
+        model / "weights.hdf5", **{CELL: {"data": np.zeros((1 << 12, 1 << 12), "f4"), **arguments}}
+    )
+    refused(load_bilm, model, match="W_0 states 67,108,864 bytes, more than the file can hold")
+    corner = {"shape": (2, 2), "maxshape": (None, None), "chunks": (1 << 12, 1 << 12)}
+    change(model / "weights.hdf5", **{CELL: {**corner, **arguments}})
+    refused(load_bilm, model, match="W_0 states 67,108,864 bytes, more than the file can hold")
+
+
+def test_packed_weights_are_read(model):
+    with h5py.File(model / "weights.hdf5") as file:
+        value = file[CELL][...]
+    change(model / "weights.hdf5", **{CELL: {"data": value, "compression": "gzip"}})
+    expected = load_bilm(OPTIONS, WEIGHTS).stacks["forward"].layers[0].cell.kernel
+    found = load_bilm(model).stacks["forward"].layers[0].cell.kernel
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(found), keras.ops.convert_to_numpy(expected)
+    )
+
+
+def nest(file, name):
+    group = file
+    for _ in range(5000):
+        group = group.create_group("g")
+
+
+def many(file, name):
+    for i in range(MAX_ITEMS + 1):
+        file[f"link{i}"] = file[name]
+
+
+def circle(file, name):
+    """Groups that are in themselves by a thousand names: without end if each is entered."""
+    for i in range(1000):
+        file["RNN_0"][f"again{i}"] = file["RNN_0"]
+        file["RNN_0"][f"up{i}"] = file["/"]
+
+
+@pytest.mark.parametrize("add", [nest, many])
+def test_groups_and_datasets_without_end(add, model):
+    with h5py.File(model / "weights.hdf5", "r+") as file:
+        add(file, CELL)
+    for read in (load_bilm, lambda folder: has_backward(folder / "weights.hdf5")):
+        refused(read, model, match="expected the weights of a model")
+
+
+def test_groups_in_a_circle(model):
+    with h5py.File(model / "weights.hdf5", "r+") as file:
+        names = dataset_names(file)
+        circle(file, CELL)
+        start = time.monotonic()
+        assert dataset_names(file) == names
+        assert time.monotonic() - start < 1
+
+
+@pytest.mark.skipif(not on_tensorflow, reason="scoring is TensorFlow's")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shape": (4,), "dtype": "S5", "external": [("/etc/passwd", 0, 20)]}, "in another file"),
+        ({"shape": (1 << 40,), "dtype": h5py.string_dtype()}, "more than the file can hold"),
+        ({"shape": (1 << 30,), "dtype": "S9"}, "more than the file can hold"),
+        ({"data": np.zeros(4, "f4")}, "no dataset `vocabulary` of strings"),
+        ({"data": np.array([["a"]], dtype="S1")}, "no dataset `vocabulary` of strings"),
+        ({"data": np.array([b"\xff"] * 4)}, "`vocabulary` is not UTF-8"),
+    ],
+)
+def test_words_that_are_refused(arguments, message, model):
+    change(model / "weights_softmax.hdf5", vocabulary=arguments)
+    refused(ask, model, match=message)
+
+
+def link_out(path, name, target):
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        file[name] = h5py.ExternalLink(str(target), name)
+
+
+@pytest.mark.skipif(not on_tensorflow, reason="scoring is TensorFlow's")
+def test_words_of_another_file(model):
+    """By a virtual dataset and by a link."""
+    softmax, other = (
+        model / "weights_softmax.hdf5",
+        shutil.copy(model / "weights_softmax.hdf5", model / "other"),
+    )
+    link_out(softmax, "vocabulary", other)
+    refused(ask, model, match="vocabulary is a link")
+    layout = h5py.VirtualLayout((4,), "S5")
+    layout[:] = h5py.VirtualSource(str(other), "vocabulary", (4,), "S5")
+    with h5py.File(softmax, "r+") as file:
+        del file["vocabulary"]
+        file.create_virtual_dataset("vocabulary", layout)
+    refused(ask, model, match="has its values in another file")
+
+
+def test_words_that_are_one_long_string(tmp_path):
+    """A thousand words of ten bytes of file each, and a megabyte of memory."""
+    path = tmp_path / "words.hdf5"
+    with h5py.File(path, "w") as file:
+        words = np.array(["x" * (1 << 20)] + ["y"] * 999, dtype=h5py.string_dtype())
+        dataset = file.create_dataset("vocabulary", data=words)
+        file.flush()
+        start = dataset.id.get_offset()
+    content = bytearray(path.read_bytes())
+    content[start : start + 16_000] = content[start : start + 16] * 1000
+    path.write_bytes(content)
+    with open_hdf5(path) as file:
+        refused(strings, file, "vocabulary", match="holds more bytes than the file")
+
+
+def test_links_out_of_the_file_are_not_followed(model):
+    weights = model / "weights.hdf5"
+    other = shutil.copy(weights, model / "other")
+    assert has_backward(weights)
+    link_out(weights, "RNN_1", other)
+    assert not has_backward(weights)
+    with h5py.File(other, "r+") as file:
+        file["embedding"] = np.zeros((2, 2))
+        file.create_group("embedding_below")["embedding"] = file["embedding"]
+    with h5py.File(weights, "r+") as file:
+        file["embedding"] = h5py.ExternalLink(str(other), "embedding")
+    refused(n_words, weights, match="embedding is a link, expected a dataset")
