@@ -8,6 +8,7 @@ from absl import flags
 
 from bilm import flag_kinds
 from bilm.errors import OptionsError
+from bilm.text import require_files, resolve_shards
 
 FLAGS = flags.FLAGS
 MAX_SEED = 2**31 - 1
@@ -50,6 +51,8 @@ def arguments() -> dict[str, Any]:
     """
     from bilm.training import Saving, make_strategy
 
+    for pattern in (FLAGS.train_prefix, FLAGS.heldout_prefix):
+        require_files([] if pattern is None else resolve_shards(pattern))
     if FLAGS.gpus is not None and not all(k.strip().isdigit() for k in FLAGS.gpus):
         raise OptionsError(f"--gpus={','.join(FLAGS.gpus)}: expected numbers such as 0,1")
     gpus = None if FLAGS.gpus is None else [int(k) for k in FLAGS.gpus]

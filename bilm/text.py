@@ -60,6 +60,13 @@ def resolve_shards(filepattern: str | os.PathLike) -> list[str]:
     return shards
 
 
+def require_files(paths: Iterable[str | os.PathLike]) -> None:
+    """Raise DataError for a pipe, which can be read once only: the second time it is empty."""
+    for path in paths:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise DataError(f"{path}: not a file; it is read more than once, so write it to one")
+
+
 def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[tuple[int, str]]:
     r"""Give the number, from 1, and the stripped text of each line.
 

@@ -34,9 +34,12 @@ def main() -> None:
     from bilm.checkpoint import load_run, load_state
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, model_vocabulary, perplexity
+    from bilm.text import resolve_shards
+    from bilm.tokenization import check_tokenization
 
     model = load_run(FLAGS.save_dir)
     vocab = model_vocabulary(FLAGS.vocab_file, model)
+    check_tokenization(resolve_shards(FLAGS.test_prefix), FLAGS.on_bad_utf8)
     state = None
     if FLAGS.start == "checkpoint":
         state, n_rows = load_state(FLAGS.save_dir, model)

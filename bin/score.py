@@ -51,6 +51,7 @@ def main() -> None:
 
     from bilm.scoring import load_scorer, perplexity
     from bilm.text import STANDARD_INPUT, read_sentences, resolve_shards
+    from bilm.tokenization import watched
 
     files = ("save_dir", "vocab_file", "options_file", "weight_file", "softmax_file")
     shards = [STANDARD_INPUT] if FLAGS.input == "-" else resolve_shards(FLAGS.input)
@@ -58,7 +59,8 @@ def main() -> None:
     lines = token_lines if FLAGS.per_token else sentence_lines
 
     def printed():
-        sentences, again = tee(read_sentences(shards, FLAGS.on_bad_utf8))
+        text = read_sentences(shards, FLAGS.on_bad_utf8)
+        sentences, again = tee(watched(text, FLAGS.input, scorer.words))
         for words, found in zip(sentences, scorer.score(again), strict=True):
             print(lines(words, found))
             yield found

@@ -13,6 +13,7 @@ ORDER = [
     "schema",
     "options",
     "text",
+    "tokenization",
     "vocabulary",
     "vocabulary_builder",
     "batcher",
