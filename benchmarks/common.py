@@ -13,10 +13,11 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import NamedTuple
 
-from bilm.process import keep_freed_memory, share_cores
+from bilm.process import keep_freed_memory, quiet, share_cores
 from bilm.vocabulary import MARKS
 
-keep_freed_memory()  # as the commands do
+quiet()  # as the commands do
+keep_freed_memory()
 share_cores()
 START = time.perf_counter()
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from bilm.errors import BilmError, WeightsError
-from bilm.files import replacing
+from bilm.files import SWAPPED, is_json_object, replacing
 
 MAX_RATIO = 1000  # of a dataset's stated size to that of its file; gzip packs zeros so
 # What h5py makes of a damaged file, at whatever call it stumbles over it.
@@ -26,6 +26,8 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
+        if is_json_object(path):
+            raise WeightsError(f"{path}: JSON, expected an HDF5 file of weights; {SWAPPED}")
         with h5py.File(path, "r") as file:
             yield file
     except BilmError:

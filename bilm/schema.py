@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from bilm.errors import OptionsError
-from bilm.files import replacing
+from bilm.files import SWAPPED, is_hdf5, replacing
 
 T = TypeVar("T", bound="Checked")
 
@@ -105,6 +105,8 @@ def read(cls: type[T], values: Any, *, strict: bool) -> T:
 def load(cls: type[T], path: str | Path, *, strict: bool) -> T:
     """Build `cls` from a JSON file. Raises: OptionsError that starts with the path."""
     try:
+        if is_hdf5(path):
+            raise OptionsError(f"an HDF5 file of weights, expected options.json; {SWAPPED}")
         text = Path(path).read_text(encoding="utf-8-sig")
         values = json.loads(text, object_pairs_hook=_without_duplicates)
         if not isinstance(values, dict):
