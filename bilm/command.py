@@ -69,8 +69,8 @@ def _call(main: Callable[[], int | None], tensorflow: bool, argv: Sequence[str])
     except MemoryError as error:
         return _fail(f"out of memory. {error}")
     except UnicodeEncodeError as error:  # TensorFlow takes names of files as UTF-8 only
-        name = os.fsencode(error.object)
-        return _fail(f"{name}: a name that is not UTF-8, or PYTHONUTF8=1 is needed for it")
+        name = os.fsencode(error.object).decode(errors="backslashreplace")
+        return _fail(f"{name}: the name is not UTF-8 here; set PYTHONUTF8=1, or rename it")
 
 
 def _start_tensorflow() -> None:
@@ -153,8 +153,11 @@ def _parse(required: Sequence[str], argv: Sequence[str]) -> list[str]:
         left = FLAGS(argv)[1:]
     except flags.Error as error:
         sys.exit(_fail(error, WRONG_USE))
+    except OSError as error:  # whoever read --help has left
+        sys.exit(_status(terminal.output_error() or error))
     twice = [flag.name for flag in {FLAGS[name] for name in FLAGS} if _is_given_twice(flag)]
-    if twice and not FLAGS.flagfile:  # what follows a file of flags may change what it says
+    # What follows a file of flags may change what it says.
+    if twice and not any(word.lstrip("-").startswith("flagfile") for word in argv):
         sys.exit(_fail(f"--{min(twice)} is given twice", WRONG_USE))
     if left:
         sys.exit(_fail(_stray(left), WRONG_USE))
