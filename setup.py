@@ -18,6 +18,11 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10",
+    classifiers=[
+        "Operating System :: POSIX :: Linux",
+        "Operating System :: MacOS",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+    ],
     # options/ lies at the root where people look for it; installed, it is beside the modules.
     packages=[*find_packages(include=["bilm", "bilm.*"]), "bilm._options"],
     package_dir={"bilm._options": "options"},
@@ -27,5 +32,7 @@ setup(
     extras_require={
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff"],
         "plot": ["matplotlib"],
+        "tensorboard": ["tensorboard"],  # TensorFlow writes its files and does not bring it
+        "cuda": ["tensorflow[and-cuda]"],  # the libraries of NVIDIA, which TensorFlow alone lacks
     },
 )

@@ -13,10 +13,11 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import NamedTuple
 
-from bilm.process import keep_freed_memory, share_cores
+from bilm.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
 from bilm.vocabulary import MARKS
 
-keep_freed_memory()  # as the commands do
+quiet()  # as the commands do
+keep_freed_memory()
 share_cores()
 START = time.perf_counter()
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
@@ -39,7 +40,8 @@ def gemm_rates() -> dict[str, float]:
     In a process of its own, which uses all cores for one product, while this one waits.
     """
     command = [sys.executable, Path(__file__).with_name("gemm.py")]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    env = {name: value for name, value in os.environ.items() if name != LOG_LEVEL}
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env).stdout)
 
 
 def figures(rate, flops_a_token, precision, rates, first_step_s) -> dict[str, float]:

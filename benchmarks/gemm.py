@@ -5,9 +5,7 @@ import json
 import statistics
 import time
 
-import tensorflow as tf
-
-from bilm.process import keep_freed_memory
+from bilm.process import keep_freed_memory, quiet
 
 SIZE = 2048
 WARM_UP, N_TIMES = 25, 50  # a core takes a second to get up to speed
@@ -15,6 +13,8 @@ WARM_UP, N_TIMES = 25, 50  # a core takes a second to get up to speed
 
 def gemm_gflops(dtype: str) -> float:
     """Median rate of the product, in GFLOP/s."""
+    import tensorflow as tf
+
     a, b = (tf.cast(tf.random.normal((SIZE, SIZE)), dtype) for _ in range(2))
     product = tf.function(lambda: tf.reduce_sum(tf.cast(tf.matmul(a, b)[:1], tf.float32)))
     for _ in range(WARM_UP):
@@ -28,5 +28,6 @@ def gemm_gflops(dtype: str) -> float:
 
 
 if __name__ == "__main__":
+    quiet()
     keep_freed_memory()  # as what is compared with it does
     print(json.dumps({dtype: gemm_gflops(dtype) for dtype in ("float32", "bfloat16")}))

@@ -22,6 +22,7 @@ _HOME = {
     "dump_weights": "export",
     "export_saved_model": "saved_model",
     "load_scorer": "scoring",
+    "quiet": "process",
     "read_embeddings": "embedding_file",
     "score": "scoring",
     "substitutes": "scoring",

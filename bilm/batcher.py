@@ -47,24 +47,26 @@ class TokenBatcher:
     """Sentences -> word ids, for a model that reads vectors of words from a table.
 
     Args:
-        lm_vocab_file: one word a line, in the table's order, `<S>`, `</S>` and `<UNK>` among them.
-    Raises: DataError if the file cannot be read or lacks one of the marks.
+        lm_vocab_file: one word a line, in the table's order, `<S>` and `</S>` among them, and
+            `<UNK>` for words that are not.
+    Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
     """
 
     def __init__(self, lm_vocab_file: str | os.PathLike):
         self._vocab = Vocabulary(expanded(lm_vocab_file))
-        self._vocab.require_marks()
+        self._vocab.require_marks((BOS, EOS))
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Give the words of a batch, int64 (n, T + 2), 0 after a sentence's end.
 
         No sentence gives (0, 2).
 
-        Raises: DataError if a sentence is not a list of words.
+        Raises: DataError if a sentence is not a list of words, or if a word is not in a
+            vocabulary without `<UNK>`.
         """
         ids = np.zeros((len(sentences), _check(sentences)), np.int64)
         for row, words in zip(ids, sentences, strict=True):
-            row[: len(words) + 2] = self._vocab.encode(words, split=False) + 1
+            row[: len(words) + 2] = self._vocab.known_ids([BOS, *words, EOS]) + 1
         return ids
 
 

@@ -20,7 +20,8 @@ from bilm.errors import DataError
 from bilm.files import expanded, replacing
 from bilm.hdf5 import NewHDF5
 from bilm.parts import Parts
-from bilm.text import read_lines
+from bilm.text import read_lines, require_files
+from bilm.tokenization import watched
 
 DTYPES = ("float32", "float16")
 WARM_PARTS = 16  # parts through which the cache of token vectors is kept
@@ -69,6 +70,7 @@ def dump_bilm_embeddings(
     outfile, dataset_file, vocab_file = map(expanded, (outfile, dataset_file, vocab_file))
     if Path(outfile).is_dir():
         raise DataError(f"{outfile}: a folder; expected the name of a file to write")
+    require_files([dataset_file])
     text = _survey(dataset_file, on_bad_utf8)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
     layer_selector(layers, embedder.n_layers)
@@ -165,7 +167,7 @@ class _Text(NamedTuple):
 def _survey(path: str | Path, on_bad_utf8: str) -> _Text:
     """Count a corpus and digest its words: what is wrong with it shows before the work starts."""
     n_sentences, n_tokens, digest = 0, 0, hashlib.sha256()
-    for words in read_corpus(path, on_bad_utf8):
+    for words in watched(read_corpus(path, on_bad_utf8), path):
         n_sentences += 1
         n_tokens += len(words)
         digest.update("\t".join(words).encode() + b"\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import filecmp
 import json
 import os
@@ -20,6 +19,11 @@ from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.options import RunOptions, load_model_options
 from bilm.run_state import BEST, Saved, holds_checkpoint
+
+try:
+    import fcntl
+except ImportError as error:  # Windows
+    raise BilmError("training runs on Linux and macOS; this system cannot lock a folder") from error
 
 LOCK = ".lock"
 MEASURED = "heldout.json"

@@ -18,7 +18,7 @@ import numpy as np
 from h5py import h5d, h5g, h5l, h5o
 
 from bilm.errors import BilmError, WeightsError
-from bilm.files import replacing
+from bilm.files import SWAPPED, is_json_object, replacing
 
 MAX_RATIO = 100  # of packed values to what the file stores of them; weights hardly shrink
 UNSTORED_BYTES = 1 << 20  # of a dataset that was made and never written, which reads as zeros
@@ -45,6 +45,8 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
+        if is_json_object(path):
+            raise WeightsError(f"{path}: JSON, expected an HDF5 file of weights; {SWAPPED}")
         with h5py.File(path, "r") as file:
             yield file
     except BilmError:

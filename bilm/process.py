@@ -1,13 +1,61 @@
-"""What a process settles before TensorFlow computes: memory that it keeps, cores that it shares."""
+"""What a process settles before TensorFlow computes: a quiet start, memory that it keeps, cores."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 SIDE_BY_SIDE = 2  # operations at a time, as many as there are directions
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # what TensorFlow reads too
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
+
+
+def quiet() -> None:
+    """Import TensorFlow and have it look for devices, without the dozen lines it logs about that.
+
+    Call it before TensorFlow or Keras is imported; afterwards it does no harm. Warnings of
+    TensorFlow are off from then on, its errors are not. Where TF_CPP_MIN_LOG_LEVEL is set, or Keras
+    is told to use another backend, nothing changes. Set CUDA_VISIBLE_DEVICES before.
+
+    Example:
+        import bilm
+        bilm.quiet()
+        import keras
+    """
+    if LOG_LEVEL in os.environ or os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        return
+    os.environ[LOG_LEVEL] = "2"
+    with _standard_error_held():  # the first lines come before TensorFlow reads the level
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+    tf.get_logger().setLevel("ERROR")
+
+
+@contextmanager
+def _standard_error_held() -> Iterator[None]:
+    """Hold back what the block writes on standard error, in C++ too, unless it raises."""
+    try:
+        held = tempfile.TemporaryFile()  # noqa: SIM115
+        terminal = os.dup(2)
+    except OSError:  # no place for temporary files, or standard error is closed: hold nothing
+        yield
+        return
+    with held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
 
 
 def keep_freed_memory() -> bool:

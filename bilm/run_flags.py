@@ -6,7 +6,9 @@ from typing import Any
 
 from absl import flags
 
+from bilm import flag_kinds
 from bilm.errors import OptionsError
+from bilm.text import require_files, resolve_shards
 
 FLAGS = flags.FLAGS
 MAX_SEED = 2**31 - 1
@@ -14,9 +16,9 @@ MAX_SEED = 2**31 - 1
 
 def define() -> None:
     """Define the flags that say how a run is trained, watched and saved."""
-    flags.DEFINE_string("train_prefix", None, "Glob of the training shards.")
-    flags.DEFINE_string("save_dir", None, "Folder of the run: checkpoints, options, words, logs.")
-    flags.DEFINE_string("heldout_prefix", None, "Glob of text to measure perplexity on.")
+    flag_kinds.define_path("train_prefix", None, "Glob of the training shards.")
+    flag_kinds.define_path("save_dir", None, "Folder of the run: checkpoints, options, logs.")
+    flag_kinds.define_path("heldout_prefix", None, "Glob of text to measure perplexity on.")
     flags.DEFINE_integer("eval_steps", None, "Steps between evaluations [one an epoch].", 1)
     flags.DEFINE_integer("n_steps", None, "Total steps of the run; overrides --n_epochs.", 1)
     flags.DEFINE_integer(
@@ -33,10 +35,7 @@ def define() -> None:
         "resume", "auto", ["auto", "never", "must"],
         "Continue the run in --save_dir if there is one, refuse to, or insist that there is one.",
     )  # fmt: skip
-    flags.DEFINE_enum(
-        "on_bad_utf8", "error", ["error", "replace"],
-        "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
-    )  # fmt: skip
+    flag_kinds.define_on_bad_utf8()
     flags.DEFINE_integer("checkpoint_steps", 1000, "Steps between checkpoints.", 1)
     flags.DEFINE_float(
         "checkpoint_minutes", 15.0, "Minutes between checkpoints, if that is less.", 0
@@ -52,6 +51,8 @@ def arguments() -> dict[str, Any]:
     """
     from bilm.training import Saving, make_strategy
 
+    for pattern in (FLAGS.train_prefix, FLAGS.heldout_prefix):
+        require_files([] if pattern is None else resolve_shards(pattern))
     if FLAGS.gpus is not None and not all(k.strip().isdigit() for k in FLAGS.gpus):
         raise OptionsError(f"--gpus={','.join(FLAGS.gpus)}: expected numbers such as 0,1")
     gpus = None if FLAGS.gpus is None else [int(k) for k in FLAGS.gpus]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from bilm.errors import OptionsError
-from bilm.files import replacing
+from bilm.files import SWAPPED, is_hdf5, replacing
 
 T = TypeVar("T", bound="Checked")
 MAX_BYTES = 1 << 20  # of a JSON file; options have a few thousand
@@ -115,6 +115,8 @@ def load(cls: type[T], path: str | Path, *, strict: bool) -> T:
 def read_object(path: str | Path) -> dict[str, Any]:
     """Read the JSON object of a file. Raises: OptionsError that starts with the path."""
     try:
+        if is_hdf5(path):
+            raise OptionsError(f"an HDF5 file of weights, expected options.json; {SWAPPED}")
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:

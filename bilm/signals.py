@@ -12,7 +12,8 @@ from contextlib import contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
     """Give an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved.
 
-    The second signal, of either kind, does what it did before.
+    The second signal, of either kind, does what it did before. A signal that the process ignores,
+    as Ctrl-C under `nohup` or in the background of a shell, stays ignored.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -27,7 +28,9 @@ def stop_on_signal() -> Iterator[threading.Event]:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # None is a handler that Python has not set and cannot set again.
+    previous = {k: handler for k, handler in found.items() if handler not in (signal.SIG_IGN, None)}
     for number in previous:
         signal.signal(number, set_once)
     try:

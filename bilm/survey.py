@@ -8,6 +8,7 @@ import numpy as np
 from absl import logging
 
 from bilm.text import TextCounts, count_tokens
+from bilm.tokenization import check_tokenization
 from bilm.vocabulary import MARKS, Vocabulary
 
 SAMPLE_TOKENS = 1_000_000  # looked at where the text is not counted
@@ -35,6 +36,7 @@ def survey(
     Returns: the counts, of the sample alone if asked for.
     Raises: DataError as `bilm.text.read_lines` does.
     """
+    check_tokenization(shards, on_bad_utf8)
     words = _WordCounts(vocab)
     max_length = getattr(vocab, "max_word_length", None)
     max_bytes = None if max_length is None else max_length - 2  # but for the word's two marks

@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 from bilm.errors import DataError
 
+STANDARD_INPUT = "/dev/stdin"
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE_BYTES = 1 << 24  # of an unpacked line; what has no line ends is no text
 ON_BAD_UTF8 = ("error", "replace")
@@ -57,6 +58,13 @@ def resolve_shards(filepattern: str | os.PathLike) -> list[str]:
         if os.path.isdir(shard):
             raise DataError(f"{filepattern}: matches the folder {shard}; give a pattern of files")
     return shards
+
+
+def require_files(paths: Iterable[str | os.PathLike]) -> None:
+    """Raise DataError for a pipe, which can be read once only: the second time it is empty."""
+    for path in paths:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise DataError(f"{path}: not a file; it is read more than once, so write it to one")
 
 
 def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[tuple[int, str]]:
@@ -222,13 +230,20 @@ def _decoding(on_bad_utf8: str) -> str:
 
 
 def _not_utf8(path: str | os.PathLike, number: int, error: UnicodeDecodeError) -> DataError:
-    return DataError(f"{path}, line {number}: not UTF-8 ({error.reason})")
+    return DataError(
+        f"{path}, line {number}: not UTF-8 ({error.reason}); convert it or, if it is a corpus, "
+        "have such bytes replaced: --on_bad_utf8=replace"
+    )
 
 
 @contextmanager
 def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Open for bytes, unpacked. The outer buffer is in C, GzipFile's own lines are in Python."""
-    with open(path, "rb") as file:
+    # By its number standard input can be read where its name cannot: as a socket, or under sudo.
+    own = os.fspath(path) != STANDARD_INPUT
+    with open(path if own else 0, "rb", closefd=own) as file:
+        if not own and file.seekable():
+            file.seek(0)  # as by its name: whoever reads it twice gets the same
         if file.peek(2)[:2] != GZIP_MAGIC:
             yield file
         else:

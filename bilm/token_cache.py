@@ -17,7 +17,7 @@ from bilm.hdf5 import NewHDF5
 from bilm.language_model import BiLM
 from bilm.pretrained import compiled, load_bilm
 from bilm.source import resolve
-from bilm.vocabulary import PAD_CHAR, CharacterEncoder, Vocabulary
+from bilm.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
 
 ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
@@ -45,7 +45,7 @@ class WordEncoder:
         """Give the vectors of words, float32 (n, P)."""
         char_cnn = self.model.options.char_cnn
         if char_cnn is None:
-            ids = np.array([self._vocab.word_to_id(word) + 1 for word in words], np.int32)
+            ids = self._vocab.known_ids(words) + 1
             return ops.convert_to_numpy(self.model.encoder(ids))
         vectors = np.empty((len(words), self.model.options.lstm.projection_dim), np.float32)
         char_ids = self._characters(words) + 1  # n, C
@@ -168,7 +168,7 @@ def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary
     if vocab_file is None:
         raise OptionsError("this model reads words, not characters: it needs its vocab_file")
     vocab = Vocabulary(expanded(vocab_file))
-    vocab.require_marks()
+    vocab.require_marks((BOS, EOS))
     if vocab.size != n_tokens:
         raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")
     return vocab

@@ -105,13 +105,13 @@ class Vocabulary:
         """The number of ids."""
         return len(self._words)
 
-    def require_marks(self) -> None:
+    def require_marks(self, marks: Sequence[str] = MARKS) -> None:
         """Raise DataError if a mark is not in the file."""
-        missing = [mark for mark in MARKS if mark not in self._ids]
+        missing = [mark for mark in marks if mark not in self._ids]
         if missing:
             raise DataError(
                 f"{self.filename}: {' '.join(missing)} missing; the vocabulary must hold the "
-                f"marks {' '.join(MARKS)}, each on a line of its own"
+                f"marks {' '.join(marks)}, each on a line of its own"
             )
 
     def _require_distinct(self) -> None:
@@ -128,6 +128,20 @@ class Vocabulary:
     def word_to_id(self, word: str) -> int:
         """Give a word's id, or that of `<UNK>`."""
         return self._ids.get(word, self.unk)
+
+    def known_ids(self, words: Sequence[str]) -> np.ndarray:
+        """Give the ids of words, int32 (n,), `<UNK>` standing for those that are not in the file.
+
+        Raises: DataError if `<UNK>` is needed and is not there.
+        """
+        ids = np.fromiter((self._ids.get(word, self.unk) for word in words), np.int32, len(words))
+        if self.unk < 0 and (ids < 0).any():
+            word = words[int(np.argmin(ids))]
+            raise DataError(
+                f"{self.filename}: holds neither {word!r} nor {UNK}, which would stand for it; "
+                "give the vocabulary that the model was trained with"
+            )
+        return ids
 
     def id_to_word(self, word_id: int) -> str:
         """Give the word of an id.

@@ -13,26 +13,24 @@ with more distinct words, sorted counts wait in a folder beside --outfile that i
 end. The files are written whole or not at all.
 """
 
-from absl import flags
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 
-from bilm import command
-
-FLAGS = flags.FLAGS
-flags.DEFINE_string("train_prefix", None, "Glob of the training shards.")
-flags.DEFINE_string("outfile", None, "The vocabulary to write, one word a line.")
-flags.DEFINE_string("counts_file", None, "Where to write each word and its count.")
+flag_kinds.define_path("train_prefix", None, "Glob of the training shards.")
+flag_kinds.define_path("outfile", None, "The vocabulary to write, one word a line.")
+flag_kinds.define_path("counts_file", None, "Where to write each word and its count.")
 flags.DEFINE_integer("min_count", 1, "Leave out words that occur less often.", 1)
 flags.DEFINE_integer("max_size", None, "The most lines of the vocabulary, marks included [all].", 4)
-flags.DEFINE_enum(
-    "on_bad_utf8", "error", ["error", "replace"], "What to do about bytes that are not UTF-8."
-)
+flag_kinds.define_on_bad_utf8()
 flags.DEFINE_integer("words_in_memory", 2_000_000, "The most distinct words held in memory.", 1)
-flags.mark_flags_as_required(["train_prefix", "outfile"])
 
 
 def main() -> None:
+    from bilm.text import resolve_shards
+    from bilm.tokenization import check_tokenization
     from bilm.vocabulary_builder import build_vocabulary
 
+    check_tokenization(resolve_shards(FLAGS.train_prefix), FLAGS.on_bad_utf8)
     names = ("counts_file", "min_count", "max_size", "on_bad_utf8", "words_in_memory")
     found = build_vocabulary(
         FLAGS.train_prefix, FLAGS.outfile, **{name: FLAGS[name].value for name in names}
@@ -46,4 +44,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command.run(main, tensorflow=False)
+    command.run(main, required=["train_prefix", "outfile"], tensorflow=False)

@@ -15,16 +15,14 @@ for top and average. An interrupted command goes on where it was when it is give
 parts stand in <outfile>.parts until the end. bilm.read_embeddings reads the file in order.
 """
 
-from absl import flags
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 
-from bilm import command
-
-FLAGS = flags.FLAGS
-flags.DEFINE_string("vocab_file", None, "One word a line, for a model that reads words.")
-flags.DEFINE_string("dataset_file", None, "The corpus.")
-flags.DEFINE_string("options_file", None, "options.json of the model, or what stands for both.")
-flags.DEFINE_string("weight_file", None, "HDF5 weights of the model.")
-flags.DEFINE_string("outfile", None, "The HDF5 file to write.")
+flag_kinds.define_path("vocab_file", None, "One word a line, for a model that reads words.")
+flag_kinds.define_path("dataset_file", None, "The corpus.")
+flag_kinds.define_path("options_file", None, "options.json of the model, or what stands for both.")
+flag_kinds.define_path("weight_file", None, "HDF5 weights of the model.")
+flag_kinds.define_path("outfile", None, "The HDF5 file to write.")
 flags.DEFINE_string("layers", "all", "all, top, average, or numbers with commas: 0,2.")
 flags.DEFINE_enum("dtype", "float32", ["float32", "float16"], "What values are stored as.")
 flags.DEFINE_enum(
@@ -32,11 +30,7 @@ flags.DEFINE_enum(
     "Of the operands of products; bfloat16 is faster and changes vectors by less than 1 %.",
 )  # fmt: skip
 flags.DEFINE_integer("part_sentences", 1000, "The most that an interruption can cost.", 1)
-flags.DEFINE_enum(
-    "on_bad_utf8", "error", ["error", "replace"],
-    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
-)  # fmt: skip
-flags.mark_flags_as_required(["dataset_file", "options_file", "outfile"])
+flag_kinds.define_on_bad_utf8()
 
 
 def main() -> None:
@@ -58,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, required=["dataset_file", "options_file", "outfile"])

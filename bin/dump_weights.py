@@ -10,16 +10,13 @@ Examples:
 loaded back and compared before success is reported.
 """
 
-from absl import flags
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 
-from bilm import command
-
-FLAGS = flags.FLAGS
-flags.DEFINE_string("save_dir", None, "Folder with options.json and checkpoints.")
-flags.DEFINE_string("outfile", None, "The HDF5 file to write; options.json goes beside it.")
+flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
+flag_kinds.define_path("outfile", None, "The HDF5 file to write; options.json goes beside it.")
 flags.DEFINE_bool("include_softmax", False, "Also write <stem>_softmax.hdf5 with its words.")
-flags.DEFINE_string("vocab_file", None, "The run's vocabulary, for --include_softmax.")
-flags.mark_flags_as_required(["save_dir", "outfile"])
+flag_kinds.define_path("vocab_file", None, "The run's vocabulary, for --include_softmax.")
 flags.register_multi_flags_validator(
     ["include_softmax", "vocab_file"],
     lambda f: not f["include_softmax"] or f["vocab_file"] is not None,
@@ -36,4 +33,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, required=["save_dir", "outfile"])

@@ -28,11 +28,9 @@ is the folder of a run, for run_test.py and dump_weights.py; the same command co
 lines on standard output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
 """
 
-from absl import flags
+from bilm import command, flag_kinds, run_flags
+from bilm.command import FLAGS, flags
 
-from bilm import command, run_flags
-
-FLAGS = flags.FLAGS
 CHANGES = (
     "batch_size",
     "dropout",
@@ -45,10 +43,10 @@ CHANGES = (
 )
 run_flags.define()
 flags.adopt_module_key_flags(run_flags)  # --help shows them
-flags.DEFINE_string("source", None, "What to start from: see above.")
-flags.DEFINE_string("weight_file", None, "HDF5 file, where --source is its options.json.")
-flags.DEFINE_string("vocab_file", None, "The source's vocabulary [vocab.txt in its folder].")
-flags.DEFINE_string("new_vocab_file", None, "Other words to predict, by a new softmax.")
+flag_kinds.define_path("source", None, "What to start from: see above.")
+flag_kinds.define_path("weight_file", None, "HDF5 file, where --source is its options.json.")
+flag_kinds.define_path("vocab_file", None, "The source's vocabulary [vocab.txt in its folder].")
+flag_kinds.define_path("new_vocab_file", None, "Other words to predict, by a new softmax.")
 flags.DEFINE_integer("n_epochs", None, "Passes over the corpus [1].", 1)
 flags.DEFINE_float("learning_rate", None, "Of Adagrad [0.2].", 0)
 flags.DEFINE_integer("batch_size", None, "Rows a replica [the source's].", 1)
@@ -59,7 +57,6 @@ flags.DEFINE_bool("sample_softmax", None, "Sampled loss, or the full one [the so
 flags.DEFINE_float(
     "state_reset_probability", None, "Of a row to start a window from zero state [0.05].", 0, 1
 )
-flags.mark_flags_as_required(["source", "train_prefix", "save_dir"])
 
 
 def main() -> int:
@@ -80,4 +77,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, required=["source", "train_prefix", "save_dir"])

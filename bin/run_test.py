@@ -11,22 +11,16 @@ carried from sentence to sentence within a row, so the figure depends on --batch
 The last line on standard output is AVERAGE PERPLEXITY = <number>.
 """
 
-from absl import flags
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 
-from bilm import command
-
-FLAGS = flags.FLAGS
-flags.DEFINE_string("test_prefix", None, "Glob of the text.")
-flags.DEFINE_string("vocab_file", None, "The vocabulary that the model was trained with.")
-flags.DEFINE_string("save_dir", None, "Folder with options.json and checkpoints.")
+flag_kinds.define_path("test_prefix", None, "Glob of the text.")
+flag_kinds.define_path("vocab_file", None, "The vocabulary that the model was trained with.")
+flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
 flags.DEFINE_integer("batch_size", 128, "Rows among which the sentences are dealt.", 1)
 flags.DEFINE_bool("stateless", False, "Start each sentence from zero state.")
 flags.DEFINE_enum("start", "zero", ["zero", "checkpoint"], "The state that rows start from.")
-flags.DEFINE_enum(
-    "on_bad_utf8", "error", ["error", "replace"],
-    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
-)  # fmt: skip
-flags.mark_flags_as_required(["test_prefix", "vocab_file", "save_dir"])
+flag_kinds.define_on_bad_utf8()
 flags.register_multi_flags_validator(
     ["stateless", "start"],
     lambda f: not (f["stateless"] and f["start"] == "checkpoint"),
@@ -40,9 +34,12 @@ def main() -> None:
     from bilm.checkpoint import load_run, load_state
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, model_vocabulary, perplexity
+    from bilm.text import resolve_shards
+    from bilm.tokenization import check_tokenization
 
     model = load_run(FLAGS.save_dir)
     vocab = model_vocabulary(FLAGS.vocab_file, model)
+    check_tokenization(resolve_shards(FLAGS.test_prefix), FLAGS.on_bad_utf8)
     state = None
     if FLAGS.start == "checkpoint":
         state, n_rows = load_state(FLAGS.save_dir, model)
@@ -65,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, required=["test_prefix", "vocab_file", "save_dir"])

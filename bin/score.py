@@ -18,21 +18,18 @@ is nothing: for the mark that a direction starts from, and backward in a forward
 The last line is AVERAGE PERPLEXITY = <number>, that of run_test.py --stateless on the same text.
 """
 
-from absl import flags
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 
-from bilm import command
-
-FLAGS = flags.FLAGS
-flags.DEFINE_string("save_dir", None, "Folder with options.json and checkpoints.")
-flags.DEFINE_string("vocab_file", None, "The run's vocabulary; vocab.txt in the folder if absent.")
-flags.DEFINE_string("options_file", None, "options.json of an export.")
-flags.DEFINE_string("weight_file", None, "HDF5 weights of an export.")
-flags.DEFINE_string("softmax_file", None, "Its softmax; <stem>_softmax.hdf5 if absent.")
-flags.DEFINE_string("input", "-", "The text, plain or gzip, a glob; - for standard input.")
-flags.DEFINE_enum(
-    "on_bad_utf8", "error", ["error", "replace"],
-    "What text that is not UTF-8 ends in: an error, or U+FFFD in place of the bytes.",
-)  # fmt: skip
+flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
+flag_kinds.define_path(
+    "vocab_file", None, "The run's vocabulary; vocab.txt in the folder if absent."
+)
+flag_kinds.define_path("options_file", None, "options.json of an export.")
+flag_kinds.define_path("weight_file", None, "HDF5 weights of an export.")
+flag_kinds.define_path("softmax_file", None, "Its softmax; <stem>_softmax.hdf5 if absent.")
+flag_kinds.define_path("input", "-", "The text, plain or gzip, a glob; - for standard input.")
+flag_kinds.define_on_bad_utf8()
 flags.DEFINE_bool("per_token", False, "A line for each token.")
 
 
@@ -53,15 +50,17 @@ def main() -> None:
     from itertools import tee
 
     from bilm.scoring import load_scorer, perplexity
-    from bilm.text import read_sentences, resolve_shards
+    from bilm.text import STANDARD_INPUT, read_sentences, resolve_shards
+    from bilm.tokenization import watched
 
     files = ("save_dir", "vocab_file", "options_file", "weight_file", "softmax_file")
-    shards = ["/dev/stdin"] if FLAGS.input == "-" else resolve_shards(FLAGS.input)
+    shards = [STANDARD_INPUT] if FLAGS.input == "-" else resolve_shards(FLAGS.input)
     scorer = load_scorer(**{name: FLAGS[name].value for name in files})
     lines = token_lines if FLAGS.per_token else sentence_lines
 
     def printed():
-        sentences, again = tee(read_sentences(shards, FLAGS.on_bad_utf8))
+        text = read_sentences(shards, FLAGS.on_bad_utf8)
+        sentences, again = tee(watched(text, FLAGS.input, scorer.words))
         for words, found in zip(sentences, scorer.score(again), strict=True):
             print(lines(words, found))
             yield found

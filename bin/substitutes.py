@@ -15,20 +15,19 @@ log-probabilities in nats; `both` ranks by the product of the two probabilities,
 the sums of the two.
 """
 
-from absl import flags
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 
-from bilm import command
-
-FLAGS = flags.FLAGS
-flags.DEFINE_string("save_dir", None, "Folder with options.json and checkpoints.")
-flags.DEFINE_string("vocab_file", None, "The run's vocabulary; vocab.txt in the folder if absent.")
-flags.DEFINE_string("options_file", None, "options.json of an export.")
-flags.DEFINE_string("weight_file", None, "HDF5 weights of an export.")
-flags.DEFINE_string("softmax_file", None, "Its softmax; <stem>_softmax.hdf5 if absent.")
+flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
+flag_kinds.define_path(
+    "vocab_file", None, "The run's vocabulary; vocab.txt in the folder if absent."
+)
+flag_kinds.define_path("options_file", None, "options.json of an export.")
+flag_kinds.define_path("weight_file", None, "HDF5 weights of an export.")
+flag_kinds.define_path("softmax_file", None, "Its softmax; <stem>_softmax.hdf5 if absent.")
 flags.DEFINE_string("sentence", None, "Tokens with blanks between them.")
 flags.DEFINE_integer("position", None, "Which of the tokens, from 0.")
 flags.DEFINE_integer("n", 10, "How many words a column.", 1)
-flags.mark_flags_as_required(["sentence", "position"])
 
 
 def table(found) -> str:
@@ -45,9 +44,10 @@ def main() -> None:
     from bilm.scoring import load_scorer
 
     files = ("save_dir", "vocab_file", "options_file", "weight_file", "softmax_file")
+    words = flag_kinds.text_of("sentence").split()
     scorer = load_scorer(**{name: FLAGS[name].value for name in files})
-    print(table(scorer.substitutes(FLAGS.sentence.split(), FLAGS.position, FLAGS.n)))
+    print(table(scorer.substitutes(words, FLAGS.position, FLAGS.n)))
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, required=["sentence", "position"])

@@ -11,19 +11,16 @@ The text is UTF-8, one tokenized sentence a line, plain or gzip. The vocabulary 
 killed, is continued by the same command; docs/reliability.md tells what is lost when.
 """
 
-from absl import flags
+from bilm import command, flag_kinds, run_flags
+from bilm.command import FLAGS, flags
 
-from bilm import command, run_flags
-
-FLAGS = flags.FLAGS
 run_flags.define()
 flags.adopt_module_key_flags(run_flags)  # --help shows them
-flags.DEFINE_string("vocab_file", None, "One word a line, by falling frequency, with the marks.")
-flags.DEFINE_string("options", "small", "tiny, small, medium, original, or the path of a file.")
+flag_kinds.define_path("vocab_file", None, "One word a line, by falling frequency, with the marks.")
+flag_kinds.define_path("options", "small", "tiny, small, medium, original, or the path of a file.")
 flags.DEFINE_integer("batch_size", None, "Rows a replica [from the options].", 1)
 flags.DEFINE_integer("n_epochs", None, "Passes over the corpus [from the options].", 1)
 flags.DEFINE_integer("n_train_tokens", None, "Predictions in an epoch [counted].", 1)
-flags.mark_flags_as_required(["train_prefix", "vocab_file", "save_dir"])
 
 
 def main() -> int:
@@ -40,4 +37,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, required=["train_prefix", "vocab_file", "save_dir"])

@@ -12,15 +12,14 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
-from absl import flags
 
 import bilm
-from bilm import command
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 from bilm.options import load_run_options
 from bilm.vocabulary import MARKS
 
-FLAGS = flags.FLAGS
-flags.DEFINE_string("work_dir", "demo_run", "The folder to write to.")
+flag_kinds.define_path("work_dir", "demo_run", "The folder to write to.")
 flags.DEFINE_integer("n_steps", None, "Steps of training [from n_epochs in tiny.json].", 1)
 
 WORD = "with"

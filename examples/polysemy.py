@@ -10,13 +10,13 @@ Each sentence holds the word once or more; its first place is taken. The picture
 """
 
 import numpy as np
-from absl import app, flags
 
-from bilm import ElmoEmbedder
+import bilm
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 
-FLAGS = flags.FLAGS
-flags.DEFINE_string("options_file", None, "The biLM's options, or what stands for both files.")
-flags.DEFINE_string("weight_file", None, "The biLM's weights.")
+flag_kinds.define_path("options_file", None, "The biLM's options, or what stands for both files.")
+flag_kinds.define_path("weight_file", None, "The biLM's weights.")
 flags.DEFINE_string("word", "bank", "The word to look at.")
 flags.DEFINE_multi_string(
     "sentence",
@@ -30,7 +30,6 @@ flags.DEFINE_multi_string(
 )
 flags.DEFINE_integer("layer", -1, "Which layer, 0 being the token's own vector, -1 the last.")
 flags.DEFINE_string("png", "polysemy.png", "The picture to write; empty for none.")
-flags.mark_flag_as_required("options_file")
 
 
 def plot(similarities: np.ndarray, labels: list[str], path: str) -> None:
@@ -51,13 +50,12 @@ def plot(similarities: np.ndarray, labels: list[str], path: str) -> None:
     pyplot.close(figure)
 
 
-def main(argv):
-    del argv
+def main() -> None:
     sentences = [sentence.split() for sentence in FLAGS.sentence]
     for words in sentences:
         if FLAGS.word not in words:
-            raise app.UsageError(f"'{FLAGS.word}' is not in the sentence: {' '.join(words)}")
-    embedder = ElmoEmbedder(FLAGS.options_file, FLAGS.weight_file)
+            raise bilm.BilmError(f"'{FLAGS.word}' is not in the sentence: {' '.join(words)}")
+    embedder = bilm.ElmoEmbedder(FLAGS.options_file, FLAGS.weight_file)
     arrays = embedder.embed_batch(sentences)
     pairs = zip(arrays, sentences, strict=True)
     vectors = np.stack([a[FLAGS.layer, words.index(FLAGS.word)] for a, words in pairs])
@@ -72,4 +70,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, required=["options_file"])

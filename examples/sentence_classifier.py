@@ -9,23 +9,26 @@ The files have a header line and then a label and a tokenized text a line, separ
 The biLM is not trained; the weights of its layers are, and what they end at is printed.
 """
 
-import keras
-import numpy as np
-import tensorflow as tf
-from absl import app, flags
+from __future__ import annotations
 
-from bilm import Elmo
+from typing import TYPE_CHECKING
+
+import bilm
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags
 from bilm.text import read_lines
 
-FLAGS = flags.FLAGS
-flags.DEFINE_string("options_file", None, "The biLM's options, or what stands for both files.")
-flags.DEFINE_string("weight_file", None, "The biLM's weights.")
-flags.DEFINE_string("train", None, "Labelled texts to learn from.")
-flags.DEFINE_string("dev", None, "Labelled texts to measure on.")
+if TYPE_CHECKING:  # imported where they are used: --help does not wait for TensorFlow
+    import keras
+    import tensorflow as tf
+
+flag_kinds.define_path("options_file", None, "The biLM's options, or what stands for both files.")
+flag_kinds.define_path("weight_file", None, "The biLM's weights.")
+flag_kinds.define_path("train", None, "Labelled texts to learn from.")
+flag_kinds.define_path("dev", None, "Labelled texts to measure on.")
 flags.DEFINE_integer("epochs", 3, "Passes over the training texts.", 1)
 flags.DEFINE_integer("seed", 0, "Keys weights, order and dropout.", 0)
 flags.DEFINE_integer("max_sentences", None, "Read no more texts than this.", 1)
-flags.mark_flags_as_required(["options_file", "train", "dev"])
 
 
 def read_texts(path: str) -> tuple[list[str], list[list[str]]]:
@@ -33,7 +36,9 @@ def read_texts(path: str) -> tuple[list[str], list[list[str]]]:
     for number, line in read_lines(path):
         label, tab, text = line.partition("\t")
         if not tab:
-            raise ValueError(f"{path}, line {number}: {line!r}, expected a label, a tab, a text")
+            raise bilm.BilmError(
+                f"{path}, line {number}: {line!r}, expected a label, a tab, a text"
+            )
         if number > 1:
             labels.append(label)
             texts.append(text.split())
@@ -41,23 +46,29 @@ def read_texts(path: str) -> tuple[list[str], list[list[str]]]:
 
 
 def make_dataset(labels: list[int], texts: list[list[str]], shuffle: bool) -> tf.data.Dataset:
+    import tensorflow as tf
+
     rows = tf.data.Dataset.from_tensor_slices((tf.ragged.constant(texts), labels))
     if shuffle:
         rows = rows.shuffle(len(labels), seed=FLAGS.seed)
     return rows.ragged_batch(32).map(lambda text, label: (text.to_tensor(""), label)).prefetch(2)
 
 
-def build(n_labels: int) -> tuple[keras.Model, Elmo]:
+def build(n_labels: int) -> tuple[keras.Model, bilm.Elmo]:
+    import keras
+
     tokens = keras.Input((None,), dtype="string")
-    elmo = Elmo(FLAGS.options_file, FLAGS.weight_file, l2_coef=1e-3, dropout=0.3)
+    elmo = bilm.Elmo(FLAGS.options_file, FLAGS.weight_file, l2_coef=1e-3, dropout=0.3)
     pooled = keras.layers.GlobalAveragePooling1D()(elmo(tokens))  # heeds the mask
     hidden = keras.layers.Dense(128, activation="relu")(pooled)
     logits = keras.layers.Dense(n_labels)(keras.layers.Dropout(0.3)(hidden))
     return keras.Model(tokens, logits), elmo
 
 
-def main(argv):
-    del argv
+def main() -> None:
+    import keras
+    import numpy as np
+
     keras.utils.set_random_seed(FLAGS.seed)
     train_labels, train_texts = read_texts(FLAGS.train)
     dev_labels, dev_texts = read_texts(FLAGS.dev)
@@ -74,4 +85,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, required=["options_file", "train", "dev"])

@@ -12,29 +12,32 @@ entities, others by accuracy. The two taggers differ in ELMo alone: it stands be
 word vectors, and with --elmo_output beside the output of the tagger's own LSTM too.
 """
 
+from __future__ import annotations
+
 import statistics
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
-import tensorflow as tf
-from absl import app, flags, logging
 
-from bilm import Elmo
+import bilm
+from bilm import command, flag_kinds
+from bilm.command import FLAGS, flags, logging
 from bilm.text import read_lines
 
-FLAGS = flags.FLAGS
-flags.DEFINE_string("options_file", None, "The biLM's options, or what stands for both files.")
-flags.DEFINE_string("weight_file", None, "The biLM's weights.")
-flags.DEFINE_string("train", None, "Tagged sentences to learn from.")
-flags.DEFINE_string("dev", None, "Tagged sentences to measure on.")
+if TYPE_CHECKING:  # imported where it is used: --help does not wait for TensorFlow
+    import keras
+
+flag_kinds.define_path("options_file", None, "The biLM's options, or what stands for both files.")
+flag_kinds.define_path("weight_file", None, "The biLM's weights.")
+flag_kinds.define_path("train", None, "Tagged sentences to learn from.")
+flag_kinds.define_path("dev", None, "Tagged sentences to measure on.")
 flags.DEFINE_bool("elmo", True, "Use ELMo; --noelmo leaves the learned word vectors alone.")
 flags.DEFINE_bool("elmo_output", False, "Use ELMo at the tagger's output too.")
 flags.DEFINE_list("seeds", ["0"], "One tagger is trained for each.")
 flags.DEFINE_integer("epochs", 5, "Passes over the training sentences.", 1)
 flags.DEFINE_integer("units", 100, "LSTM units in each direction of the tagger.", 1)
 flags.DEFINE_integer("max_sentences", None, "Read no more sentences than this.", 1)
-flags.mark_flags_as_required(["train", "dev"])
 
 Sentence = tuple[list[str], list[str]]
 PADDING_TAG = ""
@@ -46,7 +49,9 @@ def read_sentences(path: str) -> list[Sentence]:
         if line:
             columns = line.split("\t")
             if len(columns) < 2:
-                raise ValueError(f"{path}, line {number}: {line!r}, expected a token, a tab, a tag")
+                raise bilm.BilmError(
+                    f"{path}, line {number}: {line!r}, expected a token, a tab, a tag"
+                )
             words.append(columns[0])
             tags.append(columns[1])
         elif words:
@@ -57,6 +62,8 @@ def read_sentences(path: str) -> list[Sentence]:
 
 def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuffle_seed=None):
     """Sentences of like length together; tokens, tag ids and which of them count."""
+    import tensorflow as tf
+
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i][0]))
     groups = [order[i : i + size] for i in range(0, len(order), size)]
 
@@ -79,6 +86,9 @@ def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuff
 
 
 def build(train: list[Sentence], n_tags: int) -> keras.Model:
+    import keras
+    import tensorflow as tf
+
     lookup = keras.layers.StringLookup(mask_token="")
     lookup.adapt(tf.constant([word for words, _ in train for word in words]))
     tokens = keras.Input((None,), dtype="string")
@@ -86,7 +96,7 @@ def build(train: list[Sentence], n_tags: int) -> keras.Model:
     elmo = []
     if FLAGS.elmo:
         n_representations = 2 if FLAGS.elmo_output else 1
-        layer = Elmo(
+        layer = bilm.Elmo(
             FLAGS.options_file,
             FLAGS.weight_file,
             n_representations=n_representations,
@@ -135,6 +145,8 @@ def evaluate(model: keras.Model, dev: list[Sentence], names: list[str]) -> tuple
 
 
 def train_once(seed: int, train: list[Sentence], dev: list[Sentence]) -> tuple[str, float]:
+    import keras
+
     keras.utils.set_random_seed(seed)
     names = [PADDING_TAG, *sorted({tag for _, tags in train for tag in tags})]
     tag_ids = {name: i for i, name in enumerate(names)}
@@ -152,11 +164,9 @@ def train_once(seed: int, train: list[Sentence], dev: list[Sentence]) -> tuple[s
     return metric, score
 
 
-def main(argv):
-    del argv
+def main() -> None:
     if FLAGS.elmo and FLAGS.options_file is None:
-        raise app.UsageError("--options_file is needed, or --noelmo")
-    logging.set_verbosity(logging.INFO)
+        raise bilm.BilmError("--options_file must be given, or --noelmo")
     train, dev = read_sentences(FLAGS.train), read_sentences(FLAGS.dev)
     scores = []
     for seed in FLAGS.seeds:
@@ -168,4 +178,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, required=["train", "dev"])

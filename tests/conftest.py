@@ -1,6 +1,7 @@
 """Shared fixtures: where the golden measurements are, and one test a case that is there."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,13 @@ def golden_data() -> Path:
 
 
 def pytest_configure():
-    """Two logical CPU devices, which must be asked for before TensorFlow starts."""
+    """Two logical CPU devices, which must be asked for before TensorFlow starts.
+
+    And a Ctrl-C that tests can send, to their commands too, where the tests were started deaf to it
+    (`nohup`, a shell's background job).
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     import keras
 
     if keras.backend.backend() == "tensorflow":
@@ -33,6 +40,9 @@ def pytest_configure():
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):
-    """A command run in this process quiets TensorFlow for its children; undo that."""
+    """A command run in this process quiets TensorFlow for its children, and Ctrl-C; undo that."""
+    handler = signal.getsignal(signal.SIGINT)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    yield
+    signal.signal(signal.SIGINT, handler)

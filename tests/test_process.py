@@ -7,8 +7,17 @@ import sys
 
 import pytest
 
-from bilm.process import THREADS
+from bilm.process import LOG_LEVEL, THREADS
 
+QUIET = """
+import json, sys
+import bilm
+before = "tensorflow" in sys.modules
+bilm.quiet()
+import tensorflow as tf
+bilm.quiet()
+print(json.dumps([before, int(tf.reduce_sum(tf.ones(3)))]))
+"""
 SHARE = """
 import json
 import tensorflow as tf
@@ -36,14 +45,49 @@ def test_threads_that_run_are_left_as_they_are():
     assert run(program) == [False, 0, 0]
 
 
+def test_tensorflow_starts_quietly():
+    done = start(QUIET)
+    assert (json.loads(done.stdout), done.stderr) == ([False, 3], "")
+
+
+def test_the_level_that_the_user_has_set_stays():
+    program = "import os, sys, bilm; bilm.quiet(); print(os.environ[bilm.process.LOG_LEVEL])"
+    program += "; assert 'tensorflow' not in sys.modules"
+    program = program.replace("bilm; ", "bilm, bilm.process; ")
+    assert start(program, {"TF_CPP_MIN_LOG_LEVEL": "0"}).stdout == "0\n"
+
+
+NOTHING_TO_HOLD_WITH = """
+import os, sys, tempfile, types
+import bilm
+
+def none():
+    raise FileNotFoundError("no usable temporary directory")
+
+tempfile.TemporaryFile = none
+os.close(2)
+tensorflow = sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+tensorflow.config = types.SimpleNamespace(list_physical_devices=list)
+tensorflow.get_logger = lambda: types.SimpleNamespace(setLevel=print)
+bilm.quiet()
+"""
+
+
+def test_a_quiet_start_needs_no_folder_for_temporary_files_and_no_standard_error():
+    assert start(NOTHING_TO_HOLD_WITH).stdout == "ERROR\n"
+
+
 def run(program, environment=()):
     """Run a program and give what it prints last, as JSON."""
-    inherited = {k: v for k, v in os.environ.items() if k not in THREADS}
-    result = subprocess.run(
+    return json.loads(start(program, environment).stdout.splitlines()[-1])
+
+
+def start(program, environment=()):
+    inherited = {k: v for k, v in os.environ.items() if k not in (*THREADS, LOG_LEVEL)}
+    return subprocess.run(
         [sys.executable, "-c", program],
         env={**inherited, **dict(environment)},
         check=True,
         capture_output=True,
         text=True,
     )
-    return json.loads(result.stdout.splitlines()[-1])

@@ -1,0 +1,160 @@
+"""What a command owes the terminal: closed streams, encodings, a reader that leaves, Ctrl-C."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+BIN = Path(__file__).parent.parent / "bin"
+NO_UTF8 = {
+    "LC_ALL": "C",
+    "PYTHONUTF8": "0",
+    "PYTHONCOERCECLOCALE": "0",
+    "PYTHONIOENCODING": "ascii",
+}
+
+
+@pytest.fixture
+def build(tmp_path):
+    """The words of a command that takes no TensorFlow, reads a text and writes a vocabulary."""
+    (tmp_path / "text").write_text("Москва ist groß .\n" * 3, encoding="utf-8")
+    command = [sys.executable, str(BIN / "build_vocab.py")]
+    return [*command, f"--train_prefix={tmp_path}/text", f"--outfile={tmp_path}/vöcab"]
+
+
+def shell(command, redirections, **variables):
+    """Run a command with redirections of a shell."""
+    line = f'exec "$@" {redirections}'
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_")} | variables
+    return subprocess.run(
+        ["sh", "-c", line, "sh", *command], capture_output=True, env=environment, timeout=60
+    )
+
+
+# --- closed streams ---
+
+
+def test_closed_standard_error(build, tmp_path):
+    done = shell(build, "2>&-")
+    assert done.returncode == 0 and done.stdout.startswith(b"wrote ")
+    words = (tmp_path / "vöcab").read_text(encoding="utf-8").split()
+    assert words[3:] == [".", "groß", "ist", "Москва"]
+    assert shell([*build, "--no_such_flag"], "2>&-").returncode == 2
+
+
+def test_closed_standard_output_is_an_error_as_in_other_tools(build, tmp_path):
+    done = shell(build, ">&-")
+    assert (done.returncode, done.stdout) == (1, b"")
+    last = done.stderr.splitlines()[-1]
+    assert last == b"build_vocab.py: error: standard output: Bad file descriptor"
+    assert (tmp_path / "vöcab").exists()
+    assert shell(build, "<&- >&- 2>&-").returncode == 1
+
+
+def test_closed_standard_input_is_not_an_empty_text(build, tmp_path):
+    build[2] = "--train_prefix=/dev/stdin"
+    done = shell(build, "<&-")
+    assert done.returncode == 1 and done.stderr.count(b"\n") == 1
+    assert b"error: /dev/stdin: " in done.stderr
+    assert not (tmp_path / "vöcab").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
+def test_a_full_disk_behind_standard_output(build):
+    done = shell(build, "> /dev/full")
+    last = done.stderr.splitlines()[-1]
+    assert last == b"build_vocab.py: error: standard output: No space left on device"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_a_reader_that_leaves(build, arguments):
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*build, *arguments], stdout=pipe, stderr=pipe) as process:
+        process.stdout.close()
+        log = process.stderr.read()
+    assert process.returncode == 128 + signal.SIGPIPE
+    assert b"error" not in log and b"Traceback" not in log
+
+
+# --- encodings ---
+
+
+def test_names_and_words_without_a_locale(build, tmp_path):
+    done = shell(build, "", **NO_UTF8)
+    assert done.stdout.startswith(f"wrote {tmp_path}/vöcab: 4 of ".encode()), done.stderr
+    assert "Москва" in (tmp_path / "vöcab").read_text(encoding="utf-8")
+
+
+def test_bytes_that_are_not_utf8_in_a_name(build, tmp_path):
+    build[3] = os.fsencode(tmp_path) + b"/v\xff"
+    build[3] = b"--outfile=" + build[3]
+    done = shell(build, "")
+    assert done.returncode == 0 and done.stdout.startswith(b"wrote " + build[3][10:] + b": ")
+
+
+def test_text_on_a_socket(build, tmp_path):
+    """What Node.js and inetd give for standard input; its name cannot be opened."""
+    build[2] = "--train_prefix=/dev/stdin"
+    ours, theirs = socket.socketpair()
+    with subprocess.Popen(build, stdin=theirs, stdout=subprocess.PIPE) as process:
+        theirs.close()
+        ours.sendall(b"a b\n")
+        ours.close()
+        out = process.stdout.read()
+    assert process.returncode == 0 and b"of 2 tokens" in out
+
+
+# --- Ctrl-C ---
+
+
+@pytest.fixture
+def waiting(build, tmp_path):
+    """Give a function that starts the command and returns once it waits for its text."""
+    os.mkfifo(tmp_path / "pipe")
+    build[2] = f"--train_prefix={tmp_path}/pipe"
+    started = []
+
+    def start(**options):
+        process = subprocess.Popen(build, stderr=subprocess.PIPE, **options)
+        started.append(process)
+        return process, open(tmp_path / "pipe", "wb")  # waits for the reader
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_ctrl_c(waiting, tmp_path):
+    process, text = waiting()
+    with text:
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == b"interrupted\n"
+    assert process.returncode == 130
+    assert [path.name for path in tmp_path.iterdir() if "cab" in path.name] == []
+
+
+def test_a_command_that_was_started_deaf_to_ctrl_c_stays_so(waiting, tmp_path):
+    process, text = waiting(preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    with text:
+        process.send_signal(signal.SIGINT)
+        text.write(b"a b\n")
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and (tmp_path / "vöcab").exists()
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0])
+def test_ctrl_c_while_tensorflow_is_imported(seconds, tmp_path):
+    command = [sys.executable, BIN / "score.py", "--save_dir", tmp_path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        log = process.stderr.read()
+    assert process.returncode == 130
+    assert log in (b"", b"interrupted\n")
