@@ -13,6 +13,7 @@ from bilm.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.pipeline import model_batch
+from bilm.schema import unexpected
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 N_STEPS = 20
@@ -38,6 +39,19 @@ class Perplexity(NamedTuple):
         means = {name: total / n_predictions for name, total in sums.items()}
         directions = {name: _exp(value) for name, value in means.items()}
         return cls(directions, _exp(float(np.mean(list(means.values())))), n_predictions)
+
+    @classmethod
+    def from_record(cls, record: object) -> Perplexity:
+        """Make it from what `_asdict` gave and a file has kept. Raises: OptionsError."""
+        numbers = (int, float)
+        match record:
+            case {"directions": dict(directions), "mean": mean, "n_predictions": int(n)} if (
+                isinstance(mean, numbers)
+                and directions
+                and all(isinstance(value, numbers) for value in directions.values())
+            ):
+                return cls(directions, mean, n)
+        raise unexpected("perplexity", record, "directions, mean and n_predictions")
 
     def __str__(self) -> str:
         parts = [f"{name} {value:,.2f}" for name, value in self.directions.items()]

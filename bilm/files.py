@@ -24,3 +24,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def expanded(path: str | os.PathLike | None) -> str | None:
+    """Return a path with the home folder in place of a leading `~`; None for None."""
+    return None if path is None else os.path.expanduser(os.fspath(path))

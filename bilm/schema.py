@@ -104,12 +104,21 @@ def read(cls: type[T], values: Any, *, strict: bool) -> T:
 
 def load(cls: type[T], path: str | Path, *, strict: bool) -> T:
     """Build `cls` from a JSON file. Raises: OptionsError that starts with the path."""
+    values = read_object(path)
+    try:
+        return read(cls, values, strict=strict)
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {error}") from None
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object. Raises: OptionsError that starts with the path."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
         values = json.loads(text, object_pairs_hook=_without_duplicates)
         if not isinstance(values, dict):
             raise unexpected("top level", values, "an object")
-        return read(cls, values, strict=strict)
+        return values
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
     except OptionsError as error:

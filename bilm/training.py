@@ -30,7 +30,8 @@ from bilm.folder import (
 from bilm.language_model import BiLM
 from bilm.options import RunOptions, write_options
 from bilm.report import RunReport
-from bilm.run_state import RunCheckpoints, find_saved
+from bilm.run_state import RunCheckpoints
+from bilm.saved import find_saved
 from bilm.signals import stop_on_signal
 from bilm.stream import check_shards, describe_shards
 from bilm.survey import survey
