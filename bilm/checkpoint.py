@@ -39,8 +39,6 @@ class StoredRun:
 
     def __init__(self, save_dir: str | Path):
         save_dir = Path(expanded(save_dir))
-        if not save_dir.is_dir():
-            raise WeightsError(f"{save_dir}: no such folder; expected the folder of a run")
         options = load_model_options(save_dir / OPTIONS)
         found = read_latest(save_dir, self._read)
         if found is None:

@@ -10,7 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.dataset import BidirectionalLMDataset, LMDataset
+from bilm.devices import explaining_memory
 from bilm.errors import DataError
+from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.pipeline import model_batch
 from bilm.schema import unexpected
@@ -71,7 +73,7 @@ def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
 
     Raises: DataError if its size is not the model's.
     """
-    char_cnn = model.options.char_cnn
+    vocab_file, char_cnn = expanded(vocab_file), model.options.char_cnn
     if char_cnn is None:
         vocab = Vocabulary(vocab_file)
     else:
@@ -112,7 +114,7 @@ class Evaluator:
         sums, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
         for window in batches:
             mask = window["mask"]
-            if state is None or stateless:
+            if state is None or window.get("first"):
                 state = self.model.zero_state(len(mask))
             losses, state = self._run(model_batch(window, self.model.options), mask, state)
             for name, loss in losses.items():
@@ -155,9 +157,10 @@ def perplexity(
         drop_remainder: stop at the step at which a row finds no more text, as the reference does.
         state: where the rows start, as `BiLM.zero_state` gives it; None for a fresh start.
         on_progress: called with the number of predictions made so far.
-    Raises: DataError if there is nothing to predict.
+    Raises: DataError if there is nothing to predict, OutOfMemoryError.
     """
-    return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, on_progress)
+    with explaining_memory(dataset.filepattern, "batch_size"):
+        return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, on_progress)
 
 
 def _exp(loss: float) -> float:

@@ -11,7 +11,8 @@ from bilm import weights
 from bilm.checkpoint import OPTIONS, load_run
 from bilm.errors import WeightsError
 from bilm.evaluation import model_vocabulary
-from bilm.files import replacing
+from bilm.files import expanded, replacing
+from bilm.folder import warn_of_better
 from bilm.language_model import BiLM
 from bilm.options import write_options
 from bilm.pretrained import load_bilm
@@ -36,8 +37,9 @@ def dump_weights(
     Returns: the paths written.
     Raises: OptionsError, DataError, WeightsError.
     """
-    save_dir, outfile = Path(save_dir), Path(outfile)
+    save_dir, outfile = Path(expanded(save_dir)), Path(outfile)
     model = load_run(save_dir)
+    warn_of_better(save_dir)
     if include_softmax and vocab_file is None:
         raise WeightsError("the softmax is stored with its words: the vocabulary file is needed")
     vocabulary = model_vocabulary(str(vocab_file), model) if include_softmax else None

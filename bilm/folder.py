@@ -19,10 +19,10 @@ from bilm.checkpoint_folder import check_name, holds_checkpoint, remove_unfinish
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.options import RunOptions, load_model_options
+from bilm.report import LOGS
 from bilm.saved import BEST, Saved, find_best
 
 LOCK = ".lock"
-LOGS = "logs"  # TensorBoard's
 MEASURED = "heldout.json"
 EXPORT = "export"  # a folder in the run's, for the files that readers of ELMo load
 CHANGEABLE = (
