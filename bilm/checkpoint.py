@@ -4,54 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from bilm import weights
+from bilm.checkpoint_folder import (
+    SUFFIX,
+    UNREADABLE,
+    open_checkpoint,
+    read_latest,
+    read_tensors,
+    reason,
+)
 from bilm.errors import WeightsError
-from bilm.files import replacing
+from bilm.files import expanded, replacing
 from bilm.hdf5 import Held
 from bilm.language_model import BiLM
 from bilm.options import load_model_options
 
 OPTIONS, VOCABULARY = "options.json", "vocab.txt"
-PREFIX = "model.ckpt"
-UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError)  # what TensorFlow raises
-CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+)"
-SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-def checkpoint_paths(save_dir: str | Path) -> list[str]:
-    """Give the paths of all checkpoints in a folder, whole or not, the latest first."""
-    found = [
-        re.fullmatch(CHECKPOINT_FILE, path.name) for path in Path(save_dir).glob(f"{PREFIX}-*")
-    ]
-    steps = sorted({int(match[1]) for match in found if match}, reverse=True)
-    return [f"{save_dir}/{PREFIX}-{step}" for step in steps]
-
-
-def latest_checkpoint(save_dir: str | Path) -> str:
-    """Give the path of a folder's latest checkpoint, ours or the TensorFlow 1 reference's.
-
-    Raises: WeightsError if the folder holds none.
-    """
-    if not Path(save_dir).is_dir():
-        raise WeightsError(f"{save_dir}: no such folder; expected one that training has written")
-    # A save that was cut short may leave a checkpoint without TensorFlow's list of them.
-    path = tf.train.latest_checkpoint(str(save_dir)) or next(iter(checkpoint_paths(save_dir)), None)
-    if path is None:
-        raise WeightsError(f"{save_dir}: no whole checkpoint in this folder")
-    return path
 
 
 class StoredRun:
-    """A run's latest checkpoint, of which nothing but names and shapes is read yet.
+    """A run's latest whole checkpoint, every tensor of which has been read once.
 
     Args:
         save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
@@ -62,24 +40,29 @@ class StoredRun:
     """
 
     def __init__(self, save_dir: str | Path):
-        options = load_model_options(Path(save_dir) / OPTIONS)
-        self.path = latest_checkpoint(save_dir)
-        self._reader = open_checkpoint(self.path)
-        self._shapes = self._reader.get_variable_to_shape_map()
-        bias = next((n for n in checkpoint_names(weights.SOFTMAX + "b") if n in self._shapes), None)
-        if bias is None:
-            expected = "expected the checkpoint of a biLM's training"
-            raise WeightsError(f"{self.path}: no softmax/b; {expected}")
-        if len(self._shapes[bias]) != 1:
-            raise WeightsError(
-                f"{self.path}: softmax/b has shape {self._shapes[bias]}, expected 1-D"
-            )
-        self.n_tokens: int = self._shapes[bias][0]
+        save_dir = Path(expanded(save_dir))
+        options = load_model_options(save_dir / OPTIONS)
+        found = read_latest(save_dir, self._read)
+        if found is None:
+            raise WeightsError(f"{save_dir}: no checkpoint in this folder")
+        self.path, self._reader, self._shapes, self.n_tokens = found
         if options.bidirectional is None:
             both = any("RNN_1" in name for name in self._shapes)
             options = dataclasses.replace(options, bidirectional=both)
         weights.check_held(options, self._held(), self.path, self.n_tokens)
         self.options = options
+
+    @staticmethod
+    def _read(path: str) -> tuple:
+        reader = open_checkpoint(path)
+        shapes = reader.get_variable_to_shape_map()
+        bias = next((n for n in checkpoint_names(weights.SOFTMAX + "b") if n in shapes), None)
+        if bias is None or len(shapes[bias]) != 1:
+            expected = "expected the checkpoint of a biLM's training"
+            raise WeightsError(f"{path}: no softmax/b; {expected}")
+        for _ in read_tensors(reader, path):
+            pass
+        return path, reader, shapes, shapes[bias][0]
 
     def _held(self) -> Held:
         """Count what the checkpoint holds. Raises: WeightsError if its files hold less."""
@@ -98,24 +81,33 @@ class StoredRun:
 
         Raises: WeightsError, as `weights.assign` does or if the checkpoint is cut short.
         """
-        with self._readable():
-            read = self._reader.get_tensor
-            weights.assign(model, self._shapes, read, self.path, checkpoint_names, only)
+        weights.assign(model, self._shapes, self._tensor, self.path, checkpoint_names, only)
 
     def value(self, name: str) -> np.ndarray:
-        """Give the value of a stored name. Raises: WeightsError if it cannot be read."""
+        """Return the value of a stored name. Raises: WeightsError if it cannot be read."""
         found = next((n for n in checkpoint_names(name) if n in self._shapes), None)
         if found is None:
             raise WeightsError(f"{self.path}: {name} is missing")
-        with self._readable():
-            return self._reader.get_tensor(found)
+        return self._tensor(found)
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
+    def state(self, model: BiLM) -> tuple[dict, int]:
+        """Return the LSTM states in which the run left its rows, and their number.
+
+        Raises: WeightsError if there are none, as in checkpoints of the TensorFlow 1 reference.
+        """
+        n_states = sum(name.startswith("state/") for name in self._shapes)
+        if not n_states:
+            raise WeightsError(
+                f"{self.path}: holds no LSTM states; only checkpoints of bilm's training do"
+            )
+        arrays = [self._tensor(f"state/{i}{SUFFIX}") for i in range(n_states)]
+        return model.pack_state(arrays), len(arrays[0])
+
+    def _tensor(self, name: str) -> np.ndarray:
         try:
-            yield
+            return self._reader.get_tensor(name)
         except UNREADABLE as error:
-            raise WeightsError(f"{self.path}: not a whole checkpoint ({error})") from error
+            raise WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})") from error
 
 
 def load_run(save_dir: str | Path) -> BiLM:
@@ -133,18 +125,9 @@ def load_run(save_dir: str | Path) -> BiLM:
     return model
 
 
-def load_state(save_dir: str | Path, model: BiLM):
-    """Give the LSTM states in which a run's latest checkpoint left its rows, and their number.
-
-    Raises: WeightsError if the checkpoint holds none, as those of the TensorFlow 1 reference.
-    """
-    path = latest_checkpoint(save_dir)
-    reader = open_checkpoint(path)
-    names = [n for n in reader.get_variable_to_shape_map() if n.startswith("state/")]
-    if not names:
-        raise WeightsError(f"{path}: holds no LSTM states; only checkpoints of bilm's training do")
-    arrays: list[np.ndarray] = [reader.get_tensor(f"state/{i}{SUFFIX}") for i in range(len(names))]
-    return model.pack_state(arrays), len(arrays[0])
+def load_state(save_dir: str | Path, model: BiLM) -> tuple[dict, int]:
+    """Return the LSTM states of a run's latest checkpoint: see `StoredRun.state`."""
+    return StoredRun(save_dir).state(model)
 
 
 def checkpoint_names(name: str) -> list[str]:
@@ -156,11 +139,3 @@ def copy_vocabulary(vocab_file: str | Path, save_dir: str | Path) -> None:
     """Put the vocabulary beside the checkpoints."""
     with replacing(Path(save_dir) / VOCABULARY) as temporary:
         shutil.copyfile(vocab_file, temporary)
-
-
-def open_checkpoint(path: str):
-    """Give TensorFlow's reader of a checkpoint. Raises: WeightsError if there is none to read."""
-    try:
-        return tf.train.load_checkpoint(path)
-    except (*UNREADABLE, ValueError) as error:
-        raise WeightsError(f"{path}: not a whole checkpoint ({error})") from error

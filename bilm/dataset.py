@@ -18,11 +18,12 @@ from bilm.vocabulary import BOS, EOS, PAD_CHAR, UnicodeCharsVocabulary, Vocabula
 
 SHUFFLE_BUFFER = 65_536  # sentences; the memory that shuffling takes
 SORT_BUFFER = 4_096  # sentences that are sorted by length together
-MAX_SENTENCE_BATCH = 16_384  # predictions, padding included, of a batch of whole sentences
-MAX_WHOLE_SENTENCE = 65_536  # predictions of a sentence that is taken whole
+MAX_SENTENCE_BATCH = 16_384  # predictions, padding included, of sentences that run side by side
+SENTENCE_WINDOW = 2_048  # predictions of them that are made at once; bounds memory
 LONG_SENTENCE = 4_096  # words; longer ones are spelled piece by piece
 
-Window = dict[str, np.ndarray | None]
+COMMON = ("mask", "first")  # what both directions have the same
+Window = dict[str, np.ndarray | bool | None]
 Windows = Iterator[Window]
 
 
@@ -169,28 +170,29 @@ class LMDataset:
             yield window
 
     def iter_sentence_batches(self, batch_size: int) -> Windows:
-        """Give every sentence once, whole and in a row of its own; those of like length together.
+        """Give every sentence once, in a row of its own; those of like length together.
+
+        A batch of sentences comes in as many windows as bounded memory takes.
 
         Args:
             batch_size: the most rows; long sentences come in smaller batches.
-        Returns: dicts as from `iter_evaluation`, T the longest sentence's predictions.
-        Raises: DataError if a shard is bad, a sentence has more than `MAX_WHOLE_SENTENCE`
-            predictions or `batch_size` is below 1.
+        Returns: dicts as from `iter_evaluation`, and `first`, whether the window is the first of
+            its batch; in the others the rows go on.
+        Raises: DataError if a shard is bad or `batch_size` is below 1.
         """
         _check_counts(batch_size)
         sentences = read_sentences(self.shards, self.on_bad_utf8)
         while block := sorted(islice(sentences, SORT_BUFFER), key=len):
             while block:
-                n_steps = len(block[-1]) + 1  # the longest, and what fits into rows of its length
-                if n_steps > MAX_WHOLE_SENTENCE:
-                    raise DataError(
-                        f"{self.filepattern}: holds a sentence of {n_steps - 1:,} words, expected "
-                        f"less than {MAX_WHOLE_SENTENCE:,} where each is taken whole"
-                    )
-                n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // n_steps))
+                longest = len(block[-1]) + 1
+                n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // longest))
                 block, group = block[:-n_rows], block[-n_rows:]
                 rows = [Row(i, iter([(0, words)]), self._encode) for i, words in enumerate(group)]
-                yield self._masked_window(rows, n_steps, n_steps)
+                n_steps = max(1, SENTENCE_WINDOW // len(rows))
+                for start in range(0, longest, n_steps):
+                    n_left = min(n_steps, longest - start)
+                    window = self._masked_window(rows, n_left, n_left)
+                    yield window | {"first": start == 0}
 
     def _stream(self, position: Position | None = None) -> SentenceStream:
         def make_rng(epoch: int) -> np.random.Generator:
@@ -303,7 +305,7 @@ def _merge(readers: Iterable[Windows]) -> Windows:
 
 
 def _join(forward: Window, backward: Window) -> Window:
-    return forward | {f"{k}_reverse": v for k, v in backward.items() if k != "mask"}
+    return forward | {f"{k}_reverse": v for k, v in backward.items() if k not in COMMON}
 
 
 def _check_counts(*counts: int) -> None:

@@ -23,3 +23,7 @@ class WeightsError(BilmError):
 
 class NotFiniteError(BilmError):
     """A loss or a gradient that is infinite or no number."""
+
+
+class OutOfMemoryError(BilmError):
+    """The memory of the machine or of a GPU does not suffice."""

@@ -10,9 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.dataset import BidirectionalLMDataset, LMDataset
+from bilm.devices import explaining_memory
 from bilm.errors import DataError
+from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.pipeline import model_batch
+from bilm.schema import unexpected
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 N_STEPS = 20
@@ -39,6 +42,19 @@ class Perplexity(NamedTuple):
         directions = {name: _exp(value) for name, value in means.items()}
         return cls(directions, _exp(float(np.mean(list(means.values())))), n_predictions)
 
+    @classmethod
+    def from_record(cls, record: object) -> Perplexity:
+        """Make it from what `_asdict` gave and a file has kept. Raises: OptionsError."""
+        numbers = (int, float)
+        match record:
+            case {"directions": dict(directions), "mean": mean, "n_predictions": int(n)} if (
+                isinstance(mean, numbers)
+                and directions
+                and all(isinstance(value, numbers) for value in directions.values())
+            ):
+                return cls(directions, mean, n)
+        raise unexpected("perplexity", record, "directions, mean and n_predictions")
+
     def __str__(self) -> str:
         parts = [f"{name} {value:,.2f}" for name, value in self.directions.items()]
         return f"{', '.join(parts)}, mean {self.mean:,.2f}"
@@ -57,7 +73,7 @@ def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
 
     Raises: DataError if its size is not the model's.
     """
-    char_cnn = model.options.char_cnn
+    vocab_file, char_cnn = expanded(vocab_file), model.options.char_cnn
     if char_cnn is None:
         vocab = Vocabulary(vocab_file)
     else:
@@ -98,7 +114,7 @@ class Evaluator:
         sums, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
         for window in batches:
             mask = window["mask"]
-            if state is None or stateless:
+            if state is None or window.get("first"):
                 state = self.model.zero_state(len(mask))
             losses, state = self._run(model_batch(window, self.model.options), mask, state)
             for name, loss in losses.items():
@@ -141,9 +157,10 @@ def perplexity(
         drop_remainder: stop at the step at which a row finds no more text, as the reference does.
         state: where the rows start, as `BiLM.zero_state` gives it; None for a fresh start.
         on_progress: called with the number of predictions made so far.
-    Raises: DataError if there is nothing to predict.
+    Raises: DataError if there is nothing to predict, OutOfMemoryError.
     """
-    return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, on_progress)
+    with explaining_memory(dataset.filepattern, "batch_size"):
+        return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, on_progress)
 
 
 def _exp(loss: float) -> float:

@@ -13,7 +13,8 @@ from bilm.checkpoint import OPTIONS, checkpoint_paths, load_run
 from bilm.errors import OptionsError, WeightsError
 from bilm.evaluation import model_vocabulary
 from bilm.export_id import export_id
-from bilm.files import replacing
+from bilm.files import expanded, replacing
+from bilm.folder import warn_of_better
 from bilm.language_model import BiLM
 from bilm.options import (
     EXPORT_ID,
@@ -47,9 +48,10 @@ def dump_weights(
     Returns: the paths written.
     Raises: OptionsError, DataError, WeightsError.
     """
-    save_dir, outfile = Path(save_dir), _weights_path(Path(outfile))
+    save_dir, outfile = Path(expanded(save_dir)), _weights_path(Path(expanded(outfile)))
     options_file = _options_path(outfile)
     model = load_run(save_dir)
+    warn_of_better(save_dir)
     if include_softmax and vocab_file is None:
         raise WeightsError("the softmax is stored with its words: the vocabulary file is needed")
     vocabulary = model_vocabulary(str(vocab_file), model) if include_softmax else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,11 +9,12 @@ import numpy as np
 from absl import logging
 
 from bilm import schema, weights
+from bilm.checkpoint_folder import holds_checkpoint
 from bilm.errors import BilmError, WeightsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
+from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.options import RunOptions
-from bilm.run_state import holds_checkpoint
 from bilm.starting_point import Source, choose_vocabulary, words_of
 from bilm.training import train
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -61,7 +61,7 @@ def finetune(
     Raises: BilmError for what cannot be used.
     """
     start = Source(source, weight_file)
-    save_dir = Path(save_dir)
+    save_dir = Path(expanded(save_dir))
     if start.folder.resolve() == save_dir.resolve():
         raise BilmError(f"{save_dir}: source and save_dir are one folder; give another save_dir")
     record = _read_record(save_dir, start)
@@ -96,7 +96,14 @@ def finetune(
 
 
 def _measured(record: dict[str, Any]) -> list[Perplexity | None]:
-    return [record[k] and Perplexity(**record[k]) for k in ("before", "after")]
+    return [
+        None if record[k] is None else Perplexity.from_record(record[k])
+        for k in ("before", "after")
+    ]
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
@@ -107,12 +114,13 @@ def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
     if not path.exists():
         raise BilmError(f"{save_dir}: holds a run that is no fine-tuning; give another save_dir")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(record, dict) or list(record) != ["source", "before", "after"]:
-            raise ValueError("expected the keys source, before and after")
+        record = schema.read_object(path)
+        if list(record) != ["source", "before", "after"] or not _are_names(record["source"]):
+            raise BilmError("expected the keys source, a list of paths, before and after")
         _measured(record)
-    except (ValueError, TypeError) as error:
-        raise BilmError(f"{path}: not the record of a fine-tuning ({error})") from None
+    except BilmError as error:
+        message = str(error).removeprefix(f"{path}: ")
+        raise BilmError(f"{path}: not the record of a fine-tuning ({message})") from None
     if record["source"] != start.id:
         raise BilmError(
             f"{save_dir}: this folder's run started from {' '.join(record['source'])}, but "

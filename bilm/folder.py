@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import filecmp
-import json
 import os
-import shutil
+import shlex
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +14,12 @@ from absl import logging
 
 from bilm import schema
 from bilm.checkpoint import OPTIONS, VOCABULARY
+from bilm.checkpoint_folder import check_name, holds_checkpoint, remove_unfinished
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.options import RunOptions, load_model_options
-from bilm.run_state import BEST, Saved, holds_checkpoint
+from bilm.report import LOGS
+from bilm.saved import BEST, Saved, find_best
 
 try:
     import fcntl
@@ -27,6 +28,7 @@ except ImportError as error:  # Windows
 
 LOCK = ".lock"
 MEASURED = "heldout.json"
+EXPORT = "export"  # a folder in the run's, for the files that readers of ELMo load
 CHANGEABLE = (
     "dropout",
     "all_clip_norm_val",
@@ -36,6 +38,18 @@ CHANGEABLE = (
     "state_reset_probability",
 )
 RESUME = ("auto", "never", "must")
+
+
+def check_folder(save_dir: str | Path) -> None:
+    """Refuse what cannot become or be the folder of a run, before anything is written.
+
+    Raises: BilmError, naming the path.
+    """
+    check_name(save_dir)
+    folder = Path(save_dir)
+    for path in (folder, folder / LOGS, folder / BEST):
+        if path.exists() and not path.is_dir():
+            raise BilmError(f"{path}: is a file; expected a folder, or nothing")
 
 
 @contextmanager
@@ -56,16 +70,9 @@ def locked(save_dir: str | Path) -> Iterator[None]:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
-        _remove_unfinished(folder)
+        for place in (folder, folder / BEST):
+            remove_unfinished(place)
         yield
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Remove what a save that was cut short has left; nobody else is writing now."""
-    for place in (folder, folder / BEST):
-        for path in place.glob("*_temp"):
-            logging.warning("%s: left by a save that was cut short; removed", path)
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def check_resume(save_dir: str | Path, resume: str) -> None:
@@ -118,21 +125,65 @@ def tell_changes(save_dir: str | Path, options: RunOptions) -> None:
 
 
 def read_measured(save_dir: str | Path) -> tuple[int, Perplexity] | None:
-    """Give the step at which held-out text was last measured, and what was found."""
+    """Return the step at which held-out text was last measured, and what was found."""
     path = Path(save_dir) / MEASURED
     if not path.exists():
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return int(values.pop("step")), Perplexity(**values)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        logging.warning("%s: not the record of a measurement (%r); measured again", path, error)
+        values = schema.read_object(path)
+        step = values.pop("step", None)
+        if not isinstance(step, int):
+            raise schema.unexpected("step", step, "an integer")
+        return step, Perplexity.from_record(values)
+    except OptionsError as error:
+        message = str(error).removeprefix(f"{path}: ")
+        logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
         return None
 
 
 def write_measured(save_dir: str | Path, step: int, perplexity: Perplexity) -> None:
     """Store what `read_measured` gives."""
     schema.write(Path(save_dir) / MEASURED, {"step": step, **perplexity._asdict()})
+
+
+def tell_end(save_dir: str | Path, step: int) -> None:
+    """Say on the log which checkpoint is best on held-out text, and how to export it.
+
+    Args:
+        save_dir: the folder of a run that is finished.
+        step: its last.
+    """
+    measured, best = read_measured(save_dir), find_best(save_dir)
+    source = save_dir
+    if measured and measured[0] == step and best:
+        last = measured[1].mean
+        source = save_dir if best.step == step else Path(save_dir) / BEST
+        logging.info(
+            "held-out perplexity: best %s at step %s, in %s; last %s at step %s, in %s",
+            f"{best.best:,.2f}", f"{best.step:,}", Path(save_dir) / BEST,
+            f"{last:,.2f}", f"{step:,}", save_dir,
+        )  # fmt: skip
+    logging.info("to export: %s", export_command(source, Path(save_dir) / EXPORT))
+
+
+def warn_of_better(save_dir: str | Path) -> None:
+    """Warn where `best` is better than the latest checkpoint, which is what is read."""
+    measured, best = read_measured(save_dir), find_best(save_dir)
+    if measured and best and best.step != measured[0] and best.best < measured[1].mean:
+        folder = Path(save_dir) / BEST
+        logging.warning(
+            "%s: the latest checkpoint is used; held out, %s was better: perplexity %s at step %s "
+            "against %s at step %s (--save_dir %s)",
+            save_dir, folder, f"{best.best:,.2f}", f"{best.step:,}",
+            f"{measured[1].mean:,.2f}", f"{measured[0]:,}", shlex.quote(str(folder)),
+        )  # fmt: skip
+
+
+def export_command(save_dir: str | Path, folder: Path) -> str:
+    """Return the command line that exports a run to a folder."""
+    return shlex.join(
+        ["dump_weights.py", f"--save_dir={save_dir}", f"--outfile={folder / 'weights.hdf5'}"]
+    )
 
 
 def share_rows(options: RunOptions, saved: Saved | None, n_replicas: int) -> RunOptions:

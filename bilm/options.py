@@ -24,6 +24,8 @@ N_CHARACTERS_WITH_PADDING = 262  # what is exported: a row of zeros above them, 
 EXPORT_ID = "bilm_export"  # the key, and the attribute in HDF5, of what was exported together
 MAX_SIZE = 2**31 - 1  # of an axis: ids and places in tables are int32
 MAX_LAYERS = 128  # of LSTMs, of highways and of filters: each takes milliseconds to make
+MAX_SEED = 2**31 - 1  # seeds are int32 where dropout is drawn
+MIN_FLOAT32, MAX_FLOAT32 = 1e-37, 3e38  # beyond them float32 has 0 and infinity
 MAX_WORD_LENGTH = 10_000  # every token of a batch takes room for so many characters
 
 
@@ -59,7 +61,10 @@ _LAYERS_OR_NONE = Rule(
     lambda value: _is_integer(value) and 0 <= value <= MAX_LAYERS,
     f"an integer from 0 to {MAX_LAYERS}",
 )
-_POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "a positive number")
+_POSITIVE = Rule(
+    lambda value: _is_number(value) and MIN_FLOAT32 <= value <= MAX_FLOAT32,
+    f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, which float32 holds",
+)
 _PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 _ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
 _FILTERS = Rule(

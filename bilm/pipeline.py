@@ -134,9 +134,13 @@ def replica_batches(
             part = {k: v[rows] for k, v in window.items() if v is not None}
             batch = model_batch(part, options)
             if sampler is not None:
+                # They are compared with the draws: TensorFlow has no kernel for that on a GPU
+                # with int32.
+                targets = {d: ids.astype(np.int64) for d, ids in batch["targets"].items()}
+                batch["targets"] = targets
                 batch["negatives"] = {
-                    d: sampler.draw((step, replica, k), batch["targets"][d].reshape(-1))
-                    for k, d in enumerate(batch["targets"])
+                    d: sampler.draw((step, replica, k), ids.reshape(-1))
+                    for k, (d, ids) in enumerate(targets.items())
                 }
             yield batch
 
@@ -144,7 +148,7 @@ def replica_batches(
 def batch_signature(options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int):
     """Give the `tf.TensorSpec` of each part of a replica's batch; 0 negatives for none."""
     directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
-    window = tf.TensorSpec((batch_size, unroll_steps), tf.int32)
+    shape = batch_size, unroll_steps
     shapes = distinct_shapes(options)
     signature = {
         "distinct": (
@@ -152,12 +156,14 @@ def batch_signature(options: ModelOptions, batch_size: int, unroll_steps: int, n
             if options.char_cnn is None
             else tuple(tf.TensorSpec(shape, tf.int32) for shape in shapes)
         ),
-        "places": dict.fromkeys(directions, window),
-        "targets": dict.fromkeys(directions, window),
+        "places": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int32)),
+        "targets": dict.fromkeys(
+            directions, tf.TensorSpec(shape, tf.int64 if n_negatives else tf.int32)
+        ),
     }
     if n_negatives:
         draws = Negatives(
-            tf.TensorSpec((n_negatives,), tf.int32),
+            tf.TensorSpec((n_negatives,), tf.int64),
             tf.TensorSpec((n_negatives,), tf.float32),
             tf.TensorSpec((batch_size * unroll_steps,), tf.float32),
         )

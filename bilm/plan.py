@@ -137,6 +137,12 @@ def tell(plan: Plan, options: RunOptions, n_tokens: int, n_replicas: int, on_cpu
         f"{n_parameters:,}", memory, _gigabytes(PROGRAM),
         f"{plan.n_steps:,}", f"{plan.epoch_steps:,}",
     )  # fmt: skip
+    if options.n_train_tokens < plan.predictions_a_step:
+        logging.warning(
+            "the text has %s predictions and a step takes %s: each step sees the same sentences "
+            "more than once; smaller are batch_size and unroll_steps",
+            f"{options.n_train_tokens:,}", f"{plan.predictions_a_step:,}",
+        )  # fmt: skip
     needed, there = sum(memory) * n_replicas + PROGRAM, machine_memory()
     if on_cpu and needed > there:
         logging.warning(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -16,6 +15,7 @@ from bilm.language_model import DIRECTIONS
 from bilm.options import RunOptions
 from bilm.trainer import StepResult
 
+LOGS = "logs"  # TensorBoard's folder in the run's
 LOG_SECONDS = 5.0
 SMOOTHING = 0.7  # of the rate from which the time left is told
 
@@ -45,21 +45,26 @@ class RunReport:
         # The sampled loss is well below the full one, and is never called a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
-        self.folder = Path(save_dir) / "logs"
-        self.writer = tf.summary.create_file_writer(str(self.folder))
-        self.losses: list[np.ndarray] = []
+        self.folder = Path(save_dir) / LOGS
+        with self._writing():
+            self.writer = tf.summary.create_file_writer(str(self.folder))
+        self.total, self.n_added = 0.0, 0  # of the losses since the last report, on the device
         self.since, self.rate = time.monotonic(), None
 
     def add(self, step: int, result: StepResult) -> None:
-        """Take the result of step `step`, counted from 0; report if it is time to."""
-        self.losses.append(np.mean(result.losses, axis=0))
+        """Take the result of step `step`, counted from 0; report if it is time to.
+
+        Only then are the losses fetched: to fetch them at each step would have it wait for a GPU.
+        """
+        self.total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
+        self.n_added += 1
         seconds, done = time.monotonic() - self.since, step + 1
         first = self.rate is None
         due = done % self.log_steps == 0 if self.log_steps else seconds >= LOG_SECONDS
         if not (first or due or done == self.n_steps):
             return
-        rate = len(self.losses) * self.predictions_a_step / seconds
-        means = np.mean(self.losses, axis=0)
+        means = self.total.numpy() / self.n_added
+        rate = self.n_added * self.predictions_a_step / (time.monotonic() - self.since)
         losses = ", ".join(f"{d} {m:.3f}" for d, m in zip(self.directions, means, strict=True))
         epoch = step // self.epoch_steps + 1
         place = f"epoch {epoch}, step {done:,} of {self.n_steps:,}"
@@ -75,7 +80,7 @@ class RunReport:
         for direction, mean in zip(self.directions, means, strict=True):
             scalars[f"train/{self.loss_name.replace(' ', '_')}_{direction}"] = mean
         self._write(done, scalars)
-        self.losses, self.since = [], time.monotonic()
+        self.total, self.n_added, self.since = 0.0, 0, time.monotonic()
 
     def heldout(self, step: int, perplexity: Perplexity) -> None:
         """Report an evaluation after `step` steps."""
@@ -89,10 +94,8 @@ class RunReport:
 
         Raises: OSError if the disk does not take them.
         """
-        try:
+        with self._writing():
             self.writer.flush()
-        except tf.errors.OpError as error:
-            raise OSError(f"{self.folder}: cannot be written: {error.message}") from error
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -101,11 +104,18 @@ class RunReport:
         yield
         self.since += time.monotonic() - start
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise OSError(f"{self.folder}: cannot be written: {error.message}") from error
+
     def _write(self, step: int, scalars: dict[str, float]) -> None:
         # tf.summary.scalar is the package tensorboard's; what it writes is this.
         metadata = tf.compat.v1.SummaryMetadata()
         metadata.plugin_data.plugin_name = "scalars"
-        with self.writer.as_default(step):
+        with self._writing(), self.writer.as_default(step):
             for tag, value in scalars.items():
                 tf.summary.write(tag, tf.cast(value, tf.float32), metadata=metadata)
 

@@ -8,10 +8,10 @@ from absl import flags
 
 from bilm import flag_kinds
 from bilm.errors import OptionsError
+from bilm.options import MAX_SEED
 from bilm.text import require_files, resolve_shards
 
 FLAGS = flags.FLAGS
-MAX_SEED = 2**31 - 1
 
 
 def define() -> None:
@@ -28,6 +28,11 @@ def define() -> None:
         "precision", "float32", ["float32", "bfloat16"],
         "Of the operands of products; weights, states, sums and the loss stay in float32.",
     )  # fmt: skip
+    flags.DEFINE_bool(
+        "tf32",
+        True,
+        "On GPUs of compute capability 8 or more, round the operands of float32 products to TF32.",
+    )
     flags.DEFINE_list("gpus", None, "Numbers of the GPUs to use, e.g. 0,1 [all].")
     flags.DEFINE_integer("n_gpus", None, "How many GPUs to use, 0 for the CPU [all].", 0)
     flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without a GPU.", 1)
@@ -61,7 +66,7 @@ def arguments() -> dict[str, Any]:
         "on_bad_utf8 log_steps"
     )
     return {
-        "strategy": make_strategy(gpus, FLAGS.n_gpus, FLAGS.cpu_replicas),
+        "strategy": make_strategy(gpus, FLAGS.n_gpus, FLAGS.cpu_replicas, FLAGS.tf32),
         "saving": Saving(FLAGS.checkpoint_steps, FLAGS.checkpoint_minutes, FLAGS.keep_checkpoints),
         **{name: FLAGS[name].value for name in alike.split()},
     }

@@ -37,7 +37,7 @@ class LogUniformSampler:
         Args:
             key: step, replica and direction.
             targets: integer (N,).
-        Returns: `Negatives` of NumPy arrays, int32 (S,), float32 (S,) and float32 (N,).
+        Returns: `Negatives` of NumPy arrays, int64 (S,), float32 (S,) and float32 (N,).
         """
         sequence = np.random.SeedSequence([self.seed, *key])
         random = np.random.Generator(np.random.Philox(sequence))
@@ -55,7 +55,7 @@ class LogUniformSampler:
         order = np.sort(first)[: self.n_samples]
         ids, n_tries = drawn[order], order[-1] + 1
         return Negatives(
-            ids.astype(np.int32),
+            ids,
             self.expected_count(ids, n_tries),
             self.expected_count(targets, n_tries),
         )

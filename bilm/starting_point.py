@@ -7,7 +7,9 @@ from typing import Any
 
 from bilm import weights
 from bilm.checkpoint import OPTIONS, VOCABULARY, StoredRun
+from bilm.checkpoint_folder import holds_checkpoint
 from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.options import N_CHARACTERS, RunOptions
 from bilm.pretrained import stored_options
@@ -42,8 +44,9 @@ class Source:
     """
 
     def __init__(self, source: str | Path, weight_file: str | Path | None = None):
-        self.source, self.run, self.n_tokens = str(source), None, None
-        if weight_file is None and (Path(source) / "checkpoint").exists():
+        source, weight_file = expanded(source), expanded(weight_file)
+        self.source, self.run, self.n_tokens = source, None, None
+        if weight_file is None and holds_checkpoint(source):
             self.run, self.folder = StoredRun(source), Path(source)
             self.options, self.n_tokens = self.run.options, self.run.n_tokens
         else:
@@ -98,6 +101,7 @@ def choose_vocabulary(
     Returns: the vocabulary of the source, None where it is not known, and that of the new run.
     Raises: DataError, where one is missing or is not the source's.
     """
+    own, new = expanded(own), expanded(new)
     beside, reads_words = start.folder / VOCABULARY, start.options.char_cnn is None
     if reads_words and new is not None:
         raise DataError(

@@ -14,6 +14,7 @@ from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from bilm.errors import DataError
+from bilm.files import expanded
 
 STANDARD_INPUT = "/dev/stdin"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -48,7 +49,7 @@ def resolve_shards(filepattern: str | os.PathLike) -> list[str]:
 
     Raises: DataError if there is none, or if one of them is a folder.
     """
-    filepattern = os.fspath(filepattern)
+    filepattern = expanded(filepattern)
     shards = sorted(glob.glob(filepattern))
     if not shards and os.path.exists(filepattern):
         shards = [filepattern]  # a name that only looks like a pattern: corpus[1].txt
@@ -109,7 +110,7 @@ def read_lines_at(
 
     Raises: DataError, naming the file, if it cannot be read there.
     """
-    errors = _decoding(on_bad_utf8)
+    errors, offset = _decoding(on_bad_utf8), 0
     try:
         with _open(path) as file:
             for offset in offsets:

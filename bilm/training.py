@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +16,12 @@ from absl import logging
 
 from bilm import plan as plans
 from bilm.checkpoint import OPTIONS, copy_vocabulary
-from bilm.devices import make_strategy
-from bilm.errors import DataError
+from bilm.devices import explaining_memory, make_strategy
+from bilm.errors import DataError, OptionsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
+from bilm.files import expanded
 from bilm.folder import (
+    check_folder,
     check_resume,
     check_same_run,
     locked,
@@ -25,12 +29,14 @@ from bilm.folder import (
     share_rows,
     stored_option,
     tell_changes,
+    tell_end,
     write_measured,
 )
 from bilm.language_model import BiLM
-from bilm.options import RunOptions, write_options
+from bilm.options import MAX_SEED, RunOptions, write_options
 from bilm.report import RunReport
-from bilm.run_state import RunCheckpoints, find_saved
+from bilm.run_state import RunCheckpoints
+from bilm.saved import find_saved
 from bilm.signals import stop_on_signal
 from bilm.stream import check_shards, describe_shards
 from bilm.survey import survey
@@ -38,6 +44,8 @@ from bilm.text import count_tokens, resolve_shards
 from bilm.trainer import Trainer
 from bilm.training_text import TrainingText
 from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
+
+SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
 
 
 class Saving(NamedTuple):
@@ -93,32 +101,33 @@ def train(
         initialize: gives a new run its first weights; not called where a run is continued.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: BilmError for input that cannot be used, for a folder that another process trains in,
-        for a disk that takes no checkpoint, and for a loss or gradient that is not finite.
+        for a disk that takes no checkpoint, for memory that does not suffice, and for a loss or
+        gradient that is not finite.
     """
-    keras.utils.set_random_seed(seed)
+    paths = (vocab_file, train_prefix, save_dir, heldout_prefix)
+    vocab_file, train_prefix, save_dir, heldout_prefix = map(expanded, paths)
+    keras.utils.set_random_seed(_checked_seed(seed))
+    check_folder(save_dir)
     strategy = strategy or make_strategy()
-    n_replicas = strategy.num_replicas_in_sync
     vocab = _load_vocabulary(vocab_file, options)
     check_resume(save_dir, resume)
     check_same_run(save_dir, options, vocab_file)
-    heldout = heldout_prefix and heldout_dataset(
-        heldout_prefix, vocab, options.bidirectional, on_bad_utf8
-    )
-    if heldout:
-        found = count_tokens(resolve_shards(heldout_prefix), on_bad_utf8=on_bad_utf8)
-        if not found.n_sentences:
-            raise DataError(f"{heldout_prefix}: no sentence; every line is blank")
-    asked_to_sample = options.sample_softmax
-    options = _complete(options, vocab, train_prefix, save_dir, on_bad_utf8)
-    shards = resolve_shards(train_prefix)
+    heldout = heldout_prefix and _heldout(heldout_prefix, train_prefix, vocab, options, on_bad_utf8)
+    completed = _complete(options, vocab, train_prefix, save_dir, on_bad_utf8)
 
-    with locked(save_dir):
+    with locked(save_dir), explaining_memory(save_dir, SMALLER):
+        # Another process may have trained here meanwhile.
+        check_resume(save_dir, resume)
+        check_same_run(save_dir, options, vocab_file)
+        sample = options.sample_softmax  # is stored as it is asked for: more words may come
+        shards = resolve_shards(train_prefix)
         saved = find_saved(save_dir)
         if saved:
             check_shards(shards, saved.shards or describe_shards(shards))
-            tell_changes(save_dir, options.replace(sample_softmax=asked_to_sample))
+            tell_changes(save_dir, completed.replace(sample_softmax=sample))
+        n_replicas = strategy.num_replicas_in_sync
         asked = saved.batch_size if saved else options.batch_size
-        options = share_rows(options, saved, n_replicas)
+        options = share_rows(completed, saved, n_replicas)
         plan = plans.Plan(options, n_replicas, n_steps, eval_steps)
         plans.tell(plan, options, vocab.size, n_replicas, _on_cpu(strategy))
         trainer = Trainer(options, vocab.size, strategy, seed, precision)
@@ -130,11 +139,11 @@ def train(
         if step > plan.n_steps or (step == plan.n_steps and (measured or not heldout)):
             asked = "" if step == plan.n_steps else f"; {plan.n_steps} were asked for"
             logging.info("%s: finished at step %d%s", save_dir, step, asked)
+            tell_end(save_dir, step)
             return TrainResult(step, True, measured if measured_step == step else None)
         if saved is None and initialize is not None:
             initialize(trainer.model)
-        stored = options.replace(sample_softmax=asked_to_sample)  # the next vocabulary may be large
-        write_options(Path(save_dir) / OPTIONS, stored.to_dict())
+        write_options(Path(save_dir) / OPTIONS, options.replace(sample_softmax=sample).to_dict())
         copy_vocabulary(vocab_file, save_dir)
         logging.info(
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, vocabulary %d",
@@ -149,7 +158,9 @@ def train(
             plan.predictions_a_step, plan.epoch_steps, plan.n_steps, options, save_dir, log_steps
         )
         result = _run(trainer, text, saved, plan, checkpoints, report, heldout, saving)
-        if not result.finished:
+        if result.finished:
+            tell_end(save_dir, result.step)
+        else:
             how = " with --resume=auto" if resume == "never" else ""
             logging.info("the same command%s continues the run", how)
         return result
@@ -200,6 +211,27 @@ def _run(trainer, text, saved, plan, checkpoints, report, heldout, saving) -> Tr
             report.flush()
             logging.info("stopped at step %d, saved %s", step, checkpoints.save(step, position))
     return TrainResult(step, step == plan.n_steps, perplexity)
+
+
+def _checked_seed(seed: int) -> int:
+    if not (isinstance(seed, numbers.Integral) and 0 <= seed <= MAX_SEED):
+        raise OptionsError(f"seed: found {seed!r}, expected an integer from 0 to {MAX_SEED}")
+    return int(seed)
+
+
+def _heldout(heldout_prefix, train_prefix, vocab, options, on_bad_utf8):
+    """Return the reader of the held-out text, which must hold a sentence."""
+    shards = resolve_shards(heldout_prefix)
+    if not count_tokens(shards, on_bad_utf8=on_bad_utf8).n_sentences:
+        raise DataError(f"{heldout_prefix}: no sentence; every line is blank")
+    trained_on = set(map(os.path.realpath, resolve_shards(train_prefix)))
+    both = [path for path in shards if os.path.realpath(path) in trained_on]
+    if both:
+        logging.warning(
+            "%s: is trained on too, so that the held-out perplexity is not that of new text",
+            ", ".join(both),
+        )
+    return heldout_dataset(heldout_prefix, vocab, options.bidirectional, on_bad_utf8)
 
 
 def _on_cpu(strategy) -> bool:

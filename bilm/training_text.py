@@ -12,8 +12,8 @@ from bilm.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import BilmError, NotFiniteError
 from bilm.options import RunOptions
 from bilm.pipeline import as_dataset, batch_signature, replica_batches
-from bilm.run_state import Saved
 from bilm.sampling import LogUniformSampler
+from bilm.saved import Saved
 from bilm.stream import Trace, tell_lines
 from bilm.text import resolve_shards
 from bilm.vocabulary import Vocabulary

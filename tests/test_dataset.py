@@ -139,19 +139,26 @@ def test_evaluation_is_the_definition(folders, lengths, n_rows, n_steps, reverse
 
 
 @settings(deadline=None)
-@given(LENGTHS, SIZES, st.integers(1, 40))
-def test_sentence_batches_hold_each_sentence_once(folders, lengths, batch_size, cap):
+@given(LENGTHS, SIZES, st.integers(1, 40), st.integers(1, 40))
+def test_sentence_batches_hold_each_sentence_once(folders, lengths, batch_size, cap, at_once):
     pattern, vocab = write_corpus(next(folders), lengths)
     reader = LMDataset(pattern, vocab, test=True)
     rows = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dataset, "SORT_BUFFER", 5)
         patch.setattr(dataset, "MAX_SENTENCE_BATCH", cap)
+        patch.setattr(dataset, "SENTENCE_WINDOW", at_once)
+        batches = []
         for window in reader.iter_sentence_batches(batch_size):
             n_rows, n_steps = window["mask"].shape
-            assert n_rows == 1 or (n_rows <= batch_size and n_rows * n_steps <= cap)
+            assert n_rows <= batch_size and (n_steps == 1 or n_rows * n_steps <= at_once)
             assert window["mask"].any(axis=0).all()
-            rows += row_predictions([window], n_rows)
+            batches += [[]] if window["first"] else []
+            batches[-1].append(window)
+        for windows in batches:
+            n_rows, n_steps = len(windows[0]["mask"]), sum(w["mask"].shape[1] for w in windows)
+            assert n_rows == 1 or n_rows * n_steps <= cap
+            rows += row_predictions(windows, n_rows)
     assert sorted(rows) == sorted(predictions(reader))
 
 
@@ -218,7 +225,9 @@ def test_the_first_batches_can_be_left_out(folders):
 
 def test_a_long_sentence_works(folders):
     reader = LMDataset(*write_corpus(next(folders), [5_000, 2, 3]), test=True)
-    assert [w["mask"].shape for w in reader.iter_sentence_batches(32)] == [(3, 5_001)]
+    windows = list(reader.iter_sentence_batches(32))
+    assert [w["mask"].shape for w in windows] == [(3, 682)] * 7 + [(3, 227)]
+    assert [w["first"] for w in windows] == [True] + [False] * 7
     assert sum(w["mask"].sum() for w in reader.iter_evaluation(2, 20)) == 5_008
 
 

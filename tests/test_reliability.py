@@ -20,12 +20,13 @@ from tiny_runs import HELDOUT, TEXT, VARIANTS, VOCABULARY, tiny_options, tiny_ru
 
 from bilm import plan, training
 from bilm.checkpoint import load_run
+from bilm.checkpoint_folder import CheckpointFolder
 from bilm.dataset import SHUFFLE_BUFFER
 from bilm.errors import BilmError, DataError, NotFiniteError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.folder import locked
 from bilm.options import load_run_options
-from bilm.run_state import RunCheckpoints, find_saved
+from bilm.saved import find_saved
 from bilm.trainer import Trainer
 from bilm.training import Saving, make_strategy, train
 from bilm.weights import stored_values
@@ -328,19 +329,19 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, four_step
     folder = tmp_path / "run"
     shutil.copytree(four_steps, folder)
     before = {path.name: path.read_bytes() for path in folder.glob("model.ckpt*")}
-    write = RunCheckpoints._write
+    write = CheckpointFolder.write
 
-    def write_on_small_disk(self, manager, step):
+    def write_on_small_disk(self, checkpoint, step):
         with small_disk(2_000):
-            return write(self, manager, step)
+            return write(self, checkpoint, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunCheckpoints, "_write", write_on_small_disk)
+        patch.setattr(CheckpointFolder, "write", write_on_small_disk)
         with pytest.raises(WeightsError) as raised:
             run(folder, 6)
     message = str(raised.value)
     assert f"{folder}/model.ckpt-5: cannot be saved: " in message and "\n" not in message
-    assert message.endswith(f"the last whole one: {folder}/model.ckpt-4")
+    assert message.endswith(f"the last checkpoint: {folder}/model.ckpt-4")
     assert {path.name: path.read_bytes() for path in folder.glob("model.ckpt*")} == before
     assert run(folder, 6).step == 6
 

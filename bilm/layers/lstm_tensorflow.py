@@ -20,8 +20,9 @@ MAX_JOINT = 512
 
 def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training, fresh=None):
     """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
-    # Integers, since oneDNN does not slice booleans everywhere, and says so.
-    steps_mask, fresh = (None if m is None else tf.where(m, 1, 0) for m in (steps_mask, fresh))
+    # Numbers, since oneDNN does not slice booleans everywhere, and says so; no int32, which
+    # TensorFlow slices and compares on the host alone, wherever they are.
+    steps_mask, fresh = (None if m is None else tf.where(m, 1.0, 0.0) for m in (steps_mask, fresh))
     spec = Spec(
         cell.cell_clip,
         cell.proj_clip if cell.projection is not None else None,

@@ -88,9 +88,14 @@ class SampledSoftmax(WeightedLayer):
         """Give log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
         # Read once: TensorFlow copies a variable whose rows were updated each time it is read.
         kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
+        starts = range(0, self.n_tokens, VOCABULARY_CHUNK)
+        chunks = [slice(start, start + VOCABULARY_CHUNK) for start in starts]
+        if len(chunks) > 1 and keras.backend.backend() == "tensorflow":
+            from bilm.layers.sampled_softmax_tensorflow import log_normalizer
+
+            return log_normalizer(hidden, kernel, bias, chunks)
         parts = []
-        for start in range(0, self.n_tokens, VOCABULARY_CHUNK):
-            chunk = slice(start, min(start + VOCABULARY_CHUNK, self.n_tokens))
+        for chunk in chunks:
             logits = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
             parts.append(ops.logsumexp(logits, axis=1))
         return parts[0] if len(parts) == 1 else ops.logsumexp(ops.stack(parts), axis=0)
