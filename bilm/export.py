@@ -9,7 +9,8 @@ import numpy as np
 from absl import logging
 
 from bilm import weights
-from bilm.checkpoint import OPTIONS, checkpoint_paths, load_run
+from bilm.checkpoint import OPTIONS, load_run
+from bilm.checkpoint_folder import checkpoint_paths
 from bilm.errors import OptionsError, WeightsError
 from bilm.evaluation import model_vocabulary
 from bilm.export_id import export_id

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from bilm.checkpoint import checkpoint_paths
+from bilm.checkpoint_folder import holds_checkpoint
 from bilm.embedding import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 from bilm.scoring import Scorer, load_scorer
@@ -58,7 +58,7 @@ class ElmoModel:
         Raises: OptionsError, WeightsError, DataError.
         """
         self.batch_size = max_batch_size
-        if full and checkpoint_paths(directory):
+        if full and holds_checkpoint(directory):
             self._scorer, self._embedder = load_scorer(directory), None
             lstm = self._scorer.model.options.lstm
             n_directions = len(self._scorer.model.directions)
