@@ -155,8 +155,7 @@ class Elmo(keras.layers.Layer):
 
     def layers_of(self, inputs, training=None):
         """Give the biLM's layers float (B, layers + 1, T, 2 P), their mask and P-wide vectors."""
-        if self._stored is None:
-            stored_weights.refuse_unset(self.bilm)
+        self.require_weights()
         ids = self._ids(inputs)
         result = self.bilm(ids, self._start(ids), training=bool(training) and self.trainable_bilm)
         self._finish(result["state"])
@@ -167,6 +166,14 @@ class Elmo(keras.layers.Layer):
         if not self.trainable_bilm:
             layers = ops.stop_gradient(layers)
         return layers, mask, vectors
+
+    def require_weights(self) -> None:
+        """Stop a layer that was made from options alone and has no weights yet.
+
+        Raises: WeightsError, in a graph an error of TensorFlow's when that runs.
+        """
+        if self._stored is None:
+            stored_weights.refuse_unset(self.bilm)
 
     def compute_mask(self, inputs, previous=None):
         """Give which tokens are there, boolean (B, T), once for each representation."""
