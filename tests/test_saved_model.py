@@ -15,7 +15,7 @@ import tensorflow as tf
 from bilm import Elmo, export_saved_model
 from bilm.errors import WeightsError
 
-CASE = golden_cases("inference")[0].values[0]
+CASE = next(c.values[0] for c in golden_cases("inference") if c.id.endswith("1layer"))
 TOKENS = tf.constant([["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]])
 LOAD = """
 import sys, numpy as np, tensorflow as tf
@@ -71,7 +71,7 @@ def exported(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     layer = Elmo(CASE / "options.json", CASE / "weights.hdf5")
     layer.build()
-    layer.mixes[0].weights_before_softmax.assign([0.3, -0.2, 0.1])
+    layer.mixes[0].weights_before_softmax.assign([0.3, -0.2])
     export_saved_model(layer, folder / "module")
     tokens = keras.Input((None,), dtype="string")
     models = {
@@ -111,11 +111,10 @@ def test_both_signatures_give_the_layers_vectors(exported):
     np.testing.assert_allclose(
         found["word_emb"][mask.numpy()], embeddings.numpy()[mask.numpy()], atol=1e-6
     )
-    for j in (1, 2):
-        name = f"lstm_outputs{j}"
-        np.testing.assert_allclose(
-            found[name][mask.numpy()], layers.numpy()[:, j][mask.numpy()], atol=1e-6
-        )
+    np.testing.assert_allclose(
+        found["lstm_outputs1"][mask.numpy()], layers.numpy()[:, 1][mask.numpy()], atol=1e-6
+    )
+    assert "lstm_outputs2" not in found
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path):
