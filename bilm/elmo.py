@@ -11,6 +11,7 @@ from keras import ops
 
 from bilm import stored_weights, weights
 from bilm.batcher import Batcher, TokenBatcher
+from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.options import ModelOptions
@@ -155,8 +156,7 @@ class Elmo(keras.layers.Layer):
 
     def layers_of(self, inputs, training=None):
         """Give the biLM's layers float (B, layers + 1, T, 2 P), their mask and P-wide vectors."""
-        if self._stored is None:
-            stored_weights.refuse_unset(self.bilm)
+        self.require_weights()
         ids = self._ids(inputs)
         result = self.bilm(ids, self._start(ids), training=bool(training) and self.trainable_bilm)
         self._finish(result["state"])
@@ -168,16 +168,24 @@ class Elmo(keras.layers.Layer):
             layers = ops.stop_gradient(layers)
         return layers, mask, vectors
 
+    def require_weights(self) -> None:
+        """Stop a layer that was made from options alone and has no weights yet.
+
+        Raises: WeightsError, in a graph an error of TensorFlow's when that runs.
+        """
+        if self._stored is None:
+            stored_weights.refuse_unset(self.bilm)
+
     def compute_mask(self, inputs, previous=None):
         """Give which tokens are there, boolean (B, T), once for each representation."""
+        strings = _is_string(inputs)
         if len(inputs.shape) == 2:
-            mask = ops.not_equal(inputs, "") if _is_string(inputs) else inputs > 0
+            mask = ops.not_equal(inputs, "") if strings else inputs > 0
         else:
             mask = ops.any(inputs > 0, axis=-1)
-        if _is_string(inputs):
-            if self.keep_sentence_boundaries:
-                mask = ops.any(self._ids(inputs) > 0, axis=-1)
-        elif not self.keep_sentence_boundaries:
+        if strings and self.keep_sentence_boundaries:
+            mask = _with_marks(mask)
+        elif not strings and not self.keep_sentence_boundaries:
             mask = mask[:, 2:]
         return mask if self.n_representations == 1 else [mask] * self.n_representations
 
@@ -268,6 +276,12 @@ class Elmo(keras.layers.Layer):
 
     def _ids(self, inputs):
         if not _is_string(inputs):
+            dtype = keras.backend.standardize_dtype(inputs.dtype)
+            if "int" not in dtype:
+                raise DataError(
+                    f"the inputs are {dtype}, expected strings or integer ids; say which to Keras: "
+                    "keras.Input(shape, dtype=...), or `input_dtype` of your model's class"
+                )
             check_ids_shape(inputs.shape, self.options)
             return inputs
         from bilm.strings import char_ids
@@ -306,3 +320,14 @@ class Elmo(keras.layers.Layer):
 
 def _is_string(inputs) -> bool:
     return keras.backend.standardize_dtype(inputs.dtype) == "string"
+
+
+def _with_marks(mask):
+    """Add the marks to the mask of tokens: boolean (B, T) -> (B, T + 2)."""
+    mask = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 0)), constant_values=1)
+    mask = ops.pad(mask, ((0, 0), (0, 1)))  # the begin mark, the tokens, nothing yet
+    n_from_here = ops.flip(ops.cumsum(ops.flip(mask, 1), axis=1), 1)
+    n_from_before = ops.pad(n_from_here[:, :-1], ((0, 0), (1, 0)))
+    # The end mark is where one is left before and none from there on.
+    is_end = ops.logical_and(n_from_here == 0, n_from_before == 1)
+    return ops.logical_or(mask > 0, is_end)

@@ -100,10 +100,13 @@ class BiLM(keras.layers.Layer):
         self.built = True
 
     def freeze(self) -> None:
-        """Make ready for inference alone, with the weights that the model has now.
+        """Make ready for inference alone, with the weights that the model has now and keeps.
 
         On TensorFlow this keeps the LSTMs' weights a second time, in the layout in which products
-        are fastest: for `original` 305 MB in float32, half of that in bfloat16.
+        are fastest: for `original` 305 MB in float32, half of that in bfloat16. These weights can
+        then not be assigned any more.
+
+        Raises: ValueError if the model is not built yet.
         """
         for stack in self.stacks.values():
             for layer in stack.layers:

@@ -1,4 +1,4 @@
-"""The exported layer, loaded in a process that knows neither bilm nor the weight file."""
+"""What is exported, loaded in processes that know neither bilm nor the weight file."""
 
 import subprocess
 import sys
@@ -13,11 +13,13 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 
 from bilm import Elmo, export_saved_model
+from bilm.errors import WeightsError
 
-CASE = golden_cases("inference")[0].values[0]
+CASE = next(c.values[0] for c in golden_cases("inference") if c.id.endswith("1layer"))
+TOKENS = tf.constant([["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]])
 LOAD = """
 import sys, numpy as np, tensorflow as tf
-module = tf.saved_model.load(sys.argv[1])
+module = tf.saved_model.load("module")
 default = module.signatures["default"](tf.constant(["She saw  the bank", "", "café"]))
 tokens = module.signatures["tokens"](
     tokens=tf.constant([["She", "saw", "the", "bank"], ["x"] * 4, ["café", "", "", ""]]),
@@ -25,39 +27,104 @@ tokens = module.signatures["tokens"](
 )
 for name in default:
     np.testing.assert_array_equal(default[name], tokens[name])
-np.savez(sys.argv[2], **{k: v.numpy() for k, v in default.items()})
+np.savez("module.npz", **{k: v.numpy() for k, v in default.items()})
+
+# As TensorFlow 1 and the C++ loader do it.
+ids = [["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]]
+for name, signature, feed in [
+    ("module", "default", [["She saw  the bank", "", "café"]]),
+    ("module", "tokens", [ids, [4, 0, 1]]),
+    ("functional", "serving_default", [ids]),
+    ("subclassed", "serving_default", [ids]),
+]:
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], name)
+        signature = loaded.signature_def[signature]
+        names = sorted(signature.inputs, reverse=True)  # tokens before sequence_len
+        feed = {signature.inputs[n].name: value for n, value in zip(names, feed, strict=True)}
+        outputs = {k: v.name for k, v in signature.outputs.items()}
+        found = session.run(outputs, feed)
+    if name == "module":
+        for key in default:
+            np.testing.assert_allclose(found[key], default[key], atol=1e-6)
+    else:
+        np.save(name + ".npy", *found.values())
 assert "bilm" not in sys.modules
 """
 
 
-def test_both_signatures_give_the_layers_vectors(tmp_path):
+class Subclassed(keras.Model):
+    input_dtype = "string"  # what Keras exports it for
+
+    def __init__(self):
+        super().__init__()
+        self.elmo = Elmo(CASE / "options.json", CASE / "weights.hdf5")
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, tokens):
+        return self.dense(self.elmo(tokens))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """The folder of everything exported and what a fresh process made of it, the layer, models."""
+    folder = tmp_path_factory.mktemp("exported")
     layer = Elmo(CASE / "options.json", CASE / "weights.hdf5")
     layer.build()
-    layer.mixes[0].weights_before_softmax.assign([0.3, -0.2, 0.1])
-    export_saved_model(layer, tmp_path / "module")
-    subprocess.run(
-        [sys.executable, "-c", LOAD, tmp_path / "module", tmp_path / "out.npz"],
-        check=True,
-        cwd=tmp_path,
-    )
-    found = np.load(tmp_path / "out.npz")
-    tokens = tf.constant([["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]])
-    vectors = layer(tokens).numpy()
+    layer.mixes[0].weights_before_softmax.assign([0.3, -0.2])
+    export_saved_model(layer, folder / "module")
+    tokens = keras.Input((None,), dtype="string")
+    models = {
+        "functional": keras.Model(tokens, keras.layers.Dense(3)(layer(tokens))),
+        "subclassed": Subclassed(),
+    }
+    models["subclassed"](TOKENS)
+    for name, model in models.items():
+        model.export(folder / name)
+    subprocess.run([sys.executable, "-c", LOAD], check=True, cwd=folder)
+    return folder, layer, models
+
+
+@pytest.mark.parametrize("name", ["functional", "subclassed"])
+def test_models_that_hold_the_layer_run_without_python(exported, name):
+    folder, _, models = exported
+    np.testing.assert_allclose(np.load(folder / f"{name}.npy"), models[name](TOKENS), atol=1e-6)
+
+
+def test_the_command_line_tool_runs_the_module(exported):
+    folder, layer, _ = exported
+    command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "run"]
+    command += ["--dir", "module", "--tag_set", "serve", "--signature_def", "default"]
+    command += ["--input_exprs", "strings=['She saw the bank', '', 'café']"]
+    subprocess.run([*command, "--outdir", "out"], check=True, cwd=folder)
+    np.testing.assert_allclose(np.load(folder / "out/elmo.npy"), layer(TOKENS), atol=1e-6)
+
+
+def test_both_signatures_give_the_layers_vectors(exported):
+    folder, layer, _ = exported
+    found = np.load(folder / "module.npz")
+    vectors = layer(TOKENS).numpy()
     np.testing.assert_allclose(found["elmo"], vectors, atol=1e-6)
     np.testing.assert_allclose(found["default"][0], vectors[0].mean(axis=0), atol=1e-6)
     assert not found["default"][1].any()
-    layers, mask, embeddings = layer.layers_of(tokens)
+    layers, mask, embeddings = layer.layers_of(TOKENS)
     np.testing.assert_allclose(
         found["word_emb"][mask.numpy()], embeddings.numpy()[mask.numpy()], atol=1e-6
     )
-    for j in (1, 2):
-        name = f"lstm_outputs{j}"
-        np.testing.assert_allclose(
-            found[name][mask.numpy()], layers.numpy()[:, j][mask.numpy()], atol=1e-6
-        )
+    np.testing.assert_allclose(
+        found["lstm_outputs1"][mask.numpy()], layers.numpy()[:, 1][mask.numpy()], atol=1e-6
+    )
+    assert "lstm_outputs2" not in found
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path):
     layer = Elmo(CASE / "options.json", CASE / "weights.hdf5", stateful=True)
     with pytest.raises(ValueError, match="stateless"):
         export_saved_model(layer, tmp_path / "module")
+
+
+def test_a_layer_without_weights_is_not_exported(tmp_path):
+    options = Elmo(CASE / "options.json", CASE / "weights.hdf5").get_config()["options_file"]
+    with pytest.raises(WeightsError, match="has no weights yet"):
+        export_saved_model(Elmo(options), tmp_path / "module")
+    assert not list(tmp_path.iterdir())

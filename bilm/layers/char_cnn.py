@@ -81,10 +81,20 @@ class CharacterCNN(WeightedLayer):
             # Where the widest filter has no place left, narrower ones see padding alone, as before.
             maxima = maximum_over_places(characters, kernels, self.precision)
         else:
-            maxima = ops.concatenate([self._maximum(characters, k) for k in kernels], axis=-1)
+            maxima = self._maxima(characters, kernels)
         # Bias and activation never change which window is the largest, so they come after.
         features = activate(maxima + ops.concatenate(self.biases))
         return ops.reshape(features, (*lead, features.shape[-1]))
+
+    def _maxima(self, characters, kernels):
+        """Give the largest value of every filter: float (U, C, E) -> (U, F)."""
+        n_tokens = ops.shape(characters)[0]
+        unknown = not isinstance(n_tokens, int)
+        if unknown or n_tokens == 0:
+            # TensorFlow gets the shapes of convolutions of nothing wrong: one token stands in.
+            characters = ops.pad(characters, [[0, ops.maximum(1 - n_tokens, 0)], [0, 0], [0, 0]])
+        maxima = ops.concatenate([self._maximum(characters, k) for k in kernels], axis=-1)
+        return maxima[:n_tokens] if unknown or n_tokens == 0 else maxima
 
     def _maximum(self, characters, kernel):
         """Give the largest value of each filter: float (U, C, E), (width, E, F) -> (U, F)."""

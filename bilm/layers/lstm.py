@@ -11,6 +11,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from bilm.errors import WeightsError
 from bilm.layers.functional import checked_precision, product
 from bilm.layers.weighted import WeightedLayer
 
@@ -80,14 +81,18 @@ class LSTMCell(WeightedLayer):
         self.built = True
 
     def freeze(self) -> None:
-        """Keep the weights as inference reads them, beside the others.
+        """Keep the weights as inference reads them, beside the others, which then stay as they are.
 
-        Later changes of the weights are not seen by inference.
+        Raises: ValueError if the cell is not built yet.
         """
+        if not self.built:
+            raise ValueError("freeze() keeps copies of the weights; build the model first")
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.lstm_tensorflow import freeze
 
             freeze(self)
+            for variable in self.weights:
+                variable.assign = _refuse_assignment
 
     def call(self, x, state: LSTMState) -> LSTMState:
         """Make one step: float (B, input) and state -> state."""
@@ -122,6 +127,13 @@ class LSTMCell(WeightedLayer):
             "proj_clip": self.proj_clip,
             "precision": self.precision,
         }
+
+
+def _refuse_assignment(value):
+    raise WeightsError(
+        "these weights are frozen: inference has copies of them, which would not change; set the "
+        "weights before freeze()"
+    )
 
 
 @keras.saving.register_keras_serializable(package="bilm")

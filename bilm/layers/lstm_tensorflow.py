@@ -79,6 +79,11 @@ def freeze(cell: LSTMCell) -> None:
     Each gate then comes out of its product in memory of its own, a joint one after its activation.
     Done at every call, the copies would take longer than a sentence or two.
     """
+    with tf.init_scope():  # what is kept outlives the graph in which it may be asked for
+        _freeze(cell)
+
+
+def _freeze(cell: LSTMCell) -> None:
     together = operands(cell, tf.as_dtype(cell.precision))
     rounded, joint = cell.precision != "float32", not together.of_input
     # In float32 rows of 2^k numbers get into each other's way in the cache, a fifth of the time of

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from bilm.errors import WeightsError
 from bilm.layers.lstm import LSTM, LSTMState, scan_cell
 
 if keras.backend.backend() != "tensorflow":
@@ -130,13 +131,27 @@ def test_gates_apart_equal_the_cell(case, precision, atol):
         np.testing.assert_allclose(found, wanted, atol=atol, rtol=atol)
 
 
-def test_a_frozen_cell_keeps_the_weights_that_it_had(case):
+def test_the_weights_of_a_frozen_layer_stay(case):
+    """What inference reads would not change with them."""
     layer, x, state, mask, reverse = case
     before, _ = layer(x, state, steps_mask=mask, reverse=reverse)
     layer.cell.freeze()
-    layer.cell.kernel.assign(2.0 * layer.cell.kernel)
+    store = {}
+    layer.cell.save_own_variables(store)
+    for change in (
+        lambda: layer.set_weights([2.0 * w for w in layer.get_weights()]),
+        lambda: layer.cell.kernel.assign_add(layer.cell.kernel),
+        lambda: layer.cell.load_own_variables(store),
+    ):
+        with pytest.raises(WeightsError, match="set the weights before freeze"):
+            change()
     after, _ = layer(x, state, steps_mask=mask, reverse=reverse)
     np.testing.assert_allclose(after, before, atol=1e-6)
+
+
+def test_only_what_is_built_can_be_frozen():
+    with pytest.raises(ValueError, match="build the model first"):
+        LSTM(DIM, PROJECTION).cell.freeze()
 
 
 def test_clips_bind_in_the_tight_case():
