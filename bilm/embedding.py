@@ -83,7 +83,11 @@ class ElmoEmbedder:
         self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
 
     def __reduce__(self):
-        return type(self), (self.options_file, self.weight_file, *self._settings)
+        return _unpickled, (type(self), self.options_file, self.weight_file, *self._settings)
+
+    def __getattr__(self, name: str):  # of what __init__ has not set, as in a forked process
+        self._check_process()
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
         """Embed one sentence; an empty one has T = 0.
@@ -214,6 +218,13 @@ class ElmoEmbedder:
 
     def _empty(self) -> np.ndarray:
         return np.empty((self.n_layers, 0, self.dim), np.float32)
+
+
+def _unpickled(cls: type, *arguments) -> ElmoEmbedder:
+    """Load a pickled embedder. In a forked process its first use raises the error: one raised
+    here would kill a worker of `multiprocessing.Pool`, whose caller then waits for ever."""
+    is_forked = cls._process not in (None, os.getpid())
+    return cls.__new__(cls) if is_forked else cls(*arguments)
 
 
 def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:

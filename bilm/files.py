@@ -48,10 +48,10 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     with scratch(path) as folder:
         temporary = folder / target.name
         yield temporary
-        with suppress(FileNotFoundError):
-            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(temporary, target)
 
 
@@ -89,8 +89,9 @@ def remove_leftovers(path: str | os.PathLike) -> None:
         prefix = _prefix(target)
         found = [e for e in entries if e.name.startswith(prefix)]
     for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            with suppress(OSError):  # another user's, or another process removes it too
+        with suppress(OSError):  # it cannot be locked, or another process removes it too
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
                 _remove_if_dead(Path(entry.path))
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bilm.errors import DataError
-from bilm.files import expanded, replacing, scratch
+from bilm.files import expanded, output_path, replacing, scratch
 from bilm.text import read_sentences, resolve_shards
 from bilm.vocabulary import MARKS, NOT_A_WORD
 
@@ -96,11 +96,12 @@ def _check_outputs(outputs: Sequence[Path], shards: Sequence[str]) -> None:
     """Refuse what a second run of the same command would count, and one file for two."""
     taken = {Path(shard).resolve() for shard in shards}
     for output in outputs:
-        if output.resolve() in taken:
-            raise DataError(f"{output}: is itself read or written already; give another name")
         if output.is_dir():
             raise DataError(f"{output}: is a folder, expected the name of a file")
-        taken.add(output.resolve())
+        target = output_path(output)
+        if target in taken:
+            raise DataError(f"{output}: is itself read or written already; give another name")
+        taken.add(target)
 
 
 class _Counter:

@@ -9,10 +9,12 @@ from absl import logging
 from conftest import golden_cases
 
 from bilm import corpus
+from bilm.batcher import Batcher, TokenBatcher
 from bilm.corpus import dump_bilm_embeddings, read_corpus
 from bilm.embedding import ElmoEmbedder
 from bilm.embedding_file import read_embeddings
 from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.token_cache import dump_token_embeddings
 
 FOLDER = golden_cases("inference")[0].values[0]
 FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
@@ -123,6 +125,21 @@ def test_words_come_back(tmp_path, outfile):
     dump(path, outfile, layers="top", dtype="float16")
     found = [words for _, words, _ in read_embeddings(outfile)]
     assert found == [*sentences[:2], ["x\u2400y"], sentences[3]]
+
+
+def test_paths_in_the_home_folder(text, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in (*FILES, FOLDER / "vocab.txt"):
+        (tmp_path / path.name).symlink_to(path)
+    files = "~/options.json", "~/weights.hdf5"
+    dump_bilm_embeddings(None, "~/in/text.txt", *files, "~/out.hdf5", layers="top")
+    assert len(list(read_embeddings("~/out.hdf5"))) == len(LINES)
+    dump_token_embeddings("~/vocab.txt", *files, "~/tokens.hdf5")
+    found = {path.name for path in tmp_path.iterdir() if not path.is_symlink()}
+    assert found == {"in", "out.hdf5", "tokens.hdf5"}
+    assert next(read_corpus("~/in/text.txt")) == LINES[0].split()
+    assert Batcher("~/vocab.txt", 50).batch_sentences([]).shape == (0, 2, 50)
+    assert TokenBatcher("~/vocab.txt").batch_sentences([]).shape == (0, 2)
 
 
 def test_progress_is_logged(text, outfile, monkeypatch, caplog):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_disk import small_disk
 
 from bilm import vocabulary_builder
 from bilm.errors import DataError
@@ -134,6 +135,24 @@ def test_outputs_that_are_inputs_are_refused(corpus, tmp_path):
         build_vocabulary(corpus, tmp_path / "v", tmp_path / "v")
     with pytest.raises(DataError, match=r"corpus: is a folder"):
         build_vocabulary(corpus, tmp_path / "corpus")
+    with pytest.raises(OSError, match=r"cannot be replaced: '/dev/null'"):
+        build_vocabulary(corpus, tmp_path / "v", "/dev/null")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus"]
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("".join(f"w{i}\n" for i in range(3000)))
+    for words_in_memory in (100, 10_000):  # the counts that go through files, and the outputs
+        with small_disk(5000), pytest.raises(OSError, match=r"File too large: '.*/v'"):
+            build_vocabulary(text, tmp_path / "v", words_in_memory=words_in_memory)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["text"]
+
+
+def test_paths_in_the_home_folder(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    build_vocabulary("~/corpus/*", "~/v", "~/c", words_in_memory=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c", "corpus", "v"]
 
 
 def test_bytes_that_are_not_utf8(tmp_path):

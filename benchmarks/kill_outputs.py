@@ -1,0 +1,172 @@
+#!/usr/bin/env python
+"""Kill commands that write files at random moments, again and again, and compare what they wrote.
+
+Examples:
+  kill_outputs.py --schedules 10
+  kill_outputs.py --commands build_vocab --schedules 50 --kills 10
+
+Each schedule gives one command so many times, kills it with SIGKILL at a random moment, most often
+while it writes, and gives it once more. After every kill each output must be missing or whole; at
+the end the outputs must be those of a command left alone, and nothing else may be in their folder.
+"""
+
+import hashlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import kill
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+BIN = Path(__file__).resolve().parent.parent / "bin"
+COMMANDS = ("build_vocab", "dump_embeddings", "dump_weights")
+POLL_SECONDS = 0.002
+
+Start = Callable[[Path], list]  # the folder for the outputs -> the command line
+
+
+class Undisturbed(NamedTuple):
+    """What a command writes: digests by name, seconds to its first file and from there on."""
+
+    digests: dict[str, str]
+    to_start: float
+    to_write: float
+
+
+def build_vocab(folder: Path) -> Start:
+    """Make text of so many words that their counts go through files."""
+    rng = random.Random(0)
+    words = [f"w{int(rng.paretovariate(0.5)) % 50_000}" for _ in range(200_000)]
+    lines = (" ".join(words[i : i + 10]) + "\n" for i in range(0, len(words), 10))
+    (folder / "text.txt").write_text("".join(lines))
+    flags = [f"--train_prefix={folder}/text.txt", "--words_in_memory=1000"]
+    return lambda out: ["build_vocab.py", *flags, f"--outfile={out}/v", f"--counts_file={out}/c"]
+
+
+def dump_embeddings(folder: Path) -> Start:
+    """Make a model and text for it."""
+    run = _run(folder)
+    model = folder / "model.hdf5"
+    finish(start(["dump_weights.py", f"--save_dir={run}", f"--outfile={model}"]))
+    flags = [f"--options_file={folder}/options.json", f"--weight_file={model}"]
+    flags += [f"--dataset_file={folder}/0.txt", "--part_sentences=2"]
+    return lambda out: ["dump_embeddings.py", *flags, f"--outfile={out}/corpus.hdf5"]
+
+
+def dump_weights(folder: Path) -> Start:
+    """Train a model for two steps."""
+    flags = [f"--save_dir={_run(folder)}", "--include_softmax", f"--vocab_file={folder}/vocab.txt"]
+    return lambda out: ["dump_weights.py", *flags, f"--outfile={out}/model.hdf5"]
+
+
+def _run(folder: Path) -> Path:
+    kill.write_input(folder, n_sentences=300)
+    kill.finish(kill.start(folder, folder / "run", 2, 2, 1))
+    return folder / "run"
+
+
+def start(command: list) -> subprocess.Popen:
+    """Start a command of bin/."""
+    return subprocess.Popen(
+        [sys.executable, str(BIN / command[0]), *command[1:]],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen) -> None:
+    """Wait for a command, which must succeed."""
+    _, log = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"status {process.returncode}:\n{log}")
+
+
+def digests(out: Path) -> dict[str, str]:
+    """Return the digest of each file, and None for a folder, by name."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        for path in out.iterdir()
+    }
+
+
+def wait_for_writing(process: subprocess.Popen, out: Path) -> None:
+    """Wait until a command changes something in a folder, or ends."""
+    before = set(out.iterdir()) if out.exists() else set()
+    while process.poll() is None and (set(out.iterdir()) if out.exists() else set()) == before:
+        time.sleep(POLL_SECONDS)
+
+
+def undisturbed(command: Start, out: Path) -> Undisturbed:
+    """Give a command once and leave it alone."""
+    began = time.monotonic()
+    process = start(command(out))
+    wait_for_writing(process, out)
+    writing = time.monotonic()
+    finish(process)
+    return Undisturbed(digests(out), writing - began, time.monotonic() - writing)
+
+
+def killed(command: Start, out: Path, expected: Undisturbed, n_kills: int, rng) -> int:
+    """Kill a command so many times, then let it finish; return how many kills hit.
+
+    Raises: RuntimeError if what it wrote is not what it writes undisturbed.
+    """
+    hits = 0
+    for _ in range(n_kills):
+        process = start(command(out))
+        if rng.random() < kill.STARTING:
+            time.sleep(rng.uniform(0, expected.to_start))
+        else:
+            wait_for_writing(process, out)
+            time.sleep(rng.uniform(0, expected.to_write))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        hits += process.returncode == -signal.SIGKILL
+        found = digests(out) if out.exists() else {}
+        cut = [name for name in expected.digests.keys() & found if found[name] != expected[0][name]]
+        if cut:
+            raise RuntimeError(f"{out}: not whole after a kill: {', '.join(cut)}")
+    finish(start(command(out)))
+    if digests(out) != expected.digests:
+        found = ", ".join(sorted(digests(out)))
+        raise RuntimeError(f"{out}: holds {found}, or other content than undisturbed")
+    return hits
+
+
+def main(argv) -> None:
+    del argv
+    with tempfile.TemporaryDirectory(prefix="bilm_kill_") as name:
+        for command_name in FLAGS.commands:
+            folder = Path(name) / command_name
+            folder.mkdir()
+            command = globals()[command_name](folder)
+            expected = undisturbed(command, folder / "undisturbed")
+            hits = 0
+            for k in range(FLAGS.schedules):
+                rng = random.Random(f"{FLAGS.seed}/{k}")
+                hits += killed(command, folder / f"out{k}", expected, FLAGS.kills, rng)
+            print(
+                f"{command_name}: {FLAGS.schedules} schedules, {hits} kills; all outputs equal, "
+                "nothing left over",
+                flush=True,
+            )
+
+
+def define_flags() -> None:  # not at the top: a test imports this beside other flags
+    flags.DEFINE_multi_enum("commands", COMMANDS, COMMANDS, "What to kill.")
+    flags.DEFINE_integer("schedules", 10, "How many outputs of each command.", 1)
+    flags.DEFINE_integer("kills", 3, "How many times each of them is killed.", 1)
+    flags.DEFINE_integer("seed", 0, "Draws the schedules.")
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)
