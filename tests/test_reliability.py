@@ -357,7 +357,7 @@ def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
     assert memory.weights == memory.accumulators == 4 * plan.count_parameters(original, 793_471)[0]
     assert memory.gradients < memory.weights / 2
     full = plan.estimate_memory(original.replace(sample_softmax=False), 793_471)
-    assert full.gradients == full.weights and full.activations > 2 * memory.activations
+    assert full.gradients == full.weights and full.activations > memory.activations
     assert 0 < plan.machine_memory() < 1 << 60
 
 
