@@ -44,7 +44,7 @@ class StoredRun:
         options = load_model_options(save_dir / OPTIONS)
         found = read_latest(save_dir, self._read)
         if found is None:
-            raise WeightsError(f"{save_dir}: no checkpoint in this folder")
+            raise WeightsError(f"{save_dir}: no whole checkpoint in this folder")
         self.path, self._reader, self._shapes, self.n_tokens = found
         if options.bidirectional is None:
             both = any("RNN_1" in name for name in self._shapes)

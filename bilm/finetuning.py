@@ -14,10 +14,9 @@ from bilm.errors import BilmError, WeightsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
 from bilm.files import expanded
 from bilm.language_model import BiLM
-from bilm.options import RunOptions
 from bilm.starting_point import Source, choose_vocabulary, words_of
-from bilm.training import train
-from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.training import load_vocabulary, train
+from bilm.vocabulary import Vocabulary
 
 RECORD = "finetuning.json"
 
@@ -67,7 +66,7 @@ def finetune(
     record = _read_record(save_dir, start)
     options = start.run_options(changes or {})
     own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
-    vocab = _load(vocab_file, options)
+    vocab = load_vocabulary(vocab_file, options)
 
     def initialize(model: BiLM) -> None:
         _set_weights(model, start, own, vocab)
@@ -127,13 +126,6 @@ def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
             f"{' '.join(start.id)} was asked for"
         )
     return record
-
-
-def _load(vocab_file: Path, options: RunOptions) -> Vocabulary:
-    if options.char_cnn is None:
-        return Vocabulary(vocab_file, validate_file=True)
-    limit = options.char_cnn.max_characters_per_token
-    return UnicodeCharsVocabulary(vocab_file, limit, validate_file=True)
 
 
 def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary) -> None:

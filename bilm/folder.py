@@ -159,7 +159,7 @@ def tell_end(save_dir: str | Path, step: int) -> None:
         last = measured[1].mean
         source = save_dir if best.step == step else Path(save_dir) / BEST
         logging.info(
-            "held-out perplexity: best %s at step %s, in %s; last %s at step %s, in %s",
+            "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s (%s)",
             f"{best.best:,.2f}", f"{best.step:,}", Path(save_dir) / BEST,
             f"{last:,.2f}", f"{step:,}", save_dir,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bilm.errors import BilmError
+from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.options import RunOptions
 
 FLOAT = 4  # bytes
@@ -92,7 +93,7 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
     lstm, width = options.lstm, options.lstm.projection_dim
     n_directions = 1 + options.bidirectional
     window = n_directions * options.batch_size * options.unroll_steps  # predictions
-    n_classes = n_tokens
+    n_classes = min(n_tokens, VOCABULARY_CHUNK)  # scores of the full softmax are made in slices
     if options.sample_softmax and options.n_negative_samples_batch < n_tokens:
         n_classes = options.n_negative_samples_batch
         # Rows of the tables have a gradient where they are used: negatives, targets, inputs.

@@ -143,7 +143,7 @@ class RunCheckpoints:
             )
         try:
             status = tf.train.Checkpoint(**self._model).read(saved.path)
-            status.assert_existing_objects_matched()
+            status.assert_existing_objects_matched().expect_partial()
         except (*UNREADABLE, ValueError, AssertionError) as error:
             raise WeightsError(
                 f"{saved.path}: not a checkpoint of this model ({reason(error)})"

@@ -43,7 +43,7 @@ from bilm.survey import survey
 from bilm.text import count_tokens, resolve_shards
 from bilm.trainer import Trainer
 from bilm.training_text import TrainingText
-from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.vocabulary import MARKS, UnicodeCharsVocabulary, Vocabulary
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
 
@@ -109,7 +109,7 @@ def train(
     keras.utils.set_random_seed(_checked_seed(seed))
     check_folder(save_dir)
     strategy = strategy or make_strategy()
-    vocab = _load_vocabulary(vocab_file, options)
+    vocab = load_vocabulary(vocab_file, options)
     check_resume(save_dir, resume)
     check_same_run(save_dir, options, vocab_file)
     heldout = heldout_prefix and _heldout(heldout_prefix, train_prefix, vocab, options, on_bad_utf8)
@@ -238,11 +238,16 @@ def _on_cpu(strategy) -> bool:
     return all("CPU" in name for name in strategy.extended.worker_devices)
 
 
-def _load_vocabulary(vocab_file: str, options: RunOptions) -> Vocabulary:
+def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
+    """Load and check the vocabulary of a run. Raises: DataError, also if it holds no word."""
     if options.char_cnn is None:
-        return Vocabulary(vocab_file, validate_file=True)
-    max_length = options.char_cnn.max_characters_per_token
-    return UnicodeCharsVocabulary(vocab_file, max_length, validate_file=True)
+        vocab = Vocabulary(vocab_file, validate_file=True)
+    else:
+        max_length = options.char_cnn.max_characters_per_token
+        vocab = UnicodeCharsVocabulary(vocab_file, max_length, validate_file=True)
+    if vocab.size <= len(MARKS):
+        raise DataError(f"{vocab_file}: no word but the marks {' '.join(MARKS)}")
+    return vocab
 
 
 def _complete(options, vocab, train_prefix, save_dir, on_bad_utf8) -> RunOptions:

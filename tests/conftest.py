@@ -20,6 +20,13 @@ def golden_data() -> Path:
     return GOLDEN / "data"
 
 
+@pytest.fixture
+def log(caplog):
+    """What the library says, its notes too."""
+    caplog.set_level("INFO", logger="absl")
+    return caplog
+
+
 def pytest_configure():
     """Two logical CPU devices, which must be asked for before TensorFlow starts.
 

@@ -33,6 +33,20 @@ def test_golden_perplexity(folder, batch_size):
     assert found.mean == pytest.approx(expected[f"perplexity_batch_size_{batch_size}"], rel=1e-4)
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 64])
+@pytest.mark.parametrize("folder", golden_cases("checkpoint"))
+def test_a_sentence_in_pieces_has_the_same_perplexity(folder, at_once, monkeypatch, tmp_path):
+    (tmp_path / "text").write_text("the cat sat on the mat . " * 30 + "\na dog\n\n.\n")
+    model = load_run(folder)
+    vocab = model_vocabulary(VOCABULARY, model)
+    dataset = heldout_dataset(tmp_path / "text", vocab, model.options.bidirectional)
+    whole = perplexity(model, dataset, 3, stateless=True)
+    monkeypatch.setattr("bilm.dataset.SENTENCE_WINDOW", at_once)
+    pieces = perplexity(model, dataset, 3, stateless=True)
+    assert pieces.n_predictions == whole.n_predictions == 216
+    assert pieces.mean == pytest.approx(whole.mean, rel=1e-6)
+
+
 @pytest.mark.parametrize("folder", golden_cases("checkpoint"))
 def test_golden_run_test_command(folder):
     command = [sys.executable, BIN / "run_test.py", "--test_prefix", HELDOUT]

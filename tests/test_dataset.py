@@ -229,6 +229,9 @@ def test_a_long_sentence_works(folders):
     assert [w["mask"].shape for w in windows] == [(3, 682)] * 7 + [(3, 227)]
     assert [w["first"] for w in windows] == [True] + [False] * 7
     assert sum(w["mask"].sum() for w in reader.iter_evaluation(2, 20)) == 5_008
+    reader = LMDataset(*write_corpus(next(folders), [70_000]), test=True)
+    shapes = {w["mask"].shape for w in reader.iter_sentence_batches(32)}
+    assert max(shapes) == (1, dataset.SENTENCE_WINDOW)
 
 
 def test_attributes_and_sentences(golden_data):

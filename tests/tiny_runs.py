@@ -4,8 +4,10 @@ import functools
 import tempfile
 from pathlib import Path
 
+from bilm.checkpoint import load_run
 from bilm.options import RunOptions
-from bilm.training import TrainResult, make_strategy, train
+from bilm.training import Saving, TrainResult, make_strategy, train
+from bilm.weights import stored_values
 
 # The project's own copy: the tests that use it know its counts.
 GOLDEN = Path(__file__).parent / "golden"
@@ -50,6 +52,7 @@ VARIANTS = {
         "lstm": {"cell_clip": None, "proj_clip": None, "use_skip_connections": False},
     },
 }
+WORDS = {"char_cnn": None, "bidirectional": False}  # the fastest
 
 
 def tiny_options(**changes) -> RunOptions:
@@ -87,3 +90,36 @@ def tiny_run(variant: str) -> Path:
 @functools.cache
 def _home() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="bilm_runs_")
+
+
+def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORDS, **arguments):
+    """Train a tiny run, by default one that reads words forwards; it saves after each step."""
+    options = tiny_options(**changes)
+    strategy = make_strategy(n_gpus=0, cpu_replicas=n_replicas)
+    arguments = {"saving": Saving(steps=1)} | arguments
+    return train(
+        options, str(VOCABULARY), text, str(save_dir), heldout, strategy, n_steps, **arguments
+    )
+
+
+def weights_of(folder):
+    return stored_values(load_run(folder))
+
+
+def damage(folder, step, how):
+    """Damage a checkpoint as `how` says."""
+    data, index = (folder / f"model.ckpt-{step}.{end}" for end in ("data-00000-of-00001", "index"))
+    if how == "cut":
+        data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
+    elif how == "index cut":
+        index.write_bytes(index.read_bytes()[:-9])
+    elif how == "a byte":
+        content = bytearray(data.read_bytes())
+        content[len(content) // 2] ^= 1
+        data.write_bytes(content)
+    elif how == "empty":
+        data.write_bytes(b"")
+    elif how == "no data":
+        data.unlink()
+    else:
+        index.unlink()

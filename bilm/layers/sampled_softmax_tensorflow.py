@@ -43,7 +43,7 @@ def log_normalizer(hidden, kernel, bias, chunks: Sequence[slice]):
 
         return total, gradient
 
-    return run(hidden, kernel, bias)
+    return run(*map(tf.convert_to_tensor, (hidden, kernel, bias)))  # `run` takes no variables
 
 
 def _scores(hidden, kernel, bias, chunk: slice):

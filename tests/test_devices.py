@@ -1,0 +1,186 @@
+"""Which devices a run takes, what TensorFlow says of them replaced; memory and types there."""
+
+import subprocess
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("devices are TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
+
+from bilm import devices
+from bilm.devices import make_strategy
+from bilm.errors import BilmError
+from bilm.evaluation import Evaluator, heldout_dataset
+from bilm.pipeline import model_batch
+from bilm.report import RunReport
+from bilm.trainer import StepResult, Trainer
+from bilm.training_text import TrainingText
+from bilm.vocabulary import UnicodeCharsVocabulary
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with three GPUs; `started` says whether TensorFlow computes already."""
+    found = types.SimpleNamespace(started=False, visible=["g0", "g1", "g2"], tf32=True, used=None)
+
+    def set_visible(chosen, kind):
+        assert kind == "GPU"
+        if found.started:
+            raise RuntimeError("Visible devices cannot be modified after being initialized")
+        found.visible = list(chosen)
+
+    config = devices.tf.config
+    monkeypatch.setattr(config, "list_physical_devices", lambda kind: ["g0", "g1", "g2"])
+    monkeypatch.setattr(config, "set_visible_devices", set_visible)
+    monkeypatch.setattr(config, "get_visible_devices", lambda kind: found.visible)
+    experimental = config.experimental
+    monkeypatch.setattr(
+        experimental, "get_device_details", lambda gpu: {"compute_capability": (9, 0)}
+    )
+    monkeypatch.setattr(
+        experimental, "enable_tensor_float_32_execution", lambda on: setattr(found, "tf32", on)
+    )
+    strategy = types.SimpleNamespace(MirroredStrategy=lambda names: setattr(found, "used", names))
+    monkeypatch.setattr(devices.tf, "distribute", strategy)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "visible", "used"),
+    [
+        ({}, ["g0", "g1", "g2"], ["GPU:0", "GPU:1", "GPU:2"]),
+        ({"gpus": [2]}, ["g2"], ["GPU:0"]),
+        ({"gpus": [2, 0]}, ["g2", "g0"], ["GPU:0", "GPU:1"]),
+        ({"n_gpus": 2}, ["g0", "g1"], ["GPU:0", "GPU:1"]),
+        ({"n_gpus": 0}, [], ["CPU:0"]),
+    ],
+)
+def test_other_gpus_are_hidden(machine, arguments, visible, used):
+    make_strategy(**arguments)
+    assert (machine.visible, machine.used) == (visible, used)
+
+
+def test_gpus_keep_their_numbers_once_tensorflow_has_started(machine):
+    machine.started = True
+    make_strategy([2])
+    assert machine.used == ["GPU:2"]
+    machine.visible = ["g1", "g2"]
+    make_strategy([2])
+    assert machine.used == ["GPU:1"]
+    with pytest.raises(BilmError, match="GPU 0 was asked for, but TensorFlow has started"):
+        make_strategy([0])
+
+
+def test_tf32_is_told_and_can_be_turned_off(machine, log):
+    make_strategy()
+    assert machine.tf32 and "round their operands to TF32" in log.text
+    log.clear()
+    make_strategy(tf32=False)
+    assert not machine.tf32 and "TF32" not in log.text
+
+
+def test_a_driver_that_tensorflow_does_not_use_is_told(tmp_path, monkeypatch, log):
+    monkeypatch.setattr(devices.tf.config, "list_physical_devices", lambda kind: [])
+    monkeypatch.setattr(devices.tf.config, "set_visible_devices", lambda chosen, kind: None)
+    monkeypatch.setattr(devices, "DRIVER", tmp_path / "version")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    make_strategy()
+    assert "NVIDIA" not in log.text
+    for place in ("version", "nvidia-smi"):
+        (tmp_path / place).touch(mode=0o755)
+        make_strategy(n_gpus=0)
+        assert "NVIDIA" not in log.text
+        make_strategy()
+        assert "an NVIDIA driver is here, but TensorFlow finds no GPU" in log.text
+        log.clear()
+        (tmp_path / place).unlink()
+    (tmp_path / "version").touch()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    make_strategy()
+    assert "NVIDIA" not in log.text
+
+
+def compared_as_int32(concrete):
+    """Names of operations that compare int32, for which TensorFlow has no kernel on a GPU."""
+    graph = concrete.graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    kinds = ("Equal", "NotEqual", "Greater", "GreaterEqual")
+    int32 = tf.int32.as_datatype_enum
+    return [node.name for node in nodes if node.op in kinds and node.attr["T"].type == int32]
+
+
+@pytest.mark.parametrize("changes", [{}, WORDS], ids=["characters", "words"])
+def test_nothing_in_a_step_is_compared_as_int32(changes):
+    options = tiny_options(**changes, state_reset_probability=0.1)
+    strategy = make_strategy(n_gpus=0)
+    vocab = UnicodeCharsVocabulary(VOCABULARY, 50)
+    trainer = Trainer(options, vocab.size, strategy)
+    iterator = iter(TrainingText(options, vocab, TEXT, 0).batches(strategy, None))
+    step = trainer._step.get_concrete_function(iterator, trainer.state, tf.constant(0))
+    assert not compared_as_int32(step)
+    evaluator = Evaluator(trainer.model)
+    dataset = heldout_dataset(HELDOUT, vocab, options.bidirectional)
+    window = next(dataset.iter_evaluation(2, 5))
+    batch = model_batch(window, trainer.model.options)
+    measure = evaluator._run.get_concrete_function(
+        batch, window["mask"], trainer.model.zero_state(2)
+    )
+    assert not compared_as_int32(measure)
+
+
+def test_losses_are_fetched_only_for_a_report(tmp_path, monkeypatch, log):
+    report = RunReport(10, 5, 9, tiny_options(**WORDS), tmp_path, log_steps=4)
+    losses = [np.float32(k) for k in range(1, 10)]
+    fetched, tensor = [], type(tf.constant(0.0))
+    for name in ("numpy", "__array__", "__float__"):
+        real = getattr(tensor, name)
+
+        def counting(self, *arguments, real=real):
+            fetched.append(self)
+            return real(self, *arguments)
+
+        monkeypatch.setattr(tensor, name, counting)
+    counts = []
+    for step, loss in enumerate(losses):
+        before = len(fetched)
+        report.add(step, StepResult(tf.constant([[loss]]), tf.constant(1.0)))
+        counts.append(len(fetched) > before)
+    assert counts == [True, False, False, True, False, False, False, True, True]
+    assert "forward 3.000 (not held out)" in log.text  # the mean of 2, 3 and 4
+
+
+MEMORY = """
+import resource
+import tensorflow as tf
+from bilm.layers.sampled_softmax import SampledSoftmax
+layer = SampledSoftmax(20 * 32_768, 2)
+layer.build()
+hidden, targets = tf.random.normal((800, 2)), tf.zeros((800,), tf.int64)
+
+@tf.function
+def step(hidden):
+    with tf.GradientTape() as tape:
+        tape.watch(hidden)
+        loss = tf.reduce_sum(layer(hidden, targets))
+    return tape.gradient(loss, [hidden, layer.kernel.value, layer.bias.value])
+
+step(hidden[:1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+step(hidden)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_the_full_softmax_holds_one_slice_of_the_vocabulary():
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    unit = 1 if sys.platform == "darwin" else 1024
+    slices = int(done.stdout) * unit / (800 * 32_768 * 4)
+    assert slices < 10  # of 20, each with its scores, their exponentials and the gradient
