@@ -14,6 +14,7 @@ import tempfile
 import time
 import traceback
 import zipfile
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
@@ -62,8 +63,9 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
     return bytes(content)
 
 
-def options_text(rng: random.Random) -> bytes:
-    values = json.loads(json.dumps(RUN))
+def mutated(values: dict, rng: random.Random) -> dict:
+    """Replace, add or remove values of a JSON object, at any depth."""
+    values = json.loads(json.dumps(values))
     for _ in range(rng.choice([1, 1, 2, 4])):
         at = values
         while True:
@@ -76,7 +78,11 @@ def options_text(rng: random.Random) -> bytes:
             at.pop(name, None)
         else:
             at[name] = deepcopy(rng.choice(VALUES))
-    text = json.dumps(values).encode()
+    return values
+
+
+def options_text(rng: random.Random) -> bytes:
+    text = json.dumps(mutated(RUN, rng)).encode()
     if rng.random() < 0.05:
         return b'{"a":' * 100_000
     return damaged(text, rng) if rng.random() < 0.4 else text
@@ -110,7 +116,9 @@ def try_text(path: Path, rng: random.Random, loaded: object) -> None:
 def rewrite_hdf5(path: Path, rng: random.Random) -> None:
     """Do to a dataset what no flipped byte would."""
     with h5py.File(path, "a") as file:
-        name = rng.choice(sorted(weights.dataset_names(file)))
+        names = sorted(weights.dataset_names(file))
+        names = [name for name in names if file[name].dtype.kind == "f" and file[name].size]
+        name = rng.choice(names)
         value = file[name][...]
         if rng.random() < 0.9:
             del file[name]
@@ -202,8 +210,8 @@ class Unexpected(Exception):
     """Another error than the project's own."""
 
 
-def expect(call, *arguments) -> None:
-    """Call, and count what it ends in."""
+def expect(call, *arguments, also: tuple[type[Exception], ...] = (OSError,)) -> None:
+    """Call, and count what it ends in; `also` are errors that are right too."""
     start = time.monotonic()
     try:
         call(*arguments)
@@ -212,6 +220,8 @@ def expect(call, *arguments) -> None:
         OUTCOMES["refused"] += 1
         if not str(error) or type(error) is BilmError:
             raise Unexpected(f"says nothing: {error!r}") from error
+    except also:
+        OUTCOMES["refused"] += 1
     except Exception as error:
         raise Unexpected(f"{type(error).__name__}: {error}") from error
     if time.monotonic() - start > SECONDS:
@@ -228,7 +238,10 @@ KINDS = {
 }
 
 
-def main(seed: int, n_inputs: int, kinds: list[str]) -> int:
+def main(
+    seed: int, n_inputs: int, kinds: dict[str, Callable], prepare: Callable = lambda: None
+) -> int:
+    """Try inputs of each kind; `prepare` is called before memory is bounded."""
     logging.set_verbosity(logging.ERROR)
     n_faults = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -237,16 +250,17 @@ def main(seed: int, n_inputs: int, kinds: list[str]) -> int:
             load_model_options(CASE / "options.json").replace(bidirectional=True), padding=True
         )
         model.build()
+        prepare()
         in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY,) * 2)
-        for kind in kinds:
+        for kind, attempt in kinds.items():
             before, start = dict(OUTCOMES), time.monotonic()
             for i in range(n_inputs):
                 path = Path(folder) / "input"
                 # Named before, so that the one which kills the process is known.
                 Path(sys.argv[0] + ".last").write_text(f"{kind} {seed} {i}") if KEEP else None
                 try:
-                    KINDS[kind](path, random.Random(f"{seed} {kind} {i}"), model)
+                    attempt(path, random.Random(f"{seed} {kind} {i}"), model)
                 except Unexpected as error:
                     n_faults += 1
                     print(f"{kind} {i}: {error}")
@@ -254,7 +268,7 @@ def main(seed: int, n_inputs: int, kinds: list[str]) -> int:
             counts = {name: OUTCOMES[name] - before[name] for name in OUTCOMES}
             seconds = time.monotonic() - start
             print(kind, n_inputs, *(f"{k} {v}" for k, v in counts.items()), f"({seconds:.1f} s)")
-        left = [p for p in Path(folder).rglob("*.part")]
+        left = [p for p in Path(folder).rglob(".*") if p.name != ".lock"]  # temporary names
         print(f"faults {n_faults}, partial files {len(left)}")
     return 1 if n_faults or left else 0
 
@@ -262,4 +276,5 @@ def main(seed: int, n_inputs: int, kinds: list[str]) -> int:
 KEEP = "FUZZ_LAST" in os.environ
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] or list(KINDS)))
+    chosen = {name: KINDS[name] for name in sys.argv[3:] or KINDS}
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), chosen))

@@ -29,6 +29,7 @@ from bilm.language_model import BiLM
 from bilm.options import ModelOptions
 from bilm.scoring import Scorer, load_scorer, perplexity
 from bilm.text import read_sentences
+from bilm.vocabulary import Vocabulary
 
 ROOT = Path(__file__).parent.parent
 HELDOUT, VOCABULARY = GOLDEN / "data" / "heldout" / "*", GOLDEN / "data" / "vocab.txt"
@@ -191,6 +192,17 @@ def test_a_model_of_words_reads_unk_for_what_it_does_not_know(model_of):
     scorer = Scorer(model_of("words"), WORDS)
     text = [["the", "unheard", "cat"], ["the", "<UNK>", "cat"]]
     check(*([found] for found in scorer.score(text)))
+
+
+def test_of_equal_words_the_last_counts_as_in_the_evaluation(model_of, tmp_path):
+    model, text = model_of("words"), tmp_path / "text"
+    text.write_text("the cat the\nthe the mat\n", encoding="utf-8")
+    (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    vocab = Vocabulary(tmp_path / "vocab")
+    assert vocab.size == len(WORDS) and vocab.word_to_id("the") == 7
+    expected = evaluated(model, heldout_dataset(str(text), vocab, True), 2, stateless=True)
+    found = perplexity(Scorer(model, WORDS).score(read_sentences([text])))
+    assert found.directions == pytest.approx(expected.directions, rel=1e-5)
 
 
 def test_totals_and_mean(chars):
