@@ -1,4 +1,5 @@
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from bilm.text import (
     read_lines,
     read_sentences,
     read_texts,
+    require_files,
     resolve_shards,
 )
 
@@ -57,7 +59,7 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
         list(read_lines(tmp_path))
     path.write_bytes(b"fine\nbad \xff\n")
-    with pytest.raises(DataError, match="text, line 2: not UTF-8"):
+    with pytest.raises(DataError, match=r"text, line 2: not UTF-8 .* --on_bad_utf8=replace"):
         list(read_lines(path))
 
 
@@ -117,3 +119,11 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
 def test_nul_is_a_character_of_a_word(tmp_path):
     (tmp_path / "text").write_bytes(b"a\0b c\0\n\0\n")
     assert list(read_sentences([tmp_path / "text"])) == [["a\0b", "c\0"], ["\0"]]
+
+
+def test_a_pipe_is_not_read_twice(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    require_files([tmp_path / "file"])
+    with pytest.raises(DataError, match=r"pipe: not a file; it is read more than once"):
+        require_files([tmp_path / "file", tmp_path / "pipe"])
