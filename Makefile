@@ -3,11 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BACKENDS := .venv-backends
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+OLDEST := .venv-oldest
+NEWEST := .venv-newest
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
+CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format test-backends clean
+.PHONY: help demo test lint format test-backends test-versions clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -30,14 +33,22 @@ test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX a
 	KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest tests -k golden
 	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k golden
 
+test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training tests, oldest and newest versions
+	$(OLDEST)/bin/python -m pytest tests -k "golden or training"
+	$(NEWEST)/bin/python -m pytest tests -k "golden or training"
+
 clean:  ## remove the environments and what was built
-	rm -rf $(VENV) $(BACKENDS) build dist *.egg-info demo_run
+	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
 	rm -rf .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BACKENDS)/installed: EXTRA := jax torch
 
-$(VENV)/installed $(BACKENDS)/installed: $(INSTALLED_BY)
+$(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
+$(OLDEST)/installed: constraints-oldest.txt
+$(NEWEST)/installed: CONSTRAINTS := /dev/null
+
+$(VENV)/installed $(BACKENDS)/installed $(OLDEST)/installed $(NEWEST)/installed: $(INSTALLED_BY)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
 	  echo "Try another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }

@@ -28,7 +28,8 @@ setup(
     package_dir={"bilm._options": "options"},
     package_data={"bilm._options": ["*.json"]},
     scripts=sorted(glob("bin/*.py")),
-    install_requires=["tensorflow>=2.16", "numpy", "h5py", "absl-py"],
+    # TensorFlow brings Keras, also one that is too old: 3.3 takes no None by position.
+    install_requires=["tensorflow>=2.16", "keras>=3.4", "numpy", "h5py", "absl-py"],
     extras_require={
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff"],
         "plot": ["matplotlib"],

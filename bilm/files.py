@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -12,6 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked
+    fcntl = None
 
 PREFIX = ".bilm-"  # of the names of writers' folders
 LOCK, CONTENT = "lock", "new"  # in them
@@ -186,7 +190,12 @@ def _remove_if_dead(folder: Path) -> None:
 
 
 def _locked(file: int) -> bool:
-    """Lock an open file; return False if another process or thread holds the lock."""
+    """Lock an open file; return False if another process or thread holds the lock.
+
+    Raises: OSError where there are no locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -42,11 +42,13 @@ class TokenizationCheck:
             return
         self._n_words += len(words)
         for word in words:
-            if word and word[-1] in PUNCTUATION and word[0] != "&":  # &amp; is an entity of HTML
-                if word[:-1].rstrip(CLOSING)[-1:].isalnum():
-                    self._carriers[word] += 1
-                elif len(word) == 1:
-                    self._n_apart += 1
+            core = word.rstrip(CLOSING)
+            if core[-1:] not in PUNCTUATION or word.startswith("&"):  # &amp; is an entity of HTML
+                continue
+            if core[:-1].rstrip(CLOSING)[-1:].isalnum():
+                self._carriers[word] += 1
+            elif len(word) == 1 and core:
+                self._n_apart += 1
 
     def warn(self, name: object) -> bool:
         """Log one warning if the text was not tokenized, and return whether it was not.

@@ -83,7 +83,18 @@ def test_bad_arguments_are_named(tmp_path):
         Batcher(path, 50)
     with pytest.raises(DataError, match="at least 3"):
         Batcher(None, 2)
-    path.write_text("<S>\n</S>\na\n")
+    path.write_text("<S>\n<UNK>\na\n")
     assert Batcher(path, 50).batch_sentences([["a"]]).shape == (1, 3, 50)
-    with pytest.raises(DataError, match=r"vocab.txt: <UNK> missing"):
+    with pytest.raises(DataError, match=r"vocab.txt: </S> missing"):
         TokenBatcher(path)
+
+
+def test_unk_is_needed_for_an_unknown_word_only(tmp_path):
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\na\nb\n")
+    batcher = TokenBatcher(tmp_path / "vocab.txt")
+    assert batcher.batch_sentences([["a", "b"], []]).tolist() == [[1, 3, 4, 2], [1, 2, 0, 0]]
+    with pytest.raises(DataError, match=r"vocab\.txt: holds neither 'x' nor <UNK>"):
+        batcher.batch_sentences([["a"], ["a", "x"]])
+    (tmp_path / "vocab.txt").write_text("<S>\na\n<UNK>\n")
+    with pytest.raises(DataError, match=r"</S> missing"):
+        TokenBatcher(tmp_path / "vocab.txt")

@@ -55,6 +55,7 @@ def run_here(monkeypatch, capfd):
     before = set(flags.FLAGS)
 
     def run_here(command, *arguments):
+        capfd.readouterr()  # what the fixtures have left
         monkeypatch.setattr(sys, "argv", [str(BIN / command), *map(str, arguments)])
         try:
             with pytest.raises(SystemExit) as stopped:

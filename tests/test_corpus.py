@@ -1,6 +1,7 @@
 """Whole corpora: what is read, what is written and in what order."""
 
 import gzip
+import os
 
 import h5py
 import numpy as np
@@ -155,9 +156,12 @@ def test_what_is_refused_leaves_nothing(text, outfile, tmp_path):
     files = {"options_file": FILES[0], "weight_file": FILES[1], "dataset_file": text}
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\n\xff\n")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     for changes, error, message in [
         ({"dataset_file": tmp_path / "missing"}, DataError, "missing"),
         ({"dataset_file": bad}, DataError, "line 2: not UTF-8"),
+        ({"dataset_file": pipe}, DataError, "pipe: not a file; it is read more than once"),
         ({"layers": "bottom"}, OptionsError, "bottom"),
         ({"dtype": "float64"}, ValueError, "float64"),
         ({"part_sentences": 0}, ValueError, "part_sentences"),

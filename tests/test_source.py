@@ -8,7 +8,7 @@ import pytest
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
 from bilm import BidirectionalLanguageModel, source
-from bilm.errors import WeightsError
+from bilm.errors import OptionsError, WeightsError
 from bilm.source import resolve
 
 
@@ -23,6 +23,15 @@ def test_two_files():
     assert resolve(str(OPTIONS), str(WEIGHTS)) == (OPTIONS, WEIGHTS)
     with pytest.raises(WeightsError, match="the weight file has to be given too"):
         resolve(OPTIONS)
+
+
+def test_options_come_first():
+    expected = "an HDF5 file of weights, expected options.json; options come first, weights second"
+    with pytest.raises(OptionsError, match=f"{WEIGHTS.name}: {expected}"):
+        BidirectionalLanguageModel(WEIGHTS, OPTIONS)
+    expected = "JSON, expected an HDF5 file of weights; options come first, weights second"
+    with pytest.raises(WeightsError, match=f"{OPTIONS.name}: {expected}"):
+        BidirectionalLanguageModel(OPTIONS, OPTIONS)
 
 
 @pytest.mark.parametrize("inside", ["", "147"])

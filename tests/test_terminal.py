@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import GOLDEN
 
+CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 BIN = Path(__file__).parent.parent / "bin"
 NO_UTF8 = {
     "LC_ALL": "C",
@@ -158,3 +160,21 @@ def test_ctrl_c_while_tensorflow_is_imported(seconds, tmp_path):
         log = process.stderr.read()
     assert process.returncode == 130
     assert log in (b"", b"interrupted\n")
+
+
+def test_a_model_in_poor_surroundings(tmp_path):
+    """No HOME, no locale, no folder for temporary files, no log, and a folder that is gone."""
+    (tmp_path / "gone").mkdir()
+    gone = 'cd "$0" && rmdir "$0" && exec "$@" 2>&-'
+    command = [sys.executable, BIN / "score.py", f"--save_dir={CHECKPOINT}"]
+    command.append(f"--vocab_file={CHECKPOINT.parent.parent / 'data' / 'vocab.txt'}")
+    done = subprocess.run(
+        ["sh", "-c", gone, tmp_path / "gone", *command],
+        input="w1 Москва .\n".encode(),
+        capture_output=True,
+        env=NO_UTF8 | {"TMPDIR": "/nowhere"},
+        timeout=120,
+    )
+    assert done.returncode == 0
+    scored, last = done.stdout.decode().splitlines()
+    assert scored.endswith("\t4\tw1 Москва .") and last.startswith("AVERAGE PERPLEXITY = ")

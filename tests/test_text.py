@@ -1,4 +1,5 @@
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bilm.text import (
     read_lines_at,
     read_sentences,
     read_texts,
+    require_files,
     resolve_shards,
 )
 
@@ -58,7 +60,7 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
         list(read_lines(tmp_path))
     path.write_bytes(b"fine\nbad \xff\n")
-    with pytest.raises(DataError, match="text, line 2: not UTF-8"):
+    with pytest.raises(DataError, match=r"text, line 2: not UTF-8 .* --on_bad_utf8=replace"):
         list(read_lines(path))
 
 
@@ -123,3 +125,11 @@ def test_nul_is_a_character_of_a_word(tmp_path):
 def test_a_file_that_cannot_be_opened_is_named(tmp_path):
     with pytest.raises(DataError, match=r"gone: cannot be read at byte 0: .*No such file"):
         list(read_lines_at(tmp_path / "gone", [5]))
+
+
+def test_a_pipe_is_not_read_twice(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    require_files([tmp_path / "file"])
+    with pytest.raises(DataError, match=r"pipe: not a file; it is read more than once"):
+        require_files([tmp_path / "file", tmp_path / "pipe"])
