@@ -28,6 +28,7 @@ ORDER = [
     "source",
     "pretrained",
     "strings",
+    "row_states",
     "elmo",
     "token_cache",
     "packing",
