@@ -9,15 +9,15 @@ from pathlib import Path
 import keras
 from keras import ops
 
-from bilm import stored_weights, weights
+from bilm import stored_weights
 from bilm.batcher import Batcher, TokenBatcher
 from bilm.errors import DataError
 from bilm.language_model import BiLM
+from bilm.layers.functional import with_marks
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.options import ModelOptions
-from bilm.pretrained import batcher, check_ids_shape, stored_options
+from bilm.pretrained import batcher, check_ids_shape, stored_model
 from bilm.schema import unexpected
-from bilm.source import resolve
 from bilm.stored_weights import StoredWeights
 
 COMBINATIONS = ("mix", "top", "average", "concat")
@@ -92,14 +92,8 @@ class Elmo(keras.layers.Layer):
                 raise ValueError("a weight file goes with an options file, not with its content")
             options, stored = ModelOptions.from_dict(options_file), None
         else:
-            options_file, weight_file = resolve(options_file, weight_file)
-            options = stored_options(options_file, weight_file)
-            if options.char_cnn is None or embedding_weight_file is not None:
-                embedding_weight_file = embedding_weight_file or weight_file
-                options = options.replace(char_cnn=None)
-                n_words = weights.n_words(embedding_weight_file)
-            weights.check_room(options, weight_file, embedding_weight_file, n_rows=n_words)
-            stored = StoredWeights(weight_file, embedding_weight_file)
+            files = options_file, weight_file, embedding_weight_file
+            options, n_words, stored = stored_model(*files, words=embedding_weight_file is not None)
         self.options, self.n_words = options, n_words
         self.bilm = BiLM(options, n_words, padding=True, name="bilm")
         self._start_from(stored)
@@ -158,8 +152,10 @@ class Elmo(keras.layers.Layer):
         """Give the biLM's layers float (B, layers + 1, T, 2 P), their mask and P-wide vectors."""
         self.require_weights()
         ids = self._ids(inputs)
-        result = self.bilm(ids, self._start(ids), training=bool(training) and self.trainable_bilm)
-        self._finish(result["state"])
+        start = self._row_states().start(ops.shape(ids)[0]) if self.stateful else None
+        result = self.bilm(ids, start, training=bool(training) and self.trainable_bilm)
+        if self.stateful:
+            self._row_states().finish(result["state"])
         layers, vectors = result["layers"], result["token_embeddings"]
         mask = result["mask"]
         if not self.keep_sentence_boundaries:
@@ -184,7 +180,7 @@ class Elmo(keras.layers.Layer):
         else:
             mask = ops.any(inputs > 0, axis=-1)
         if strings and self.keep_sentence_boundaries:
-            mask = _with_marks(mask)
+            mask = with_marks(mask)
         elif not strings and not self.keep_sentence_boundaries:
             mask = mask[:, 2:]
         return mask if self.n_representations == 1 else [mask] * self.n_representations
@@ -207,8 +203,15 @@ class Elmo(keras.layers.Layer):
 
     def reset_states(self) -> None:
         """Start afresh: with `stateful`, the next call finds zero states in every row."""
-        for variable in self._states or ():
-            variable.assign(variable[:0])
+        if self.stateful:
+            self._row_states().reset()
+
+    def _row_states(self):
+        if self._states is None:
+            from bilm.row_states import RowStates
+
+            self._states = RowStates(self.bilm)
+        return self._states
 
     def get_config(self):
         """Give the arguments, with the content of the options in place of their path."""
@@ -290,44 +293,6 @@ class Elmo(keras.layers.Layer):
             raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
         return char_ids(inputs, self.options.char_cnn.max_characters_per_token)
 
-    # With `stateful`, each part of the state is a variable that grows with the batch.
-
-    def _start(self, ids):
-        if not self.stateful:
-            return None
-        import tensorflow as tf
-
-        if self._states is None:
-            with tf.init_scope():
-                zeros = self.bilm.flatten_state(self.bilm.zero_state(0))
-                self._states = [
-                    tf.Variable(z, shape=(None, z.shape[1]), trainable=False) for z in zeros
-                ]
-        n_rows = tf.shape(ids)[0]
-        starts = []
-        for variable in self._states:
-            missing = tf.maximum(n_rows - tf.shape(variable)[0], 0)
-            variable.assign(tf.pad(variable, [[0, missing], [0, 0]]))
-            starts.append(variable[:n_rows])
-        return self.bilm.pack_state(starts)
-
-    def _finish(self, state) -> None:
-        if not self.stateful:
-            return
-        for variable, last in zip(self._states, self.bilm.flatten_state(state), strict=True):
-            variable.assign(ops.concatenate([last, variable[ops.shape(last)[0] :]], axis=0))
-
 
 def _is_string(inputs) -> bool:
     return keras.backend.standardize_dtype(inputs.dtype) == "string"
-
-
-def _with_marks(mask):
-    """Add the marks to the mask of tokens: boolean (B, T) -> (B, T + 2)."""
-    mask = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 0)), constant_values=1)
-    mask = ops.pad(mask, ((0, 0), (0, 1)))  # the begin mark, the tokens, nothing yet
-    n_from_here = ops.flip(ops.cumsum(ops.flip(mask, 1), axis=1), 1)
-    n_from_before = ops.pad(n_from_here[:, :-1], ((0, 0), (1, 0)))
-    # The end mark is where one is left before and none from there on.
-    is_end = ops.logical_and(n_from_here == 0, n_from_before == 1)
-    return ops.logical_or(mask > 0, is_end)

@@ -36,19 +36,37 @@ def load_bilm(
         precision: of the operands of products, see `BiLM`.
     Raises: OptionsError, WeightsError.
     """
-    options_file, weight_file = resolve(options_file, weight_file)
-    options = stored_options(options_file, weight_file)
-    n_words = None
-    if options.char_cnn is None or not use_character_inputs:
-        embedding_weight_file = embedding_weight_file or weight_file
-        options, n_words = options.replace(char_cnn=None), weights.n_words(embedding_weight_file)
-    else:
-        embedding_weight_file = None
-    weights.check_room(options, weight_file, embedding_weight_file, n_rows=n_words)
+    files = options_file, weight_file, embedding_weight_file
+    options, n_words, stored = stored_model(*files, words=not use_character_inputs)
     model = BiLM(options, n_words, padding=True, precision=precision)
-    StoredWeights(weight_file, embedding_weight_file).start(model)
+    stored.start(model)
     model.build()
     return model
+
+
+def stored_model(
+    options_file: str | Path,
+    weight_file: str | Path | None,
+    embedding_weight_file: str | Path | None,
+    words: bool,
+) -> tuple[ModelOptions, int | None, StoredWeights]:
+    """Find a stored model, of which no value is read yet.
+
+    Args:
+        options_file, weight_file, embedding_weight_file: see `load_bilm`.
+        words: whether to read words where the model reads characters.
+    Returns: its options, the number of words of its table (None without one), and its weights.
+    Raises: OptionsError, WeightsError.
+    """
+    options_file, weight_file = resolve(options_file, weight_file)
+    options = stored_options(options_file, weight_file)
+    if options.char_cnn is not None and not words:
+        weights.check_room(options, weight_file)
+        return options, None, StoredWeights(weight_file)
+    options, table = options.replace(char_cnn=None), embedding_weight_file or weight_file
+    n_words = weights.n_words(table)
+    weights.check_room(options, weight_file, table, n_rows=n_words)
+    return options, n_words, StoredWeights(weight_file, table)
 
 
 def stored_options(options_file: Path, weight_file: Path) -> ModelOptions:

@@ -32,6 +32,7 @@ ORDER = [
     "source",
     "pretrained",
     "strings",
+    "row_states",
     "elmo",
     "token_cache",
     "packing",

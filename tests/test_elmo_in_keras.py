@@ -261,7 +261,7 @@ def test_a_file_that_changes_before_the_layer_is_built_is_refused(files):
 def test_a_file_that_is_gone_before_the_layer_is_built_is_named(files):
     layer = Elmo(*files)
     files[1].unlink()
-    with pytest.raises(WeightsError, match=r"weights.hdf5: no such file"):
+    with pytest.raises(WeightsError, match=r"weights\.hdf5: no such file"):
         layer(TOKENS)
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bilm import Batcher, BidirectionalLanguageModel, Elmo, TokenBatcher
 from bilm.errors import DataError, OptionsError
+from bilm.layers.scalar_mix import ScalarMix
 
 TABLE = "token_embeddings.hdf5"
 CASES = [c.values[0] for c in golden_cases("inference")]
@@ -98,6 +99,31 @@ def test_batches_of_nothing_for_the_language_model(sentences, stateful):
     assert found["mask"].shape == (len(sentences), 0)
     assert found["token_embeddings"].shape == (len(sentences), 2, 10)
     assert not found["lengths"].any()
+
+
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+def test_the_language_model_is_the_same_under_another_floatx(floatx):
+    ids = INPUTS["characters"][1]
+    plain = BidirectionalLanguageModel(*FILES)(ids)["lm_embeddings"]
+    before = keras.config.floatx()
+    try:
+        keras.config.set_floatx(floatx)
+        found = BidirectionalLanguageModel(*FILES, stateful=True)(ids)["lm_embeddings"]
+    finally:
+        keras.config.set_floatx(before)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_mix_normalizes_half_precision_in_single(dtype):
+    """Its sums over a batch are larger than float16 holds."""
+    layers = 30.0 * np.random.default_rng(0).normal(size=(4, 2, 50, 16))
+    mix = ScalarMix(do_layer_norm=True, dtype=dtype)
+    expected = ScalarMix(do_layer_norm=True)(tf.constant(layers, "float32"))
+    found = mix(tf.constant(layers, dtype))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(tf.cast(found, "float32"), expected, atol=0.05)
 
 
 HOSTILE = {

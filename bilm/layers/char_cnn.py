@@ -89,12 +89,12 @@ class CharacterCNN(WeightedLayer):
     def _maxima(self, characters, kernels):
         """Give the largest value of every filter: float (U, C, E) -> (U, F)."""
         n_tokens = ops.shape(characters)[0]
-        unknown = not isinstance(n_tokens, int)
-        if unknown or n_tokens == 0:
+        may_be_none = keras.backend.backend() == "tensorflow" and characters.shape[0] in (None, 0)
+        if may_be_none:
             # TensorFlow gets the shapes of convolutions of nothing wrong: one token stands in.
             characters = ops.pad(characters, [[0, ops.maximum(1 - n_tokens, 0)], [0, 0], [0, 0]])
         maxima = ops.concatenate([self._maximum(characters, k) for k in kernels], axis=-1)
-        return maxima[:n_tokens] if unknown or n_tokens == 0 else maxima
+        return maxima[:n_tokens] if may_be_none else maxima
 
     def _maximum(self, characters, kernel):
         """Give the largest value of each filter: float (U, C, E), (width, E, F) -> (U, F)."""

@@ -80,3 +80,14 @@ def fold_seed(seed, data: int):
     import tensorflow as tf
 
     return tf.random.experimental.stateless_fold_in(seed, data)
+
+
+def with_marks(mask):
+    """Add the marks to the mask of tokens: boolean (B, T) -> (B, T + 2)."""
+    mask = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 0)), constant_values=1)
+    mask = ops.pad(mask, ((0, 0), (0, 1)))  # the begin mark, the tokens, nothing yet
+    n_from_here = ops.flip(ops.cumsum(ops.flip(mask, 1), axis=1), 1)
+    n_from_before = ops.pad(n_from_here[:, :-1], ((0, 0), (1, 0)))
+    # The end mark is where one is left before and none from there on.
+    is_end = ops.logical_and(n_from_here == 0, n_from_before == 1)
+    return ops.logical_or(mask > 0, is_end)

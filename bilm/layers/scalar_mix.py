@@ -61,11 +61,13 @@ class ScalarMix(keras.layers.Layer):
 
 def _normalize(layers, mask):
     """Mean 0 and variance 1 over the unmasked entries of each layer in the batch."""
-    dtype = layers.dtype
+    given = keras.backend.standardize_dtype(layers.dtype)
+    dtype = "float32" if given in ("float16", "bfloat16") else given  # sums over a whole batch
+    layers = ops.cast(layers, dtype)
     if mask is None:
         mask = ops.ones_like(layers[:, 0, :, 0])
     mask = ops.cast(mask, dtype)[:, None, :, None]  # B, 1, T, 1
     count = ops.maximum(ops.sum(mask), 1) * layers.shape[-1]  # 1: nothing but padding
     mean = ops.sum(layers * mask, axis=(0, 2, 3), keepdims=True) / count
     variance = ops.sum(ops.square((layers - mean) * mask), axis=(0, 2, 3), keepdims=True) / count
-    return (layers - mean) * ops.rsqrt(variance + EPSILON)
+    return ops.cast((layers - mean) * ops.rsqrt(variance + EPSILON), given)

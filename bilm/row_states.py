@@ -1,0 +1,37 @@
+"""The LSTM states that a stateful `Elmo` carries from call to call, one variable for each part."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bilm.language_model import BiLM
+
+
+class RowStates(tf.Module):
+    """The state of every row; the variables grow with the batch."""
+
+    def __init__(self, bilm: BiLM):
+        super().__init__()
+        self._bilm = bilm
+        with tf.init_scope():
+            zeros = bilm.flatten_state(bilm.zero_state(0))
+            self._parts = [tf.Variable(z, shape=(None, z.shape[1]), trainable=False) for z in zeros]
+
+    def start(self, n_rows):
+        """Return the state of the first rows; a row that was never there starts from zero."""
+        starts = []
+        for variable in self._parts:
+            missing = tf.maximum(n_rows - tf.shape(variable)[0], 0)
+            variable.assign(tf.pad(variable, [[0, missing], [0, 0]]))
+            starts.append(variable[:n_rows])
+        return self._bilm.pack_state(starts)
+
+    def finish(self, state) -> None:
+        """Keep the state in which the first rows were left."""
+        for variable, last in zip(self._parts, self._bilm.flatten_state(state), strict=True):
+            variable.assign(tf.concat([last, variable[tf.shape(last)[0] :]], axis=0))
+
+    def reset(self) -> None:
+        """Forget every row."""
+        for variable in self._parts:
+            variable.assign(variable[:0])
