@@ -63,7 +63,7 @@ def _call(main: Callable[[], int | None], tensorflow: bool, argv: Sequence[str])
     except app.UsageError as error:
         return _fail(error, WRONG_USE)
     except OSError as error:
-        return _status(terminal.output_error() or error)
+        return _status(error)
     except (BilmError, ImportError) as error:
         return _fail(error)
     except MemoryError as error:
@@ -103,10 +103,11 @@ def _fail(error: object, status: int = FAILED) -> int:
 
 
 def _status(error: OSError) -> int:
-    if isinstance(error, BrokenPipeError):  # `| head` has seen enough
+    if isinstance(error, BrokenPipeError) and error.filename == terminal.OUTPUT:
+        terminal.output_error()  # `| head` has seen enough
         return BROKEN_PIPE
-    where = error.filename or "standard output"
-    return _fail(f"{where}: {error.strerror}" if error.strerror else error)
+    named = error.filename and error.strerror
+    return _fail(f"{os.fsdecode(error.filename)}: {error.strerror}" if named else error)
 
 
 # --- flags ---
@@ -154,7 +155,7 @@ def _parse(required: Sequence[str], argv: Sequence[str]) -> list[str]:
     except flags.Error as error:
         sys.exit(_fail(error, WRONG_USE))
     except OSError as error:  # whoever read --help has left
-        sys.exit(_status(terminal.output_error() or error))
+        sys.exit(_status(error))
     twice = [flag.name for flag in {FLAGS[name] for name in FLAGS} if _is_given_twice(flag)]
     # What follows a file of flags may change what it says.
     if twice and not any(word.lstrip("-").startswith("flagfile") for word in argv):

@@ -5,6 +5,7 @@ Only Python's own modules are imported here, so that `start` comes before everyt
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -12,18 +13,34 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+OUTPUT = "standard output"
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 and the signal's number, as a shell reports them
 
 
 def start() -> None:
     """Prepare a command's process; call it before the imports that take time."""
     _stop_at_once()
+    replaced = sys.stdout is not sys.__stdout__  # by a test
     _open_closed_streams()
     # Text is UTF-8 on its way in, whatever the locale, and so it is on its way out. What is not,
     # in the name of a file, comes out as it came in.
-    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors=errors)
+    if not replaced:
+        by_line = sys.stdout is None or sys.stdout.line_buffering or sys.stdout.write_through
+        output = io.BufferedWriter(_Output(1, "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(output, "utf-8", "surrogateescape", line_buffering=by_line)
+    if hasattr(sys.stderr, "reconfigure"):
+        sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+class _Output(io.FileIO):
+    """Standard output, which an error in writing to it names."""
+
+    def write(self, data) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = OUTPUT
+            raise
 
 
 @contextmanager
@@ -65,7 +82,8 @@ def output_error() -> OSError | None:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error, if anyone still reads that."""
+    """Print a line on standard error, after the output, if anyone still reads them."""
+    output_error()
     with suppress(OSError):  # there is no other place for it
         print(line, file=sys.stderr, flush=True)
 
@@ -90,14 +108,10 @@ def _open_closed_streams() -> None:
     To read closed standard input or to write closed standard output is an error, as in other
     tools; a log that nobody wants is none.
     """
-    for number, name, way in (
-        (0, "stdin", os.O_WRONLY),
-        (1, "stdout", os.O_RDONLY),
-        (2, "stderr", os.O_WRONLY),
-    ):
+    for number, way in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, way)  # takes the lowest free number
-            if number:
-                setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
