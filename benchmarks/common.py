@@ -14,7 +14,7 @@ from pydoc_data.topics import topics
 from typing import NamedTuple
 
 from bilm.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
-from bilm.vocabulary import MARKS
+from bilm.data.vocabulary import MARKS
 
 quiet()  # as the commands do
 keep_freed_memory()

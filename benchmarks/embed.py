@@ -20,8 +20,8 @@ import common
 import random_model
 from absl import app, flags, logging
 
-from bilm import corpus
-from bilm.embedding import ElmoEmbedder
+from bilm.embedding.embedder import corpus
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import PRECISIONS
 
 FLAGS = flags.FLAGS

@@ -21,11 +21,11 @@ import numpy as np
 from absl import app, flags, logging
 from training_run import training_run
 
-from bilm import corpus
-from bilm.embedding import ElmoEmbedder
+from bilm.embedding.embedder import corpus
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import PRECISIONS
 from bilm.options import load_run_options, write_options
-from bilm.weights import save_hdf5, stored_values
+from bilm.storage.names import save_hdf5, stored_values
 
 LAST = 50  # steps whose losses are averaged
 SENTENCES = 100

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bilm import weights
+from bilm.storage import names as weights
 from bilm.language_model import BiLM
 from bilm.options import load_run_options, write_options
 

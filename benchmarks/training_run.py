@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import common
 
-from bilm.dataset import BidirectionalLMDataset
-from bilm.devices import make_strategy
+from bilm.data.dataset import BidirectionalLMDataset
+from bilm.training.devices import make_strategy
 from bilm.options import RunOptions
-from bilm.pipeline import as_dataset, batch_signature, replica_batches
-from bilm.sampling import LogUniformSampler
-from bilm.trainer import Trainer
-from bilm.vocabulary import UnicodeCharsVocabulary
+from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.training.sampling import LogUniformSampler
+from bilm.training.step import Trainer
+from bilm.data.vocabulary import UnicodeCharsVocabulary
 
 
 class TrainingRun(NamedTuple):

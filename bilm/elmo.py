@@ -9,16 +9,16 @@ from pathlib import Path
 import keras
 from keras import ops
 
-from bilm import stored_weights
-from bilm.batcher import Batcher, TokenBatcher
+from bilm.storage import stored_weights
+from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.layers.functional import with_marks
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.options import ModelOptions
-from bilm.pretrained import batcher, check_ids_shape, stored_model
+from bilm.model import batcher, check_ids_shape, stored_model
 from bilm.schema import unexpected
-from bilm.stored_weights import StoredWeights
+from bilm.storage.stored_weights import StoredWeights
 
 COMBINATIONS = ("mix", "top", "average", "concat")
 
@@ -198,7 +198,7 @@ class Elmo(keras.layers.Layer):
         return shape if self.n_representations == 1 else [shape] * self.n_representations
 
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
-        """Return the batcher whose ids this layer reads: see `bilm.pretrained.batcher`."""
+        """Return the batcher whose ids this layer reads: see `bilm.model.batcher`."""
         return batcher(self.options, lm_vocab_file)
 
     def reset_states(self) -> None:
@@ -287,7 +287,7 @@ class Elmo(keras.layers.Layer):
                 )
             check_ids_shape(inputs.shape, self.options)
             return inputs
-        from bilm.strings import char_ids
+        from bilm.layers.tensorflow.spelling import char_ids
 
         if self.options.char_cnn is None:
             raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.dataset import BidirectionalLMDataset, LMDataset
-from bilm.devices import explaining_memory
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
+from bilm.training.devices import explaining_memory
 from bilm.errors import DataError
 from bilm.files import expanded
 from bilm.language_model import BiLM
-from bilm.pipeline import model_batch
+from bilm.training.pipeline import model_batch
 from bilm.schema import unexpected
-from bilm.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 N_STEPS = 20
 PREDICTIONS_A_WINDOW = 640

@@ -130,7 +130,7 @@ class BiLM(keras.layers.Layer):
         """Encode a window's distinct tokens once and put them in their places.
 
         Args:
-            batch: `distinct` and `places` as `bilm.pipeline.model_batch` gives them.
+            batch: `distinct` and `places` as `bilm.training.pipeline.model_batch` gives them.
         Returns: for each direction token vectors float (B, T, P).
         """
         distinct = batch["distinct"]

@@ -11,18 +11,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm import weights
-from bilm.checkpoint import VOCABULARY, load_run
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import VOCABULARY, load_run
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity, model_vocabulary
-from bilm.export_id import check_same_export
-from bilm.hdf5 import strings
+from bilm.storage.export_id import check_same_export
+from bilm.storage.hdf5 import strings
 from bilm.language_model import BiLM
-from bilm.pipeline import SUFFIX, distinct_shapes, model_batch
-from bilm.pretrained import compiled, stored_options
-from bilm.source import resolve
-from bilm.token_cache import batches
-from bilm.vocabulary import BOS, EOS, MARKS, PAD_CHAR, UNK, CharacterEncoder
+from bilm.training.pipeline import SUFFIX, distinct_shapes, model_batch
+from bilm.model import compiled, stored_options
+from bilm.storage.locate import resolve
+from bilm.embedding.token_cache import batches
+from bilm.data.vocabulary import BOS, EOS, MARKS, PAD_CHAR, UNK, CharacterEncoder
 
 WINDOW_BATCHES = 4  # batches among which sentences are sorted by length
 PREDICTED_AT_ONCE = 1 << 24  # log-probabilities of words at places of a sentence

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from bilm.checkpoint_folder import holds_checkpoint
-from bilm.embedding import ElmoEmbedder
+from bilm.storage.checkpoint_folder import holds_checkpoint
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 from bilm.scoring import Scorer, load_scorer
-from bilm.vocabulary import BOS, EOS
+from bilm.data.vocabulary import BOS, EOS
 
 LAYERS = ("average", "top", "all")
 

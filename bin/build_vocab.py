@@ -13,8 +13,9 @@ with more distinct words, sorted counts wait in a folder beside --outfile that i
 end. The files are written whole or not at all.
 """
 
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("train_prefix", None, "Glob of the training shards.")
 flag_kinds.define_path("outfile", None, "The vocabulary to write, one word a line.")
@@ -26,9 +27,9 @@ flags.DEFINE_integer("words_in_memory", 2_000_000, "The most distinct words held
 
 
 def main() -> None:
-    from bilm.text import resolve_shards
-    from bilm.tokenization import check_tokenization
-    from bilm.vocabulary_builder import build_vocabulary
+    from bilm.data.text import resolve_shards
+    from bilm.data.tokenization import check_tokenization
+    from bilm.data.vocabulary_builder import build_vocabulary
 
     check_tokenization(resolve_shards(FLAGS.train_prefix), FLAGS.on_bad_utf8)
     names = ("counts_file", "min_count", "max_size", "on_bad_utf8", "words_in_memory")

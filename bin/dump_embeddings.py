@@ -15,8 +15,9 @@ for top and average. An interrupted command goes on where it was when it is give
 parts stand in <outfile>.parts until the end. bilm.read_embeddings reads the file in order.
 """
 
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("vocab_file", None, "One word a line, for a model that reads words.")
 flag_kinds.define_path("dataset_file", None, "The corpus.")
@@ -34,7 +35,7 @@ flag_kinds.define_on_bad_utf8()
 
 
 def main() -> None:
-    from bilm.corpus import dump_bilm_embeddings
+    from bilm.embedding.corpus import dump_bilm_embeddings
 
     n_sentences = dump_bilm_embeddings(
         FLAGS.vocab_file,

@@ -28,8 +28,10 @@ is the folder of a run, for run_test.py and dump_weights.py; the same command co
 lines on standard output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
 """
 
-from bilm import command, flag_kinds, run_flags
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands import run_flags
+from bilm.commands.command import FLAGS, flags
 
 CHANGES = (
     "batch_size",
@@ -60,7 +62,7 @@ flags.DEFINE_float(
 
 
 def main() -> int:
-    from bilm.finetuning import finetune
+    from bilm.training.finetuning import finetune
 
     result = finetune(
         FLAGS.source,

@@ -11,8 +11,9 @@ carried from sentence to sentence within a row, so the figure depends on --batch
 The last line on standard output is AVERAGE PERPLEXITY = <number>.
 """
 
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("test_prefix", None, "Glob of the text.")
 flag_kinds.define_path("vocab_file", None, "The vocabulary that the model was trained with.")
@@ -31,11 +32,11 @@ flags.register_multi_flags_validator(
 def main() -> None:
     from absl import logging
 
-    from bilm.checkpoint import load_run, load_state
+    from bilm.storage.checkpoint import load_run, load_state
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, model_vocabulary, perplexity
-    from bilm.text import resolve_shards
-    from bilm.tokenization import check_tokenization
+    from bilm.data.text import resolve_shards
+    from bilm.data.tokenization import check_tokenization
 
     model = load_run(FLAGS.save_dir)
     vocab = model_vocabulary(FLAGS.vocab_file, model)

@@ -18,8 +18,9 @@ is nothing: for the mark that a direction starts from, and backward in a forward
 The last line is AVERAGE PERPLEXITY = <number>, that of run_test.py --stateless on the same text.
 """
 
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
 flag_kinds.define_path(
@@ -50,8 +51,8 @@ def main() -> None:
     from itertools import tee
 
     from bilm.scoring import load_scorer, perplexity
-    from bilm.text import STANDARD_INPUT, read_sentences, resolve_shards
-    from bilm.tokenization import watched
+    from bilm.data.text import STANDARD_INPUT, read_sentences, resolve_shards
+    from bilm.data.tokenization import watched
 
     files = ("save_dir", "vocab_file", "options_file", "weight_file", "softmax_file")
     shards = [STANDARD_INPUT] if FLAGS.input == "-" else resolve_shards(FLAGS.input)

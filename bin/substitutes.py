@@ -15,8 +15,9 @@ log-probabilities in nats; `both` ranks by the product of the two probabilities,
 the sums of the two.
 """
 
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
 flag_kinds.define_path(

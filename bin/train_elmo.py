@@ -11,8 +11,10 @@ The text is UTF-8, one tokenized sentence a line, plain or gzip. The vocabulary 
 killed, is continued by the same command; docs/reliability.md tells what is lost when.
 """
 
-from bilm import command, flag_kinds, run_flags
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands import run_flags
+from bilm.commands.command import FLAGS, flags
 
 run_flags.define()
 flags.adopt_module_key_flags(run_flags)  # --help shows them
@@ -25,7 +27,7 @@ flags.DEFINE_integer("n_train_tokens", None, "Predictions in an epoch [counted].
 
 def main() -> int:
     from bilm.options import load_run_options
-    from bilm.training import train
+    from bilm.training.run import train
 
     names = ("batch_size", "n_epochs")
     changes = {name: FLAGS[name].value for name in names if FLAGS[name].value is not None}

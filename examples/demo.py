@@ -14,10 +14,11 @@ from pydoc_data.topics import topics
 import numpy as np
 
 import bilm
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags
 from bilm.options import load_run_options
-from bilm.vocabulary import MARKS
+from bilm.data.vocabulary import MARKS
 
 flag_kinds.define_path("work_dir", "demo_run", "The folder to write to.")
 flags.DEFINE_integer("n_steps", None, "Steps of training [from n_epochs in tiny.json].", 1)
@@ -32,7 +33,7 @@ MADE_HERE = ".made_by_demo"
 
 
 def main() -> int | None:
-    from bilm.training import train
+    from bilm.training.run import train
 
     work_dir = empty_folder(FLAGS.work_dir)
     vocab_file, train_file, heldout_file = (

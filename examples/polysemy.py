@@ -12,8 +12,9 @@ Each sentence holds the word once or more; its first place is taken. The picture
 import numpy as np
 
 import bilm
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("options_file", None, "The biLM's options, or what stands for both files.")
 flag_kinds.define_path("weight_file", None, "The biLM's weights.")

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import bilm
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags
-from bilm.text import read_lines
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags
+from bilm.data.text import read_lines
 
 if TYPE_CHECKING:  # imported where they are used: --help does not wait for TensorFlow
     import keras

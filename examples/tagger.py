@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import bilm
-from bilm import command, flag_kinds
-from bilm.command import FLAGS, flags, logging
-from bilm.text import read_lines
+from bilm.commands import command
+from bilm.commands import flag_kinds
+from bilm.commands.command import FLAGS, flags, logging
+from bilm.data.text import read_lines
 
 if TYPE_CHECKING:  # imported where it is used: --help does not wait for TensorFlow
     import keras

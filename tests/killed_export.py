@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 
-from bilm import export
-from bilm.checkpoint import load_run
+from bilm.storage import export
+from bilm.storage.checkpoint import load_run
 
 FILES = ["options.json", "weights.hdf5", "weights_softmax.hdf5"]  # in the order of their renaming
 

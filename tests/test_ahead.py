@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from bilm.ahead import ahead
+from bilm.embedding.prefetch import ahead
 
 
 def test_all_values_in_order():

@@ -14,9 +14,9 @@ from conftest import GOLDEN, golden_cases
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 
-from bilm.checkpoint import load_run
+from bilm.storage.checkpoint import load_run
 from bilm.evaluation import heldout_dataset, model_vocabulary, perplexity
-from bilm.export import dump_weights
+from bilm.storage.export import dump_weights
 
 BIN = Path(__file__).parent.parent / "bin"
 HELDOUT, VOCABULARY = str(GOLDEN / "data" / "heldout" / "*"), str(GOLDEN / "data" / "vocab.txt")
@@ -41,7 +41,7 @@ def test_a_sentence_in_pieces_has_the_same_perplexity(folder, at_once, monkeypat
     vocab = model_vocabulary(VOCABULARY, model)
     dataset = heldout_dataset(tmp_path / "text", vocab, model.options.bidirectional)
     whole = perplexity(model, dataset, 3, stateless=True)
-    monkeypatch.setattr("bilm.dataset.SENTENCE_WINDOW", at_once)
+    monkeypatch.setattr("bilm.data.dataset.SENTENCE_WINDOW", at_once)
     pieces = perplexity(model, dataset, 3, stateless=True)
     assert pieces.n_predictions == whole.n_predictions == 216
     assert pieces.mean == pytest.approx(whole.mean, rel=1e-6)

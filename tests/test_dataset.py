@@ -8,10 +8,10 @@ from conftest import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm import dataset
-from bilm.dataset import BidirectionalLMDataset, LMDataset
+from bilm.data import dataset
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import DataError
-from bilm.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
+from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 
 LENGTHS = st.lists(st.integers(1, 9), max_size=12)
 SIZES = st.integers(1, 5)

@@ -13,15 +13,15 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
 
-from bilm import devices
-from bilm.devices import make_strategy
+from bilm.training.run import devices
+from bilm.training.devices import make_strategy
 from bilm.errors import BilmError
 from bilm.evaluation import Evaluator, heldout_dataset
-from bilm.pipeline import model_batch
-from bilm.report import RunReport
-from bilm.trainer import StepResult, Trainer
-from bilm.training_text import TrainingText
-from bilm.vocabulary import UnicodeCharsVocabulary
+from bilm.training.pipeline import model_batch
+from bilm.training.report import RunReport
+from bilm.training.step import StepResult, Trainer
+from bilm.training.input import TrainingText
+from bilm.data.vocabulary import UnicodeCharsVocabulary
 
 
 @pytest.fixture

@@ -14,12 +14,13 @@ from conftest import golden_cases
 from odd_server import Handler, serving
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
-from bilm import download, source
-from bilm.download import ARCHIVE, Patience, cached, fetch
-from bilm.download import OPTIONS as OPTIONS_FILE
-from bilm.download import WEIGHTS as WEIGHT_FILE
+from bilm.storage import download
+from bilm.storage import locate as source
+from bilm.storage.download import ARCHIVE, Patience, cached, fetch
+from bilm.storage.download import OPTIONS as OPTIONS_FILE
+from bilm.storage.download import WEIGHTS as WEIGHT_FILE
 from bilm.errors import WeightsError
-from bilm.source import resolve
+from bilm.storage.locate import resolve
 
 OTHER_WEIGHTS = golden_cases("inference")[1].values[0] / "weights.hdf5"
 HASTE = Patience(seconds=0.5, rate=1000)
@@ -43,14 +44,14 @@ def test_download_once_then_offline(server, cache, capsys, monkeypatch):
     assert same(found, (OPTIONS, WEIGHTS))
     assert sorted(files_in(cache)) == sorted(found)
     assert capsys.readouterr().out == ""  # it is for results
-    monkeypatch.setattr("bilm.download.pieces", None)
+    monkeypatch.setattr("bilm.storage.download.pieces", None)
     monkeypatch.setattr("os.access", lambda *_: False)  # a cache that can only be read serves too
     assert resolve(*urls) == found
     assert Handler.asked == ["/options.json", "/weights.hdf5"]
 
 
 def test_the_log_says_what_is_fetched(server, caplog, monkeypatch):
-    monkeypatch.setattr("bilm.web.LOG_SECONDS", 0)
+    monkeypatch.setattr("bilm.storage.web.LOG_SECONDS", 0)
     caplog.set_level("INFO", logger="absl")
     fetch(f"{server}/weights.hdf5", WEIGHT_FILE)
     assert f"{server}/weights.hdf5: fetching it into" in caplog.messages[0]
@@ -175,7 +176,7 @@ def test_threads_that_fetch_at_once(server, cache, tmp_path, capsys):
 
 def test_processes_that_fetch_at_once(server, cache):
     script = (
-        "import sys; from bilm.source import resolve; print(*resolve(*sys.argv[1:]), sep='\\n')"
+        "import sys; from bilm.storage.locate import resolve; print(*resolve(*sys.argv[1:]), sep='\\n')"
     )
     urls = f"{server}/options.json", f"{server}/weights.hdf5"
     command = [sys.executable, "-c", script, *urls]

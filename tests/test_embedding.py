@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-from bilm.batcher import Batcher
-from bilm.embedding import ElmoEmbedder
+from bilm.data.batcher import Batcher
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.options import ModelOptions
-from bilm.pretrained import BidirectionalLanguageModel
-from bilm.token_cache import TokenCache, dump_token_embeddings
-from bilm.weights import save_hdf5, stored_values
+from bilm.model import BidirectionalLanguageModel
+from bilm.embedding.token_cache import TokenCache, dump_token_embeddings
+from bilm.storage.names import save_hdf5, stored_values
 
 ATOL = 1e-5
 CASES = golden_cases("inference")

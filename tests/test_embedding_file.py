@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm.embedding_file import join_words, read_embeddings
+from bilm.embedding.embedding_file import join_words, read_embeddings
 from bilm.errors import DataError
 
 VECTORS = np.zeros((3, 2, 4), np.float32)

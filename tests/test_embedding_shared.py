@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-from bilm.embedding import ElmoEmbedder
-from bilm.token_cache import TokenCache
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.token_cache import TokenCache
 
 ROOT = Path(__file__).parent.parent
 CASE = golden_cases("inference")[0].values[0]

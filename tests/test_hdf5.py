@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bilm.hdf5 import NewHDF5, save_hdf5
+from bilm.storage.hdf5 import NewHDF5, save_hdf5
 
 ROOT = Path(__file__).parent.parent
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 FULL_DISK = """
 import os, resource, signal, sys
 import numpy as np
-from bilm.hdf5 import save_hdf5
+from bilm.storage.hdf5 import save_hdf5
 
 path = sys.argv[1]
 values = {f"group/{i}": np.full(400, i, np.float32) for i in range(300)}

@@ -15,7 +15,7 @@ from stored_files import OPTIONS, WEIGHTS
 from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
 from bilm.options import load_model_options
-from bilm.weights import load_hdf5, n_numbers, n_words, stored_values
+from bilm.storage.names import load_hdf5, n_numbers, n_words, stored_values
 
 ROOT = Path(__file__).parent.parent
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"

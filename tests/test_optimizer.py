@@ -8,7 +8,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the optimizer is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.optimizer import Adagrad
+from bilm.training.optimizer import Adagrad
 
 
 def train(n_replicas, sparse, max_norm):

@@ -12,10 +12,10 @@ import h5py
 import pytest
 from test_corpus import FILES, LINES, PART, dump, left
 
-from bilm import corpus
-from bilm.embedding import ElmoEmbedder
+from bilm.embedding.embedder import corpus
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError
-from bilm.parts import Parts
+from bilm.embedding.parts import Parts
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,7 +49,7 @@ def start(command):
 
 KILLED = """
 import os, signal, sys
-from bilm import corpus
+from bilm.embedding.embedder import corpus
 join, done = corpus.join_words, []
 def join_or_die(words):
     done.append(words)
@@ -136,8 +136,8 @@ KILLED_AT = """
 import os, signal, sys
 import numpy as np
 from bilm.files import replacing
-from bilm.hdf5 import NewHDF5
-from bilm.parts import Parts
+from bilm.storage.hdf5 import NewHDF5
+from bilm.embedding.parts import Parts
 
 outfile, folder = sys.argv[1], os.path.dirname(sys.argv[1])
 

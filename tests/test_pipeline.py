@@ -11,9 +11,9 @@ if keras.backend.backend() != "tensorflow":
 
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.options import ModelOptions
-from bilm.pipeline import model_batch, replica_batches
-from bilm.sampling import LogUniformSampler
-from bilm.vocabulary import PAD_CHAR
+from bilm.training.pipeline import model_batch, replica_batches
+from bilm.training.sampling import LogUniformSampler
+from bilm.data.vocabulary import PAD_CHAR
 
 N_CHARS = 12
 OPTIONS = ModelOptions.from_dict(

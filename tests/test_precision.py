@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from bilm.embedding import ElmoEmbedder
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.language_model import BiLM
 from bilm.layers.functional import product
 from bilm.options import load_run_options
-from bilm.weights import save_hdf5, stored_values
+from bilm.storage.names import save_hdf5, stored_values
 
 SENTENCES = [
     ["The", "bank", "closed", "early", "."],

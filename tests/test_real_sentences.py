@@ -8,7 +8,7 @@ import pytest
 from conftest import golden_cases
 
 from bilm import ElmoEmbedder
-from bilm.text import read_sentences
+from bilm.data.text import read_sentences
 
 DATA = Path(os.environ.get("BILM_DATA") or Path(__file__).parents[2] / "shared" / "data")
 CASE = golden_cases("inference")[0].values[0]

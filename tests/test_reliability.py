@@ -29,17 +29,18 @@ from tiny_runs import (
     weights_of,
 )
 
-from bilm import plan, training
-from bilm.checkpoint import load_run
-from bilm.checkpoint_folder import CheckpointFolder
-from bilm.dataset import SHUFFLE_BUFFER
+from bilm.training.run import plan
+from bilm.training.run import run as training
+from bilm.storage.checkpoint import load_run
+from bilm.storage.checkpoint_folder import CheckpointFolder
+from bilm.data.dataset import SHUFFLE_BUFFER
 from bilm.errors import BilmError, DataError, NotFiniteError, WeightsError
 from bilm.evaluation import Perplexity
-from bilm.folder import locked
+from bilm.training.run_folder import locked
 from bilm.options import load_run_options
-from bilm.saved import find_saved
-from bilm.trainer import Trainer
-from bilm.training import Saving
+from bilm.training.saved import find_saved
+from bilm.training.step import Trainer
+from bilm.training.run import Saving
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ def test_two_runs_do_not_write_the_same_folder(tmp_path):
 
 
 def test_the_lock_dies_with_its_process(tmp_path):
-    code = "import sys, time; from bilm.folder import locked\n"
+    code = "import sys, time; from bilm.training.run_folder import locked\n"
     code += "with locked(sys.argv[1]): print('locked', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -397,6 +398,6 @@ def test_an_error_in_the_text_loses_no_step(tmp_path):
         pytest.MonkeyPatch.context() as patched,
         pytest.raises(DataError, match="not UTF-8"),
     ):
-        patched.setattr("bilm.survey.SAMPLE_TOKENS", 50)
+        patched.setattr("bilm.data.survey.SAMPLE_TOKENS", 50)
         run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
     assert find_saved(saved).step > 1

@@ -17,9 +17,9 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, damage, run, tiny_options, weights_of
 
-from bilm import training
-from bilm.checkpoint import load_run, load_state
-from bilm.checkpoint_folder import read_latest
+from bilm.training.run import run as training
+from bilm.storage.checkpoint import load_run, load_state
+from bilm.storage.checkpoint_folder import read_latest
 from bilm.errors import (
     BilmError,
     NotFiniteError,
@@ -28,11 +28,11 @@ from bilm.errors import (
     WeightsError,
 )
 from bilm.evaluation import Perplexity, heldout_dataset, model_vocabulary, perplexity
-from bilm.export import dump_weights
-from bilm.finetuning import finetune
-from bilm.saved import find_best, find_saved
-from bilm.trainer import Trainer
-from bilm.training import Saving
+from bilm.storage.export import dump_weights
+from bilm.training.finetuning import finetune
+from bilm.training.saved import find_best, find_saved
+from bilm.training.step import Trainer
+from bilm.training.run import Saving
 
 BIN = Path(__file__).parent.parent / "bin"
 
@@ -168,7 +168,7 @@ def spoiled(monkeypatch):
 
 
 def test_a_checkpoint_that_is_not_finite_is_passed_over(a_run, spoiled, monkeypatch, log):
-    monkeypatch.setattr("bilm.run_state.RunCheckpoints._check_finite", lambda *_: None)
+    monkeypatch.setattr("bilm.training.checkpoints.RunCheckpoints._check_finite", lambda *_: None)
     run(a_run, 4)
     assert find_saved(a_run).step == 3
     assert "is not finite; trying" in log.text

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bilm.sampling import LogUniformSampler
+from bilm.training.sampling import LogUniformSampler
 
 
 def test_draws_are_distinct_and_a_function_of_their_key():

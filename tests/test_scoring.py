@@ -19,17 +19,17 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 
 import bilm
-from bilm import weights
-from bilm.checkpoint import load_run
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import load_run
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.evaluation import heldout_dataset, model_vocabulary
 from bilm.evaluation import perplexity as evaluated
-from bilm.export import dump_weights
+from bilm.storage.export import dump_weights
 from bilm.language_model import BiLM
 from bilm.options import ModelOptions
 from bilm.scoring import Scorer, load_scorer, perplexity
-from bilm.text import read_sentences
-from bilm.vocabulary import Vocabulary
+from bilm.data.text import read_sentences
+from bilm.data.vocabulary import Vocabulary
 
 ROOT = Path(__file__).parent.parent
 HELDOUT, VOCABULARY = GOLDEN / "data" / "heldout" / "*", GOLDEN / "data" / "vocab.txt"
@@ -77,7 +77,7 @@ def chars(model_of):
 
 
 def heldout():
-    return read_sentences(bilm.text.resolve_shards(HELDOUT))
+    return read_sentences(bilm.data.text.resolve_shards(HELDOUT))
 
 
 def check(found, expected):

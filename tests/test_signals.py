@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from bilm.signals import stop_on_signal
+from bilm.training.signals import stop_on_signal
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from tiny_runs import VOCABULARY, tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
 from bilm.errors import DataError, OptionsError
-from bilm.export import dump_weights
+from bilm.storage.export import dump_weights
 from bilm.simple_elmo import ElmoModel
 
 TEXTS = [["The", "cat", "sat"], [], ["a"], ["Привет", "!"]]

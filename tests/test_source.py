@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
-from bilm import BidirectionalLanguageModel, source
+from bilm import BidirectionalLanguageModel
+from bilm.storage import locate as source
 from bilm.errors import OptionsError, WeightsError
-from bilm.source import resolve
+from bilm.storage.locate import resolve
 
 
 @pytest.fixture(autouse=True)

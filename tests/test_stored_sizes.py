@@ -14,10 +14,10 @@ from stored_files import OPTIONS, WEIGHTS
 from bilm import ElmoEmbedder
 from bilm.elmo import Elmo
 from bilm.errors import BilmError
-from bilm.hdf5 import MAX_ITEMS, dataset_names, open_hdf5, strings
-from bilm.pretrained import load_bilm
-from bilm.token_cache import dump_token_embeddings
-from bilm.weights import has_backward, n_words
+from bilm.storage.hdf5 import MAX_ITEMS, dataset_names, open_hdf5, strings
+from bilm.model import load_bilm
+from bilm.embedding.token_cache import dump_token_embeddings
+from bilm.storage.names import has_backward, n_words
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
 SECONDS = 10
@@ -52,7 +52,7 @@ def set_options(folder, **changes):
 
 
 def fine_tune(folder):
-    from bilm.starting_point import Source
+    from bilm.training.starting_point import Source
 
     Source(folder)
 
@@ -112,7 +112,7 @@ def test_options_of_more_parts_than_are_stored(reader, part, values, model):
 @pytest.mark.skipif(not on_tensorflow, reason="checkpoints are TensorFlow's")
 @pytest.mark.parametrize("values", [{"n_layers": 200}, {"dim": 1 << 30}, {"n_layers": 40_000}])
 def test_options_of_another_size_than_the_checkpoint(values, tmp_path):
-    from bilm.checkpoint import load_run
+    from bilm.storage.checkpoint import load_run
     from bilm.scoring import load_scorer
 
     run = shutil.copytree(GOLDEN / "checkpoint" / "chars", tmp_path / "run")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.dataset import BidirectionalLMDataset, LMDataset
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import DataError
-from bilm.stream import (
+from bilm.data.stream import (
     SHARD_BYTES,
     SentenceStream,
     check_shards,
@@ -19,8 +19,8 @@ from bilm.stream import (
     read_references,
     tell_lines,
 )
-from bilm.text import read_texts
-from bilm.vocabulary import MARKS, Vocabulary
+from bilm.data.text import read_texts
+from bilm.data.vocabulary import MARKS, Vocabulary
 
 
 @pytest.fixture(scope="module")

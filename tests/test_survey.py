@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bilm.survey import find_disorder, survey
-from bilm.vocabulary import MARKS, UnicodeCharsVocabulary, Vocabulary
-from bilm.vocabulary_builder import build_vocabulary
+from bilm.data.survey import find_disorder, survey
+from bilm.data.vocabulary import MARKS, UnicodeCharsVocabulary, Vocabulary
+from bilm.data.vocabulary_builder import build_vocabulary
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_an_order_from_other_text_is_right(tmp_path):
 
 def test_a_sample_is_from_every_shard(corpus, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
-    monkeypatch.setattr("bilm.survey.SAMPLE_TOKENS", 20)
+    monkeypatch.setattr("bilm.data.survey.SAMPLE_TOKENS", 20)
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
     counts = survey(corpus, vocab, sample=True)
     assert (counts.n_tokens, counts.n_blank) == (20, 2)

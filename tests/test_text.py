@@ -4,9 +4,9 @@ import os
 import numpy as np
 import pytest
 
-from bilm import text
+from bilm.data import text
 from bilm.errors import DataError
-from bilm.text import (
+from bilm.data.text import (
     count_tokens,
     read_lines,
     read_lines_at,

@@ -12,11 +12,11 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm import weights
+from bilm.storage import names as weights
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options import RunOptions, load_run_options
-from bilm.pipeline import as_dataset, batch_signature, model_batch
-from bilm.trainer import Trainer
+from bilm.training.pipeline import as_dataset, batch_signature, model_batch
+from bilm.training.step import Trainer
 
 N_STEPS = 6
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm import vocabulary
+from bilm.data import vocabulary
 from bilm.errors import DataError
-from bilm.vocabulary import (
+from bilm.data.vocabulary import (
     BOS_CHAR,
     BOW_CHAR,
     EOS_CHAR,

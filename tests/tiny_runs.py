@@ -4,10 +4,10 @@ import functools
 import tempfile
 from pathlib import Path
 
-from bilm.checkpoint import load_run
+from bilm.storage.checkpoint import load_run
 from bilm.options import RunOptions
-from bilm.training import Saving, TrainResult, make_strategy, train
-from bilm.weights import stored_values
+from bilm.training.run import Saving, TrainResult, make_strategy, train
+from bilm.storage.names import stored_values
 
 # The project's own copy: the tests that use it know its counts.
 GOLDEN = Path(__file__).parent / "golden"

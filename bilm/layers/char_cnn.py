@@ -76,7 +76,7 @@ class CharacterCNN(WeightedLayer):
         activate = ops.relu if self.activation == "relu" else ops.tanh
         kernels = [ops.squeeze(kernel, 0) for kernel in self.kernels]
         if padded and n_chars is not None and keras.backend.backend() == "tensorflow":
-            from bilm.layers.char_cnn_tensorflow import maximum_over_places
+            from bilm.layers.tensorflow.char_cnn import maximum_over_places
 
             # Where the widest filter has no place left, narrower ones see padding alone, as before.
             maxima = maximum_over_places(characters, kernels, self.precision)

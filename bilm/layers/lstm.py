@@ -88,7 +88,7 @@ class LSTMCell(WeightedLayer):
         if not self.built:
             raise ValueError("freeze() keeps copies of the weights; build the model first")
         if keras.backend.backend() == "tensorflow":
-            from bilm.layers.lstm_tensorflow import freeze
+            from bilm.layers.tensorflow.lstm_inference import freeze
 
             freeze(self)
             for variable in self.weights:
@@ -181,7 +181,7 @@ class LSTM(keras.layers.Layer):
         if training and fresh is not None:
             raise ValueError("fresh: no gradient is defined through rows that start afresh")
         if keras.backend.backend() == "tensorflow":
-            from bilm.layers.lstm_tensorflow import run_over_time
+            from bilm.layers.tensorflow.lstm_inference import run_over_time
 
             return run_over_time(self.cell, x, state, steps_mask, reverse, training, fresh)
         return scan_cell(self.cell, x, state, steps_mask, reverse, fresh)

@@ -1,0 +1,89 @@
+"""Sentences -> the ids that a pretrained model reads: shifted by one, 0 is padding."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bilm.errors import DataError
+from bilm.files import expanded
+from bilm.data.vocabulary import BOS, EOS, CharacterEncoder, Vocabulary
+
+
+class Batcher:
+    """Sentences -> character ids.
+
+    Args:
+        lm_vocab_file: not needed, since characters spell every word; if given it must be there.
+        max_token_length: C, characters of a word with its two marks. It must be the model's
+            `max_characters_per_token`: longer words are cut there, so that with another number
+            the model reads other characters and their sentences get other vectors.
+    Raises: DataError if the file is not there or `max_token_length` is below 3.
+    """
+
+    def __init__(self, lm_vocab_file: str | os.PathLike | None, max_token_length: int):
+        if lm_vocab_file is not None and not os.path.isfile(expanded(lm_vocab_file)):
+            raise DataError(f"{lm_vocab_file}: no such file; None does for character input")
+        self._characters = CharacterEncoder(max_token_length)
+
+    def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Give the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.
+
+        T is the longest sentence's number of words; every sentence has `<S>` and `</S>` around
+        it. No sentence gives (0, 2, C).
+
+        Raises: DataError if a sentence is not a list of words.
+        """
+        n_steps = _check(sentences)
+        ids = np.zeros((len(sentences), n_steps, self._characters.max_word_length), np.int64)
+        for row, words in zip(ids, sentences, strict=True):
+            row[: len(words) + 2] = self._characters([BOS, *words, EOS]) + 1
+        return ids
+
+
+class TokenBatcher:
+    """Sentences -> word ids, for a model that reads vectors of words from a table.
+
+    Args:
+        lm_vocab_file: one word a line, in the table's order, `<S>` and `</S>` among them, and
+            `<UNK>` for words that are not.
+    Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
+    """
+
+    def __init__(self, lm_vocab_file: str | os.PathLike):
+        self._vocab = Vocabulary(expanded(lm_vocab_file))
+        self._vocab.require_marks((BOS, EOS))
+
+    def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Give the words of a batch, int64 (n, T + 2), 0 after a sentence's end.
+
+        No sentence gives (0, 2).
+
+        Raises: DataError if a sentence is not a list of words, or if a word is not in a
+            vocabulary without `<UNK>`.
+        """
+        ids = np.zeros((len(sentences), _check(sentences)), np.int64)
+        for row, words in zip(ids, sentences, strict=True):
+            row[: len(words) + 2] = self._vocab.known_ids([BOS, *words, EOS]) + 1
+        return ids
+
+
+def _check(sentences: Sequence[Sequence[str]]) -> int:
+    """Give the number of steps, the longest sentence and its two marks."""
+    if isinstance(sentences, str | bytes):
+        raise DataError(f"a batch is a list of sentences, not the string {sentences[:40]!r}")
+    for i, words in enumerate(sentences):
+        # A string would pass for a list of one-letter words.
+        if isinstance(words, str | bytes):
+            raise DataError(
+                f"sentence {i} is the string {words[:40]!r}; a sentence is a list of words, "
+                "so split it first"
+            )
+        if not isinstance(words, Iterable):
+            raise DataError(f"sentence {i} is {words!r}; a sentence is a list of words")
+        for word in words:
+            if not isinstance(word, str):
+                raise DataError(f"sentence {i} holds {word!r}; a sentence is a list of words")
+    return max(map(len, sentences), default=0) + 2

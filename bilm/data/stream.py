@@ -1,0 +1,232 @@
+"""Sentences in the order of training from any place on, and what a checkpoint keeps of that place.
+
+A sentence is known by its reference: the number of its shard times `SHARD_BYTES` plus the byte, of
+the unpacked file, at which its line starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice
+from typing import NamedTuple
+
+import numpy as np
+
+from bilm.errors import DataError
+from bilm.data.text import read_lines_at, read_placed_lines
+
+SHARD_BYTES = 1 << 44  # more than a shard has
+SKIPPED_AT_ONCE = 1 << 20  # draws; bounds the memory that skipping takes
+
+Sentence = tuple[int, list[str]]  # its reference and its words
+Position = dict[str, np.ndarray]  # integer arrays by name
+
+
+class Trace(NamedTuple):
+    """Where a window of training stands in the text.
+
+    Fields:
+        position: of the readers after the window; `LMDataset.iter_placed_batches` goes on there.
+        sources: references of the sentences that the window holds a part of.
+    """
+
+    position: Position
+    sources: list[int]
+
+
+class SentenceStream:
+    """The sentences of some shards, epoch after epoch, in an order that chance draws.
+
+    Args:
+        shards: the files.
+        buffer_size: how many lines wait in memory to be drawn; 0 leaves everything in order.
+        make_rng: gives what draws in an epoch.
+        position: `position()` of the stream that this one continues; the files must be the same.
+        on_bad_utf8: see `bilm.data.text.read_lines`.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[str],
+        buffer_size: int,
+        make_rng: Callable[[int], np.random.Generator],
+        position: Position | None = None,
+        on_bad_utf8: str = "error",
+    ):
+        self.shards, self.buffer_size, self.make_rng = shards, buffer_size, make_rng
+        self.on_bad_utf8 = on_bad_utf8
+        if position is None:
+            position = {"reader": np.zeros(6, np.int64), "buffer": np.zeros(0, np.int64)}
+        # The epoch; in it how many shards are done, and how much of the next; how many sentences
+        # were given while there was text left to read, and how many after that.
+        self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained = map(
+            int, position["reader"]
+        )
+        self.waiting = position["buffer"].copy()  # references of the lines in memory
+
+    def position(self) -> Position:
+        """Give what it takes to go on after the sentence that was given last."""
+        place = self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained
+        return {"reader": np.array(place, np.int64), "buffer": self.waiting.copy()}
+
+    def read_epoch(self) -> Iterator[tuple[int, str]]:
+        """Give the reference and the text of each sentence that is left of the epoch.
+
+        Raises: DataError as `bilm.data.text.read_lines` does.
+        """
+        rng = self.make_rng(self.epoch)
+        n_shards = len(self.shards)
+        lines = self._lines(rng.permutation(n_shards) if self.buffer_size else range(n_shards))
+        if not self.buffer_size:
+            for line in lines:
+                self.n_drawn += 1
+                yield line
+            return
+        if self.waiting.size:
+            texts = read_references(self.shards, self.waiting, self.on_bad_utf8)
+        else:
+            filled = list(islice(lines, self.buffer_size))
+            self.waiting = np.array([reference for reference, _ in filled], np.int64)
+            texts = [text for _, text in filled]
+        for first in range(0, self.n_drawn, SKIPPED_AT_ONCE):
+            rng.integers(self.buffer_size, size=min(SKIPPED_AT_ONCE, self.n_drawn - first))
+        for reference, text in lines:
+            i = rng.integers(self.buffer_size)
+            drawn = int(self.waiting[i]), texts[i]
+            self.waiting[i], texts[i] = reference, text
+            self.n_drawn += 1
+            yield drawn
+        for i in rng.permutation(len(texts))[self.n_drained :]:
+            self.n_drained += 1
+            yield int(self.waiting[i]), texts[i]
+
+    def next_epoch(self) -> bool:
+        """Go to the next epoch's start; tell whether the one that is left had any sentence."""
+        had_text = self.n_drawn + self.n_drained > 0
+        self.epoch += 1
+        self.shard = self.offset = self.line = self.n_drawn = self.n_drained = 0
+        self.waiting = np.zeros(0, np.int64)
+        return had_text
+
+    def _lines(self, order: Sequence[int]) -> Iterator[tuple[int, str]]:
+        while self.shard < len(order):
+            shard = int(order[self.shard])
+            place = self.shards[shard], self.offset, self.line
+            lines = read_placed_lines(*place, self.on_bad_utf8)
+            for number, start, end, text in lines:
+                self.offset, self.line = end, number
+                if text:
+                    yield shard * SHARD_BYTES + start, text
+            self.shard, self.offset, self.line = self.shard + 1, 0, 0
+
+
+class Row:
+    """A row of the windows: the sentence that it is in, and where in it.
+
+    Args:
+        index: of the row.
+        sentences: where it takes its next sentence from.
+        encode: words -> ids (n + 2,) and characters (n + 2, C) or None.
+    """
+
+    def __init__(self, index: int, sentences: Iterator[Sentence], encode: Callable):
+        self.index, self.sentences, self.encode = index, sentences, encode
+        self.reference, self.at, self.end = 0, 0, 0
+
+    def go_to(self, reference: int, words: list[str], at: int) -> None:
+        """Be in a sentence, before its prediction `at`."""
+        self.reference, self.words, self.encoded = reference, words, None
+        self.at, self.end = at, len(words) + 1
+
+    def advance(self, n_steps: int, window: dict | None, sources: list[int] | None = None) -> int:
+        """Go on by up to `n_steps` predictions, into `window` if any; give how many there were.
+
+        `sources` takes the references of the sentences that were gone through.
+        """
+        done = 0
+        while done < n_steps:
+            if self.at == self.end:
+                if (sentence := next(self.sentences, None)) is None:
+                    break
+                self.go_to(*sentence, 0)
+            n = min(n_steps - done, self.end - self.at)
+            if sources is not None:
+                sources.append(self.reference)
+            if window is not None:
+                # Not before: the sentences of windows that are left out need no ids.
+                self.encoded = self.encoded or self.encode(self.words)
+                ids, chars = self.encoded
+                there, here = slice(done, done + n), slice(self.at, self.at + n)
+                window["token_ids"][self.index, there] = ids[here]
+                window["next_token_id"][self.index, there] = ids[self.at + 1 : self.at + n + 1]
+                if chars is not None:
+                    window["tokens_characters"][self.index, there] = chars[here]
+            self.at, done = self.at + n, done + n
+        return done
+
+
+def read_references(
+    shards: Sequence[str], references: np.ndarray, on_bad_utf8: str = "error"
+) -> list[str]:
+    """Give the texts of some sentences; each file is gone through once.
+
+    Raises: DataError if a file cannot be read where a sentence should be.
+    """
+    texts = [""] * len(references)
+    order = np.argsort(references, kind="stable")
+    for shard, group in groupby(order, lambda i: int(references[i]) // SHARD_BYTES):
+        places = list(group)
+        offsets = (int(references[i]) % SHARD_BYTES for i in places)
+        lines = read_lines_at(shards[shard], offsets, on_bad_utf8)
+        for i, text in zip(places, lines, strict=True):
+            texts[i] = text
+    return texts
+
+
+def describe_shards(shards: Sequence[str]) -> list[str]:
+    """Give each shard's name and size, by which a continued run knows its text again."""
+    return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
+
+
+def check_shards(shards: Sequence[str], expected: Sequence[str]) -> None:
+    """Compare the text with that of the run that is continued.
+
+    Raises: DataError, naming the first shard that differs.
+    """
+    found = describe_shards(shards)
+    for path, here, there in zip(shards, found, expected, strict=False):
+        if here != there:
+            raise DataError(f"{path}: found {here}, but this folder's run reads {there} there")
+    if len(found) != len(expected):
+        raise DataError(f"found {len(found)} shards, but this folder's run reads {len(expected)}")
+
+
+def tell_lines(shards: Sequence[str], references: Sequence[int]) -> list[str]:
+    """Give, for each shard, a line of text with the numbers of the lines that are referred to."""
+    told = []
+    for shard, group in groupby(sorted(set(references)), lambda r: r // SHARD_BYTES):
+        offsets = {reference % SHARD_BYTES for reference in group}
+        lines = read_placed_lines(shards[shard], on_bad_utf8="replace")  # bytes alone matter
+        numbers = [number for number, start, _, _ in _at(lines, offsets)]
+        told.append(f"{shards[shard]}, {_ranges(numbers)}")
+    return told
+
+
+def _at(lines: Iterator[tuple], offsets: set[int]) -> Iterator[tuple]:
+    """Give the lines that start at these bytes, and read no further than the last."""
+    left = len(offsets)
+    for line in lines:
+        if line[1] in offsets:
+            yield line
+            left -= 1
+            if not left:
+                return
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Write rising numbers as "line 7" or "lines 3-5, 9"."""
+    starts = [n for i, n in enumerate(numbers) if not i or numbers[i - 1] != n - 1]
+    ends = [n for i, n in enumerate(numbers) if numbers[i + 1 : i + 2] != [n + 1]]
+    ranges = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
+    return f"line{'s' * (len(numbers) > 1)} {', '.join(ranges)}"

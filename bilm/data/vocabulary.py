@@ -1,0 +1,225 @@
+"""Words -> ids, and words -> the ids of their characters. Nothing is shifted: see `batcher`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from bilm.errors import DataError
+from bilm.data.text import read_lines
+
+BOS, EOS, UNK = MARKS = ("<S>", "</S>", "<UNK>")
+NOT_A_WORD = "!!!MAXTERMID"  # a line that some vocabulary files hold and that takes no id
+
+# A character is a byte, or one of the marks that follow the 256 bytes.
+BOS_CHAR, EOS_CHAR, BOW_CHAR, EOW_CHAR, PAD_CHAR = range(256, 261)
+_MARK_LETTERS = {BOS: chr(BOS_CHAR), EOS: chr(EOS_CHAR)}
+
+MAX_CACHED_WORDS, MAX_CACHED_LETTERS = 1 << 17, 256
+
+
+class CharacterEncoder:
+    """The characters of words: a mark, the word's UTF-8 bytes cut to fit, a mark, padding.
+
+    `<S>` and `</S>` have one character each, `BOS_CHAR` and `EOS_CHAR`, in place of their bytes.
+
+    Args:
+        max_word_length: C, characters of a word with its two marks; at least 3.
+    Raises: DataError if there is no room for a character.
+    """
+
+    def __init__(self, max_word_length: int):
+        if max_word_length < 3:
+            raise DataError(
+                f"max_word_length {max_word_length}: at least 3, a character between two marks"
+            )
+        self.max_word_length = max_word_length
+        self._rows = _Rows(max_word_length)
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Give the characters of words, int32 (n, C)."""
+        return _table(map(self._rows.__getitem__, words), self.max_word_length)
+
+
+class _Rows(dict):
+    """Word -> the bytes of its row, made when first asked for; bounded by starting over."""
+
+    def __init__(self, max_word_length: int):
+        super().__init__()
+        self.max_word_length = max_word_length
+
+    def __missing__(self, word: str) -> bytes:
+        if len(self) >= MAX_CACHED_WORDS:
+            self.clear()
+        row = _spell(word, self.max_word_length)
+        if len(word) <= MAX_CACHED_LETTERS:
+            self[word] = row
+        return row
+
+
+def _spell(word: str, max_word_length: int) -> bytes:
+    """Give a word's row as bytes: a string of its ids, since UTF-32 is an int32 a character."""
+    room = max_word_length - 2
+    letters = _MARK_LETTERS.get(word)
+    if letters is None:
+        letters = word[:room].encode("utf-8", "ignore")[:room].decode("latin-1")
+    row = chr(BOW_CHAR) + letters + chr(EOW_CHAR)
+    return row.ljust(max_word_length, chr(PAD_CHAR)).encode("utf-32-le")
+
+
+def _table(rows: Iterable[bytes], max_word_length: int) -> np.ndarray:
+    # Joining bytes is many times as fast as stacking arrays; a bytearray can be written to.
+    return np.frombuffer(bytearray().join(rows), "<i4").reshape(-1, max_word_length)
+
+
+class Vocabulary:
+    """Words and their ids.
+
+    A word's id is the number of its line, from 0; the line `!!!MAXTERMID` is not counted, a blank
+    line is. Of a word that stands there twice the last id counts, as in bilm-tf. `<S>`, `</S>` and
+    `<UNK>` may stand anywhere; ids of those that do not are -1.
+
+    Args:
+        filename: one word a line.
+        validate_file: refuse a file without the three marks or with a word twice, as training
+            and everything that looks words up must.
+    Raises: DataError if the file cannot be read, is empty or is refused.
+    """
+
+    def __init__(self, filename: str | os.PathLike, validate_file: bool = False):
+        self.filename = os.fspath(filename)
+        self._words = [word for _, word in read_lines(filename) if word != NOT_A_WORD]
+        if not self._words:
+            raise DataError(f"{filename}: no word in it; one word a line is expected")
+        self._ids = {word: i for i, word in enumerate(self._words)}
+        self.bos, self.eos, self.unk = (self._ids.get(mark, -1) for mark in MARKS)
+        if validate_file:
+            self.require_marks()
+            self._require_distinct()
+
+    @property
+    def size(self) -> int:
+        """The number of ids."""
+        return len(self._words)
+
+    def require_marks(self, marks: Sequence[str] = MARKS) -> None:
+        """Raise DataError if a mark is not in the file."""
+        missing = [mark for mark in marks if mark not in self._ids]
+        if missing:
+            raise DataError(
+                f"{self.filename}: {' '.join(missing)} missing; the vocabulary must hold the "
+                f"marks {' '.join(marks)}, each on a line of its own"
+            )
+
+    def _require_distinct(self) -> None:
+        if len(self._ids) == len(self._words):
+            return
+        first: dict[str, int] = {}
+        for number, word in read_lines(self.filename):
+            if word != NOT_A_WORD and first.setdefault(word, number) != number:
+                raise DataError(
+                    f"{self.filename}, line {number}: {word!r} is already on line {first[word]}; "
+                    "every word must have one id"
+                )
+
+    def word_to_id(self, word: str) -> int:
+        """Give a word's id, or that of `<UNK>`."""
+        return self._ids.get(word, self.unk)
+
+    def known_ids(self, words: Sequence[str]) -> np.ndarray:
+        """Give the ids of words, int32 (n,), `<UNK>` standing for those that are not in the file.
+
+        Raises: DataError if `<UNK>` is needed and is not there.
+        """
+        ids = np.fromiter((self._ids.get(word, self.unk) for word in words), np.int32, len(words))
+        if self.unk < 0 and (ids < 0).any():
+            word = words[int(np.argmin(ids))]
+            raise DataError(
+                f"{self.filename}: holds neither {word!r} nor {UNK}, which would stand for it; "
+                "give the vocabulary that the model was trained with"
+            )
+        return ids
+
+    def id_to_word(self, word_id: int) -> str:
+        """Give the word of an id.
+
+        Raises: DataError if there is no such id.
+        """
+        if not 0 <= word_id < self.size:
+            raise DataError(f"{self.filename}: no word has the id {word_id}, of {self.size:,}")
+        return self._words[word_id]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Give the words of ids, with spaces between them.
+
+        Raises: DataError if there is no such id.
+        """
+        return " ".join(self.id_to_word(word_id) for word_id in ids)
+
+    def encode(
+        self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
+    ) -> np.ndarray:
+        """Give the ids of a sentence with a mark at each end, int32 (n + 2,).
+
+        Args:
+            sentence: words with blanks between them, or with `split=False` a list of words.
+            reverse: the words come in reverse order already: put `</S>` first and `<S>` last.
+            split: whether to split the sentence.
+        """
+        get, unk = self._ids.get, self.unk
+        words = sentence.split() if split else sentence
+        ids = [get(word, unk) for word in words]
+        first, last = (self.eos, self.bos) if reverse else (self.bos, self.eos)
+        return np.array([first, *ids, last], np.int32)
+
+
+class UnicodeCharsVocabulary(Vocabulary):
+    """Words, their ids and their characters.
+
+    A word that is not in the file has characters all the same.
+
+    Args:
+        filename: one word a line; see `Vocabulary`.
+        max_word_length: C, characters of a word with its two marks; at least 3.
+        validate_file: see `Vocabulary`.
+    Raises: DataError if `Vocabulary` does or `max_word_length` is too small.
+    """
+
+    bos_char, eos_char, bow_char = BOS_CHAR, EOS_CHAR, BOW_CHAR
+    eow_char, pad_char = EOW_CHAR, PAD_CHAR
+
+    def __init__(
+        self, filename: str | os.PathLike, max_word_length: int, validate_file: bool = False
+    ):
+        super().__init__(filename, validate_file)
+        self.max_word_length = max_word_length
+        self._characters = CharacterEncoder(max_word_length)
+        self.bos_chars, self.eos_chars = self._characters([BOS, EOS])
+
+    @cached_property
+    def word_char_ids(self) -> np.ndarray:
+        """The characters of every word of the file, int32 (size, C); made when first used."""
+        rows = (_spell(word, self.max_word_length) for word in self._words)
+        return _table(rows, self.max_word_length)
+
+    def word_to_char_ids(self, word: str) -> np.ndarray:
+        """Give the characters of a word, int32 (C,)."""
+        return self._characters([word])[0]
+
+    def encode_chars(
+        self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
+    ) -> np.ndarray:
+        """Give the characters of a sentence with a mark at each end, int32 (n + 2, C).
+
+        Arguments are those of `encode`.
+        """
+        words = sentence.split() if split else sentence
+        first, last = (EOS, BOS) if reverse else (BOS, EOS)
+        return self.spell([first, *words, last])
+
+    def spell(self, words: Sequence[str]) -> np.ndarray:
+        """Give the characters of words, int32 (n, C)."""
+        return self._characters(words)

@@ -1,0 +1,264 @@
+"""Text shards -> a vocabulary by falling frequency, in memory that does not grow with the text."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import count, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import logging
+
+from bilm.errors import DataError
+from bilm.files import expanded, output_path, replacing, scratch
+from bilm.data.text import read_sentences, resolve_shards
+from bilm.data.vocabulary import MARKS, NOT_A_WORD
+
+WORDS_IN_MEMORY = 2_000_000  # about 300 MB
+MAX_RUNS = 64  # sorted files that are merged at a time; each is an open file
+LOG_SECONDS = 10.0
+
+NOT_COUNTED = frozenset([*MARKS, NOT_A_WORD])
+WordCount = tuple[str, int]
+
+
+class VocabularyCounts(NamedTuple):
+    """What the text held, and what of it is in the vocabulary. Tokens are without marks."""
+
+    n_sentences: int
+    n_tokens: int
+    n_distinct: int
+    n_marks: int  # in the text, where they are not counted as words
+    n_words: int  # in the vocabulary, its marks apart
+    n_covered: int  # tokens that are one of them
+
+
+def build_vocabulary(
+    filepattern: str | os.PathLike,
+    outfile: str | os.PathLike,
+    counts_file: str | os.PathLike | None = None,
+    min_count: int = 1,
+    max_size: int | None = None,
+    on_bad_utf8: str = "error",
+    words_in_memory: int = WORDS_IN_MEMORY,
+) -> VocabularyCounts:
+    """Write a vocabulary: the three marks, then words by falling frequency, ties by the word.
+
+    Both files are written whole or not at all. Beyond `words_in_memory` sorted counts are put into
+    a folder beside `outfile` and merged; see `bilm.files.scratch`.
+
+    Args:
+        filepattern: glob of the shards, plain or gzip, one tokenized sentence a line.
+        outfile: one word a line.
+        counts_file: for each word, in the same order and without the marks, the word, a tab and
+            its count.
+        min_count: leave out words that occur less often.
+        max_size: the most lines of `outfile`, the marks among them.
+        on_bad_utf8: see `bilm.data.text.read_lines`.
+        words_in_memory: the most distinct words that are counted or sorted in memory.
+    Returns: what was counted and kept.
+    Raises: DataError if a shard is bad, is one of the files to write, or leaves no word; OSError
+        if a file cannot be written.
+    """
+    _check(min_count, max_size, words_in_memory)
+    outputs = [Path(expanded(path)) for path in (outfile, counts_file) if path is not None]
+    shards = resolve_shards(expanded(filepattern))
+    _check_outputs(outputs, shards)
+    with scratch(outfile) as folder:
+        counter = _Counter(folder, words_in_memory, len(shards))
+        for shard in shards:
+            counter.add(read_sentences([shard], on_bad_utf8))
+        kept = _Kept(min_count)
+        ordered = _by_frequency(kept.select(counter.merged()), folder, words_in_memory)
+        room = None if max_size is None else max_size - len(MARKS)
+        n_words, n_covered = _write(ordered, room, outputs, os.fspath(filepattern))
+    return VocabularyCounts(
+        counter.n_sentences, kept.n_tokens, kept.n_distinct, counter.n_marks, n_words, n_covered
+    )
+
+
+def _check(min_count: int, max_size: int | None, words_in_memory: int) -> None:
+    least = {"min_count": (min_count, 1), "words_in_memory": (words_in_memory, 1)}
+    if max_size is not None:
+        least["max_size"] = (max_size, len(MARKS) + 1)  # the marks and a word
+    for name, (found, expected) in least.items():
+        if found < expected:
+            raise DataError(f"{name}: found {found}, expected at least {expected}")
+
+
+def _check_outputs(outputs: Sequence[Path], shards: Sequence[str]) -> None:
+    """Refuse what a second run of the same command would count, and one file for two."""
+    taken = {Path(shard).resolve() for shard in shards}
+    for output in outputs:
+        if output.is_dir():
+            raise DataError(f"{output}: is a folder, expected the name of a file")
+        target = output_path(output)
+        if target in taken:
+            raise DataError(f"{output}: is itself read or written already; give another name")
+        taken.add(target)
+
+
+class _Counter:
+    """Counts words; sorted counts go to files when there are too many words for the memory."""
+
+    def __init__(self, folder: Path, words_in_memory: int, n_shards: int):
+        self.runs = _Runs(folder / "words")
+        self.words_in_memory, self.n_shards = words_in_memory, n_shards
+        self.counts: Counter[str] = Counter()
+        self.n_sentences = self.n_tokens = self.n_marks = self.n_done = 0
+        self.logged = time.monotonic()
+
+    def add(self, sentences: Iterable[list[str]]) -> None:
+        """Count a shard."""
+        counts, limit = self.counts, self.words_in_memory
+        for words in sentences:
+            counts.update(words)
+            self.n_sentences += 1
+            self.n_tokens += len(words)
+            if len(counts) > limit:
+                self._spill()
+            if not self.n_sentences & 0xFFF and time.monotonic() - self.logged > LOG_SECONDS:
+                self._log()
+        self.n_done += 1
+        if self.n_done == self.n_shards:
+            self._log()
+
+    def merged(self) -> Iterator[WordCount]:
+        """Give every distinct word once and its count, by the word."""
+        if not self.runs.paths:
+            yield from self._sorted()
+            return
+        self._spill()
+        yield from _summed(self.runs.merged())
+
+    def _sorted(self) -> list[WordCount]:
+        self.n_marks += sum(self.counts.pop(name, 0) for name in NOT_COUNTED)
+        return sorted(self.counts.items())
+
+    def _spill(self) -> None:
+        logging.info("%d distinct words: sorted and put on disk", len(self.counts))
+        self.runs.add(self._sorted(), combine=_summed)
+        self.counts.clear()
+
+    def _log(self) -> None:
+        self.logged = time.monotonic()
+        logging.info(
+            "%d of %d shards read: %s sentences, %s tokens",
+            *(self.n_done, self.n_shards, f"{self.n_sentences:,}", f"{self.n_tokens:,}"),
+        )
+
+
+class _Kept:
+    """Passes the words on that are frequent enough, and counts all."""
+
+    def __init__(self, min_count: int):
+        self.min_count = min_count
+        self.n_distinct = self.n_tokens = 0
+
+    def select(self, counts: Iterable[WordCount]) -> Iterator[WordCount]:
+        for word, number in counts:
+            self.n_distinct += 1
+            self.n_tokens += number
+            if number >= self.min_count:
+                yield word, number
+
+
+class _Runs:
+    """Sorted files of words and numbers, one pair a line, that are merged into one order.
+
+    Words hold no blanks, so that a tab and a line feed can part them. As text and not in a format
+    of objects, the files can run nothing when they are read.
+    """
+
+    def __init__(self, prefix: Path, key=None):
+        self.prefix, self.key = prefix, key
+        self.paths: list[Path] = []
+        self._numbers = count()
+
+    def add(self, pairs: Iterable[WordCount], combine=iter) -> None:
+        """Write a sorted run; when there are many, put them together into one."""
+        if len(self.paths) == MAX_RUNS:
+            runs, whole = self.paths, self._store(combine(self.merged()))
+            for path in runs:
+                path.unlink()
+            self.paths = [whole]
+        self.paths.append(self._store(pairs))
+
+    def merged(self) -> Iterator[WordCount]:
+        """Give the pairs of all runs in order."""
+        with ExitStack() as stack:
+            files = [stack.enter_context(_opened(path, "r")) for path in self.paths]
+            yield from heapq.merge(*map(_pairs, files), key=self.key)
+
+    def _store(self, pairs: Iterable[WordCount]) -> Path:
+        path = self.prefix.with_name(f"{self.prefix.name}.{next(self._numbers)}")
+        with _opened(path, "w") as file:
+            file.writelines(f"{word}\t{number}\n" for word, number in pairs)
+        return path
+
+
+def _opened(path: Path, mode: str):
+    return open(path, mode, encoding="utf-8", newline="\n", buffering=1 << 17)
+
+
+def _pairs(file: Iterable[str]) -> Iterator[WordCount]:
+    for line in file:
+        word, number = line.split("\t")
+        yield word, int(number)
+
+
+def _summed(pairs: Iterable[WordCount]) -> Iterator[WordCount]:
+    """Sum the counts of equal words, which follow each other."""
+    for word, group in groupby(pairs, key=itemgetter(0)):
+        yield word, sum(number for _, number in group)
+
+
+def _rank(pair: WordCount) -> tuple[int, str]:
+    word, number = pair
+    return -number, word
+
+
+def _by_frequency(
+    counts: Iterable[WordCount], folder: Path, words_in_memory: int
+) -> Iterator[WordCount]:
+    """Sort by falling count, ties by the word; through files if there are too many words."""
+    runs, waiting = _Runs(folder / "ranks", key=_rank), []
+    for pair in counts:
+        waiting.append(pair)
+        if len(waiting) > words_in_memory:
+            runs.add(sorted(waiting, key=_rank))
+            waiting.clear()
+    waiting.sort(key=_rank)
+    if not runs.paths:
+        return iter(waiting)
+    runs.add(waiting)
+    return runs.merged()
+
+
+def _write(
+    ordered: Iterator[WordCount], room: int | None, outputs: Sequence[Path], source: str
+) -> tuple[int, int]:
+    """Write the files; give the number of words and of the tokens that are one of them."""
+    n_words = n_covered = 0
+    with ExitStack() as stack:
+        temporary = [stack.enter_context(replacing(path)) for path in outputs]
+        with ExitStack() as opened:
+            vocabulary, *counts = [opened.enter_context(_opened(p, "w")) for p in temporary]
+            vocabulary.writelines(f"{mark}\n" for mark in MARKS)
+            for word, number in ordered:
+                if n_words == room:
+                    break
+                vocabulary.write(f"{word}\n")
+                for file in counts:
+                    file.write(f"{word}\t{number}\n")
+                n_words += 1
+                n_covered += number
+        if not n_words:
+            raise DataError(f"{source}: no word to keep; every line is blank or min_count too high")
+    return n_words, n_covered

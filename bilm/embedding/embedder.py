@@ -1,0 +1,264 @@
+"""Sentences -> vectors, as NumPy arrays: the same sentence always gets the same ones."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from bilm.errors import BilmError, DataError, OptionsError
+from bilm.files import expanded
+from bilm.embedding.packed_runner import PackedRunner
+from bilm.model import load_bilm
+from bilm.storage.locate import resolve
+from bilm.embedding.token_cache import TokenCache, WordEncoder
+from bilm.data.vocabulary import BOS, EOS
+
+WINDOW_BATCHES = 8  # batches among which sentences are dealt out to rows
+
+Layers = str | Sequence[int]
+
+
+class ElmoEmbedder:
+    """A stored biLM that embeds sentences: lists of words in, NumPy arrays out.
+
+    Every sentence starts afresh, so its vectors depend neither on its neighbours nor on the order
+    or the number of sentences. The words `<S>` and `</S>` stand for the marks of a sentence.
+    Any number of threads may share an embedder. A pickle holds the paths of its files, which are
+    loaded again, as in processes that multiprocessing spawns. In a forked process the backend
+    would hang, so that embedders raise BilmError there.
+
+    Args:
+        options_file: `options.json`; or what stands for both files, see `bilm.storage.locate`.
+        weight_file: the HDF5 file with the weights, where `options_file` names one file.
+        vocab_file: one word a line, for a model that reads words; others spell them.
+        cache_size: of how many words the context-free vectors are kept, those used last; 0 for
+            none. A word takes 4 P bytes, at P = 512 100,000 of them 205 MB.
+        batch_tokens: tokens that are run over at a time, marks included. It bounds memory and
+            changes no result.
+        precision: of the operands of products: `bfloat16` is faster where the processor has it,
+            and changes vectors by less than 1 %.
+
+    Methods take `layers`: `"all"` gives each sentence as float32 (layers + 1, T, 2 P), layer 0
+    being the token's vector twice; indices such as `[0, 2]` (or `"0,2"`) give (2, T, 2 P), and
+    `"top"` and `"average"` (T, 2 P). P stands for 2 P in a forward-only model.
+    Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small.
+
+    Example:
+        embedder = bilm.ElmoEmbedder("options.json", "weights.hdf5")
+        vectors = embedder.embed_sentence(["The", "bank", "closed", "."])  # 3, 4, 2 P
+    """
+
+    _process: int | None = None  # that made the first embedder; forked ones inherit it
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path | None = None,
+        vocab_file: str | Path | None = None,
+        cache_size: int = 100_000,
+        batch_tokens: int = 2048,
+        precision: str = "float32",
+    ):
+        ElmoEmbedder._process = ElmoEmbedder._process or os.getpid()
+        self._check_process()
+        if cache_size < 0 or batch_tokens < 1:
+            given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
+            raise ValueError(f"{given}, expected at least 0 and 1")
+        self.options_file, self.weight_file = map(
+            Path.absolute, resolve(expanded(options_file), expanded(weight_file))
+        )
+        vocab_file = vocab_file and os.path.abspath(expanded(vocab_file))
+        self._settings = vocab_file, cache_size, batch_tokens, precision
+        self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
+        self.model.freeze()
+        self.options, self.batch_tokens = self.model.options, batch_tokens
+        self._cache = TokenCache(cache_size, WordEncoder(self.model, vocab_file))
+        self._runner = PackedRunner(self.model, batch_tokens)
+        self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
+
+    def __reduce__(self):
+        return _unpickled, (type(self), self.options_file, self.weight_file, *self._settings)
+
+    def __getattr__(self, name: str):  # of what __init__ has not set, as in a forked process
+        self._check_process()
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
+        """Embed one sentence; an empty one has T = 0.
+
+        Raises: DataError if it is not a list of words.
+        """
+        return self.embed_batch([tokens], layers)[0]
+
+    def embed_batch(
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+    ) -> list[np.ndarray]:
+        """Embed any number of sentences; all results are held at once. Raises: DataError."""
+        return list(self.embed_sentences(sentences, layers))
+
+    def embed_sentences(
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+    ) -> Iterator[np.ndarray]:
+        """Embed a stream of sentences, giving results in its order, in bounded memory.
+
+        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead, to be packed into rows.
+
+        Raises: DataError if a sentence is not a list of words.
+        """
+        select = layer_selector(layers, self.n_layers)
+
+        def in_order(group):
+            results = dict(self._embed(group, select))
+            return (results.pop(k) for k in range(len(group)))
+
+        return chain.from_iterable(in_order(group) for group in self._groups(sentences))
+
+    def embed_as_completed(
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+    ) -> Iterator[tuple[int, list[str], np.ndarray]]:
+        """Embed a stream of sentences, giving each as soon as it is done.
+
+        Of the sentences that are read ahead together, others are computed while the caller
+        stores what it has.
+
+        Returns: of each sentence its number, counted from 0, its words and its vectors.
+        Raises: DataError if a sentence is not a list of words.
+        """
+        select = layer_selector(layers, self.n_layers)
+
+        def numbered():
+            first = 0
+            for group in self._groups(sentences):
+                with closing(self._embed(group, select)) as embedded:
+                    for k, vectors in embedded:
+                        yield first + k, group[k], vectors
+                first += len(group)
+
+        return numbered()
+
+    def sentence_vectors(
+        self,
+        sentences: Iterable[Sequence[str]],
+        layers: Layers = "average",
+        normalize: bool = False,
+    ) -> np.ndarray:
+        """Return one vector a sentence: the mean over its tokens of the layers' average.
+
+        Other `layers` are averaged over tokens likewise, and those with an axis of layers give
+        (n, layers, 2 P). An empty sentence gives zeros. `normalize` divides what a sentence gets
+        by its Euclidean norm, as simple_elmo's `get_elmo_vector_average` does.
+
+        Returns: float32 (n, 2 P).
+        Raises: DataError if a sentence is not a list of words.
+        """
+        select = layer_selector(layers, self.n_layers)
+        shape = np.delete(select(self._empty()).shape, -2)
+        means = [
+            vectors.sum(axis=-2, dtype=np.float64) / max(vectors.shape[-2], 1)
+            for vectors in self.embed_sentences(sentences, layers)
+        ]
+        if normalize:
+            means = [mean / (np.linalg.norm(mean) or 1.0) for mean in means]
+        return np.array(means, np.float32).reshape(-1, *shape)
+
+    def warm_up(self, sentences: Iterable[Sequence[str]]) -> None:
+        """Take the words of sentences into the cache, as embedding the sentences would."""
+        for group in self._groups(sentences):
+            self._look_up(group)
+
+    def clear_cache(self) -> None:
+        """Forget the vectors of all words."""
+        self._check_process()
+        self._cache.clear()
+
+    def _groups(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[list[str]]]:
+        """Give sentences in groups of about as many tokens as `WINDOW_BATCHES` batches."""
+        group, n_tokens = [], 0
+        for number, words in enumerate(sentences):
+            group.append(_checked(words, number))
+            n_tokens += len(group[-1]) + 2
+            if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
+                yield group
+                group, n_tokens = [], 0
+        if group:
+            yield group
+
+    def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
+        """Give the places of a group's words, marks included, in a table float32 (U, P)."""
+        self._check_process()
+        words = list(dict.fromkeys(chain((BOS, EOS), *group)))
+        return {word: i for i, word in enumerate(words)}, self._cache(words)
+
+    def _embed(self, group: list[list[str]], select: Callable):
+        """Give the number of each sentence of a group and its vectors, as they are done."""
+        places, table = self._look_up(group)
+        filled = [k for k, words in enumerate(group) if words]
+        if filled:
+            sentences = [np.array([places[w] for w in (BOS, *group[k], EOS)]) for k in filled]
+            with closing(self._runner(table, sentences)) as embedded:
+                for k, layers in embedded:
+                    yield filled[k], select(layers)
+                    self._check_process()
+        yield from ((k, select(self._empty())) for k, words in enumerate(group) if not words)
+
+    def _check_process(self) -> None:
+        """Raise BilmError in a forked process, which lacks the threads that compute."""
+        if os.getpid() != self._process:
+            raise BilmError(
+                f"process {os.getpid()} was forked from process {self._process}, which had made an "
+                "embedder; TensorFlow does not work after a fork: start processes with "
+                "multiprocessing.get_context('spawn')"
+            )
+
+    def _empty(self) -> np.ndarray:
+        return np.empty((self.n_layers, 0, self.dim), np.float32)
+
+
+def _unpickled(cls: type, *arguments) -> ElmoEmbedder:
+    """Load a pickled embedder. In a forked process its first use raises the error: one raised
+    here would kill a worker of `multiprocessing.Pool`, whose caller then waits for ever."""
+    is_forked = cls._process not in (None, os.getpid())
+    return cls.__new__(cls) if is_forked else cls(*arguments)
+
+
+def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Give the function that picks what `layers` says of an array (n_layers, T, D).
+
+    Raises: OptionsError if it says nothing that is there.
+    """
+    named = {
+        "all": lambda array: array,
+        "top": lambda array: array[-1].copy(),  # a view would keep the other layers
+        "average": lambda array: array.mean(axis=0),
+    }
+    if isinstance(layers, str) and layers in named:
+        return named[layers]
+    try:
+        if isinstance(layers, str):
+            chosen = [int(part) for part in layers.split(",")]
+        else:
+            chosen = [operator.index(part) for part in layers]
+    except (TypeError, ValueError):
+        chosen = []
+    if not chosen or not all(0 <= i < n_layers for i in chosen):
+        raise OptionsError(
+            f"layers is {layers!r}, expected all, top, average or a list of numbers "
+            f"from 0 to {n_layers - 1}"
+        )
+    return lambda array: array[chosen]
+
+
+def _checked(sentence: Iterable[str], number: int) -> list[str]:
+    # A string would pass for a list of one-letter words.
+    is_list = isinstance(sentence, Iterable) and not isinstance(sentence, str | bytes)
+    words = list(sentence) if is_list else [None]
+    if not all(isinstance(word, str) for word in words):
+        found = f"sentence {number} is {repr(sentence)[:60]}"
+        raise DataError(f"{found}; a sentence is a list of words, so split a string first")
+    return words

@@ -1,0 +1,131 @@
+"""Files of embeddings: how words stand beside their vectors, and reading files of any origin."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+
+import h5py
+import numpy as np
+
+from bilm.errors import DataError
+from bilm.files import expanded
+from bilm.storage.hdf5 import DAMAGE
+
+SENTENCE = "sentence"  # the attribute with the words
+NUMBER = re.compile("0|[1-9][0-9]{0,17}")
+OF_ALLENNLP = "sentence_to_index"
+MAX_RATIO = 100  # of the values to what is stored of them; embeddings hardly shrink
+
+
+def read_embeddings(
+    path: str | os.PathLike,
+) -> Iterator[tuple[int, list[str] | None, np.ndarray]]:
+    """Yield number, words and vectors of each sentence of a file of embeddings, in order.
+
+    Files of bilm-tf and AllenNLP, which hold no words, give None for them. The file is closed
+    when the iterator ends or is dropped.
+
+    Raises: DataError, naming the file and the dataset, if the file is missing, damaged, or holds
+        anything else than arrays of numbers, (T, D) or (layers, T, D), named 0, 1, 2, ...
+    """
+    with _opened(path) as file:
+        for number in _numbers(file, path):
+            words, vectors = _read(file, path, str(number))
+            yield number, words, vectors
+
+
+def join_words(words: list[str]) -> str:
+    """Return words as one string. A FORM of CoNLL-U may hold a space: tabs part the words then."""
+    parted_by = "\t" if any(" " in word for word in words) else " "
+    return parted_by.join(words).replace("\0", "\u2400")  # an HDF5 string ends at NUL
+
+
+def _split(sentence: str, n_words: int) -> list[str]:
+    if n_words < 2:
+        return [sentence] * n_words
+    return sentence.split("\t" if "\t" in sentence else " ")
+
+
+def _opened(path: str | os.PathLike) -> h5py.File:
+    try:
+        return h5py.File(expanded(path), "r")
+    except DAMAGE as error:
+        raise DataError(f"{path}: not a whole HDF5 file of embeddings ({error})") from error
+
+
+def _numbers(file: h5py.File, path: str | os.PathLike) -> list[int]:
+    """Return the numbers of the sentences, in order."""
+    try:
+        names = [name for name in file if name != OF_ALLENNLP]
+    except DAMAGE as error:
+        raise DataError(f"{path}: damaged ({error})") from error
+    odd = [n for n in names if isinstance(n, bytes) or (n.isnumeric() and not NUMBER.fullmatch(n))]
+    if odd:
+        raise DataError(f"{path}: a dataset is named {odd[0][:40]!r}, expected 0, 1, 2, ...")
+    numbers = [int(name) for name in names if NUMBER.fullmatch(name)]
+    if names and not numbers:
+        raise DataError(
+            f"{path}: no embeddings; found {names[0][:40]!r}, expected datasets named 0, 1, 2, ..."
+        )
+    return sorted(numbers)
+
+
+def _read(
+    file: h5py.File, path: str | os.PathLike, name: str
+) -> tuple[list[str] | None, np.ndarray]:
+    """Return the words and the vectors of a sentence."""
+    try:
+        if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+            raise DataError("a link to another place, expected a dataset")
+        dataset = file[name]
+        _check(dataset)
+        sentence = _sentence(dataset)
+        vectors = dataset[...]
+    except DataError as error:
+        raise DataError(f"{path}, dataset {name}: {error}") from None
+    except (*DAMAGE, MemoryError) as error:
+        raise DataError(f"{path}, dataset {name}: damaged ({error})") from error
+    n_words = vectors.shape[-2]
+    words = None if sentence is None else _split(sentence, n_words)
+    if words is not None and len(words) != n_words:
+        raise DataError(
+            f"{path}, dataset {name}: number of words {n_words} by the shape, {len(words)} by the "
+            f"attribute {SENTENCE!r}"
+        )
+    return words, vectors
+
+
+def _check(dataset: h5py.Dataset) -> None:
+    """Refuse what are no vectors, or would take more memory than the file can justify."""
+    if not isinstance(dataset, h5py.Dataset):
+        raise DataError("a group, expected a dataset")
+    if dataset.dtype.kind not in "fiu":
+        raise DataError(f"values of type {dataset.dtype}, expected numbers")
+    if dataset.shape is None or dataset.ndim not in (2, 3):
+        raise DataError(f"shape {dataset.shape}, expected (words, dim) or (layers, words, dim)")
+    if dataset.is_virtual or dataset.external:
+        raise DataError("its values are in another file")
+    stored = dataset.id.get_storage_size()
+    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # is read as a whole
+    if max(dataset.nbytes, chunk if dataset.size else 0) > MAX_RATIO * stored:
+        raise DataError(f"shape {dataset.shape}, but only {stored:,} bytes are stored")
+
+
+def _sentence(dataset: h5py.Dataset) -> str | None:
+    """Return the attribute with the words, None if there is none."""
+    if SENTENCE not in dataset.attrs:
+        return None
+    attribute = dataset.attrs.get_id(SENTENCE)
+    text = h5py.check_string_dtype(attribute.dtype)
+    longest = os.path.getsize(dataset.file.filename)
+    if text is None or attribute.shape != () or (text.length or 0) > longest:
+        raise DataError(f"the attribute {SENTENCE!r} is not a string")
+    value = dataset.attrs[SENTENCE]
+    value = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"the attribute {SENTENCE!r} is not UTF-8 ({error.reason})") from error

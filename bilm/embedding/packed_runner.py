@@ -1,0 +1,127 @@
+"""A biLM over many sentences: packed into rows, a window of steps at a time, the next one ahead."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import keras
+import numpy as np
+from keras import ops
+
+from bilm.embedding.prefetch import ahead
+from bilm.language_model import BiLM
+from bilm.embedding.packing import Packing, pack
+from bilm.model import compiled
+
+
+class PackedRunner:
+    """Runs a biLM over token vectors of sentences, each from zero state.
+
+    Args:
+        model: as `load_bilm` gives it.
+        batch_tokens: places in a window of steps.
+    """
+
+    def __init__(self, model: BiLM, batch_tokens: int):
+        self.model, self.options, self.batch_tokens = model, model.options, batch_tokens
+        self.n_layers = self.options.lstm.n_layers + 1
+        self.dim = len(model.directions) * self.options.lstm.projection_dim
+        self._run_steps = compiled(self._steps, self._signature())
+
+    def __call__(self, table: np.ndarray, sentences: list[np.ndarray]):
+        """Run over sentences with their marks, each the rows of a table of token vectors.
+
+        Gives the number of each sentence and its layers, float32 (layers + 1, T, 2 P) without its
+        marks, as soon as its last step is done. A direction ends at the last word that it reads:
+        what it would make of the mark behind that, nobody asks for.
+        """
+        lengths = np.array([len(rows) - 1 for rows in sentences])
+        packing = pack(lengths)
+        places, fresh = self._lay_out(sentences, packing)
+        waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
+        running: dict[int, np.ndarray] = {}
+        windows = self._windows(table, places, fresh)
+        if fresh.size > self.batch_tokens and keras.backend.backend() == "tensorflow":
+            # Filling and what the caller does, writing for one, go on beside the next steps. Other
+            # backends keep settings by thread.
+            windows = ahead(windows)
+        with closing(windows):
+            for steps, found in windows:
+                found = {d: ops.convert_to_numpy(layers) for d, layers in found.items()}
+                while waiting and packing.starts[waiting[-1]] < steps.stop:
+                    k = waiting.pop()
+                    running[k] = self._token_layer(table[sentences[k][1:-1]])
+                for k, layers in list(running.items()):
+                    at = steps.start - int(packing.starts[k])  # of its steps, the window's first
+                    self._fill(layers, {d: f[:, packing.rows[k]] for d, f in found.items()}, at)
+                    if packing.starts[k] + lengths[k] <= steps.stop:
+                        yield k, running.pop(k)
+
+    def _windows(self, table, places, fresh):
+        """Run over all steps in windows of `batch_tokens` places; give which steps, and their
+        layers, tensors float (layers, B, T, P) a direction."""
+        n_rows, n_all = fresh.shape
+        state = self.model.flatten_state(self.model.zero_state(n_rows))
+        tensor = ops.convert_to_tensor(table)
+        n_steps = max(self.batch_tokens // n_rows, 1)
+        for start in range(0, n_all, n_steps):
+            steps = slice(start, min(start + n_steps, n_all))
+            window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
+            found, state = self._run_steps(
+                tensor, window, ops.convert_to_tensor(fresh[:, steps]), state
+            )
+            yield steps, found
+
+    def _lay_out(self, sentences: list[np.ndarray], packing: Packing):
+        """Give each direction's places in the table, integer (B, T) in the order it reads in,
+        and where sentences start, boolean (B, T)."""
+        shape = packing.n_rows, packing.n_steps
+        places = {d: np.zeros(shape, np.int32) for d in self.model.directions}
+        fresh = np.zeros(shape, bool)
+        for rows, row, start in zip(sentences, packing.rows, packing.starts, strict=True):
+            fresh[row, start] = True
+            for direction in self.model.directions:
+                in_order = rows[:0:-1] if direction == "backward" else rows[:-1]
+                places[direction][row, start : start + len(in_order)] = in_order
+        return places, fresh
+
+    def _token_layer(self, vectors: np.ndarray) -> np.ndarray:
+        """Make room for a sentence's layers, the first of which is its token vectors."""
+        layers = np.empty((self.n_layers, len(vectors), self.dim), np.float32)
+        layers[0] = np.tile(vectors, len(self.model.directions))
+        return layers
+
+    def _fill(self, layers: np.ndarray, found: dict[str, np.ndarray], at: int) -> None:
+        """Put a window's outputs (layers, T, P) a direction into a sentence's layers.
+
+        `at` is the step of the sentence, its begin mark being 0, that the window starts with;
+        below 0 where the sentence starts inside the window.
+        """
+        n_tokens, n_steps = layers.shape[1], next(iter(found.values())).shape[1]
+        first, stop = max(at, 1), min(at + n_steps, n_tokens + 1)
+        if first >= stop:
+            return
+        parts = np.split(layers[1:], len(found), axis=-1)
+        for (direction, outputs), part in zip(found.items(), parts, strict=True):
+            outputs = outputs[:, first - at : stop - at]
+            if direction == "backward":
+                part[:, n_tokens - stop + 1 : n_tokens - first + 1] = outputs[:, ::-1]
+            else:
+                part[:, first - 1 : stop - 1] = outputs
+
+    def _steps(self, table, places, fresh, state):
+        """Run on from a state: integers (B, T) a direction -> float (layers, B, T, P) each."""
+        vectors = {d: ops.take(table, places[d], axis=0) for d in self.model.directions}
+        outputs, state = self.model.windows(vectors, self.model.pack_state(state), fresh=fresh)
+        layers = {d: ops.stack(outputs[d]) for d in self.model.directions}
+        return layers, self.model.flatten_state(state)
+
+    def _signature(self) -> list:
+        places = {d: keras.KerasTensor((None, None), "int32") for d in self.model.directions}
+        state = self.model.flatten_state(self.model.zero_state(0))
+        return [
+            keras.KerasTensor((None, self.options.lstm.projection_dim), "float32"),
+            places,
+            keras.KerasTensor((None, None), "bool"),
+            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
+        ]

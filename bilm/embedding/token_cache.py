@@ -1,0 +1,174 @@
+"""Words -> their context-free vectors, each computed once and kept while it is in use."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+
+import keras
+import numpy as np
+from keras import ops
+
+from bilm.errors import DataError, OptionsError
+from bilm.files import expanded, replacing
+from bilm.storage.hdf5 import NewHDF5
+from bilm.language_model import BiLM
+from bilm.model import compiled, load_bilm
+from bilm.storage.locate import resolve
+from bilm.data.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
+
+ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
+TABLE_WORDS = 1 << 13  # rows of a word table written at a time
+
+
+class WordEncoder:
+    """Words -> what the encoder of a stored biLM makes of them.
+
+    Args:
+        model: as `load_bilm` gives it.
+        vocab_file: one word a line, for a model that reads words; others spell them.
+    Raises: OptionsError if the vocabulary is needed; DataError if it is not the model's.
+    """
+
+    def __init__(self, model: BiLM, vocab_file: str | Path | None = None):
+        self.model = model
+        char_cnn = model.options.char_cnn
+        if char_cnn is None:
+            self._vocab = _read_vocabulary(vocab_file, model.n_tokens)
+        else:
+            self._characters = CharacterEncoder(char_cnn.max_characters_per_token)
+            self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Give the vectors of words, float32 (n, P)."""
+        char_cnn = self.model.options.char_cnn
+        if char_cnn is None:
+            ids = self._vocab.known_ids(words) + 1
+            return ops.convert_to_numpy(self.model.encoder(ids))
+        vectors = np.empty((len(words), self.model.options.lstm.projection_dim), np.float32)
+        char_ids = self._characters(words) + 1  # n, C
+        # Past the longest word and the widest filter every window sees padding alone.
+        lengths = (char_ids != PAD_CHAR + 1).sum(axis=1) + max(w for w, _ in char_cnn.filters)
+        lengths = np.minimum(-(-lengths // 4) * 4, char_ids.shape[1])
+        for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
+            ids = np.full((n_padded, lengths[rows[0]]), PAD_CHAR + 1, np.int32)
+            ids[: len(rows)] = char_ids[rows, : ids.shape[1]]
+            encoded = self._encode(ops.convert_to_tensor(ids))
+            vectors[rows] = ops.convert_to_numpy(encoded)[: len(rows)]
+        return vectors
+
+
+class TokenCache:
+    """The vectors of the words used last; any number of threads may share it.
+
+    Args:
+        size: how many words are kept at most; 0 keeps none. A word takes 4 bytes a feature.
+        encode: gives the vectors of words, float32 (n, P), n being 0 too.
+    """
+
+    def __init__(self, size: int, encode: Callable[[Sequence[str]], np.ndarray]):
+        self.size, self._encode = size, encode
+        self._lock = Lock()  # never held while words are encoded, which takes long
+        self.clear()
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Return the vectors of distinct words, float32 (n, P)."""
+        with self._lock:
+            places = np.array([self._places.get(word, -1) for word in words])
+            missing, found = np.flatnonzero(places < 0), np.flatnonzero(places >= 0)
+            known = self._rows[places[found]] if len(found) else None
+            for i in found:
+                self._places.move_to_end(words[i])
+        new = self._encode([words[i] for i in missing])
+        vectors = np.empty((len(words), new.shape[1]), np.float32)
+        vectors[missing] = new
+        if known is not None:
+            vectors[found] = known
+        with self._lock:
+            # Another thread may have encoded some of the same words meanwhile.
+            missing = [i for i in missing if words[i] not in self._places]
+            kept = missing[-self.size :] if self.size else []
+            if kept:
+                self._keep([words[i] for i in kept], vectors[kept])
+        return vectors
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def clear(self) -> None:
+        """Forget every word."""
+        with self._lock:
+            self._places: OrderedDict[str, int] = OrderedDict()  # the first was used longest ago
+            self._rows = None
+
+    def _keep(self, words: Sequence[str], vectors: np.ndarray) -> None:
+        """Take words in, in the places of those used longest ago once there are too many."""
+        n_before = len(self._places)
+        n_out = max(n_before + len(words) - self.size, 0)
+        n_after = n_before + len(words) - n_out
+        if self._rows is None or n_after > len(self._rows):  # double: rows are copied seldom
+            rows = np.empty((min(2 * n_after, self.size), vectors.shape[1]), np.float32)
+            if n_before:
+                rows[:n_before] = self._rows[:n_before]
+            self._rows = rows
+        places = [self._places.popitem(last=False)[1] for _ in range(n_out)]
+        places += range(n_before, n_after)
+        self._rows[places] = vectors
+        self._places.update(zip(words, places, strict=True))
+
+
+def dump_token_embeddings(
+    vocab_file: str | Path,
+    options_file: str | Path,
+    weight_file: str | Path | None,
+    outfile: str | Path,
+) -> None:
+    """Write the context-free vectors of a vocabulary, which token input then reads.
+
+    The HDF5 file holds `embedding` float32 (V, P), row i being the vocabulary's word i. It serves
+    `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
+
+    Args:
+        vocab_file: one word a line.
+        options_file, weight_file: see `ElmoEmbedder`.
+        outfile: written whole or not at all.
+    Raises: OptionsError if the model reads words already, DataError, WeightsError.
+    """
+    vocab = Vocabulary(expanded(vocab_file))
+    model = load_bilm(*resolve(expanded(options_file), expanded(weight_file)))
+    if model.options.char_cnn is None:
+        raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
+    encode = WordEncoder(model)
+    with replacing(outfile) as temporary, NewHDF5(temporary) as file:
+        shape = vocab.size, model.options.lstm.projection_dim
+        table = file.create_dataset("embedding", shape, "float32")
+        for start in range(0, vocab.size, TABLE_WORDS):
+            ids = range(start, min(start + TABLE_WORDS, vocab.size))
+            table[start : ids.stop] = encode([vocab.id_to_word(i) for i in ids])
+            file.check()
+
+
+def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Deal items into batches, the longest first, each within a budget if padded.
+
+    Gives the places of a batch's items, and a number of rows to pad it to: few shapes come up
+    then, for each of which oneDNN makes and keeps code of its own.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        n_rows = max(budget // int(lengths[order[0]]), 1)
+        rows, order = order[:n_rows], order[n_rows:]
+        step = min(1 << (len(rows) - 1).bit_length(), 64)
+        yield rows, min(-(-len(rows) // step) * step, n_rows)
+
+
+def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary:
+    if vocab_file is None:
+        raise OptionsError("this model reads words, not characters: it needs its vocab_file")
+    vocab = Vocabulary(expanded(vocab_file))
+    vocab.require_marks((BOS, EOS))
+    if vocab.size != n_tokens:
+        raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")
+    return vocab

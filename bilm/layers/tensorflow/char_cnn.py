@@ -1,0 +1,61 @@
+"""The maximum of `CharacterCNN` on TensorFlow, a place at a time, its gradient written by hand.
+
+All filters of a place are one product, and the maximum runs along: what a place gives is used
+while it is in the processor's cache. A convolution writes out all places of all filters, and reads
+them again for the maximum and several times for its gradient.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bilm.layers.tensorflow.lstm_training import transposed_copy
+
+
+def maximum_over_places(characters, kernels, precision: str):
+    """Give the largest value of each filter over the places that the widest one has.
+
+    Args:
+        characters: float32 (U, C, E), C known.
+        kernels: of each width float32 (width, E, n).
+        precision: of the operands of the products.
+    Returns: float32 (U, sum of n), before bias and activation.
+    """
+    n_chars, dim = characters.shape[1], characters.shape[2]
+    widest = max(kernel.shape[0] for kernel in kernels)
+    columns = [tf.pad(k, [[0, widest - k.shape[0]], [0, 0], [0, 0]]) for k in kernels]
+    kernel = tf.reshape(tf.concat(columns, axis=2), (widest * dim, -1))
+    flat = tf.reshape(characters, (-1, n_chars * dim))
+    starts = range(0, (n_chars - widest + 1) * dim, dim)
+    operands = tf.as_dtype(precision)
+
+    @tf.custom_gradient
+    def run(flat, kernel):
+        cast_flat, cast_kernel = tf.cast(flat, operands), tf.cast(kernel, operands)
+        windows = [cast_flat[:, start : start + widest * dim] for start in starts]
+        scores = [tf.matmul(window, cast_kernel) for window in windows]
+        best = scores[0]
+        for score in scores[1:]:
+            best = tf.maximum(best, score)
+
+        def gradient(d_best):
+            return _gradient(tf.cast(d_best, operands), windows, scores, best, kernel, flat, dim)
+
+        return tf.cast(best, flat.dtype), gradient
+
+    return run(flat, kernel)
+
+
+def _gradient(d_best, windows, scores, best, kernel, flat, dim):
+    """Give the gradients of the characters (U, C E) and the kernel; the first maximum takes all."""
+    transposed = transposed_copy(tf.cast(kernel, d_best.dtype))
+    zeros, d_windows, d_kernel = tf.zeros_like(d_best), [], []
+    for place, (window, score) in enumerate(zip(windows, scores, strict=True)):
+        d_score = tf.where(tf.equal(score, best), d_best, zeros)
+        d_best -= d_score
+        d_kernel.append(tf.cast(tf.matmul(window, d_score, transpose_a=True), kernel.dtype))
+        d_window = tf.cast(tf.matmul(d_score, transposed), flat.dtype)
+        before = place * dim
+        after = flat.shape[1] - before - window.shape[1]
+        d_windows.append(tf.pad(d_window, [[0, 0], [before, after]]))
+    return tf.add_n(d_windows), tf.add_n(d_kernel)

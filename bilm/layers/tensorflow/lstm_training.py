@@ -1,0 +1,217 @@
+"""`LSTM` over time on TensorFlow with a gradient written by hand.
+
+TensorFlow's own gradient of a loop makes, at every step, one product for each weight and adds it
+to a table of the weight's size. Here the backward loop only carries the gates' gradients; one
+product over all steps then gives each weight's gradient.
+
+In here features come before rows: states are (D, B) and (P, B), gates (4 D, B). The four gates are
+then parts of one piece of memory, which are neither copied when they are taken apart nor when
+they are put together; the backward loop multiplies with weights as they are stored; and a product
+of a few rows in bfloat16 takes half as long. Weights are cast and transposed once, before the loop,
+which a run without a gradient over one short sentence would not earn back.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bilm.layers.lstm import LSTMState
+from bilm.layers.tensorflow.lstm_inference import (
+    MAX_JOINT,
+    by_step,
+    loop,
+    next_cell,
+    projected,
+    unrolled,
+    with_forget_bias,
+)
+
+
+def run_with_gradient(x, start, weights, spec):
+    """Run over time: x (T, B, input), `LSTMState`, kernel, bias and projection if any, `Spec`."""
+
+    @tf.custom_gradient
+    def run(x, cell_state, hidden, *weights):
+        start = LSTMState(cell_state, hidden)
+        outputs, last, saved = _forward(x, start, weights, spec)
+
+        def gradient(d_outputs, d_cell, d_hidden):
+            upstream = d_outputs, d_cell, d_hidden
+            return _backward(x, start, weights, spec, saved, upstream)
+
+        return (outputs, *last), gradient
+
+    outputs, *last = run(x, *start, *weights)
+    return outputs, LSTMState(*last)
+
+
+def transposed_copy(weight):
+    """Give the transpose as a matrix of its own: (M, N) -> (N, M).
+
+    Without a node between, TensorFlow folds a transpose back into each product that reads it, and
+    with a few rows those take up to four times as long.
+    """
+    return tf.ensure_shape(tf.transpose(weight), weight.shape[::-1])
+
+
+def _forward(x, state, weights, spec):
+    """Give outputs (T, B, P), the last state and what the gradient needs of every step."""
+    kernel, bias, *projection = weights
+    n_steps = x.shape[0] or tf.shape(x)[0]
+    gates_at = _gates(x, tf.cast(kernel, spec.operands), with_forget_bias(bias), spec, n_steps)
+    projection = [transposed_copy(tf.cast(weight, spec.operands)) for weight in projection]
+
+    def body(t, carry):
+        old_cell, old_hidden = carry
+        i, j, f, o = tf.split(gates_at(t, old_hidden), 4, axis=0)
+        i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
+        cell = next_cell(i, j, f, old_cell, spec.cell_clip)
+        tanh_cell = tf.tanh(cell)
+        unprojected = o * tanh_cell
+        hidden = projected(unprojected, projection, spec.proj_clip, lambda h, w: _times(w, h))
+        if spec.steps_mask is not None:
+            keep = spec.steps_mask[t][None] > 0
+            cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
+        return (cell, hidden), (hidden, cell, i, j, f, o, tanh_cell, unprojected)
+
+    start = tuple(tf.transpose(part) for part in state)
+    shapes = (start[1].shape, *[start[0].shape] * 7)
+    last, saved = loop(body, start, n_steps, spec.reverse, shapes, x.dtype)
+    return _rows_first(saved[0]), LSTMState(*(tf.transpose(part) for part in last)), saved
+
+
+def _gates(x, kernel, bias, spec, n_steps):
+    """Give the function of a step and a hidden state (P, B) to gates, float (4 D, B)."""
+    n_rows, input_dim = x.shape[1] or tf.shape(x)[1], x.shape[2]
+    operands = tf.cast(x, spec.operands)
+    biases = tf.tile(bias[:, None], (1, n_rows))  # as wide as the gates: to broadcast takes longer
+    if kernel.shape[0] <= MAX_JOINT:
+        joint_kernel = transposed_copy(kernel)
+        columns = by_step(tf.transpose(operands, (0, 2, 1)), n_steps)
+
+        def joint(t, hidden):
+            read = tf.concat([columns[t], tf.cast(hidden, spec.operands)], axis=0)
+            return tf.cast(tf.matmul(joint_kernel, read), x.dtype) + biases
+
+        return joint
+
+    # One product for all steps, kept in the operands' type, which is what it came out in.
+    columns = tf.reshape(operands, (-1, input_dim))
+    of_input = tf.matmul(kernel[:input_dim], columns, transpose_a=True, transpose_b=True)
+    parts = tf.split(of_input, n_steps, axis=1) if unrolled(n_steps) else None
+    recurrent = transposed_copy(kernel[input_dim:])
+
+    def lifted(t, hidden):
+        size = kernel.shape[1], n_rows
+        part = parts[t] if parts else tf.slice(of_input, (0, t * n_rows), size)
+        return tf.add_n([tf.cast(part, x.dtype), _times(recurrent, hidden), biases])
+
+    return lifted
+
+
+def _backward(x, start, weights, spec, saved, upstream):
+    """Give the gradients of x, both states and the weights, in that order."""
+    kernel, _, *projection = weights
+    kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
+    input_dim = x.shape[2]
+    recurrent = kernel[input_dim:]
+    outputs, cells, *gates, tanh_cells, unprojected = saved
+    start_cell, start_hidden = (tf.transpose(part) for part in start)
+    n_steps = x.shape[0] or tf.shape(x)[0]
+    d_outputs = by_step(tf.transpose(upstream[0], (0, 2, 1)), n_steps)
+
+    def body(t, carry):
+        d_cell, d_hidden = carry
+        i, j, f, o = (series[t] for series in gates)
+        d_projected = d_output = d_outputs[t] + d_hidden
+        if spec.proj_clip:
+            d_projected = _through_clip(d_output, outputs[t], spec.proj_clip)
+        d_m = _times(projection[0], d_projected) if projection else d_projected
+        d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cells[t], dy=d_m * o)
+        if spec.cell_clip:
+            d_new = _through_clip(d_new, cells[t], spec.cell_clip)
+        old_cell = _before(cells, start_cell, t, spec.reverse, n_steps)
+        d_gates = tf.concat(
+            [
+                tf.raw_ops.SigmoidGrad(y=i, dy=d_new * j),
+                tf.raw_ops.TanhGrad(y=j, dy=d_new * i),
+                tf.raw_ops.SigmoidGrad(y=f, dy=d_new * old_cell),
+                tf.raw_ops.SigmoidGrad(y=o, dy=d_m * tanh_cells[t]),
+            ],
+            axis=0,
+        )
+        d_old_cell = d_new * f
+        if spec.steps_mask is not None:
+            keep = spec.steps_mask[t][None] > 0
+            d_gates = tf.where(keep, d_gates, 0.0)
+            d_old_cell = tf.where(keep, d_old_cell, d_cell)
+            d_projected = tf.where(keep, d_projected, 0.0)
+        d_old_hidden = _times(recurrent, d_gates)
+        if spec.steps_mask is not None:
+            d_old_hidden = tf.where(keep, d_old_hidden, d_output)
+        values = (d_gates, d_projected) if projection else (d_gates,)
+        return (d_old_cell, d_old_hidden), values
+
+    rows = start_hidden.shape[1]
+    shapes = ((kernel.shape[1], rows), start_hidden.shape)[: 1 + len(projection)]
+    carry = tuple(tf.transpose(part) for part in upstream[1:])
+    carry, (d_gates, *d_projected) = loop(body, carry, n_steps, not spec.reverse, shapes, x.dtype)
+    d_gates = _columns(d_gates)
+    d_bias = tf.reduce_sum(d_gates, axis=1)
+    d_gates = tf.cast(d_gates, spec.operands)
+    d_x = tf.cast(tf.matmul(kernel[:input_dim], d_gates), x.dtype)
+    d_x = tf.transpose(tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2]))), (1, 2, 0))
+    read = tf.transpose(tf.reshape(x, (-1, input_dim)))
+    read = tf.concat([read, _columns(_shift(outputs, start_hidden, spec.reverse))], axis=0)
+    d_weights = [_weight_gradient(read, d_gates, x.dtype), d_bias]
+    if projection:
+        d_projected = tf.cast(_columns(d_projected[0]), spec.operands)
+        d_weights.append(_weight_gradient(_columns(unprojected), d_projected, x.dtype))
+    return d_x, *(tf.transpose(part) for part in carry), *d_weights
+
+
+def _through_clip(gradient, clipped, bound):
+    """Give the gradient where a value is within its bound, and 0 elsewhere.
+
+    Comparing and choosing would give the same at several times the cost, through booleans.
+    """
+    return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
+
+
+def _times(weight, x):
+    """Multiply in the weight's type, float (M, N), (N, B) -> (M, B); the result has that of x."""
+    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)
+
+
+def _rows_first(series):
+    """Give (T, B, N) of a series of (N, B)."""
+    return tf.transpose(tf.stack(series) if isinstance(series, list) else series, (0, 2, 1))
+
+
+def _columns(series):
+    """Put the rows of all steps beside each other: T times (N, B) -> (N, T B)."""
+    if isinstance(series, list):
+        return tf.concat(series, axis=1)
+    return tf.reshape(tf.transpose(series, (1, 0, 2)), (series.shape[1], -1))
+
+
+def _before(series, first, t, reverse, n_steps):
+    """Give the value of the step before t in the order of reading."""
+    previous, at_first = (t + 1, t == n_steps - 1) if reverse else (t - 1, t == 0)
+    if isinstance(series, list):
+        return first if at_first else series[previous]
+    return tf.where(at_first, first, series[tf.clip_by_value(previous, 0, n_steps - 1)])
+
+
+def _shift(series, first, reverse):
+    """Give at each step the value of the step before it in the order of reading."""
+    if isinstance(series, list):
+        return [*series[1:], first] if reverse else [first, *series[:-1]]
+    if reverse:
+        return tf.concat([series[1:], first[None]], axis=0)
+    return tf.concat([first[None], series[:-1]], axis=0)
+
+
+def _weight_gradient(left, right, dtype):
+    """Sum over steps and rows of left right^T: (M, T B), (N, T B) -> (M, N)."""
+    return tf.cast(tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True), dtype)

@@ -1,0 +1,208 @@
+"""Options and weights in files -> a ready biLM that embeds batches of sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+from bilm.storage import names as weights
+from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.errors import DataError
+from bilm.storage.export_id import check_same_export
+from bilm.language_model import BiLM
+from bilm.options import N_CHARACTERS_WITH_PADDING, ModelOptions, load_model_options
+from bilm.storage.locate import resolve
+from bilm.storage.stored_weights import StoredWeights
+
+
+def load_bilm(
+    options_file: str | Path,
+    weight_file: str | Path | None = None,
+    use_character_inputs: bool = True,
+    embedding_weight_file: str | Path | None = None,
+    precision: str = "float32",
+) -> BiLM:
+    """Build a biLM for `Batcher` output from its stored options and weights.
+
+    Args:
+        options_file, weight_file: the two files, or what stands for them: see
+            `bilm.storage.locate.resolve`. `n_characters` is 261 or 262.
+        use_character_inputs: False reads token ids (`TokenBatcher`) and looks their vectors up.
+        embedding_weight_file: HDF5 with `embedding` (V, P), the vectors for token ids; None takes
+            those of `weight_file`, as a model trained on words has them.
+        precision: of the operands of products, see `BiLM`.
+    Raises: OptionsError, WeightsError.
+    """
+    files = options_file, weight_file, embedding_weight_file
+    options, n_words, stored = stored_model(*files, words=not use_character_inputs)
+    model = BiLM(options, n_words, padding=True, precision=precision)
+    stored.start(model)
+    model.build()
+    return model
+
+
+def stored_model(
+    options_file: str | Path,
+    weight_file: str | Path | None,
+    embedding_weight_file: str | Path | None,
+    words: bool,
+) -> tuple[ModelOptions, int | None, StoredWeights]:
+    """Find a stored model, of which no value is read yet.
+
+    Args:
+        options_file, weight_file, embedding_weight_file: see `load_bilm`.
+        words: whether to read words where the model reads characters.
+    Returns: its options, the number of words of its table (None without one), and its weights.
+    Raises: OptionsError, WeightsError.
+    """
+    options_file, weight_file = resolve(options_file, weight_file)
+    options = stored_options(options_file, weight_file)
+    if options.char_cnn is not None and not words:
+        weights.check_room(options, weight_file)
+        return options, None, StoredWeights(weight_file)
+    options, table = options.replace(char_cnn=None), embedding_weight_file or weight_file
+    n_words = weights.n_words(table)
+    weights.check_room(options, weight_file, table, n_rows=n_words)
+    return options, n_words, StoredWeights(weight_file, table)
+
+
+def stored_options(options_file: Path, weight_file: Path) -> ModelOptions:
+    """Read the options of a stored model; what they leave open the weights decide.
+
+    Raises: OptionsError; WeightsError, also if the two files come from two exports.
+    """
+    options = load_model_options(options_file)
+    if options.bidirectional is None:
+        options = options.replace(bidirectional=weights.has_backward(weight_file))
+    check_same_export(options, options_file, weight_file)
+    return options
+
+
+def batcher(
+    options: ModelOptions, lm_vocab_file: str | Path | None = None
+) -> Batcher | TokenBatcher:
+    """Return the batcher whose ids a model of these options reads.
+
+    Args:
+        lm_vocab_file: the vocabulary, which only a model that reads words needs.
+    Raises: DataError if the file is missing or cannot be used.
+    """
+    if options.char_cnn is not None:
+        return Batcher(lm_vocab_file, options.char_cnn.max_characters_per_token)
+    if lm_vocab_file is None:
+        raise DataError("this model reads words; give the vocabulary file of its word table")
+    return TokenBatcher(lm_vocab_file)
+
+
+def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> None:
+    """Check the shape of a batch of ids. Raises: DataError, if another batcher has made them."""
+    if options.char_cnn is None:
+        if len(shape) != 2:
+            raise DataError(f"ids have shape {tuple(shape)}, expected 2 axes as TokenBatcher gives")
+        return
+    if len(shape) != 3:
+        raise DataError(f"ids have shape {tuple(shape)}, expected 3 axes as Batcher gives")
+    n_characters = options.char_cnn.max_characters_per_token
+    if shape[2] not in (None, n_characters):
+        raise DataError(
+            f"ids have {shape[2]} characters a word, but the model reads {n_characters}; make them "
+            "with the model's batcher()"
+        )
+
+
+class BidirectionalLanguageModel:
+    """A stored biLM, called on the output of `Batcher` or `TokenBatcher`.
+
+    Args:
+        options_file, weight_file, use_character_inputs, embedding_weight_file: see `load_bilm`.
+        max_batch_size: accepted for old scripts and ignored; a batch has any size.
+        stateful: carry the LSTM state of each row from call to call, as the reference does;
+            otherwise every call starts afresh, and a sentence always gets the same vectors.
+
+    Raises: OptionsError, WeightsError; when called, DataError for ids of another kind.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path | None = None,
+        use_character_inputs: bool = True,
+        embedding_weight_file: str | Path | None = None,
+        max_batch_size: int | None = None,
+        stateful: bool = False,
+    ):
+        self.model = load_bilm(
+            options_file, weight_file, use_character_inputs, embedding_weight_file
+        )
+        self.options = self.model.options
+        self.stateful = stateful
+        self._run = compiled(self.model)
+        self.reset_states()
+
+    def __call__(self, ids) -> dict[str, np.ndarray]:
+        """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2), 0 being padding.
+
+        Returns: dict of NumPy arrays: `lm_embeddings` float32 (B, layers + 1, T, 2 P) and `mask`
+        boolean (B, T), both without the sentence marks, `lengths` int32 (B,) without them, and
+        `token_embeddings` float32 (B, T + 2, P) with them. Values outside the mask are 0.
+        """
+        ids = np.asarray(ids, dtype=np.int32)
+        self._check(ids)
+        result = self._run(ids, self._start(ids.shape[0]))
+        if self.stateful:
+            for rows, last in zip(
+                self._rows, self.model.flatten_state(result["state"]), strict=True
+            ):
+                rows[: ids.shape[0]] = ops.convert_to_numpy(last)
+        lengths = np.maximum(ops.convert_to_numpy(result["mask"]).sum(axis=1) - 2, 0)
+        n_tokens = max(ids.shape[1] - 2, 0)
+        mask = np.arange(n_tokens)[None, :] < lengths[:, None]
+        layers = ops.convert_to_numpy(result["layers"])[:, :, 1 : n_tokens + 1]
+        return {
+            "lm_embeddings": layers * mask[:, None, :, None],
+            "lengths": lengths.astype(np.int32),
+            "mask": mask,
+            "token_embeddings": ops.convert_to_numpy(result["token_embeddings"]),
+        }
+
+    def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
+        """Return the batcher whose ids this model reads: see `bilm.model.batcher`."""
+        return batcher(self.options, lm_vocab_file)
+
+    def _check(self, ids: np.ndarray) -> None:
+        check_ids_shape(ids.shape, self.options)
+        words = self.options.char_cnn is None
+        n_ids = self.model.n_tokens + 1 if words else N_CHARACTERS_WITH_PADDING
+        if ids.size and not 0 <= ids.min() <= ids.max() < n_ids:
+            raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids - 1}")
+
+    def reset_states(self) -> None:
+        """Start afresh: the next call finds zero states in every row."""
+        zeros = self.model.flatten_state(self.model.zero_state(0))
+        self._rows = [ops.convert_to_numpy(tensor) for tensor in zeros]
+
+    def _start(self, n_rows: int):
+        """Give the states of the first rows; a row that was never there starts from zero."""
+        missing = max(n_rows - len(self._rows[0]), 0)
+        self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
+        return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
+
+
+def compiled(function, signature=None):
+    """Compile a function of tensors where the backend gains by it.
+
+    Args:
+        function: takes and gives tensors, in lists and dicts.
+        signature: its arguments as `keras.KerasTensor`s, for one compilation whatever the shapes;
+            None compiles for the shapes that come, and soon for any.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    if signature is not None:
+        signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), signature)
+    return tf.function(function, input_signature=signature, reduce_retracing=True)

@@ -1,0 +1,143 @@
+"""Files from the web, fetched once: under their final name only when they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from absl import logging
+
+from bilm.errors import BilmError, WeightsError
+from bilm.files import replacing
+from bilm.storage.hdf5 import open_hdf5
+from bilm.schema import MAX_BYTES as MAX_OPTIONS_BYTES
+from bilm.schema import read_object
+from bilm.storage.web import PATIENCE, Patience, pieces
+
+MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights have 0.4 GB
+_LOCKS: dict[Path, Lock] = {}
+
+
+class Kind(NamedTuple):
+    """What a download must be: its name, its largest size in bytes, and how to see that it is."""
+
+    name: str
+    max_bytes: int
+    is_whole: Callable[[Path], bool]
+
+
+def _reads(read: Callable[[Path], object], path: Path) -> bool:
+    try:
+        read(path)
+    except BilmError:
+        return False
+    return True
+
+
+def _open_hdf5(path: Path) -> None:
+    with open_hdf5(path):  # HDF5 finds out itself whether its file was cut short
+        pass
+
+
+OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, lambda path: _reads(read_object, path))
+WEIGHTS = Kind("a whole HDF5 file", MAX_BYTES, lambda path: _reads(_open_hdf5, path))
+ARCHIVE = Kind("a whole ZIP archive", MAX_BYTES, zipfile.is_zipfile)
+
+
+def cached(key: str) -> Path:
+    """Return the folder of a key in the cache, whether it is there or not.
+
+    The cache is the folder that `BILM_CACHE` names, or one among the user's.
+    Raises: WeightsError if the user has no home.
+    """
+    cache, home = os.environ.get("BILM_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if not cache:  # a relative XDG_CACHE_HOME counts for none, says its specification
+        cache = Path(home if os.path.isabs(home) else "~/.cache") / "bilm"
+    try:
+        folder = Path(cache).expanduser()
+    except RuntimeError:
+        raise WeightsError(
+            f"{cache}: there is no home folder; set BILM_CACHE to a folder"
+        ) from None
+    return folder / hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of the cache, if it is not there. Raises: WeightsError if it is read-only."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise WeightsError(f"{folder}: this cache cannot be written; set BILM_CACHE to a folder")
+
+
+def alone(path: Path) -> Lock:
+    """Return the lock under which one thread at a time makes something in the cache."""
+    return _LOCKS.setdefault(path, Lock())
+
+
+def fetch(
+    url: str,
+    kind: Kind,
+    size: int | None = None,
+    sha256: str | None = None,
+    patience: Patience = PATIENCE,
+) -> Path:
+    """Return the local copy of a URL; without a copy, download it.
+
+    Args:
+        url: http or https.
+        kind: what is expected there.
+        size: bytes, where they are known.
+        sha256: hash of the content, where it is known.
+        patience: how long the server may take.
+    Raises: WeightsError if the download fails, takes too long, is cut short or is not what was
+        expected; nothing is left under the final name then. OSError for the disk.
+    """
+    target = cached(url) / _file_name(url)
+    if target.exists():
+        return target
+    with alone(target):
+        if not target.exists():  # another thread has fetched it in the meantime
+            make_folder(target.parent)
+            logging.info("%s: fetching it into %s", url, target.parent)
+            _download(url, target, kind, size, sha256, patience)
+    return target
+
+
+def _file_name(url: str) -> str:
+    try:
+        name = PurePosixPath(urlsplit(url).path).name
+    except ValueError as error:
+        raise WeightsError(f"{url}: cannot be fetched: {error}") from error
+    return name[-100:] if name not in ("", "..") else "file"
+
+
+def _download(
+    url: str, target: Path, kind: Kind, size: int | None, sha256: str | None, patience: Patience
+) -> None:
+    with replacing(target) as part:
+        digest, n_bytes = hashlib.sha256(), 0
+        with open(part, "wb") as file:
+            for piece in pieces(url, min(kind.max_bytes, size or kind.max_bytes), patience):
+                file.write(piece)
+                digest.update(piece)
+                n_bytes += len(piece)
+        if size is not None and n_bytes != size:
+            raise WeightsError(f"{url}: {n_bytes:,} bytes came, expected {size:,}; cut short?")
+        if sha256 is not None and digest.hexdigest() != sha256:
+            raise WeightsError(f"{url}: its SHA-256 is {digest.hexdigest()}, expected {sha256}")
+        if not kind.is_whole(part):
+            with open(part, "rb") as file:
+                start = file.read(20)
+            raise WeightsError(
+                f"{url}: {n_bytes:,} bytes came that begin with {start!r}, expected {kind.name}"
+            )

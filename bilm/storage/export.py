@@ -1,0 +1,144 @@
+"""A trained model -> the HDF5 and options files that existing readers of ELMo load."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from absl import logging
+
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import OPTIONS, load_run
+from bilm.storage.checkpoint_folder import checkpoint_paths
+from bilm.errors import OptionsError, WeightsError
+from bilm.evaluation import model_vocabulary
+from bilm.storage.export_id import export_id
+from bilm.files import expanded, replacing
+from bilm.training.run_folder import warn_of_better
+from bilm.language_model import BiLM
+from bilm.options import (
+    EXPORT_ID,
+    N_CHARACTERS_WITH_PADDING,
+    load_model_options,
+    write_options,
+)
+from bilm.model import load_bilm
+from bilm.storage.locate import HDF5_SUFFIXES
+
+
+def dump_weights(
+    save_dir: str | Path,
+    outfile: str | Path,
+    include_softmax: bool = False,
+    vocab_file: str | Path | None = None,
+) -> list[Path]:
+    """Write a run's latest checkpoint as HDF5 with its options, and load them back to compare.
+
+    The files share an id: a kill between them leaves files that are refused together.
+
+    Args:
+        save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
+            reference.
+        outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, which gets
+            `weights.hdf5`. The options go beside it as `options.json`; where that file is there
+            and from no export, such as a run's own, as `<stem>_options.json`.
+        include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,)
+            and `vocabulary` (V,), UTF-8 strings.
+        vocab_file: the run's vocabulary, needed for the softmax.
+    Returns: the paths written.
+    Raises: OptionsError, DataError, WeightsError.
+    """
+    save_dir, outfile = Path(expanded(save_dir)), _weights_path(Path(expanded(outfile)))
+    options_file = _options_path(outfile)
+    model = load_run(save_dir)
+    warn_of_better(save_dir)
+    if include_softmax and vocab_file is None:
+        raise WeightsError("the softmax is stored with its words: the vocabulary file is needed")
+    vocabulary = model_vocabulary(str(vocab_file), model) if include_softmax else None
+    _warn_of_readers(model)
+
+    values, options = weights.stored_values(model), model.options.for_export()
+    bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}
+    mark = {EXPORT_ID: export_id(options, values)}
+    softmax_file = outfile.with_name(f"{outfile.stem}_softmax.hdf5")
+    # What does not read back as it was written never gets its name. The options get theirs first:
+    # of all three they alone may lack an id, if an older bilm wrote them.
+    with ExitStack() as names:
+        if vocabulary is not None:
+            words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
+            new_softmax = names.enter_context(replacing(softmax_file))
+            weights.save_hdf5(new_softmax, _softmax_values(values, words), mark)
+        new_weights = names.enter_context(replacing(outfile))
+        new_options = names.enter_context(replacing(options_file))
+        weights.save_hdf5(new_weights, bilm_values, mark)
+        write_options(new_options, options | mark)
+        _compare(bilm_values, new_options, new_weights)
+    return [outfile, options_file, *([softmax_file] if vocabulary else [])]
+
+
+def _softmax_values(values: dict[str, np.ndarray], words: list[str]) -> dict[str, np.ndarray]:
+    kernel = values.get(weights.SOFTMAX + "W", values.get("embedding"))
+    return {
+        weights.SOFTMAX + "W": kernel,
+        weights.SOFTMAX + "b": values[weights.SOFTMAX + "b"],
+        "vocabulary": np.array(words, dtype=object),
+    }
+
+
+def _weights_path(outfile: Path) -> Path:
+    """Return the HDF5 file: what is no name of one is a folder's."""
+    if outfile.is_file() and outfile.suffix not in HDF5_SUFFIXES:
+        expected = f"a name that ends in {' or '.join(HDF5_SUFFIXES)}, or a folder"
+        raise WeightsError(f"{outfile}: a file is there; expected {expected}")
+    if outfile.suffix in HDF5_SUFFIXES and not outfile.is_dir():
+        return outfile
+    return outfile / "weights.hdf5"
+
+
+def _options_path(outfile: Path) -> Path:
+    """Return where the options go: options that are a run's, or a user's, stay as they are."""
+    paths = outfile.with_name(OPTIONS), outfile.with_name(f"{outfile.stem}_{OPTIONS}")
+    for path in paths:
+        if not path.exists() or _is_exported(path):
+            return path
+    raise WeightsError(f"{paths[1]}: these options are from no export; give another --outfile")
+
+
+def _is_exported(options_file: Path) -> bool:
+    """Say whether options are an export's, which another export may replace."""
+    try:
+        options = load_model_options(options_file)
+    except OptionsError:
+        return False
+    if EXPORT_ID in options.other:
+        return True
+    # Older exports have no id, but a row of padding. So may the options of a run of the reference,
+    # whose users were told to change them by hand.
+    folder, cnn = options_file.parent, options.char_cnn
+    is_run = (folder / "checkpoint").exists() or checkpoint_paths(folder)
+    return not is_run and cnn is not None and cnn.n_characters == N_CHARACTERS_WITH_PADDING
+
+
+def _compare(values: dict[str, np.ndarray], options_file: Path, weight_file: Path) -> None:
+    """Load what was written as a user would and compare it to the last bit."""
+    loaded = weights.stored_values(load_bilm(options_file, weight_file))
+    for name, value in values.items():
+        if not np.array_equal(loaded[name], value):
+            raise WeightsError(f"{name} reads back differently from what was written, nothing kept")
+
+
+def _warn_of_readers(model: BiLM) -> None:
+    lstm, char_cnn = model.options.lstm, model.options.char_cnn
+    length = char_cnn and char_cnn.max_characters_per_token
+    lacks = {
+        "it reads words, not characters": char_cnn is None,
+        "it reads forwards only": not model.options.bidirectional,
+        f"it spells words in {length} characters, not 50": length not in (None, 50),
+        "its token encoder has no CNN_proj": char_cnn and model.encoder.kernel is None,
+        "its LSTM has no projection W_P_0": lstm.projection_dim == lstm.dim,
+        "its layers have no skip connections": not lstm.use_skip_connections,
+    }
+    reasons = "; ".join(reason for reason, holds in lacks.items() if holds)
+    if reasons:
+        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)

@@ -1,0 +1,155 @@
+"""What a run leaves on the disk and goes on from: checkpoints that are whole or not used."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import OPTIONS, VOCABULARY
+from bilm.storage.checkpoint_folder import UNREADABLE, CheckpointFolder, reason
+from bilm.errors import NotFiniteError, WeightsError
+from bilm.files import replacing
+from bilm.training.saved import BEST, Saved, find_best
+from bilm.data.stream import Position
+from bilm.training.step import Trainer
+
+PARTS = ("reader", "buffer", "rows")  # of a position, for each direction
+
+
+class RunCheckpoints:
+    """Saves and restores a `Trainer`: weights, accumulators, LSTM states, and where the run is.
+
+    Args:
+        trainer: what to save.
+        save_dir: the run's folder.
+        shards: the text's files, as `bilm.data.stream.describe_shards` gives them.
+        batch_size: rows a replica that the run was first asked for.
+        max_to_keep: how many checkpoints stay; the best one stays beside them, in `best`.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        save_dir: str | Path,
+        shards: Sequence[str] = (),
+        batch_size: int | None = None,
+        max_to_keep: int = 3,
+    ):
+        self.trainer, self.best, self._saved_step = trainer, math.inf, None
+        stored = weights.stored_variables(trainer.model)
+        self._state = [tf.Variable(array) for array in trainer.global_state()]
+        self._model = {
+            "weights": {name: variable.value for name, variable in stored.items()},
+            "adagrad": dict(zip(stored, trainer.optimizer.accumulators, strict=True)),
+            "state": self._state,
+        }
+        self.batch_size = batch_size or trainer.options.batch_size
+        names = [os.fsencode(name) for name in shards]
+        with tf.device("CPU:0"):
+            self._step = tf.Variable(0, dtype=tf.int64)
+            self._best = tf.Variable(math.inf, dtype=tf.float64)
+            self._position = {
+                f"{direction}_{part}": tf.Variable(
+                    tf.zeros((0,), tf.int64), shape=tf.TensorShape(None)
+                )
+                for direction in trainer.model.directions
+                for part in PARTS
+            }
+            self._checkpoint = tf.train.Checkpoint(
+                **self._model,
+                step=self._step,
+                seed=tf.Variable(trainer.seed, dtype=tf.int64),
+                batch=tf.Variable([self._state[0].shape[0], self.batch_size], dtype=tf.int64),
+                best=self._best,
+                position=self._position,
+                shards=tf.Variable(tf.constant(names, tf.string, (len(names),))),
+            )
+        self.save_dir = Path(save_dir)
+        self.latest = CheckpointFolder(self.save_dir, max_to_keep)
+        self.best_folder = CheckpointFolder(self.save_dir / BEST, 1)
+
+    def save(self, step: int, position: Position | None = None) -> str:
+        """Save the trainer after `step` steps; return the checkpoint's path.
+
+        Args:
+            position: of the readers after the window that was trained on last.
+        Raises: WeightsError if it cannot be written, NotFiniteError if it holds a number that is
+            not finite; those before it are not touched then.
+        """
+        if step == self._saved_step:
+            return self.latest.path(step)
+        self._note(step, position)
+        for variable, array in zip(self._state, self.trainer.global_state(), strict=True):
+            variable.assign(array)
+        self._check_finite(step)
+        path = self.latest.write(self._checkpoint, step)
+        self._saved_step = step
+        return path
+
+    def save_if_best(self, step: int, perplexity: float) -> bool:
+        """Save what was saved or restored last once more, in `best`, if nothing was better."""
+        if not perplexity < self.best:
+            return False
+        self.best = perplexity
+        self._best.assign(perplexity)
+        self.best_folder.write(self._checkpoint, step)
+        for name in (OPTIONS, VOCABULARY):  # so that it can be measured and exported on its own
+            if (self.save_dir / name).exists():
+                with replacing(self.save_dir / BEST / name) as temporary:
+                    shutil.copyfile(self.save_dir / name, temporary)
+        return True
+
+    def _note(self, step: int, position: Position | None) -> None:
+        """Set where the run is in what will be saved."""
+        self._step.assign(step)
+        self._best.assign(self.best)
+        for name, array in (position or {}).items():
+            self._position[name].assign(array)
+
+    def _check_finite(self, step: int) -> None:
+        """Look through all numbers, a variable at a time."""
+        model = self._model
+        named = [*model["weights"].items(), *model["adagrad"].items()]
+        named += [(f"state {i}", variable) for i, variable in enumerate(self._state)]
+        for name, variable in named:
+            try:
+                tf.debugging.check_numerics(variable, name)
+            except tf.errors.InvalidArgumentError:
+                raise NotFiniteError(
+                    f"step {step}: {name} is not finite, so that nothing was saved; the last "
+                    "checkpoint stands; lower learning_rate"
+                ) from None
+
+    def restore(self, saved: Saved) -> None:
+        """Bring weights, accumulators, states and place back, and the best score.
+
+        Raises: WeightsError if the checkpoint is not this model's or has other rows.
+        """
+        n_rows = self._state[0].shape[0]
+        if saved.n_rows != n_rows:
+            raise WeightsError(
+                f"{saved.path}: saved with {saved.n_rows} rows, but this run has {n_rows}, which "
+                "is batch_size times replicas"
+            )
+        if saved.seed != self.trainer.seed:  # the order of the text would be another
+            raise WeightsError(
+                f"{saved.path}: saved with seed {saved.seed}, not {self.trainer.seed}"
+            )
+        try:
+            status = tf.train.Checkpoint(**self._model).read(saved.path)
+            status.assert_existing_objects_matched().expect_partial()
+        except (*UNREADABLE, ValueError, AssertionError) as error:
+            raise WeightsError(
+                f"{saved.path}: not a checkpoint of this model ({reason(error)})"
+            ) from error
+        self.trainer.set_state([variable.numpy() for variable in self._state])
+        best = find_best(self.save_dir)
+        self.best = min(saved.best, math.inf if best is None else best.best)
+        self._note(saved.step, saved.position)
+        self._saved_step = saved.step

@@ -1,0 +1,159 @@
+"""Fine-tuning: a run whose first weights are those of a stored model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from bilm import schema
+from bilm.storage import names as weights
+from bilm.storage.checkpoint_folder import holds_checkpoint
+from bilm.errors import BilmError, WeightsError
+from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
+from bilm.files import expanded
+from bilm.language_model import BiLM
+from bilm.training.starting_point import Source, choose_vocabulary, words_of
+from bilm.training.run import load_vocabulary, train
+from bilm.data.vocabulary import Vocabulary
+
+RECORD = "finetuning.json"
+
+
+class TuneResult(NamedTuple):
+    """How fine-tuning ended: see `TrainResult`, and held-out perplexity before its first step."""
+
+    step: int
+    finished: bool
+    before: Perplexity | None
+    after: Perplexity | None
+
+
+def finetune(
+    source: str | Path,
+    train_prefix: str,
+    save_dir: str | Path,
+    weight_file: str | Path | None = None,
+    vocab_file: str | Path | None = None,
+    new_vocab_file: str | Path | None = None,
+    heldout_prefix: str | None = None,
+    changes: dict[str, Any] | None = None,
+    **training: Any,
+) -> TuneResult:
+    """Train a stored model on; what comes out is a run like others, and is continued like others.
+
+    Adagrad's accumulators, the LSTM states and the count of steps start anew.
+
+    Args:
+        source, weight_file: what to start from, see `Source`.
+        train_prefix, heldout_prefix: see `train`; held-out text is also measured before the first
+            step.
+        save_dir: folder of the new run.
+        vocab_file: the vocabulary of the source; None for the `vocab.txt` beside it.
+        new_vocab_file: another vocabulary to predict, with a new softmax. Words that are in the
+            source's vocabulary too take over their rows if the source has a softmax. Needed for an
+            HDF5 file of a model for characters, which has none; not for a model that reads words.
+        changes: of the options, by key; the rest is the source's or a default, see
+            `bilm.training.starting_point`.
+        training: the other arguments of `train`.
+    Raises: BilmError for what cannot be used.
+    """
+    start = Source(source, weight_file)
+    save_dir = Path(expanded(save_dir))
+    if start.folder.resolve() == save_dir.resolve():
+        raise BilmError(f"{save_dir}: source and save_dir are one folder; give another save_dir")
+    record = _read_record(save_dir, start)
+    options = start.run_options(changes or {})
+    own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
+    vocab = load_vocabulary(vocab_file, options)
+
+    def initialize(model: BiLM) -> None:
+        _set_weights(model, start, own, vocab)
+        logging.info(
+            "rows start afresh with probability %g; with %g where the source was trained",
+            options.state_reset_probability, start.options.other.get("state_reset_probability", 0),
+        )  # fmt: skip
+        before = None
+        if heldout_prefix:
+            logging.info("measuring the held-out text before the first step")
+            how = options.bidirectional, training.get("on_bad_utf8", "error")
+            dataset = heldout_dataset(heldout_prefix, vocab, *how)
+            before = Evaluator(model)(dataset, options.batch_size)
+            logging.info("before: held-out perplexity from zero state: %s", before)
+        record.update(source=start.id, before=before and before._asdict(), after=None)
+        schema.write(save_dir / RECORD, record)
+
+    result = train(
+        options, str(vocab_file), train_prefix, str(save_dir), heldout_prefix,
+        initialize=initialize, **training,
+    )  # fmt: skip
+    if result.finished and result.heldout is not None:
+        record["after"] = result.heldout._asdict()
+        schema.write(save_dir / RECORD, record)
+    return TuneResult(result.step, result.finished, *_measured(record))
+
+
+def _measured(record: dict[str, Any]) -> list[Perplexity | None]:
+    return [
+        None if record[k] is None else Perplexity.from_record(record[k])
+        for k in ("before", "after")
+    ]
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
+    """Give what the folder says of its fine-tuning; one with another run is not written to."""
+    path = save_dir / RECORD
+    if not holds_checkpoint(save_dir):
+        return {}
+    if not path.exists():
+        raise BilmError(f"{save_dir}: holds a run that is no fine-tuning; give another save_dir")
+    try:
+        record = schema.read_object(path)
+        if list(record) != ["source", "before", "after"] or not _are_names(record["source"]):
+            raise BilmError("expected the keys source, a list of paths, before and after")
+        _measured(record)
+    except BilmError as error:
+        message = str(error).removeprefix(f"{path}: ")
+        raise BilmError(f"{path}: not the record of a fine-tuning ({message})") from None
+    if record["source"] != start.id:
+        raise BilmError(
+            f"{save_dir}: this folder's run started from {' '.join(record['source'])}, but "
+            f"{' '.join(start.id)} was asked for"
+        )
+    return record
+
+
+def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary) -> None:
+    """Give a model the source's weights, and its softmax as far as the words are the same."""
+    path = start.weight_file if start.run is None else start.run.path
+    if start.run is None or own is None:
+        start.assign(model, softmax=False)
+        why = "HDF5 files hold none" if start.run is None else "the source's words are not known"
+        logging.info("%s: weights taken over; the softmax is new: %s", path, why)
+        return
+    places = {word: i for i, word in enumerate(words_of(own))}
+    words = (vocab.id_to_word(i) for i in range(vocab.size))
+    rows = np.array([places.get(word, -1) for word in words])
+    if len(rows) == len(places) and (rows == np.arange(len(rows))).all():
+        start.assign(model, softmax=True)
+        logging.info("%s: weights taken over, the softmax of %d words too", path, vocab.size)
+        return
+    start.assign(model, softmax=False)
+    shared = rows >= 0
+    for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
+        stored, value = start.run.value(weights.SOFTMAX + name), variable.numpy()
+        if not np.isfinite(stored).all():
+            raise WeightsError(f"{path}: softmax/{name} holds values that are not finite")
+        value[shared] = stored[rows[shared]]
+        variable.assign(value)
+    logging.info(
+        "%s: weights taken over; the softmax is new, but for the rows of the %d of its %d words "
+        "that the source's vocabulary holds too",
+        path, shared.sum(), vocab.size,
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""The text of a run as a pipeline of batches, and where each of them came from."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import tensorflow as tf
+
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
+from bilm.errors import BilmError, NotFiniteError
+from bilm.options import RunOptions
+from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.training.sampling import LogUniformSampler
+from bilm.training.saved import Saved
+from bilm.data.stream import Trace, tell_lines
+from bilm.data.text import resolve_shards
+from bilm.data.vocabulary import Vocabulary
+
+
+class TrainingText:
+    """The text of a run, read ahead of the steps.
+
+    `traces` holds one trace for each window that is read and not yet trained on; who trains takes
+    one from its left end for each step.
+
+    Args:
+        options: of the run; `batch_size` is a replica's.
+        vocab: with the marks.
+        train_prefix: glob of the shards.
+        seed: keys the order of the text and the negatives.
+        on_bad_utf8: see `LMDataset`.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        vocab: Vocabulary,
+        train_prefix: str,
+        seed: int,
+        on_bad_utf8: str = "error",
+    ):
+        self.options, self.vocab, self.seed = options, vocab, seed
+        reader = BidirectionalLMDataset if options.bidirectional else LMDataset
+        how = {"seed": seed, "on_bad_utf8": on_bad_utf8}
+        self.reader = reader(train_prefix, vocab, shuffle_on_load=True, **how)
+        self.shards = resolve_shards(train_prefix)
+        self.traces: deque[Trace] = deque()
+        self.failures: list[BilmError] = []
+
+    def batches(self, strategy, saved: Saved | None):
+        """Give the pipeline of the run from a checkpoint on."""
+        options, n_replicas = self.options, strategy.num_replicas_in_sync
+        step, position = (saved.step, saved.position) if saved else (0, None)
+        sampler = None
+        if options.sample_softmax:
+            sampler = LogUniformSampler(
+                self.vocab.size, options.n_negative_samples_batch, self.seed
+            )
+
+        def windows() -> Iterator[dict]:
+            rows = options.batch_size * n_replicas
+            # A checkpoint of old has no position: its windows are read again and left out.
+            skipped = 0 if position else step
+            places = rows, options.unroll_steps, position, skipped
+            for window, trace in self.reader.iter_placed_batches(*places):
+                self.traces.append(trace)
+                yield window
+
+        signature = batch_signature(
+            options.model,
+            options.batch_size,
+            options.unroll_steps,
+            sampler.n_samples if sampler else 0,
+        )
+
+        def batches() -> Iterator[dict]:
+            return replica_batches(windows(), options.model, n_replicas, sampler, step)
+
+        return as_dataset(batches, signature, strategy, self.failures)
+
+    @contextmanager
+    def explaining(self, step: int) -> Iterator[None]:
+        """Say what was wrong with the text, or which text a loss that is not finite came from."""
+        try:
+            yield
+        except NotFiniteError as error:
+            places = tell_lines(self.shards, self.traces[0].sources)
+            raise NotFiniteError(
+                f"step {step + 1}: {error}; nothing was updated, and the last checkpoint stands; "
+                f"the window holds {'; '.join(places)}"
+            ) from None
+        except tf.errors.OpError:
+            if self.failures:
+                raise self.failures[0] from None
+            raise

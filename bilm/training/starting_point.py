@@ -1,0 +1,158 @@
+"""What a fine-tuning starts from: a stored model, its options and its vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import OPTIONS, VOCABULARY, StoredRun
+from bilm.storage.checkpoint_folder import holds_checkpoint
+from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.files import expanded
+from bilm.language_model import BiLM
+from bilm.options import N_CHARACTERS, RunOptions
+from bilm.model import stored_options
+from bilm.storage.locate import resolve
+from bilm.data.vocabulary import Vocabulary
+
+# What a run takes over from the options of its source, and the value where they do not say.
+KEPT = {
+    "dropout": 0.1,
+    "all_clip_norm_val": 10.0,
+    "batch_size": 128,
+    "unroll_steps": 20,
+    "n_negative_samples_batch": 8192,
+    "sample_softmax": True,
+}
+# What belongs to the new corpus, whatever the source was trained with.
+OWN = {"n_epochs": 1, "learning_rate": 0.2, "state_reset_probability": 0.05}
+
+
+class Source:
+    """What fine-tuning starts from; its weights are not read before they are asked for.
+
+    Args:
+        source: the folder of a run, ours or the TensorFlow 1 reference's, or what
+            `bilm.storage.locate.resolve` takes: a folder with an exported model, a ZIP archive, a URL, a
+            name, or with `weight_file` the options.
+        weight_file: the HDF5 file.
+    Attributes: `options` of the model; `run`, the checkpoint, None for HDF5; `n_tokens`, the words
+        of the softmax or of the table that a model for words reads from, None for an HDF5 file of
+        a model that reads characters; `folder` in which the options are.
+    Raises: OptionsError, WeightsError.
+    """
+
+    def __init__(self, source: str | Path, weight_file: str | Path | None = None):
+        source, weight_file = expanded(source), expanded(weight_file)
+        self.source, self.run, self.n_tokens = source, None, None
+        if weight_file is None and holds_checkpoint(source):
+            self.run, self.folder = StoredRun(source), Path(source)
+            self.options, self.n_tokens = self.run.options, self.run.n_tokens
+        else:
+            options_file, self.weight_file = _resolve(source, weight_file)
+            self.folder = options_file.parent
+            self.options = stored_options(options_file, self.weight_file)
+            if self.options.char_cnn is None:
+                self.n_tokens = weights.n_words(self.weight_file)
+            weights.check_room(self.options, self.weight_file, n_rows=self.n_tokens)
+        self.id = [_absolute(path) for path in (source, weight_file) if path is not None]
+
+    def run_options(self, changes: dict[str, Any]) -> RunOptions:
+        """Give the options of a run that goes on from here, the shape of the model included.
+
+        Args:
+            changes: values by key, in place of the source's or of the defaults.
+        Raises: OptionsError.
+        """
+        lstm, char_cnn, other = self.options.lstm, self.options.char_cnn, self.options.other
+        kept = {name: other.get(name, default) for name, default in KEPT.items()}
+        try:
+            return RunOptions(
+                bidirectional=self.options.bidirectional,
+                lstm=lstm.replace(other={}),
+                # An exported file counts the row of padding, which is not trained.
+                char_cnn=char_cnn and char_cnn.replace(n_characters=N_CHARACTERS, other={}),
+                share_embedding_softmax=self.options.share_embedding_softmax,
+                **kept | OWN | changes,
+            )
+        except OptionsError as error:
+            raise OptionsError(f"{self.folder / OPTIONS}, or what is asked for: {error}") from None
+
+    def assign(self, model: BiLM, softmax: bool) -> None:
+        """Set the variables of a model, those of the softmax only if asked.
+
+        Raises: WeightsError.
+        """
+        if self.run is None:
+            weights.load_hdf5(model, self.weight_file, only=weights.is_bilm)
+        else:
+            self.run.assign(model, only=lambda name: softmax or weights.is_bilm(name))
+
+
+def choose_vocabulary(
+    start: Source, own: str | Path | None, new: str | Path | None
+) -> tuple[Path | None, Path]:
+    """Choose among the vocabularies.
+
+    Args:
+        own: that of the source; None for the `vocab.txt` beside it.
+        new: another one to predict.
+    Returns: the vocabulary of the source, None where it is not known, and that of the new run.
+    Raises: DataError, where one is missing or is not the source's.
+    """
+    own, new = expanded(own), expanded(new)
+    beside, reads_words = start.folder / VOCABULARY, start.options.char_cnn is None
+    if reads_words and new is not None:
+        raise DataError(
+            f"{new}: {start.source} reads words, by a table for its own vocabulary; it cannot be "
+            "tuned with another one (leave out --new_vocab_file)"
+        )
+    if start.n_tokens is None and new is None:
+        raise DataError(
+            f"{start.source}: HDF5 files hold no softmax; say which words a new one shall predict "
+            "(--new_vocab_file; it may be the vocabulary that the model was trained with)"
+        )
+    if own is None and start.n_tokens is not None and beside.exists():
+        own = beside
+    if own is None and new is None:
+        raise DataError(
+            f"{beside}: no such file; give the vocabulary of the source (--vocab_file)"
+            + ("" if reads_words else ", or a new one (--new_vocab_file)")
+        )
+    if own is not None and start.n_tokens is not None:
+        _check_own(start, Path(own), beside)
+    return own and Path(own), Path(new or own)
+
+
+def _check_own(start: Source, own: Path, beside: Path) -> None:
+    hint = ""
+    if start.options.char_cnn is not None:
+        hint = "; a new vocabulary has to be given as such (--new_vocab_file)"
+    words = words_of(own)
+    if len(words) != start.n_tokens:
+        raise DataError(
+            f"{own}: {len(words):,} words, but {start.source} was trained with "
+            f"{start.n_tokens:,}{hint}"
+        )
+    if start.run and beside.exists() and own != beside and words != words_of(beside):
+        raise DataError(f"{own}: other words than the source's own {beside}{hint}")
+
+
+def words_of(vocab_file: Path) -> list[str]:
+    """Give the words of a vocabulary, in order."""
+    vocab = Vocabulary(vocab_file)
+    return [vocab.id_to_word(i) for i in range(vocab.size)]
+
+
+def _resolve(source: str | Path, weight_file: str | Path | None) -> tuple[Path, Path]:
+    try:
+        return resolve(source, weight_file)
+    except WeightsError as error:
+        if weight_file is not None or not Path(source).is_dir():
+            raise
+        raise WeightsError(f"{error}; nor is there the checkpoint of a run") from None
+
+
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).resolve()) if Path(path).exists() else str(path)

@@ -1,0 +1,157 @@
+"""One training step over all replicas: forward, backward, mean, clip, Adagrad."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.training.run import optimizer
+from bilm.errors import NotFiniteError
+from bilm.language_model import BiLM
+from bilm.layers.functional import fold_seed
+from bilm.layers.lstm import LSTMState
+from bilm.training.optimizer import Adagrad
+from bilm.options import RunOptions
+from bilm.storage.names import stored_variables
+
+NOT_FINITE = "loss"  # what the error is about where it is not finite
+DROPOUT, RESETS = range(2)  # what random numbers are drawn for
+
+
+class StepResult(NamedTuple):
+    """What a step reports: float32 tensors.
+
+    Fields:
+        losses: (replicas, directions), mean cross-entropy of a prediction in nats.
+        global_norm: (), of the mean gradient of the loss times `unroll_steps`, before clipping.
+    """
+
+    losses: tf.Tensor
+    global_norm: tf.Tensor
+
+
+class Trainer:
+    """A biLM, its optimizer and the LSTM state of every row, on every replica.
+
+    Args:
+        options: of the run; `batch_size` is a replica's.
+        n_tokens: vocabulary size.
+        strategy: where to train.
+        seed: keys the dropout, together with step, replica, direction and layer; the initial
+            weights come from Keras' global seed.
+        precision: of the operands of products, see `BiLM`.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        n_tokens: int,
+        strategy: tf.distribute.Strategy,
+        seed: int = 0,
+        precision: str = "float32",
+    ):
+        self.options, self.strategy, self.seed = options, strategy, seed
+        with strategy.scope():
+            self.model = BiLM(
+                options.model,
+                n_tokens,
+                softmax=True,
+                dropout=options.dropout,
+                precision=precision,
+            )
+            self.model.build()
+            self.optimizer = Adagrad(
+                [v.value for v in stored_variables(self.model).values()],
+                options.learning_rate,
+                options.all_clip_norm_val,
+                strategy,
+            )
+        self.n_replicas = strategy.num_replicas_in_sync
+        self.state = self._run_everywhere(lambda: self.model.zero_state(options.batch_size))
+
+    def step(self, iterator, step: int) -> StepResult:
+        """Take one batch a replica from `iterator` and train on it; the state goes on.
+
+        Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, accumulators
+            and state are then those of before.
+        """
+        try:
+            number = tf.constant(step, tf.int32)
+            losses, norm, self.state = self._step(iterator, self.state, number)
+        except tf.errors.InvalidArgumentError as error:
+            for what in (NOT_FINITE, optimizer.NOT_FINITE):
+                if f"{what} : Tensor had" in error.message:
+                    raise NotFiniteError(f"the {what} is not finite") from None
+            raise
+        return StepResult(losses, norm)
+
+    def global_state(self) -> list[np.ndarray]:
+        """Give the state of all rows, float32 (global batch, width) each: see `set_state`."""
+        local = self.strategy.experimental_local_results
+        parts = [local(tensor) for tensor in self.model.flatten_state(self.state)]
+        return [np.concatenate([tensor.numpy() for tensor in part]) for part in parts]
+
+    def set_state(self, arrays: list[np.ndarray]) -> None:
+        """Set the state of all rows, in the order of `BiLM.flatten_state`."""
+        n_rows = self.options.batch_size
+
+        def own_rows():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            rows = [tf.constant(a)[replica * n_rows : (replica + 1) * n_rows] for a in arrays]
+            return self.model.pack_state(rows)
+
+        self.state = self._run_everywhere(own_rows)
+
+    def _run_everywhere(self, make):
+        return self.strategy.run(tf.function(make))
+
+    @tf.function(reduce_retracing=True)
+    def _step(self, iterator, state, step):
+        batch = next(iterator)
+        gradients, losses, state = self.strategy.run(self._gradients, args=(batch, state, step))
+        losses = tf.stack(self.strategy.experimental_local_results(losses))
+        with tf.control_dependencies([tf.debugging.check_numerics(losses, NOT_FINITE)]):
+            norm = self.optimizer.apply(gradients)
+        return losses, norm, state
+
+    def _gradients(self, batch, state, step):
+        """Give a replica's gradients, losses (directions,) and next state."""
+        variables = [v.value for v in stored_variables(self.model).values()]
+        state = self._reset_rows(state, step)
+        with tf.GradientTape() as tape:
+            losses, state = self.forward(batch, state, self.dropout_seeds(step))
+            # The reference's objective: the loss summed over the steps of a window.
+            objective = tf.reduce_mean(losses) * self.options.unroll_steps
+        return tape.gradient(objective, variables), losses, state
+
+    def forward(self, batch, state, seeds):
+        """Give the losses (directions,) of a replica's batch and the next state."""
+        vectors = self.model.encode(batch)
+        outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
+        losses = self.model.losses(outputs, batch["targets"], batch.get("negatives"))
+        means = tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
+        return means, state
+
+    def _reset_rows(self, state, step):
+        """Give each row of each direction zero state with the probability that the options say."""
+        probability = self.options.state_reset_probability
+        if not probability:
+            return state
+        seeds, rows = self._seeds(step, RESETS), (self.options.batch_size, 1)
+        kept = {d: tf.random.stateless_uniform(rows, seeds[d]) >= probability for d in state}
+        return {
+            d: [LSTMState(*(tf.where(kept[d], part, 0.0) for part in layer)) for layer in state[d]]
+            for d in state
+        }
+
+    def dropout_seeds(self, step):
+        """Give a seed (2,) for each direction, or None without dropout."""
+        return self._seeds(step, DROPOUT) if self.options.dropout else None
+
+    def _seeds(self, step, purpose: int):
+        """Give a seed (2,) for each direction, by run, step, replica and purpose."""
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
+        return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}
