@@ -13,8 +13,8 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import NamedTuple
 
-from bilm.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
 from bilm.data.vocabulary import MARKS
+from bilm.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
 
 quiet()  # as the commands do
 keep_freed_memory()

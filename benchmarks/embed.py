@@ -20,7 +20,7 @@ import common
 import random_model
 from absl import app, flags, logging
 
-from bilm.embedding.embedder import corpus
+from bilm.embedding import corpus
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import PRECISIONS
 

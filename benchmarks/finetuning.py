@@ -25,13 +25,13 @@ from pathlib import Path
 import common
 from absl import app, flags, logging
 
-from bilm.storage.checkpoint import VOCABULARY
-from bilm.evaluation import Perplexity
-from bilm.training.finetuning import finetune
-from bilm.training.starting_point import Source
 from bilm.data.text import read_lines
-from bilm.training.run import train
 from bilm.data.vocabulary import MARKS
+from bilm.evaluation import Perplexity
+from bilm.storage.checkpoint import VOCABULARY
+from bilm.training.finetuning import finetune
+from bilm.training.run import train
+from bilm.training.starting_point import Source
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("source", None, "Folder of the run to start from.", required=True)

@@ -21,7 +21,7 @@ import numpy as np
 from absl import app, flags, logging
 from training_run import training_run
 
-from bilm.embedding.embedder import corpus
+from bilm.embedding import corpus
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import PRECISIONS
 from bilm.options import load_run_options, write_options

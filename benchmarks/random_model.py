@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from bilm.storage import names as weights
 from bilm.language_model import BiLM
 from bilm.options import load_run_options, write_options
+from bilm.storage import names as weights
 
 
 def write(name: str, folder: Path) -> tuple[Path, Path]:

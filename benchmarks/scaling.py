@@ -20,13 +20,13 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
+from bilm.data.vocabulary import PAD_CHAR
 from bilm.language_model import BiLM
 from bilm.options import load_run_options
 from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.training.run import make_strategy
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
-from bilm.training.run import make_strategy
-from bilm.data.vocabulary import PAD_CHAR
 
 VALUES = {
     "vocabulary": [20_000, 200_000, 793_471],

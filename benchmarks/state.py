@@ -17,11 +17,11 @@ from pathlib import Path
 import common
 from absl import app, flags, logging
 
-from bilm.storage.checkpoint import load_run, load_state
+from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.evaluation import Evaluator, heldout_dataset
 from bilm.options import RunOptions
+from bilm.storage.checkpoint import load_run, load_state
 from bilm.training.run import train
-from bilm.data.vocabulary import UnicodeCharsVocabulary
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("rates", ["0", "0.05"], "Probabilities of resetting a row at a window's start.")

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bilm.training.step import Trainer
 from bilm.storage.names import stored_variables
+from bilm.training.step import Trainer
 
 PARTS = ("input", "encoder", "LSTM forward", "LSTM backward", "softmax", "optimizer")
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import common
 
-from bilm.data.dataset import BidirectionalLMDataset
-from bilm.training.devices import make_strategy
+from bilm.data.bidirectional import BidirectionalLMDataset
+from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.options import RunOptions
+from bilm.training.devices import make_strategy
 from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
-from bilm.data.vocabulary import UnicodeCharsVocabulary
 
 
 class TrainingRun(NamedTuple):

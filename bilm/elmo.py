@@ -9,15 +9,16 @@ from pathlib import Path
 import keras
 from keras import ops
 
-from bilm.storage import stored_weights
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.layers.functional import with_marks
 from bilm.layers.scalar_mix import ScalarMix
+from bilm.model import batcher, check_ids_shape
 from bilm.options import ModelOptions
-from bilm.model import batcher, check_ids_shape, stored_model
 from bilm.schema import unexpected
+from bilm.storage import stored_weights
+from bilm.storage.load import stored_model
 from bilm.storage.stored_weights import StoredWeights
 
 COMBINATIONS = ("mix", "top", "average", "concat")

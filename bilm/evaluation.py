@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset
-from bilm.training.devices import explaining_memory
+from bilm.data.bidirectional import BidirectionalLMDataset
+from bilm.data.dataset import LMDataset
+from bilm.data.vocabulary import Vocabulary
+from bilm.data.windows import model_batch
 from bilm.errors import DataError
-from bilm.files import expanded
 from bilm.language_model import BiLM
-from bilm.training.pipeline import model_batch
+from bilm.memory import explaining_memory
 from bilm.schema import unexpected
-from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 N_STEPS = 20
 PREDICTIONS_A_WINDOW = 640
@@ -66,24 +66,6 @@ def heldout_dataset(
     """Give the reader of held-out text, each sentence once and in order."""
     reader = BidirectionalLMDataset if bidirectional else LMDataset
     return reader(filepattern, vocab, test=True, on_bad_utf8=on_bad_utf8)
-
-
-def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
-    """Load the vocabulary that a model was trained with.
-
-    Raises: DataError if its size is not the model's.
-    """
-    vocab_file, char_cnn = expanded(vocab_file), model.options.char_cnn
-    if char_cnn is None:
-        vocab = Vocabulary(vocab_file)
-    else:
-        vocab = UnicodeCharsVocabulary(vocab_file, char_cnn.max_characters_per_token)
-    vocab.require_marks()
-    if vocab.size != model.n_tokens:
-        raise DataError(
-            f"{vocab_file}: {vocab.size:,} words, but the model was trained with {model.n_tokens:,}"
-        )
-    return vocab
 
 
 class Evaluator:

@@ -6,13 +6,11 @@ import keras
 from keras import ops
 
 from bilm.layers.functional import gather_rows
-from bilm.layers.lstm import LSTMState
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
+from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
-
-DIRECTIONS = ("forward", "backward")
 
 
 class BiLM(keras.layers.Layer):
@@ -50,7 +48,7 @@ class BiLM(keras.layers.Layer):
             raise ValueError("options.bidirectional is None: say whether there is a backward stack")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         lstm, char_cnn = options.lstm, options.char_cnn
-        self.directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
+        self.directions = options.directions
         if char_cnn is None:
             n_words = n_tokens + 1 if padding else n_tokens
             self.encoder = WordEncoder(

@@ -4,81 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import keras
 import numpy as np
 from keras import ops
 
-from bilm.storage import names as weights
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.errors import DataError
-from bilm.storage.export_id import check_same_export
-from bilm.language_model import BiLM
-from bilm.options import N_CHARACTERS_WITH_PADDING, ModelOptions, load_model_options
-from bilm.storage.locate import resolve
-from bilm.storage.stored_weights import StoredWeights
-
-
-def load_bilm(
-    options_file: str | Path,
-    weight_file: str | Path | None = None,
-    use_character_inputs: bool = True,
-    embedding_weight_file: str | Path | None = None,
-    precision: str = "float32",
-) -> BiLM:
-    """Build a biLM for `Batcher` output from its stored options and weights.
-
-    Args:
-        options_file, weight_file: the two files, or what stands for them: see
-            `bilm.storage.locate.resolve`. `n_characters` is 261 or 262.
-        use_character_inputs: False reads token ids (`TokenBatcher`) and looks their vectors up.
-        embedding_weight_file: HDF5 with `embedding` (V, P), the vectors for token ids; None takes
-            those of `weight_file`, as a model trained on words has them.
-        precision: of the operands of products, see `BiLM`.
-    Raises: OptionsError, WeightsError.
-    """
-    files = options_file, weight_file, embedding_weight_file
-    options, n_words, stored = stored_model(*files, words=not use_character_inputs)
-    model = BiLM(options, n_words, padding=True, precision=precision)
-    stored.start(model)
-    model.build()
-    return model
-
-
-def stored_model(
-    options_file: str | Path,
-    weight_file: str | Path | None,
-    embedding_weight_file: str | Path | None,
-    words: bool,
-) -> tuple[ModelOptions, int | None, StoredWeights]:
-    """Find a stored model, of which no value is read yet.
-
-    Args:
-        options_file, weight_file, embedding_weight_file: see `load_bilm`.
-        words: whether to read words where the model reads characters.
-    Returns: its options, the number of words of its table (None without one), and its weights.
-    Raises: OptionsError, WeightsError.
-    """
-    options_file, weight_file = resolve(options_file, weight_file)
-    options = stored_options(options_file, weight_file)
-    if options.char_cnn is not None and not words:
-        weights.check_room(options, weight_file)
-        return options, None, StoredWeights(weight_file)
-    options, table = options.replace(char_cnn=None), embedding_weight_file or weight_file
-    n_words = weights.n_words(table)
-    weights.check_room(options, weight_file, table, n_rows=n_words)
-    return options, n_words, StoredWeights(weight_file, table)
-
-
-def stored_options(options_file: Path, weight_file: Path) -> ModelOptions:
-    """Read the options of a stored model; what they leave open the weights decide.
-
-    Raises: OptionsError; WeightsError, also if the two files come from two exports.
-    """
-    options = load_model_options(options_file)
-    if options.bidirectional is None:
-        options = options.replace(bidirectional=weights.has_backward(weight_file))
-    check_same_export(options, options_file, weight_file)
-    return options
+from bilm.layers.functional import compiled
+from bilm.options import N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.storage.load import load_bilm
 
 
 def batcher(
@@ -189,20 +122,3 @@ class BidirectionalLanguageModel:
         missing = max(n_rows - len(self._rows[0]), 0)
         self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
         return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
-
-
-def compiled(function, signature=None):
-    """Compile a function of tensors where the backend gains by it.
-
-    Args:
-        function: takes and gives tensors, in lists and dicts.
-        signature: its arguments as `keras.KerasTensor`s, for one compilation whatever the shapes;
-            None compiles for the shapes that come, and soon for any.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return function
-    import tensorflow as tf
-
-    if signature is not None:
-        signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), signature)
-    return tf.function(function, input_signature=signature, reduce_retracing=True)

@@ -19,6 +19,7 @@ from bilm import schema
 from bilm.errors import OptionsError
 from bilm.schema import Checked, Rule, key, unexpected
 
+DIRECTIONS = ("forward", "backward")
 N_CHARACTERS = 261  # what training learns: 256 bytes and 5 marks
 N_CHARACTERS_WITH_PADDING = 262  # what is exported: a row of zeros above them, for padding
 EXPORT_ID = "bilm_export"  # the key, and the attribute in HDF5, of what was exported together
@@ -143,6 +144,11 @@ class ModelOptions(Checked):
         if self.share_embedding_softmax and self.char_cnn:
             needs = "false with char_cnn, which has no word table to share"
             raise unexpected("share_embedding_softmax", True, needs)
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The directions that the model reads in; both where nothing says otherwise."""
+        return DIRECTIONS[:1] if self.bidirectional is False else DIRECTIONS
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelOptions:

@@ -4,85 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
-from bilm.storage import names as weights
-from bilm.storage.checkpoint import VOCABULARY, load_run
-from bilm.errors import DataError, OptionsError, WeightsError
-from bilm.evaluation import Perplexity, model_vocabulary
-from bilm.storage.export_id import check_same_export
-from bilm.storage.hdf5 import strings
-from bilm.language_model import BiLM
-from bilm.training.pipeline import SUFFIX, distinct_shapes, model_batch
-from bilm.model import compiled, stored_options
-from bilm.storage.locate import resolve
-from bilm.embedding.token_cache import batches
 from bilm.data.vocabulary import BOS, EOS, MARKS, PAD_CHAR, UNK, CharacterEncoder
+from bilm.data.windows import SUFFIX, batches, distinct_shapes, model_batch
+from bilm.errors import DataError
+from bilm.language_model import BiLM
+from bilm.layers.functional import compiled
+from bilm.scores import Score, Substitute, Substitutes
 
 WINDOW_BATCHES = 4  # batches among which sentences are sorted by length
 PREDICTED_AT_ONCE = 1 << 24  # log-probabilities of words at places of a sentence
-
-
-class Score(NamedTuple):
-    """What a sentence w_1 ... w_T is worth to each direction, in nats.
-
-    Fields:
-        forward: float32 (T + 1,), the log-probabilities of w_1, ..., w_T, `</S>`, each given
-            what is left of it. `forward[i]` is that of the sentence's word i, from 0.
-        backward: float32 (T + 1,), those of `<S>`, w_1, ..., w_T, each given what is right of it,
-            in reading order though they are made from the end. `backward[i + 1]` is that of word
-            i. None for a forward-only model.
-    """
-
-    forward: np.ndarray
-    backward: np.ndarray | None
-
-    @property
-    def n_predictions(self) -> int:
-        """How many predictions each direction made, T + 1."""
-        return len(self.forward)
-
-    @property
-    def total(self) -> dict[str, float]:
-        """The log-probability of the sentence by direction."""
-        return {
-            name: float(values.sum(dtype=np.float64))
-            for name, values in self._asdict().items()
-            if values is not None
-        }
-
-    @property
-    def mean(self) -> float:
-        """The mean log-probability of a prediction, over all directions."""
-        totals = self.total.values()
-        return sum(totals) / len(totals) / self.n_predictions
-
-
-class Substitute(NamedTuple):
-    """A word and its log-probability in a place, in nats."""
-
-    word: str
-    log_probability: float
-
-
-class Substitutes(NamedTuple):
-    """The most likely words in a place, the likeliest first.
-
-    Fields:
-        forward: given what is left of the place.
-        backward: given what is right of it; None for a forward-only model.
-        both: by the product of the two probabilities; `log_probability` is the sum of the two,
-            which is not normalized. None for a forward-only model.
-    """
-
-    forward: list[Substitute]
-    backward: list[Substitute] | None
-    both: list[Substitute] | None
 
 
 class Scorer:
@@ -293,96 +228,6 @@ class Scorer:
             keras.KerasTensor((None, None), "bool"),
             [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
         ]
-
-
-def load_scorer(
-    save_dir: str | Path | None = None,
-    vocab_file: str | Path | None = None,
-    options_file: str | Path | None = None,
-    weight_file: str | Path | None = None,
-    softmax_file: str | Path | None = None,
-) -> Scorer:
-    """Load a language model to ask, from a run's folder or from an export with its softmax.
-
-    Args:
-        save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
-            reference.
-        vocab_file: the run's vocabulary; None for `vocab.txt` in the folder.
-        options_file, weight_file: an export; see `ElmoEmbedder`.
-        softmax_file: HDF5 with `softmax/W`, `softmax/b` and `vocabulary`, as `dump_weights` writes
-            it; None for `<stem>_softmax.hdf5` beside the weights.
-    Raises: OptionsError, also unless one of the two is given; WeightsError, DataError.
-    """
-    run, export = (save_dir, vocab_file), (options_file, weight_file, softmax_file)
-    if save_dir is not None and export == (None, None, None):
-        return _from_run(Path(save_dir), vocab_file)
-    if options_file is not None and run == (None, None):
-        return _from_export(options_file, weight_file, softmax_file)
-    given = dict(zip(("save_dir", "vocab_file"), run, strict=True))
-    given |= dict(zip(("options_file", "weight_file", "softmax_file"), export, strict=True))
-    names = ", ".join(name for name, value in given.items() if value is not None)
-    raise OptionsError(
-        f"given: {names or 'no model'}; expected save_dir with vocab_file, for a run, or "
-        "options_file with weight_file and softmax_file, for an export"
-    )
-
-
-def score(sentences: Iterable[Sequence[str]], **files: str | Path) -> Iterator[Score]:
-    """Give the log-probabilities of sentences: see `Scorer.score`; `files` as in `load_scorer`."""
-    return load_scorer(**files).score(sentences)
-
-
-def substitutes(
-    tokens: Sequence[str], position: int, n: int = 10, **files: str | Path
-) -> Substitutes:
-    """Give the likeliest words in a place: see `Scorer.substitutes`; `files` as in `load_scorer`.
-
-    Each call loads the model: to ask more than once, keep what `load_scorer` gives.
-    """
-    return load_scorer(**files).substitutes(tokens, position, n)
-
-
-def perplexity(scores: Iterable[Score]) -> Perplexity:
-    """Give the perplexity of scored sentences, which is `evaluation.perplexity`'s stateless one.
-
-    Raises: DataError if there are none.
-    """
-    sums: dict[str, float] = {}
-    n_predictions = 0
-    for found in scores:
-        for direction, value in found.total.items():
-            sums[direction] = sums.get(direction, 0.0) - value
-        n_predictions += found.n_predictions
-    if not n_predictions:
-        raise DataError("no sentence to measure")
-    return Perplexity.of(sums, n_predictions)
-
-
-def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
-    model = load_run(save_dir)
-    vocab = model_vocabulary(str(vocab_file or save_dir / VOCABULARY), model)
-    return Scorer(model, [vocab.id_to_word(i) for i in range(vocab.size)])
-
-
-def _from_export(options_file, weight_file, softmax_file) -> Scorer:
-    options_file, weight_file = resolve(options_file, weight_file)
-    softmax_file = Path(softmax_file or weight_file.with_name(f"{weight_file.stem}_softmax.hdf5"))
-    if not softmax_file.is_file():
-        raise WeightsError(
-            f"{softmax_file}: no such file; a model can be asked with its softmax alone, which "
-            "dump_weights.py --include_softmax writes"
-        )
-    options = stored_options(options_file, weight_file)
-    check_same_export(options, options_file, weight_file, softmax_file)
-    with weights.open_hdf5(softmax_file) as file:
-        words = strings(file, "vocabulary")
-    weights.check_room(options, weight_file, softmax_file, n_rows=len(words))
-    model = BiLM(options, n_tokens=len(words), softmax=True)
-    model.build()
-    weights.load_hdf5(model, weight_file, only=weights.is_bilm)
-    own = weights.stored_variables(model)  # without the kernel where it is the word table
-    weights.load_hdf5(model, softmax_file, only=lambda n: not weights.is_bilm(n) and n in own)
-    return Scorer(model, words)
 
 
 def _checked(sentence: Sequence[str], name: str) -> list[str]:

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from bilm.storage.checkpoint_folder import holds_checkpoint
+from bilm.ask import load_scorer
+from bilm.data.vocabulary import BOS, EOS
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
-from bilm.scoring import Scorer, load_scorer
-from bilm.data.vocabulary import BOS, EOS
+from bilm.scoring import Scorer
+from bilm.storage.checkpoint_folder import holds_checkpoint
 
 LAYERS = ("average", "top", "all")
 

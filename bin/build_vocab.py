@@ -13,8 +13,7 @@ with more distinct words, sorted counts wait in a folder beside --outfile that i
 end. The files are written whole or not at all.
 """
 
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("train_prefix", None, "Glob of the training shards.")

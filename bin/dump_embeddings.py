@@ -15,8 +15,7 @@ for top and average. An interrupted command goes on where it was when it is give
 parts stand in <outfile>.parts until the end. bilm.read_embeddings reads the file in order.
 """
 
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("vocab_file", None, "One word a line, for a model that reads words.")

@@ -10,8 +10,7 @@ Examples:
 loaded back and compared before success is reported.
 """
 
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
@@ -26,7 +25,7 @@ flags.register_multi_flags_validator(
 
 
 def main() -> None:
-    from bilm.storage.export import dump_weights
+    from bilm.training.export import dump_weights
 
     paths = dump_weights(FLAGS.save_dir, FLAGS.outfile, FLAGS.include_softmax, FLAGS.vocab_file)
     for path in paths:

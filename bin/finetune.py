@@ -28,9 +28,7 @@ is the folder of a run, for run_test.py and dump_weights.py; the same command co
 lines on standard output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
 """
 
-from bilm.commands import command
-from bilm.commands import flag_kinds
-from bilm.commands import run_flags
+from bilm.commands import command, flag_kinds, run_flags
 from bilm.commands.command import FLAGS, flags
 
 CHANGES = (

@@ -11,8 +11,7 @@ carried from sentence to sentence within a row, so the figure depends on --batch
 The last line on standard output is AVERAGE PERPLEXITY = <number>.
 """
 
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("test_prefix", None, "Glob of the text.")
@@ -32,11 +31,11 @@ flags.register_multi_flags_validator(
 def main() -> None:
     from absl import logging
 
-    from bilm.storage.checkpoint import load_run, load_state
-    from bilm.errors import BilmError
-    from bilm.evaluation import heldout_dataset, model_vocabulary, perplexity
     from bilm.data.text import resolve_shards
     from bilm.data.tokenization import check_tokenization
+    from bilm.errors import BilmError
+    from bilm.evaluation import heldout_dataset, perplexity
+    from bilm.storage.checkpoint import load_run, load_state, model_vocabulary
 
     model = load_run(FLAGS.save_dir)
     vocab = model_vocabulary(FLAGS.vocab_file, model)

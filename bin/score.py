@@ -18,8 +18,7 @@ is nothing: for the mark that a direction starts from, and backward in a forward
 The last line is AVERAGE PERPLEXITY = <number>, that of run_test.py --stateless on the same text.
 """
 
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
@@ -50,9 +49,10 @@ def token_lines(words, found) -> str:
 def main() -> None:
     from itertools import tee
 
-    from bilm.scoring import load_scorer, perplexity
+    from bilm.ask import load_scorer
     from bilm.data.text import STANDARD_INPUT, read_sentences, resolve_shards
     from bilm.data.tokenization import watched
+    from bilm.scores import perplexity
 
     files = ("save_dir", "vocab_file", "options_file", "weight_file", "softmax_file")
     shards = [STANDARD_INPUT] if FLAGS.input == "-" else resolve_shards(FLAGS.input)

@@ -15,8 +15,7 @@ log-probabilities in nats; `both` ranks by the product of the two probabilities,
 the sums of the two.
 """
 
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
@@ -42,7 +41,7 @@ def table(found) -> str:
 
 
 def main() -> None:
-    from bilm.scoring import load_scorer
+    from bilm.ask import load_scorer
 
     files = ("save_dir", "vocab_file", "options_file", "weight_file", "softmax_file")
     words = flag_kinds.text_of("sentence").split()

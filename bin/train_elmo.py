@@ -11,9 +11,7 @@ The text is UTF-8, one tokenized sentence a line, plain or gzip. The vocabulary 
 killed, is continued by the same command; docs/reliability.md tells what is lost when.
 """
 
-from bilm.commands import command
-from bilm.commands import flag_kinds
-from bilm.commands import run_flags
+from bilm.commands import command, flag_kinds, run_flags
 from bilm.commands.command import FLAGS, flags
 
 run_flags.define()

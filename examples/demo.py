@@ -14,11 +14,10 @@ from pydoc_data.topics import topics
 import numpy as np
 
 import bilm
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
-from bilm.options import load_run_options
 from bilm.data.vocabulary import MARKS
+from bilm.options import load_run_options
 
 flag_kinds.define_path("work_dir", "demo_run", "The folder to write to.")
 flags.DEFINE_integer("n_steps", None, "Steps of training [from n_epochs in tiny.json].", 1)

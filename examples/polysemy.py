@@ -12,8 +12,7 @@ Each sentence holds the word once or more; its first place is taken. The picture
 import numpy as np
 
 import bilm
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("options_file", None, "The biLM's options, or what stands for both files.")

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import bilm
-from bilm.commands import command
-from bilm.commands import flag_kinds
+from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags, logging
 from bilm.data.text import read_lines
 

@@ -23,14 +23,14 @@ import numpy as np
 from absl import logging
 from options_examples import RUN
 
-from bilm.storage import names as weights
+from bilm.data.text import count_tokens, read_sentences
+from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.errors import BilmError
 from bilm.language_model import BiLM
 from bilm.options import load_model_options, load_run_options
-from bilm.model import load_bilm
+from bilm.storage import names as weights
+from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
-from bilm.data.text import count_tokens, read_sentences
-from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 CASE = Path(__file__).parent / "golden" / "inference" / "tanh_nohighway_noskip_1layer"
 DATA = Path(__file__).parent / "golden" / "data"

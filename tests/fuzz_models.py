@@ -21,13 +21,13 @@ from fuzz_inputs import DTYPES, damaged, damaged_hdf5, expect, mutated, rewrite_
 from tiny_runs import GOLDEN, HELDOUT, TEXT, VOCABULARY, tiny_options
 
 from bilm import Elmo, read_embeddings
+from bilm.ask import load_scorer
 from bilm.storage.checkpoint import load_run
-from bilm.storage.export import dump_weights
-from bilm.training.run_folder import read_measured
-from bilm.model import load_bilm
-from bilm.scoring import load_scorer
-from bilm.training.starting_point import Source
+from bilm.storage.load import load_bilm
+from bilm.training.export import dump_weights
 from bilm.training.run import Saving, find_saved, make_strategy, train
+from bilm.training.run_folder import read_measured
+from bilm.training.starting_point import Source
 
 # What Keras raises for what it checks itself: the arguments of every layer, and its archive.
 KERAS_ERRORS = (ValueError, TypeError, KeyError, OSError, AttributeError, OverflowError)

@@ -1,108 +1,55 @@
-"""The order of the modules: each one imports only from those above it."""
+"""The ladder: a module imports from lower steps and its own room, and nothing in a circle."""
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ORDER = [
-    "errors",
-    "files",
-    "schema",
-    "options",
-    "text",
-    "tokenization",
-    "vocabulary",
-    "vocabulary_builder",
-    "batcher",
-    "survey",
-    "web",
-    "stream",
-    "dataset",
-    "layers",
-    "language_model",
-    "hdf5",
-    "embedding_file",
-    "export_id",
-    "weights",
-    "stored_weights",
-    "download",
-    "source",
-    "pretrained",
-    "strings",
-    "row_states",
-    "elmo",
-    "token_cache",
-    "packing",
-    "ahead",
-    "packed_runner",
-    "embedding",
-    "parts",
-    "corpus",
-    "saved_model",
-    "sampling",
-    "pipeline",
-    "optimizer",
-    "devices",
-    "evaluation",
-    "trainer",
-    "report",
-    "checkpoint_folder",
-    "checkpoint",
-    "saved",
-    "run_state",
-    "folder",
-    "plan",
-    "signals",
-    "training_text",
-    "scoring",
-    "weighting",
-    "simple_elmo",
-    "training",
-    "flag_kinds",
-    "run_flags",
-    "starting_point",
-    "finetuning",
-    "export",
-    "process",
-    "terminal",
-    "command",
-    "commands",
-    "__init__",
+LADDER = [  # from the bottom to the top; a name is a module at the top or a package
+    ["errors", "files", "exports"],
+    ["schema"],
+    ["options"],
+    ["data"],
+    ["layers"],
+    ["language_model"],
+    ["storage"],
+    ["memory", "evaluation", "scores", "scoring", "ask"],
+    ["model", "row_states", "elmo", "weighting", "embedding"],
+    ["saved_model", "simple_elmo", "training"],
+    ["process"],
+    ["commands"],
+    ["__init__"],
 ]
-PLAIN_PYTHON = ORDER[: ORDER.index("layers")]
-NEUTRAL = [  # they run on every backend of Keras and import TensorFlow only where it is used
-    "layers",
-    "language_model",
-    "hdf5",
-    "embedding_file",
-    "export_id",
-    "weights",
-    "stored_weights",
-    "download",
-    "source",
-    "pretrained",
-    "elmo",
-    "token_cache",
-    "packing",
-    "ahead",
-    "packed_runner",
-    "embedding",
-]
-MODULES = [
-    pytest.param(path, id=str(path.relative_to(ROOT))) for path in sorted(ROOT.glob("bilm/**/*.py"))
-]
+STEP = {name: k for k, names in enumerate(LADDER) for name in names}
+PLAIN_PYTHON = {"errors", "files", "exports", "schema", "options", "data"}
+# They run on every backend of Keras and import TensorFlow only where it is used.
+NEUTRAL = {"layers", "language_model", "storage", "model", "elmo", "weighting", "embedding"}
+FAST_TWINS = "bilm.layers.tensorflow"
+READS_CHECKPOINTS = {"bilm.storage.checkpoint", "bilm.storage.checkpoint_folder"}
+MAX_LINES = 300
+FILES = sorted(ROOT.glob("bilm/**/*.py"))
 
 
-def place(path: Path) -> str:
-    """The entry of ORDER that a file belongs to."""
-    return path.relative_to(ROOT / "bilm").with_suffix("").parts[0]
+def dotted(path: Path) -> str:
+    """The name under which a file is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+
+
+NAMES = {dotted(path): path for path in FILES}
+MODULES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in FILES]
+
+
+def place(name: str) -> str:
+    """The entry of LADDER that a dotted name belongs to."""
+    return name.split(".")[1]
 
 
 def nodes(node: ast.AST, functions: bool) -> Iterator[ast.AST]:
-    """All nodes below, those inside of functions only if asked."""
+    """All nodes below, those inside of functions only on request."""
     for child in ast.iter_child_nodes(node):
         if functions or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield child
@@ -121,44 +68,67 @@ def imported(path: Path, functions: bool = True) -> set[str]:
     return names
 
 
+def modules_of_bilm(names: set[str]) -> set[str]:
+    """The modules of bilm among imported names, each without what is taken out of it."""
+    found = set()
+    for name in names:
+        if name.startswith("bilm."):
+            parts = name.split(".")
+            candidates = (".".join(parts[:n]) for n in range(len(parts), 1, -1))
+            found.add(next((c for c in candidates if c in NAMES), name))
+    return found
+
+
 def packages(names: set[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
-def bilm_modules(names: set[str]) -> set[str]:
-    """The entries of ORDER that are named, by `from bilm import x` too."""
-    return {name.split(".")[1] for name in names if name.startswith("bilm.")}
-
-
 @pytest.mark.parametrize("path", MODULES)
-def test_a_module_imports_only_from_those_above(path):
-    own = place(path)
-    assert own in ORDER, f"{own} has no place in the order of the modules"
-    names = bilm_modules(imported(path))
-    above = ORDER[: ORDER.index(own)]
-    inside = [own] if path.parent.name != "bilm" else []
-    assert names <= {*above, *inside}, f"{own} imports from below"
+def test_a_module_imports_from_lower_steps_only(path):
+    own = place(dotted(path))
+    assert own in STEP, f"{own} has no place on the ladder"
+    for name in modules_of_bilm(imported(path)):
+        assert STEP[place(name)] <= STEP[own], f"{own} imports {name}"
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {name: modules_of_bilm(imported(path)) for name, path in NAMES.items()}
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
 
 
 def test_layers_take_plain_arguments():
-    for path in (ROOT / "bilm/layers").glob("*.py"):
-        assert not {name for name in imported(path) if name.startswith("bilm.options")}, path.name
+    for name, path in NAMES.items():
+        if place(name) == "layers":
+            assert "bilm.options" not in modules_of_bilm(imported(path)), name
 
 
 @pytest.mark.parametrize("path", MODULES)
 def test_tensorflow_is_imported_where_it_belongs(path):
-    if place(path) in PLAIN_PYTHON:
+    own = dotted(path)
+    if place(own) in PLAIN_PYTHON:
         assert not packages(imported(path)) & {"tensorflow", "keras"}
-    elif place(path) in NEUTRAL and not path.stem.endswith("_tensorflow"):
+    elif place(own) in NEUTRAL and not own.startswith(FAST_TWINS) and own not in READS_CHECKPOINTS:
         # A fast twin lives in a file of its own, which is imported where it is called.
         names = imported(path, functions=False)
         assert "tensorflow" not in packages(names)
-        assert bilm_modules(names) <= {*PLAIN_PYTHON, *NEUTRAL}
-        assert not [name for name in names if "_tensorflow" in name]
+        for name in modules_of_bilm(names):
+            assert place(name) in {*PLAIN_PYTHON, *NEUTRAL}, name
+            assert not name.startswith(FAST_TWINS) and name not in READS_CHECKPOINTS, name
 
 
 @pytest.mark.parametrize("path", MODULES)
 def test_the_library_does_not_print(path):
-    if place(path) not in ("terminal", "command", "commands"):
+    if place(dotted(path)) != "commands":
         calls = [n for n in nodes(ast.parse(path.read_text()), True) if isinstance(n, ast.Call)]
         assert not [call for call in calls if getattr(call.func, "id", None) == "print"]
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_a_module_is_read_in_one_sitting(path):
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+def test_each_package_says_what_is_in_it():
+    for package in ROOT.glob("bilm/**/__init__.py"):
+        text = ast.get_docstring(ast.parse(package.read_text()))
+        assert text and (package.parent.name == "bilm" or len(text.splitlines()) >= 3), package

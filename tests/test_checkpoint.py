@@ -14,9 +14,9 @@ from conftest import GOLDEN, golden_cases
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 
-from bilm.storage.checkpoint import load_run
-from bilm.evaluation import heldout_dataset, model_vocabulary, perplexity
-from bilm.storage.export import dump_weights
+from bilm.evaluation import heldout_dataset, perplexity
+from bilm.storage.checkpoint import load_run, model_vocabulary
+from bilm.training.export import dump_weights
 
 BIN = Path(__file__).parent.parent / "bin"
 HELDOUT, VOCABULARY = str(GOLDEN / "data" / "heldout" / "*"), str(GOLDEN / "data" / "vocab.txt")

@@ -132,10 +132,14 @@ def test_an_installed_command_says_its_own_name(tmp_path):
 
 def test_a_system_without_file_locks_is_named():
     program = "import sys; sys.modules['fcntl'] = None\n"
-    program += "for name in ('bilm.storage.checkpoint', 'bilm.evaluation', 'bilm.training.checkpoints'):\n"
+    program += (
+        "for name in ('bilm.storage.checkpoint', 'bilm.evaluation', 'bilm.training.checkpoints'):\n"
+    )
     program += "    sys.modules[name] = type(sys)(name)\n"  # they would import TensorFlow
     program += "    sys.modules[name].__getattr__ = lambda name: None\n"
     program += "from bilm.errors import BilmError\n"
-    program += "try:\n    import bilm.training.run_folder\nexcept BilmError as error:\n    print(error)\n"
+    program += (
+        "try:\n    import bilm.training.run_folder\nexcept BilmError as error:\n    print(error)\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.startswith("training runs on Linux and macOS"), done.stderr

@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import flags, logging
 from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run
 
-from bilm.storage.export import dump_weights
+from bilm.training.export import dump_weights
 
 BIN = Path(__file__).parent.parent / "bin"
 FAST = {"char_cnn": None, "bidirectional": False}

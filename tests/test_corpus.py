@@ -9,13 +9,13 @@ import pytest
 from absl import logging
 from conftest import golden_cases
 
-from bilm.embedding.embedder import corpus
 from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.embedding import corpus
 from bilm.embedding.corpus import dump_bilm_embeddings, read_corpus
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
-from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.embedding.token_cache import dump_token_embeddings
+from bilm.errors import DataError, OptionsError, WeightsError
 
 FOLDER = golden_cases("inference")[0].values[0]
 FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"

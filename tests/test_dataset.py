@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data import dataset
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset
-from bilm.errors import DataError
+from bilm.data.bidirectional import BidirectionalLMDataset
+from bilm.data.dataset import LMDataset
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
+from bilm.errors import DataError
 
 LENGTHS = st.lists(st.integers(1, 9), max_size=12)
 SIZES = st.integers(1, 5)

@@ -13,15 +13,15 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
 
-from bilm.training.run import devices
-from bilm.training.devices import make_strategy
+from bilm.data.vocabulary import UnicodeCharsVocabulary
+from bilm.data.windows import model_batch
 from bilm.errors import BilmError
 from bilm.evaluation import Evaluator, heldout_dataset
-from bilm.training.pipeline import model_batch
+from bilm.training import devices
+from bilm.training.devices import make_strategy
+from bilm.training.input import TrainingText
 from bilm.training.report import RunReport
 from bilm.training.step import StepResult, Trainer
-from bilm.training.input import TrainingText
-from bilm.data.vocabulary import UnicodeCharsVocabulary
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from conftest import golden_cases
 from odd_server import Handler, serving
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
+from bilm.errors import WeightsError
 from bilm.storage import download
 from bilm.storage import locate as source
 from bilm.storage.download import ARCHIVE, Patience, cached, fetch
 from bilm.storage.download import OPTIONS as OPTIONS_FILE
 from bilm.storage.download import WEIGHTS as WEIGHT_FILE
-from bilm.errors import WeightsError
 from bilm.storage.locate import resolve
 
 OTHER_WEIGHTS = golden_cases("inference")[1].values[0] / "weights.hdf5"
@@ -175,9 +175,8 @@ def test_threads_that_fetch_at_once(server, cache, tmp_path, capsys):
 
 
 def test_processes_that_fetch_at_once(server, cache):
-    script = (
-        "import sys; from bilm.storage.locate import resolve; print(*resolve(*sys.argv[1:]), sep='\\n')"
-    )
+    script = "import sys; from bilm.storage.locate import resolve; "
+    script += "print(*resolve(*sys.argv[1:]), sep='\\n')"
     urls = f"{server}/options.json", f"{server}/weights.hdf5"
     command = [sys.executable, "-c", script, *urls]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

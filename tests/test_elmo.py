@@ -145,7 +145,7 @@ def test_gradients_reach_what_is_trainable(trainable):
     layer = Elmo(**FILES, trainable_bilm=trainable)
     layer.build()
     n_mix = 2
-    assert len(layer.trainable_variables) == n_mix + trainable * len(layer.bilm.storage.names)
+    assert len(layer.trainable_variables) == n_mix + trainable * len(layer.bilm.weights)
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(layer(padded(SENTENCES), training=True) ** 2)
     variables = [v.value for v in layer.variables]
@@ -181,13 +181,13 @@ def downstream(files, **kwargs):
 def test_fit_learns_and_leaves_the_bilm_alone():
     model = downstream(FILES, l2_coef=1e-3, dropout=0.1)
     elmo = model.layers[1]
-    before = [w.numpy() for w in elmo.bilm.storage.names]
+    before = [w.numpy() for w in elmo.bilm.weights]
     model.compile(keras.optimizers.Adam(0.05), "binary_crossentropy")
     sentences = [sentence for sentence in SENTENCES if sentence]
     data = tf.data.Dataset.from_tensors((padded(sentences), tf.constant([1.0, 0, 1])))
     history = model.fit(data, epochs=15, verbose=0, shuffle=False)
     assert history.history["loss"][-1] < history.history["loss"][0]
-    assert all(np.array_equal(a, w.numpy()) for a, w in zip(before, elmo.bilm.storage.names, strict=True))
+    assert all(np.array_equal(a, w.numpy()) for a, w in zip(before, elmo.bilm.weights, strict=True))
     assert elmo.mixes[0].gamma.numpy() != 1
 
 

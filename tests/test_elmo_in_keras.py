@@ -226,7 +226,7 @@ COPIES = {
 def test_a_copy_has_the_weights_of_its_original_and_not_those_of_the_file(how):
     layer = make_built()
     layer.mixes[0].gamma.assign(3.0)
-    layer.bilm.storage.names[0].assign(layer.bilm.storage.names[0] * 2)
+    layer.bilm.weights[0].assign(layer.bilm.weights[0] * 2)
     np.testing.assert_array_equal(COPIES[how](layer)(TOKENS), layer(TOKENS))
 
 

@@ -9,11 +9,11 @@ from conftest import golden_cases
 
 from bilm.data.batcher import Batcher
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.token_cache import TokenCache, dump_token_embeddings
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
-from bilm.options import ModelOptions
 from bilm.model import BidirectionalLanguageModel
-from bilm.embedding.token_cache import TokenCache, dump_token_embeddings
+from bilm.options import ModelOptions
 from bilm.storage.names import save_hdf5, stored_values
 
 ATOL = 1e-5

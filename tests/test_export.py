@@ -17,15 +17,14 @@ import killed_export
 from killed_export import FILES
 from tiny_runs import VARIANTS, VOCABULARY, tiny_run
 
-from bilm.storage import export
+from bilm.ask import load_scorer
 from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.storage.checkpoint import load_run
 from bilm.errors import WeightsError
-from bilm.evaluation import model_vocabulary
-from bilm.storage.export import dump_weights
-from bilm.model import load_bilm
-from bilm.scoring import load_scorer
+from bilm.storage import export
+from bilm.storage.checkpoint import load_run, model_vocabulary
+from bilm.storage.load import load_bilm
 from bilm.storage.names import dataset_names, stored_values
+from bilm.training.export import dump_weights
 
 LSTM = ("W_0", "B", "W_P_0")
 SENTENCE = ["money", "w3", "日本語", "unheard-of", "Москва"]

@@ -15,17 +15,17 @@ from stored_files import make_zip
 from test_commands import BIN, assert_fails, run_here  # noqa: F401 (a fixture)
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_run
 
-from bilm.training.run import run as training
-from bilm.storage.checkpoint import load_run
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.evaluation import heldout_dataset, model_vocabulary, perplexity
-from bilm.storage.export import dump_weights
-from bilm.training.finetuning import RECORD, finetune
+from bilm.evaluation import heldout_dataset, perplexity
 from bilm.options import load_run_options
-from bilm.model import load_bilm
-from bilm.training.starting_point import Source
-from bilm.training.run import make_strategy
+from bilm.storage.checkpoint import load_run, model_vocabulary
+from bilm.storage.load import load_bilm
 from bilm.storage.names import is_bilm, stored_values, stored_variables
+from bilm.training import run as training
+from bilm.training.export import dump_weights
+from bilm.training.finetuning import RECORD, finetune
+from bilm.training.run import make_strategy
+from bilm.training.starting_point import Source
 
 TF1_CHARS, TF1_WORDS = (GOLDEN / "checkpoint" / name for name in ("chars", "tokens"))
 STORED = [case.values[0] for case in golden_cases("inference")]

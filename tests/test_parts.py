@@ -12,10 +12,10 @@ import h5py
 import pytest
 from test_corpus import FILES, LINES, PART, dump, left
 
-from bilm.embedding.embedder import corpus
+from bilm.embedding import corpus
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import DataError
 from bilm.embedding.parts import Parts
+from bilm.errors import DataError
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,7 +49,7 @@ def start(command):
 
 KILLED = """
 import os, signal, sys
-from bilm.embedding.embedder import corpus
+from bilm.embedding import corpus
 join, done = corpus.join_words, []
 def join_or_die(words):
     done.append(words)

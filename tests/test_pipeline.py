@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the pipeline is TensorFlow's", allow_module_level=True)
 
+from bilm.data.vocabulary import PAD_CHAR
+from bilm.data.windows import model_batch
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.options import ModelOptions
-from bilm.training.pipeline import model_batch, replica_batches
+from bilm.training.pipeline import replica_batches
 from bilm.training.sampling import LogUniformSampler
-from bilm.data.vocabulary import PAD_CHAR
 
 N_CHARS = 12
 OPTIONS = ModelOptions.from_dict(

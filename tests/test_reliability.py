@@ -29,18 +29,18 @@ from tiny_runs import (
     weights_of,
 )
 
-from bilm.training.run import plan
-from bilm.training.run import run as training
-from bilm.storage.checkpoint import load_run
-from bilm.storage.checkpoint_folder import CheckpointFolder
 from bilm.data.dataset import SHUFFLE_BUFFER
 from bilm.errors import BilmError, DataError, NotFiniteError, WeightsError
 from bilm.evaluation import Perplexity
-from bilm.training.run_folder import locked
 from bilm.options import load_run_options
+from bilm.storage.checkpoint import load_run
+from bilm.storage.checkpoint_folder import CheckpointFolder
+from bilm.training import plan
+from bilm.training import run as training
+from bilm.training.run import Saving
+from bilm.training.run_folder import locked
 from bilm.training.saved import find_saved
 from bilm.training.step import Trainer
-from bilm.training.run import Saving
 
 
 @pytest.fixture

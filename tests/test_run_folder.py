@@ -17,9 +17,6 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, damage, run, tiny_options, weights_of
 
-from bilm.training.run import run as training
-from bilm.storage.checkpoint import load_run, load_state
-from bilm.storage.checkpoint_folder import read_latest
 from bilm.errors import (
     BilmError,
     NotFiniteError,
@@ -27,12 +24,15 @@ from bilm.errors import (
     OutOfMemoryError,
     WeightsError,
 )
-from bilm.evaluation import Perplexity, heldout_dataset, model_vocabulary, perplexity
-from bilm.storage.export import dump_weights
+from bilm.evaluation import Perplexity, heldout_dataset, perplexity
+from bilm.storage.checkpoint import load_run, load_state, model_vocabulary
+from bilm.storage.checkpoint_folder import read_latest
+from bilm.training import run as training
+from bilm.training.export import dump_weights
 from bilm.training.finetuning import finetune
+from bilm.training.run import Saving
 from bilm.training.saved import find_best, find_saved
 from bilm.training.step import Trainer
-from bilm.training.run import Saving
 
 BIN = Path(__file__).parent.parent / "bin"
 

@@ -19,17 +19,19 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 
 import bilm
-from bilm.storage import names as weights
-from bilm.storage.checkpoint import load_run
-from bilm.errors import DataError, OptionsError, WeightsError
-from bilm.evaluation import heldout_dataset, model_vocabulary
-from bilm.evaluation import perplexity as evaluated
-from bilm.storage.export import dump_weights
-from bilm.language_model import BiLM
-from bilm.options import ModelOptions
-from bilm.scoring import Scorer, load_scorer, perplexity
+from bilm.ask import load_scorer
 from bilm.data.text import read_sentences
 from bilm.data.vocabulary import Vocabulary
+from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.evaluation import heldout_dataset
+from bilm.evaluation import perplexity as evaluated
+from bilm.language_model import BiLM
+from bilm.options import ModelOptions
+from bilm.scores import perplexity
+from bilm.scoring import Scorer
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import load_run, model_vocabulary
+from bilm.training.export import dump_weights
 
 ROOT = Path(__file__).parent.parent
 HELDOUT, VOCABULARY = GOLDEN / "data" / "heldout" / "*", GOLDEN / "data" / "vocab.txt"

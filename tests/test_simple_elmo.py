@@ -7,8 +7,8 @@ from tiny_runs import VOCABULARY, tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
 from bilm.errors import DataError, OptionsError
-from bilm.storage.export import dump_weights
 from bilm.simple_elmo import ElmoModel
+from bilm.training.export import dump_weights
 
 TEXTS = [["The", "cat", "sat"], [], ["a"], ["Привет", "!"]]
 

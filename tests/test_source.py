@@ -8,8 +8,8 @@ import pytest
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
 from bilm import BidirectionalLanguageModel
-from bilm.storage import locate as source
 from bilm.errors import OptionsError, WeightsError
+from bilm.storage import locate as source
 from bilm.storage.locate import resolve
 
 

@@ -13,10 +13,10 @@ from stored_files import OPTIONS, WEIGHTS
 
 from bilm import ElmoEmbedder
 from bilm.elmo import Elmo
+from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import BilmError
 from bilm.storage.hdf5 import MAX_ITEMS, dataset_names, open_hdf5, strings
-from bilm.model import load_bilm
-from bilm.embedding.token_cache import dump_token_embeddings
+from bilm.storage.load import load_bilm
 from bilm.storage.names import has_backward, n_words
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
@@ -58,7 +58,7 @@ def fine_tune(folder):
 
 
 def ask(folder):
-    from bilm.scoring import load_scorer
+    from bilm.ask import load_scorer
 
     load_scorer(options_file=folder)
 
@@ -112,8 +112,8 @@ def test_options_of_more_parts_than_are_stored(reader, part, values, model):
 @pytest.mark.skipif(not on_tensorflow, reason="checkpoints are TensorFlow's")
 @pytest.mark.parametrize("values", [{"n_layers": 200}, {"dim": 1 << 30}, {"n_layers": 40_000}])
 def test_options_of_another_size_than_the_checkpoint(values, tmp_path):
+    from bilm.ask import load_scorer
     from bilm.storage.checkpoint import load_run
-    from bilm.scoring import load_scorer
 
     run = shutil.copytree(GOLDEN / "checkpoint" / "chars", tmp_path / "run")
     set_options(run, lstm=values)

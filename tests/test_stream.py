@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset
-from bilm.errors import DataError
+from bilm.data.bidirectional import BidirectionalLMDataset
+from bilm.data.dataset import LMDataset
 from bilm.data.stream import (
     SHARD_BYTES,
     SentenceStream,
@@ -21,6 +21,7 @@ from bilm.data.stream import (
 )
 from bilm.data.text import read_texts
 from bilm.data.vocabulary import MARKS, Vocabulary
+from bilm.errors import DataError
 
 
 @pytest.fixture(scope="module")

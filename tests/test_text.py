@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from bilm.data import text
-from bilm.errors import DataError
 from bilm.data.text import (
     count_tokens,
     read_lines,
@@ -15,6 +14,7 @@ from bilm.data.text import (
     require_files,
     resolve_shards,
 )
+from bilm.errors import DataError
 
 
 def test_shards_are_sorted(tmp_path):

@@ -4,11 +4,11 @@ import gzip
 
 import pytest
 
-from bilm.embedding.corpus import dump_bilm_embeddings
-from bilm.errors import BilmError
 from bilm.data.survey import survey
 from bilm.data.tokenization import TokenizationCheck, check_tokenization, watched
 from bilm.data.vocabulary import MARKS, Vocabulary
+from bilm.embedding.corpus import dump_bilm_embeddings
+from bilm.errors import BilmError
 
 RAW = "Das Haus ist, wie er sagte, groß. Wer weiß? Niemand!"
 TOKENIZED = "Das Haus ist , wie Dr. M. sagte , groß . Wer weiß ? Niemand !"

@@ -12,10 +12,11 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.storage import names as weights
+from bilm.data.windows import model_batch
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options import RunOptions, load_run_options
-from bilm.training.pipeline import as_dataset, batch_signature, model_batch
+from bilm.storage import names as weights
+from bilm.training.pipeline import as_dataset, batch_signature
 from bilm.training.step import Trainer
 
 N_STEPS = 6

@@ -24,14 +24,14 @@ from tiny_runs import (
 )
 from tiny_runs import OPTIONS as TINY
 
-from bilm.training.run import run as training
-from bilm.storage.checkpoint import load_run
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.options import RunOptions
-from bilm.training.step import Trainer
-from bilm.training.run import make_strategy, train
+from bilm.storage.checkpoint import load_run
 from bilm.storage.names import stored_values
+from bilm.training import run as training
+from bilm.training.run import make_strategy, train
+from bilm.training.step import Trainer
 
 N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
 

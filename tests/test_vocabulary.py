@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data import vocabulary
-from bilm.errors import DataError
 from bilm.data.vocabulary import (
     BOS_CHAR,
     BOW_CHAR,
@@ -16,6 +15,7 @@ from bilm.data.vocabulary import (
     UnicodeCharsVocabulary,
     Vocabulary,
 )
+from bilm.errors import DataError
 
 WORDS = ["the", "<UNK>", "café", "</S>", "of", "<S>"]
 

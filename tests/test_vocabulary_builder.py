@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from small_disk import small_disk
 
 from bilm.data import vocabulary_builder
-from bilm.errors import DataError
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
+from bilm.errors import DataError
 
 GOLDEN_TEXT = str(Path(__file__).parent / "golden" / "data" / "train" / "*")
 COMMAND = Path(__file__).parent.parent / "bin" / "build_vocab.py"

@@ -4,10 +4,10 @@ import functools
 import tempfile
 from pathlib import Path
 
-from bilm.storage.checkpoint import load_run
 from bilm.options import RunOptions
-from bilm.training.run import Saving, TrainResult, make_strategy, train
+from bilm.storage.checkpoint import load_run
 from bilm.storage.names import stored_values
+from bilm.training.run import Saving, TrainResult, make_strategy, train
 
 # The project's own copy: the tests that use it know its counts.
 GOLDEN = Path(__file__).parent / "golden"

@@ -15,9 +15,9 @@ from logging import WARNING, LogRecord
 from absl import app, flags, logging
 
 import bilm
+from bilm.commands.terminal import BROKEN_PIPE, INTERRUPTED
 from bilm.errors import BilmError
 from bilm.process import keep_freed_memory, quiet, share_cores
-from bilm.commands.terminal import BROKEN_PIPE, INTERRUPTED
 
 FLAGS = flags.FLAGS
 FAILED, WRONG_USE = 1, 2

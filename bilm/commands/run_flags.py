@@ -7,9 +7,9 @@ from typing import Any
 from absl import flags
 
 from bilm.commands import flag_kinds
+from bilm.data.text import require_files, resolve_shards
 from bilm.errors import OptionsError
 from bilm.options import MAX_SEED
-from bilm.data.text import require_files, resolve_shards
 
 FLAGS = flags.FLAGS
 

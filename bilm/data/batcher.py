@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from bilm.data.vocabulary import BOS, EOS, CharacterEncoder, Vocabulary
 from bilm.errors import DataError
 from bilm.files import expanded
-from bilm.data.vocabulary import BOS, EOS, CharacterEncoder, Vocabulary
 
 
 class Batcher:

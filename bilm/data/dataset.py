@@ -6,15 +6,15 @@ import heapq
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count, islice
 
 import numpy as np
 
-from bilm.errors import DataError
 from bilm.data.stream import Position, Row, Sentence, SentenceStream, Trace, read_references
 from bilm.data.text import read_sentences, resolve_shards
 from bilm.data.vocabulary import BOS, EOS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
+from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences; the memory that shuffling takes
 SORT_BUFFER = 4_096  # sentences that are sorted by length together
@@ -22,7 +22,7 @@ MAX_SENTENCE_BATCH = 16_384  # predictions, padding included, of sentences that 
 SENTENCE_WINDOW = 2_048  # predictions of them that are made at once; bounds memory
 LONG_SENTENCE = 4_096  # words; longer ones are spelled piece by piece
 
-COMMON = ("mask", "first")  # what both directions have the same
+
 Window = dict[str, np.ndarray | bool | None]
 Windows = Iterator[Window]
 
@@ -237,59 +237,6 @@ class LMDataset:
         return window | {"mask": np.arange(n_steps) < lengths[:, None]}
 
 
-class BidirectionalLMDataset:
-    """A forward and a backward `LMDataset`, the latter's keys with the suffix `_reverse`.
-
-    Shuffled, the two read in orders of their own. `mask` is that of both: evaluation reads in
-    order, and a sentence is as long from either end. Arguments and errors are `LMDataset`'s.
-    """
-
-    def __init__(
-        self,
-        filepattern: str | os.PathLike,
-        vocab: Vocabulary,
-        test: bool = False,
-        shuffle_on_load: bool = False,
-        seed: int = 0,
-        on_bad_utf8: str = "error",
-    ):
-        how = {"seed": seed, "on_bad_utf8": on_bad_utf8}
-        self.readers = [
-            LMDataset(filepattern, vocab, reverse, test, shuffle_on_load, **how)
-            for reverse in (False, True)
-        ]
-        self.filepattern, self.vocab = os.fspath(filepattern), vocab
-        self.max_word_length = self.readers[0].max_word_length
-
-    def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
-        """Give windows for training: see `LMDataset.iter_batches`."""
-        return _merge(r.iter_batches(batch_size, num_steps, first_batch) for r in self.readers)
-
-    def iter_placed_batches(
-        self,
-        batch_size: int,
-        num_steps: int,
-        position: Position | None = None,
-        first_batch: int = 0,
-    ) -> Iterator[tuple[Window, Trace]]:
-        """Give windows for training with their places: see `LMDataset.iter_placed_batches`."""
-        arguments = batch_size, num_steps, position, first_batch
-        both = (r.iter_placed_batches(*arguments) for r in self.readers)
-        for (forward, one), (backward, other) in zip(*both, strict=True):
-            trace = Trace(one.position | other.position, one.sources + other.sources)
-            yield _join(forward, backward), trace
-
-    def iter_evaluation(
-        self, batch_size: int, n_steps: int, drop_remainder: bool = False
-    ) -> Windows:
-        """Give every prediction of the text once: see `LMDataset.iter_evaluation`."""
-        return _merge(r.iter_evaluation(batch_size, n_steps, drop_remainder) for r in self.readers)
-
-    def iter_sentence_batches(self, batch_size: int) -> Windows:
-        """Give whole sentences, the same in a row of both: see `LMDataset`."""
-        return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
-
-
 class _Spelled:
     """The characters of words, made where they are asked for: all at once are 200 bytes a word."""
 
@@ -298,14 +245,6 @@ class _Spelled:
 
     def __getitem__(self, steps: slice) -> np.ndarray:
         return self._vocab.spell(self._words[steps])
-
-
-def _merge(readers: Iterable[Windows]) -> Windows:
-    return (_join(forward, backward) for forward, backward in zip(*readers, strict=True))
-
-
-def _join(forward: Window, backward: Window) -> Window:
-    return forward | {f"{k}_reverse": v for k, v in backward.items() if k not in COMMON}
 
 
 def _check_counts(*counts: int) -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.errors import DataError
 from bilm.data.text import read_lines_at, read_placed_lines
+from bilm.errors import DataError
 
 SHARD_BYTES = 1 << 44  # more than a shard has
 SKIPPED_AT_ONCE = 1 << 20  # draws; bounds the memory that skipping takes

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from bilm.errors import DataError
 from bilm.data.text import read_lines
+from bilm.errors import DataError
 
 BOS, EOS, UNK = MARKS = ("<S>", "</S>", "<UNK>")
 NOT_A_WORD = "!!!MAXTERMID"  # a line that some vocabulary files hold and that takes no id

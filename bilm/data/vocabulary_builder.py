@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bilm.errors import DataError
-from bilm.files import expanded, output_path, replacing, scratch
 from bilm.data.text import read_sentences, resolve_shards
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
+from bilm.errors import DataError
+from bilm.files import expanded, output_path, replacing, scratch
 
 WORDS_IN_MEMORY = 2_000_000  # about 300 MB
 MAX_RUNS = 64  # sorted files that are merged at a time; each is an open file

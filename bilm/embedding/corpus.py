@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from absl import logging
 
+from bilm.data.text import read_lines, require_files
+from bilm.data.tokenization import watched
 from bilm.embedding.embedder import ElmoEmbedder, Layers, layer_selector
 from bilm.embedding.embedding_file import SENTENCE, join_words
+from bilm.embedding.parts import Parts
 from bilm.errors import DataError
 from bilm.files import expanded, replacing
 from bilm.storage.hdf5 import NewHDF5
-from bilm.embedding.parts import Parts
-from bilm.data.text import read_lines, require_files
-from bilm.data.tokenization import watched
 
 DTYPES = ("float32", "float16")
 WARM_PARTS = 16  # parts through which the cache of token vectors is kept

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from bilm.data.vocabulary import BOS, EOS
+from bilm.embedding.packed_runner import PackedRunner
+from bilm.embedding.token_cache import TokenCache, WordEncoder
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.files import expanded
-from bilm.embedding.packed_runner import PackedRunner
-from bilm.model import load_bilm
+from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
-from bilm.embedding.token_cache import TokenCache, WordEncoder
-from bilm.data.vocabulary import BOS, EOS
 
 WINDOW_BATCHES = 8  # batches among which sentences are dealt out to rows
 

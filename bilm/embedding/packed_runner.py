@@ -8,10 +8,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from bilm.embedding.packing import Packing, pack
 from bilm.embedding.prefetch import ahead
 from bilm.language_model import BiLM
-from bilm.embedding.packing import Packing, pack
-from bilm.model import compiled
+from bilm.layers.functional import compiled
 
 
 class PackedRunner:

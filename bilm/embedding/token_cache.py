@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -11,13 +11,15 @@ import keras
 import numpy as np
 from keras import ops
 
+from bilm.data.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
+from bilm.data.windows import batches
 from bilm.errors import DataError, OptionsError
 from bilm.files import expanded, replacing
-from bilm.storage.hdf5 import NewHDF5
 from bilm.language_model import BiLM
-from bilm.model import compiled, load_bilm
+from bilm.layers.functional import compiled
+from bilm.storage.hdf5 import NewHDF5
+from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
-from bilm.data.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
 
 ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
@@ -148,20 +150,6 @@ def dump_token_embeddings(
             ids = range(start, min(start + TABLE_WORDS, vocab.size))
             table[start : ids.stop] = encode([vocab.id_to_word(i) for i in ids])
             file.check()
-
-
-def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Deal items into batches, the longest first, each within a budget if padded.
-
-    Gives the places of a batch's items, and a number of rows to pad it to: few shapes come up
-    then, for each of which oneDNN makes and keeps code of its own.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        n_rows = max(budget // int(lengths[order[0]]), 1)
-        rows, order = order[:n_rows], order[n_rows:]
-        step = min(1 << (len(rows) - 1).bit_length(), 64)
-        yield rows, min(-(-len(rows) // step) * step, n_rows)
 
 
 def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary:

@@ -91,3 +91,20 @@ def with_marks(mask):
     # The end mark is where one is left before and none from there on.
     is_end = ops.logical_and(n_from_here == 0, n_from_before == 1)
     return ops.logical_or(mask > 0, is_end)
+
+
+def compiled(function, signature=None):
+    """Compile a function of tensors where the backend gains by it.
+
+    Args:
+        function: takes and gives tensors, in lists and dicts.
+        signature: its arguments as `keras.KerasTensor`s, for one compilation whatever the shapes;
+            None compiles for the shapes that come, and soon for any.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    if signature is not None:
+        signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), signature)
+    return tf.function(function, input_signature=signature, reduce_retracing=True)

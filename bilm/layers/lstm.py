@@ -1,26 +1,18 @@
 """LSTM with projection and clips: one readable step, and the layer that runs it over time.
 
 `LSTMCell` is the specification. `LSTM` gives the same numbers over a sequence: on TensorFlow by
-`lstm_tensorflow`, with a gradient written by hand, elsewhere by scanning the cell.
+`layers/tensorflow/lstm`, with a gradient written by hand, elsewhere by scanning the cell.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from bilm.errors import WeightsError
 from bilm.layers.functional import checked_precision, product
+from bilm.layers.state import LSTMState
 from bilm.layers.weighted import WeightedLayer
-
-
-class LSTMState(NamedTuple):
-    """The state of one LSTM layer: `cell` float (B, D) and `hidden` float (B, P)."""
-
-    cell: object
-    hidden: object
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -181,7 +173,7 @@ class LSTM(keras.layers.Layer):
         if training and fresh is not None:
             raise ValueError("fresh: no gradient is defined through rows that start afresh")
         if keras.backend.backend() == "tensorflow":
-            from bilm.layers.tensorflow.lstm_inference import run_over_time
+            from bilm.layers.tensorflow.lstm import run_over_time
 
             return run_over_time(self.cell, x, state, steps_mask, reverse, training, fresh)
         return scan_cell(self.cell, x, state, steps_mask, reverse, fresh)

@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from bilm.layers.functional import dropout, fold_seed
-from bilm.layers.lstm import LSTM, LSTMState
+from bilm.layers.lstm import LSTM
+from bilm.layers.state import LSTMState
 
 
 class LSTMStack(keras.layers.Layer):

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.errors import DataError, WeightsError
+from bilm.files import expanded, replacing
+from bilm.language_model import BiLM
+from bilm.options import load_model_options
 from bilm.storage import names as weights
 from bilm.storage.checkpoint_folder import (
     SUFFIX,
@@ -19,11 +24,7 @@ from bilm.storage.checkpoint_folder import (
     read_tensors,
     reason,
 )
-from bilm.errors import WeightsError
-from bilm.files import expanded, replacing
 from bilm.storage.hdf5 import Held
-from bilm.language_model import BiLM
-from bilm.options import load_model_options
 
 OPTIONS, VOCABULARY = "options.json", "vocab.txt"
 
@@ -139,3 +140,21 @@ def copy_vocabulary(vocab_file: str | Path, save_dir: str | Path) -> None:
     """Put the vocabulary beside the checkpoints."""
     with replacing(Path(save_dir) / VOCABULARY) as temporary:
         shutil.copyfile(vocab_file, temporary)
+
+
+def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
+    """Load the vocabulary that a model was trained with.
+
+    Raises: DataError if its size is not the model's.
+    """
+    vocab_file, char_cnn = expanded(vocab_file), model.options.char_cnn
+    if char_cnn is None:
+        vocab = Vocabulary(vocab_file)
+    else:
+        vocab = UnicodeCharsVocabulary(vocab_file, char_cnn.max_characters_per_token)
+    vocab.require_marks()
+    if vocab.size != model.n_tokens:
+        raise DataError(
+            f"{vocab_file}: {vocab.size:,} words, but the model was trained with {model.n_tokens:,}"
+        )
+    return vocab

@@ -15,9 +15,9 @@ from absl import logging
 
 from bilm.errors import BilmError, WeightsError
 from bilm.files import replacing
-from bilm.storage.hdf5 import open_hdf5
 from bilm.schema import MAX_BYTES as MAX_OPTIONS_BYTES
 from bilm.schema import read_object
+from bilm.storage.hdf5 import open_hdf5
 from bilm.storage.web import PATIENCE, Patience, pieces
 
 MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights have 0.4 GB

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.storage.hdf5 import attribute, open_hdf5
 from bilm.options import EXPORT_ID, ModelOptions
+from bilm.storage.hdf5 import attribute, open_hdf5
 
 
 def export_id(options: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> str:

@@ -8,10 +8,10 @@ import zipfile
 import zlib
 from pathlib import Path, PurePath, PureWindowsPath
 
-from bilm.storage import download
-from bilm.storage.download import MAX_BYTES, Kind, alone, cached, fetch, make_folder
 from bilm.errors import WeightsError
 from bilm.files import replacing
+from bilm.storage import download
+from bilm.storage.download import MAX_BYTES, Kind, alone, cached, fetch, make_folder
 
 PUBLISHED = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
 NAMES = {

@@ -17,10 +17,10 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.storage.hdf5 import Held, dataset_names, held, numbers, open_hdf5, save_hdf5
 from bilm.layers.token_encoder import WordEncoder
 from bilm.layers.weighted import WeightedLayer
 from bilm.options import N_CHARACTERS, ModelOptions
+from bilm.storage.hdf5 import Held, dataset_names, held, numbers, open_hdf5, save_hdf5
 
 __all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined here
 

@@ -11,10 +11,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.storage import names as weights
 from bilm.errors import WeightsError
-from bilm.storage.hdf5 import dataset_names, numbers, open_hdf5
 from bilm.language_model import BiLM
+from bilm.storage import names as weights
+from bilm.storage.hdf5 import dataset_names, numbers, open_hdf5
 
 UNSET = (
     "this Elmo was made from options alone and has no weights yet; load them into it, or make it "

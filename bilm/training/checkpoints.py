@@ -10,13 +10,13 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from bilm.data.stream import Position
+from bilm.errors import NotFiniteError, WeightsError
+from bilm.files import replacing
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import OPTIONS, VOCABULARY
 from bilm.storage.checkpoint_folder import UNREADABLE, CheckpointFolder, reason
-from bilm.errors import NotFiniteError, WeightsError
-from bilm.files import replacing
 from bilm.training.saved import BEST, Saved, find_best
-from bilm.data.stream import Position
 from bilm.training.step import Trainer
 
 PARTS = ("reader", "buffer", "rows")  # of a position, for each direction

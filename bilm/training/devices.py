@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import tensorflow as tf
 from absl import logging
 
-from bilm.errors import BilmError, OutOfMemoryError
+from bilm.errors import BilmError
 
 DRIVER = Path("/proc/driver/nvidia/version")  # Linux's, where NVIDIA's driver is loaded
 
@@ -60,21 +60,6 @@ def make_strategy(
             f"{cpu_replicas} CPU replicas were asked for, but TensorFlow has started with {n_cpus}"
         )
     return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(cpu_replicas)])
-
-
-@contextmanager
-def explaining_memory(what: str, smaller: str) -> Iterator[None]:
-    """Say in one line what was being done when memory ran out, and what to make smaller.
-
-    Raises: OutOfMemoryError.
-    """
-    try:
-        yield
-    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
-        reason = next(iter(str(error).strip().splitlines()), "no memory left")
-        raise OutOfMemoryError(
-            f"{what}: out of memory ({reason}); make {smaller} smaller"
-        ) from None
 
 
 def _logical_names(found: Sequence, gpus: Sequence[int]) -> list[str]:

@@ -9,15 +9,15 @@ import numpy as np
 from absl import logging
 
 from bilm import schema
-from bilm.storage import names as weights
-from bilm.storage.checkpoint_folder import holds_checkpoint
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, WeightsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
 from bilm.files import expanded
 from bilm.language_model import BiLM
-from bilm.training.starting_point import Source, choose_vocabulary, words_of
+from bilm.storage import names as weights
+from bilm.storage.checkpoint_folder import holds_checkpoint
 from bilm.training.run import load_vocabulary, train
-from bilm.data.vocabulary import Vocabulary
+from bilm.training.starting_point import Source, choose_vocabulary, words_of
 
 RECORD = "finetuning.json"
 

@@ -8,15 +8,16 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset
+from bilm.data.bidirectional import BidirectionalLMDataset
+from bilm.data.dataset import LMDataset
+from bilm.data.stream import Trace, tell_lines
+from bilm.data.text import resolve_shards
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, NotFiniteError
 from bilm.options import RunOptions
 from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.saved import Saved
-from bilm.data.stream import Trace, tell_lines
-from bilm.data.text import resolve_shards
-from bilm.data.vocabulary import Vocabulary
 
 
 class TrainingText:

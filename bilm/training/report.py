@@ -11,7 +11,6 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.evaluation import Perplexity
-from bilm.language_model import DIRECTIONS
 from bilm.options import RunOptions
 from bilm.training.step import StepResult
 
@@ -44,7 +43,7 @@ class RunReport:
         self.epoch_steps, self.n_steps, self.log_steps = epoch_steps, n_steps, log_steps
         # The sampled loss is well below the full one, and is never called a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
-        self.directions = DIRECTIONS if options.bidirectional else DIRECTIONS[:1]
+        self.directions = options.model.directions
         self.folder = Path(save_dir) / LOGS
         with self._writing():
             self.writer = tf.summary.create_file_writer(str(self.folder))

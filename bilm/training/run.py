@@ -14,12 +14,22 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bilm.training.run import plan as plans
-from bilm.storage.checkpoint import OPTIONS, copy_vocabulary
-from bilm.training.devices import explaining_memory, make_strategy
+from bilm.data.stream import check_shards, describe_shards
+from bilm.data.survey import survey
+from bilm.data.text import count_tokens, resolve_shards
+from bilm.data.vocabulary import MARKS, UnicodeCharsVocabulary, Vocabulary
 from bilm.errors import DataError, OptionsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
 from bilm.files import expanded
+from bilm.language_model import BiLM
+from bilm.memory import explaining_memory
+from bilm.options import MAX_SEED, RunOptions, write_options
+from bilm.storage.checkpoint import OPTIONS, copy_vocabulary
+from bilm.training import plan as plans
+from bilm.training.checkpoints import RunCheckpoints
+from bilm.training.devices import make_strategy
+from bilm.training.input import TrainingText
+from bilm.training.report import RunReport
 from bilm.training.run_folder import (
     check_folder,
     check_resume,
@@ -32,18 +42,9 @@ from bilm.training.run_folder import (
     tell_end,
     write_measured,
 )
-from bilm.language_model import BiLM
-from bilm.options import MAX_SEED, RunOptions, write_options
-from bilm.training.report import RunReport
-from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.saved import find_saved
 from bilm.training.signals import stop_on_signal
-from bilm.data.stream import check_shards, describe_shards
-from bilm.data.survey import survey
-from bilm.data.text import count_tokens, resolve_shards
 from bilm.training.step import Trainer
-from bilm.training.input import TrainingText
-from bilm.data.vocabulary import MARKS, UnicodeCharsVocabulary, Vocabulary
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
 

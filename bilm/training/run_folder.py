@@ -13,11 +13,11 @@ from pathlib import Path
 from absl import logging
 
 from bilm import schema
-from bilm.storage.checkpoint import OPTIONS, VOCABULARY
-from bilm.storage.checkpoint_folder import check_name, holds_checkpoint, remove_unfinished
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.options import RunOptions, load_model_options
+from bilm.storage.checkpoint import OPTIONS, VOCABULARY
+from bilm.storage.checkpoint_folder import check_name, holds_checkpoint, remove_unfinished
 from bilm.training.report import LOGS
 from bilm.training.saved import BEST, Saved, find_best
 

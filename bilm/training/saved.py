@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bilm.storage.checkpoint_folder import SUFFIX, open_checkpoint, read_latest, read_tensors
-from bilm.errors import WeightsError
 from bilm.data.stream import Position
+from bilm.errors import WeightsError
+from bilm.storage.checkpoint_folder import SUFFIX, open_checkpoint, read_latest, read_tensors
 
 BEST = "best"  # a folder in the run's, which holds the checkpoint that was best on held-out text
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bilm.storage import names as weights
-from bilm.storage.checkpoint import OPTIONS, VOCABULARY, StoredRun
-from bilm.storage.checkpoint_folder import holds_checkpoint
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.options import N_CHARACTERS, RunOptions
-from bilm.model import stored_options
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import OPTIONS, VOCABULARY, StoredRun
+from bilm.storage.checkpoint_folder import holds_checkpoint
+from bilm.storage.load import stored_options
 from bilm.storage.locate import resolve
-from bilm.data.vocabulary import Vocabulary
 
 # What a run takes over from the options of its source, and the value where they do not say.
 KEPT = {
@@ -34,8 +34,8 @@ class Source:
 
     Args:
         source: the folder of a run, ours or the TensorFlow 1 reference's, or what
-            `bilm.storage.locate.resolve` takes: a folder with an exported model, a ZIP archive, a URL, a
-            name, or with `weight_file` the options.
+            `bilm.storage.locate.resolve` takes: a folder with an exported model, a ZIP archive, a
+            URL, a name, or with `weight_file` the options.
         weight_file: the HDF5 file.
     Attributes: `options` of the model; `run`, the checkpoint, None for HDF5; `n_tokens`, the words
         of the softmax or of the table that a model for words reads from, None for an HDF5 file of

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.training.run import optimizer
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
-from bilm.layers.lstm import LSTMState
-from bilm.training.optimizer import Adagrad
+from bilm.layers.state import LSTMState
 from bilm.options import RunOptions
 from bilm.storage.names import stored_variables
+from bilm.training import optimizer
+from bilm.training.optimizer import Adagrad
 
 NOT_FINITE = "loss"  # what the error is about where it is not finite
 DROPOUT, RESETS = range(2)  # what random numbers are drawn for

@@ -6,13 +6,14 @@ import pytest
 from keras import ops
 
 from bilm.errors import WeightsError
-from bilm.layers.lstm import LSTM, LSTMState, scan_cell
+from bilm.layers.lstm import LSTM, scan_cell
+from bilm.layers.state import LSTMState
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.layers import lstm_gradient_tensorflow, lstm_tensorflow
+from bilm.layers.tensorflow import lstm_inference, lstm_training
 
 STEPS, ROWS, INPUT, DIM, PROJECTION = 6, 4, 5, 64, 3
 CASES = [
@@ -51,7 +52,7 @@ def case(request):
 @pytest.fixture(params=[True, False], ids=["joint", "lifted"])
 def products(request, monkeypatch):
     """Both ways to the gates: one product of both inputs a step, and one of x over all steps."""
-    for module in (lstm_tensorflow, lstm_gradient_tensorflow):
+    for module in (lstm_inference, lstm_training):
         monkeypatch.setattr(module, "MAX_JOINT", 512 if request.param else 0)
 
 

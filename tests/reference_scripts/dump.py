@@ -2,7 +2,7 @@
 
 import argparse
 
-from bilm.training.run import dump_weights as dw
+from bilm.training import dump_weights as dw
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

@@ -3,8 +3,7 @@
 import argparse
 
 from bilm.data import BidirectionalLMDataset, LMDataset
-
-from bilm.training.run import load_options_latest_checkpoint, load_vocab, train
+from bilm.training import load_options_latest_checkpoint, load_vocab, train
 
 
 def main(args):

@@ -3,9 +3,8 @@
 import argparse
 
 from bilm.data import BidirectionalLMDataset, LMDataset
-
-from bilm.training.run import load_options_latest_checkpoint, load_vocab
-from bilm.training.run import test as measure
+from bilm.training import load_options_latest_checkpoint, load_vocab
+from bilm.training import test as measure
 
 
 def main(args):

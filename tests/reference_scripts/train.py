@@ -3,8 +3,7 @@
 import argparse
 
 from bilm.data import BidirectionalLMDataset
-
-from bilm.training.run import load_vocab, train
+from bilm.training import load_vocab, train
 
 
 def main(args):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bilm.layers.tensorflow.lstm_training import transposed_copy
+from bilm.layers.tensorflow.products import transposed_copy
 
 
 def maximum_over_places(characters, kernels, precision: str):

@@ -1,8 +1,4 @@
-"""`LSTM` over time on TensorFlow: rows side by side, as they come, where no gradient is asked for.
-
-With one, `lstm_gradient_tensorflow` keeps what it needs and puts features before rows. What both
-share, the loop and the cell's arithmetic, is here.
-"""
+"""`LSTM` over time on TensorFlow without a gradient: rows side by side, as they come."""
 
 from __future__ import annotations
 
@@ -10,34 +6,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers.lstm import LSTMCell, LSTMState
-
-MAX_UNROLL = 32
-# Up to so many inputs one product of both at every step is faster than one of x over all steps,
-# whose results, four times as wide as a cell, go through memory twice.
-MAX_JOINT = 512
-
-
-def run_over_time(cell: LSTMCell, x, state, steps_mask, reverse, training, fresh=None):
-    """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
-    # Numbers, since oneDNN does not slice booleans everywhere, and says so; no int32, which
-    # TensorFlow slices and compares on the host alone, wherever they are.
-    steps_mask, fresh = (None if m is None else tf.where(m, 1.0, 0.0) for m in (steps_mask, fresh))
-    spec = Spec(
-        cell.cell_clip,
-        cell.proj_clip if cell.projection is not None else None,
-        tf.as_dtype(cell.precision) if cell.precision != "float32" else x.dtype,
-        steps_mask,
-        reverse,
-        fresh,
-    )
-    if training:
-        from bilm.layers.tensorflow.lstm_training import run_with_gradient
-
-        weights = [cell.kernel, cell.bias, cell.projection]
-        weights = [tf.convert_to_tensor(w) for w in weights if w is not None]
-        return run_with_gradient(x, state, weights, spec)
-    return _forward(x, state, cell.frozen or operands(cell, spec.operands), spec)
+from bilm.layers.state import LSTMState
+from bilm.layers.tensorflow.lstm_loop import (
+    MAX_JOINT,
+    loop,
+    next_cell,
+    projected,
+    with_forget_bias,
+)
+from bilm.layers.tensorflow.products import rows_times
 
 
 class Operands(NamedTuple):
@@ -60,7 +37,7 @@ class Operands(NamedTuple):
     negated: bool = False
 
 
-def operands(cell: LSTMCell, dtype: tf.DType) -> Operands:
+def operands(cell, dtype: tf.DType) -> Operands:
     """Give a cell's weights in the type of the operands, all gates together as they are stored."""
     kernel, bias = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.bias)
     kernel, n_inputs = tf.cast(kernel, dtype), cell.input_dim
@@ -73,7 +50,7 @@ def operands(cell: LSTMCell, dtype: tf.DType) -> Operands:
     )
 
 
-def freeze(cell: LSTMCell) -> None:
+def freeze(cell) -> None:
     """Take the gates apart for good and lay them out as products are fastest.
 
     Each gate then comes out of its product in memory of its own, a joint one after its activation.
@@ -83,7 +60,7 @@ def freeze(cell: LSTMCell) -> None:
         _freeze(cell)
 
 
-def _freeze(cell: LSTMCell) -> None:
+def _freeze(cell) -> None:
     together = operands(cell, tf.as_dtype(cell.precision))
     rounded, joint = cell.precision != "float32", not together.of_input
     # In float32 rows of 2^k numbers get into each other's way in the cache, a fifth of the time of
@@ -112,79 +89,12 @@ def _freeze(cell: LSTMCell) -> None:
     )
 
 
-class Spec(NamedTuple):
-    """What a run over time is like: `operands` is the type that products read."""
+def run(x, state, weights, spec):
+    """Return outputs (T, B, P) and the last state.
 
-    cell_clip: float | None
-    proj_clip: float | None
-    operands: tf.DType
-    steps_mask: tf.Tensor | None
-    reverse: bool
-    fresh: tf.Tensor | None
-
-
-def loop(body, carry, n_steps, reverse, shapes, dtype):
-    """Run `carry, values = body(t, carry)` over time; give the last carry and each value's series.
-
-    A short static length is unrolled, so that independent steps of the two directions overlap; a
-    series is then a list of the steps' tensors, and otherwise one tensor (T, *shape).
+    Args:
+        x: (T, B, input). state: `LSTMState`. weights: `Operands`. spec: `Spec`.
     """
-    if unrolled(n_steps):
-        steps = range(n_steps - 1, -1, -1) if reverse else range(n_steps)
-        series = [[None] * n_steps for _ in shapes]
-        for t in steps:
-            carry, values = body(t, carry)
-            for one, value in zip(series, values, strict=True):
-                one[t] = value
-        return carry, series
-
-    arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
-
-    def advance(k, old, arrays):
-        t = n_steps - 1 - k if reverse else k
-        new, values = body(t, old)
-        arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
-        new = tuple(tf.ensure_shape(n, o.shape) for n, o in zip(new, old, strict=True))
-        return k + 1, new, arrays
-
-    _, carry, arrays = tf.while_loop(
-        lambda k, *_: k < n_steps, advance, (tf.constant(0), tuple(carry), arrays)
-    )
-    return carry, [array.stack() for array in arrays]
-
-
-def unrolled(n_steps) -> bool:
-    """Tell whether `loop` makes every step an operation of its own in the graph."""
-    return isinstance(n_steps, int) and n_steps <= MAX_UNROLL and not tf.executing_eagerly()
-
-
-def by_step(series, n_steps):
-    """Give what to take a step of (T, ...) from: where steps are unrolled a list, made at once."""
-    return tf.unstack(series, n_steps) if unrolled(n_steps) else series
-
-
-def next_cell(i, j, f, old_cell, cell_clip):
-    """Give the next cell from input gate, candidate and forget gate, each after its activation."""
-    cell = f * old_cell + i * j
-    return tf.clip_by_value(cell, -cell_clip, cell_clip) if cell_clip else cell
-
-
-def with_forget_bias(bias):
-    """Add the forget gate's 1 to a bias (4 D,)."""
-    return bias + tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), bias.shape[0] // 4)
-
-
-def projected(hidden, projection, proj_clip, times):
-    """Project and clip an output, where there is a projection."""
-    if projection:
-        hidden = times(hidden, projection[0])
-        if proj_clip:
-            hidden = tf.clip_by_value(hidden, -proj_clip, proj_clip)
-    return hidden
-
-
-def _forward(x, state, weights, spec):
-    """Give outputs (T, B, P) and the last state."""
     gates_at = _gates(x, weights, spec)
     # Multiplied, since to choose by a condition takes several times as long; states are finite.
     going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, x.dtype)[:, :, None]
@@ -196,7 +106,7 @@ def _forward(x, state, weights, spec):
             old_cell, old_hidden = (old * going_on[t] for old in carry)
         i, j, f, o = gates_at(t, tf.cast(old_hidden, spec.operands))
         cell = next_cell(i, j, f, old_cell, spec.cell_clip)
-        hidden = projected(o * tf.tanh(cell), weights.projection, spec.proj_clip, _times)
+        hidden = projected(o * tf.tanh(cell), weights.projection, spec.proj_clip, rows_times)
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
@@ -241,8 +151,3 @@ def _gates(x, weights, spec):
         return i, j, 1.0 - f if weights.negated else f, o
 
     return gates_at
-
-
-def _times(x, weight):
-    """Multiply in the weight's type; the result has that of x."""
-    return tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), x.dtype)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bilm.layers.lstm import LSTMState
-from bilm.layers.tensorflow.lstm_inference import (
+from bilm.layers.state import LSTMState
+from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
     by_step,
     loop,
@@ -25,6 +25,7 @@ from bilm.layers.tensorflow.lstm_inference import (
     unrolled,
     with_forget_bias,
 )
+from bilm.layers.tensorflow.products import times_columns, transposed_copy
 
 
 def run_with_gradient(x, start, weights, spec):
@@ -45,15 +46,6 @@ def run_with_gradient(x, start, weights, spec):
     return outputs, LSTMState(*last)
 
 
-def transposed_copy(weight):
-    """Give the transpose as a matrix of its own: (M, N) -> (N, M).
-
-    Without a node between, TensorFlow folds a transpose back into each product that reads it, and
-    with a few rows those take up to four times as long.
-    """
-    return tf.ensure_shape(tf.transpose(weight), weight.shape[::-1])
-
-
 def _forward(x, state, weights, spec):
     """Give outputs (T, B, P), the last state and what the gradient needs of every step."""
     kernel, bias, *projection = weights
@@ -68,7 +60,7 @@ def _forward(x, state, weights, spec):
         cell = next_cell(i, j, f, old_cell, spec.cell_clip)
         tanh_cell = tf.tanh(cell)
         unprojected = o * tanh_cell
-        hidden = projected(unprojected, projection, spec.proj_clip, lambda h, w: _times(w, h))
+        hidden = projected(unprojected, projection, spec.proj_clip, _times_reversed)
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
@@ -104,7 +96,7 @@ def _gates(x, kernel, bias, spec, n_steps):
     def lifted(t, hidden):
         size = kernel.shape[1], n_rows
         part = parts[t] if parts else tf.slice(of_input, (0, t * n_rows), size)
-        return tf.add_n([tf.cast(part, x.dtype), _times(recurrent, hidden), biases])
+        return tf.add_n([tf.cast(part, x.dtype), times_columns(recurrent, hidden), biases])
 
     return lifted
 
@@ -126,7 +118,7 @@ def _backward(x, start, weights, spec, saved, upstream):
         d_projected = d_output = d_outputs[t] + d_hidden
         if spec.proj_clip:
             d_projected = _through_clip(d_output, outputs[t], spec.proj_clip)
-        d_m = _times(projection[0], d_projected) if projection else d_projected
+        d_m = times_columns(projection[0], d_projected) if projection else d_projected
         d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cells[t], dy=d_m * o)
         if spec.cell_clip:
             d_new = _through_clip(d_new, cells[t], spec.cell_clip)
@@ -146,7 +138,7 @@ def _backward(x, start, weights, spec, saved, upstream):
             d_gates = tf.where(keep, d_gates, 0.0)
             d_old_cell = tf.where(keep, d_old_cell, d_cell)
             d_projected = tf.where(keep, d_projected, 0.0)
-        d_old_hidden = _times(recurrent, d_gates)
+        d_old_hidden = times_columns(recurrent, d_gates)
         if spec.steps_mask is not None:
             d_old_hidden = tf.where(keep, d_old_hidden, d_output)
         values = (d_gates, d_projected) if projection else (d_gates,)
@@ -178,9 +170,8 @@ def _through_clip(gradient, clipped, bound):
     return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
 
 
-def _times(weight, x):
-    """Multiply in the weight's type, float (M, N), (N, B) -> (M, B); the result has that of x."""
-    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)
+def _times_reversed(x, weight):
+    return times_columns(weight, x)
 
 
 def _rows_first(series):

@@ -8,14 +8,8 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from bilm.storage import names as weights
-from bilm.storage.checkpoint import OPTIONS, load_run
-from bilm.storage.checkpoint_folder import checkpoint_paths
 from bilm.errors import OptionsError, WeightsError
-from bilm.evaluation import model_vocabulary
-from bilm.storage.export_id import export_id
 from bilm.files import expanded, replacing
-from bilm.training.run_folder import warn_of_better
 from bilm.language_model import BiLM
 from bilm.options import (
     EXPORT_ID,
@@ -23,8 +17,13 @@ from bilm.options import (
     load_model_options,
     write_options,
 )
-from bilm.model import load_bilm
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import OPTIONS, load_run, model_vocabulary
+from bilm.storage.checkpoint_folder import checkpoint_paths
+from bilm.storage.export_id import export_id
+from bilm.storage.load import load_bilm
 from bilm.storage.locate import HDF5_SUFFIXES
+from bilm.training.run_folder import warn_of_better
 
 
 def dump_weights(

@@ -1,0 +1,21 @@
+"""Text in, windows of ids out: NumPy only.
+
+Files become sentences (`text`, `stream`), sentences become ids (`vocabulary`, `batcher`), and ids
+become the windows that training, evaluation and scoring share (`dataset`, `windows`). `survey` and
+`vocabulary_builder` read a corpus before training. Imports errors, files, schema and options.
+"""
+
+from bilm.exports import lazily
+
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "Batcher": "data.batcher",
+        "BidirectionalLMDataset": "data.bidirectional",
+        "InvalidNumberOfCharacters": "errors",
+        "LMDataset": "data.dataset",
+        "TokenBatcher": "data.batcher",
+        "UnicodeCharsVocabulary": "data.vocabulary",
+        "Vocabulary": "data.vocabulary",
+    },
+)

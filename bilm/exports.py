@@ -1,0 +1,29 @@
+"""Names of a package that are imported when they are first used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Exports = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> Exports:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package.
+
+    Args:
+        package: its dotted name.
+        homes: for each public name the module that defines it, dotted from the package's parent.
+
+    Reading a vocabulary then does not wait for TensorFlow, and no package runs the modules in it
+    when one of them is imported.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"bilm.{homes[name]}"), name)
+
+    names = sorted(homes)
+    return get, lambda: names, names

@@ -1,0 +1,29 @@
+"""`LSTM` over time on TensorFlow: with what a gradient needs, or without."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bilm.layers.tensorflow.lstm_inference import operands, run
+from bilm.layers.tensorflow.lstm_loop import Spec
+from bilm.layers.tensorflow.lstm_training import run_with_gradient
+
+
+def run_over_time(cell, x, state, steps_mask, reverse, training, fresh=None):
+    """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
+    # Numbers, since oneDNN does not slice booleans everywhere, and says so; no int32, which
+    # TensorFlow slices and compares on the host alone, wherever they are.
+    steps_mask, fresh = (None if m is None else tf.where(m, 1.0, 0.0) for m in (steps_mask, fresh))
+    spec = Spec(
+        cell.cell_clip,
+        cell.proj_clip if cell.projection is not None else None,
+        tf.as_dtype(cell.precision) if cell.precision != "float32" else x.dtype,
+        steps_mask,
+        reverse,
+        fresh,
+    )
+    if training:
+        weights = [cell.kernel, cell.bias, cell.projection]
+        weights = [tf.convert_to_tensor(w) for w in weights if w is not None]
+        return run_with_gradient(x, state, weights, spec)
+    return run(x, state, cell.frozen or operands(cell, spec.operands), spec)

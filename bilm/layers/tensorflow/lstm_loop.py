@@ -1,0 +1,83 @@
+"""What inference and training share of the LSTM: the loop and the arithmetic of a cell."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+MAX_UNROLL = 32
+# Up to so many inputs one product of both at every step is faster than one of x over all steps,
+# whose results, four times as wide as a cell, go through memory twice.
+MAX_JOINT = 512
+
+
+class Spec(NamedTuple):
+    """What a run over time is like: `operands` is the type that products read."""
+
+    cell_clip: float | None
+    proj_clip: float | None
+    operands: tf.DType
+    steps_mask: tf.Tensor | None
+    reverse: bool
+    fresh: tf.Tensor | None
+
+
+def loop(body, carry, n_steps, reverse, shapes, dtype):
+    """Run `carry, values = body(t, carry)` over time; give the last carry and each value's series.
+
+    A short static length is unrolled, so that independent steps of the two directions overlap; a
+    series is then a list of the steps' tensors, and otherwise one tensor (T, *shape).
+    """
+    if unrolled(n_steps):
+        steps = range(n_steps - 1, -1, -1) if reverse else range(n_steps)
+        series = [[None] * n_steps for _ in shapes]
+        for t in steps:
+            carry, values = body(t, carry)
+            for one, value in zip(series, values, strict=True):
+                one[t] = value
+        return carry, series
+
+    arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
+
+    def advance(k, old, arrays):
+        t = n_steps - 1 - k if reverse else k
+        new, values = body(t, old)
+        arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
+        new = tuple(tf.ensure_shape(n, o.shape) for n, o in zip(new, old, strict=True))
+        return k + 1, new, arrays
+
+    _, carry, arrays = tf.while_loop(
+        lambda k, *_: k < n_steps, advance, (tf.constant(0), tuple(carry), arrays)
+    )
+    return carry, [array.stack() for array in arrays]
+
+
+def unrolled(n_steps) -> bool:
+    """Tell whether `loop` makes every step an operation of its own in the graph."""
+    return isinstance(n_steps, int) and n_steps <= MAX_UNROLL and not tf.executing_eagerly()
+
+
+def by_step(series, n_steps):
+    """Give what to take a step of (T, ...) from: where steps are unrolled a list, made at once."""
+    return tf.unstack(series, n_steps) if unrolled(n_steps) else series
+
+
+def next_cell(i, j, f, old_cell, cell_clip):
+    """Give the next cell from input gate, candidate and forget gate, each after its activation."""
+    cell = f * old_cell + i * j
+    return tf.clip_by_value(cell, -cell_clip, cell_clip) if cell_clip else cell
+
+
+def with_forget_bias(bias):
+    """Add the forget gate's 1 to a bias (4 D,)."""
+    return bias + tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), bias.shape[0] // 4)
+
+
+def projected(hidden, projection, proj_clip, times):
+    """Project and clip an output, where there is a projection."""
+    if projection:
+        hidden = times(hidden, projection[0])
+        if proj_clip:
+            hidden = tf.clip_by_value(hidden, -proj_clip, proj_clip)
+    return hidden

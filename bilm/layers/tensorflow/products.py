@@ -1,0 +1,24 @@
+"""Matrix products of layers on TensorFlow, in the type of their weight."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def rows_times(x, weight):
+    """Multiply in the weight's type: (B, M), (M, N) -> (B, N) of the type of x."""
+    return tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), x.dtype)
+
+
+def times_columns(weight, x):
+    """Multiply in the weight's type: (M, N), (N, B) -> (M, B) of the type of x."""
+    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)
+
+
+def transposed_copy(weight):
+    """Return the transpose as a matrix of its own: (M, N) -> (N, M).
+
+    Without a node between, TensorFlow folds a transpose back into each product that reads it, and
+    with a few rows those take up to four times as long.
+    """
+    return tf.ensure_shape(tf.transpose(weight), weight.shape[::-1])
