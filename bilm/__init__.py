@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazily(
         "LMDataset": "data.dataset",
         "Scorer": "scoring",
         "TokenBatcher": "data.batcher",
+        "TrainingRun": "training.run",
         "UnicodeCharsVocabulary": "data.vocabulary",
         "Vocabulary": "data.vocabulary",
         "dump_bilm_embeddings": "embedding.corpus",

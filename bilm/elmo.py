@@ -20,6 +20,7 @@ from bilm.schema import unexpected
 from bilm.storage import stored_weights
 from bilm.storage.load import stored_model
 from bilm.storage.stored_weights import StoredWeights
+from bilm.weighting import weight_layers  # noqa: F401 (bilm-tf has it here)
 
 COMBINATIONS = ("mix", "top", "average", "concat")
 

@@ -13,6 +13,10 @@ class OptionsError(BilmError):
     """An options file or value that cannot be used."""
 
 
+class InvalidNumberOfCharacters(OptionsError):
+    """`n_characters` is not what is needed: 261 in training, 261 or 262 in a stored model."""
+
+
 class DataError(BilmError):
     """A corpus, vocabulary or sentence that cannot be used."""
 

@@ -1,4 +1,4 @@
-"""Options and weights in files -> a ready biLM that embeds batches of sentences."""
+"""A stored biLM that embeds batches of ids, and the other names of bilm-tf's `bilm.model`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import numpy as np
 from keras import ops
 
 from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.embedding.corpus import dump_bilm_embeddings
+from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import DataError
 from bilm.layers.functional import compiled
 from bilm.options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.storage.load import load_bilm
+
+__all__ = ["BidirectionalLanguageModel", "dump_bilm_embeddings", "dump_token_embeddings"]
 
 
 def batcher(
@@ -82,7 +86,7 @@ class BidirectionalLanguageModel:
         boolean (B, T), both without the sentence marks, `lengths` int32 (B,) without them, and
         `token_embeddings` float32 (B, T + 2, P) with them. Values outside the mask are 0.
         """
-        ids = np.asarray(ids, dtype=np.int32)
+        ids = _array(ids)
         self._check(ids)
         result = self._run(ids, self._start(ids.shape[0]))
         if self.stateful:
@@ -122,3 +126,15 @@ class BidirectionalLanguageModel:
         missing = max(n_rows - len(self._rows[0]), 0)
         self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
         return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
+
+
+def _array(ids) -> np.ndarray:
+    """Return ids int32; a placeholder of TensorFlow 1 or another tensor of a graph has none."""
+    try:
+        return np.asarray(ids, dtype=np.int32)
+    except (NotImplementedError, TypeError) as error:
+        raise DataError(
+            f"ids are {type(ids).__name__}, which holds no numbers: there are no placeholders and "
+            "sessions here; call the model on what batch_sentences returns, or put bilm.Elmo into "
+            "a Keras model"
+        ) from error

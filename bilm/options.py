@@ -16,7 +16,7 @@ from typing import Any
 from absl import logging
 
 from bilm import schema
-from bilm.errors import OptionsError
+from bilm.errors import InvalidNumberOfCharacters, OptionsError
 from bilm.schema import Checked, Rule, key, unexpected
 
 DIRECTIONS = ("forward", "backward")
@@ -196,7 +196,8 @@ class RunOptions(Checked):
         super().__post_init__()
         if self.char_cnn and self.char_cnn.n_characters != N_CHARACTERS:
             needs = f"{N_CHARACTERS} to train; the export adds the row of padding that makes 262"
-            raise unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
+            found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
+            raise InvalidNumberOfCharacters(str(found))
         _ = self.model  # refuses what contradicts itself
 
     @property

@@ -20,6 +20,7 @@ from bilm.evaluation import Evaluator, heldout_dataset
 from bilm.training import devices
 from bilm.training.devices import make_strategy
 from bilm.training.input import TrainingText
+from bilm.training.plan import Plan
 from bilm.training.report import RunReport
 from bilm.training.step import StepResult, Trainer
 
@@ -136,7 +137,8 @@ def test_nothing_in_a_step_is_compared_as_int32(changes):
 
 
 def test_losses_are_fetched_only_for_a_report(tmp_path, monkeypatch, log):
-    report = RunReport(10, 5, 9, tiny_options(**WORDS), tmp_path, log_steps=4)
+    options = tiny_options(**WORDS, n_train_tokens=50)
+    report = RunReport(Plan(options, 1, n_steps=9), options, tmp_path, log_steps=4)
     losses = [np.float32(k) for k in range(1, 10)]
     fetched, tensor = [], type(tf.constant(0.0))
     for name in ("numpy", "__array__", "__float__"):

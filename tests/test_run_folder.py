@@ -350,17 +350,17 @@ def test_the_largest_seed_trains(tmp_path):
 
 def test_a_run_that_came_first_is_not_gone_on_with(tmp_path, monkeypatch):
     """Two start at once; one is done before the other has looked at the text."""
-    complete = training._complete
+    resolve = training.resolve_shards
 
     def other_first(*arguments):
-        monkeypatch.setattr(training, "_complete", complete)
+        monkeypatch.setattr(training, "resolve_shards", resolve)
         run(tmp_path, 2, changes=WORDS | {"lstm": {"dim": 16}})
-        return complete(*arguments)
+        return resolve(*arguments)
 
-    monkeypatch.setattr(training, "_complete", other_first)
+    monkeypatch.setattr(training, "resolve_shards", other_first)
     with pytest.raises(OptionsError, match=r"lstm\.dim is 16 in this folder's run, but 8 was"):
         run(tmp_path, 4)
-    monkeypatch.setattr(training, "_complete", other_first)
+    monkeypatch.setattr(training, "resolve_shards", other_first)
     with pytest.raises(BilmError, match="holds a run; give another folder"):
         run(tmp_path, 4, resume="never")
 

@@ -223,3 +223,18 @@ class UnicodeCharsVocabulary(Vocabulary):
     def spell(self, words: Sequence[str]) -> np.ndarray:
         """Give the characters of words, int32 (n, C)."""
         return self._characters(words)
+
+
+def load_vocab(
+    vocab_file: str | os.PathLike, max_word_length: int | None = None
+) -> Vocabulary | UnicodeCharsVocabulary:
+    """Load a vocabulary to train or measure with, as bilm-tf's function of this name does.
+
+    Args:
+        vocab_file: one word per line, with the three marks.
+        max_word_length: characters of a word with its two marks; None for a model that reads words.
+    Raises: DataError as `Vocabulary` does.
+    """
+    if max_word_length is None:
+        return Vocabulary(vocab_file, validate_file=True)
+    return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -35,22 +36,23 @@ class StoredRun:
     Args:
         save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
             reference.
+        path: a checkpoint in it; None for the latest whole one.
     Attributes: `path` of the checkpoint, `options` of the model, and `n_tokens`, the words of its
         softmax.
     Raises: OptionsError, WeightsError.
     """
 
-    def __init__(self, save_dir: str | Path):
+    def __init__(self, save_dir: str | Path, path: str | None = None):
         save_dir = Path(expanded(save_dir))
         options = load_model_options(save_dir / OPTIONS)
-        found = read_latest(save_dir, self._read)
+        found = self._read(expanded(path)) if path else read_latest(save_dir, self._read)
         if found is None:
             raise WeightsError(f"{save_dir}: no whole checkpoint in this folder")
         self.path, self._reader, self._shapes, self.n_tokens = found
         if options.bidirectional is None:
             both = any("RNN_1" in name for name in self._shapes)
             options = dataclasses.replace(options, bidirectional=both)
-        weights.check_held(options, self._held(), self.path, self.n_tokens)
+        weights.check_held(options, _held(self.path, self._shapes), self.path, self.n_tokens)
         self.options = options
 
     @staticmethod
@@ -61,21 +63,10 @@ class StoredRun:
         if bias is None or len(shapes[bias]) != 1:
             expected = "expected the checkpoint of a biLM's training"
             raise WeightsError(f"{path}: no softmax/b; {expected}")
+        _held(path, shapes)  # before any memory is taken
         for _ in read_tensors(reader, path):
             pass
         return path, reader, shapes, shapes[bias][0]
-
-    def _held(self) -> Held:
-        """Count what the checkpoint holds. Raises: WeightsError if its files hold less."""
-        path = Path(self.path)
-        files = [p for p in path.parent.iterdir() if p.name.startswith(f"{path.name}.data-")]
-        n_bytes = sum(p.stat().st_size for p in files or [path])
-        sizes = [math.prod(shape) for shape in self._shapes.values()]
-        if sum(sizes) > n_bytes:  # a number takes a byte or more
-            raise WeightsError(
-                f"{path}: states {sum(sizes):,} numbers, but its files have {n_bytes:,} bytes"
-            )
-        return Held(len(sizes), sum(sizes))
 
     def assign(self, model: BiLM, only: Callable[[str], bool] = lambda name: True) -> None:
         """Set a model's variables, those whose stored names `only` takes.
@@ -119,7 +110,11 @@ def load_run(save_dir: str | Path) -> BiLM:
             reference.
     Raises: OptionsError, WeightsError.
     """
-    run = StoredRun(save_dir)
+    return load_model(StoredRun(save_dir))
+
+
+def load_model(run: StoredRun) -> BiLM:
+    """Build the language model, softmax included, of a checkpoint. Raises: WeightsError."""
     model = BiLM(run.options, run.n_tokens, softmax=True)
     model.build()
     run.assign(model)
@@ -158,3 +153,16 @@ def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
             f"{vocab_file}: {vocab.size:,} words, but the model was trained with {model.n_tokens:,}"
         )
     return vocab
+
+
+def _held(path: str, shapes: dict[str, list[int]]) -> Held:
+    """Count what a checkpoint holds. Raises: WeightsError if its files hold less."""
+    name = os.path.basename(path)
+    files = [p for p in Path(path).parent.iterdir() if p.name.startswith(f"{name}.data-")]
+    n_bytes = sum(p.stat().st_size for p in files or [Path(path)])
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    if sum(sizes) > n_bytes:  # a number takes a byte or more
+        raise WeightsError(
+            f"{path}: states {sum(sizes):,} numbers, but its files have {n_bytes:,} bytes"
+        )
+    return Held(len(sizes), sum(sizes))

@@ -12,6 +12,7 @@ from absl import logging
 
 from bilm.evaluation import Perplexity
 from bilm.options import RunOptions
+from bilm.training.plan import Plan
 from bilm.training.step import StepResult
 
 LOGS = "logs"  # TensorBoard's folder in the run's
@@ -23,28 +24,25 @@ class RunReport:
     """Says every few seconds where a run is, and what an evaluation found.
 
     Args:
-        predictions_a_step: of one direction, over all replicas.
-        epoch_steps, n_steps: steps in an epoch and in the run.
+        plan: steps in an epoch and in the run, predictions per step.
         options: of the run.
-        save_dir: TensorBoard's files go to `logs` in it.
+        log_dir: where TensorBoard's files go.
         log_steps: steps between reports; None for one every few seconds.
     """
 
     def __init__(
         self,
-        predictions_a_step: int,
-        epoch_steps: int,
-        n_steps: int,
+        plan: Plan,
         options: RunOptions,
-        save_dir: str | Path,
+        log_dir: str | Path,
         log_steps: int | None = None,
     ):
-        self.predictions_a_step = predictions_a_step
-        self.epoch_steps, self.n_steps, self.log_steps = epoch_steps, n_steps, log_steps
+        self.predictions_a_step, self.log_steps = plan.predictions_a_step, log_steps
+        self.epoch_steps, self.n_steps = plan.epoch_steps, plan.n_steps
         # The sampled loss is well below the full one, and is never called a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
-        self.folder = Path(save_dir) / LOGS
+        self.folder = Path(log_dir)
         with self._writing():
             self.writer = tf.summary.create_file_writer(str(self.folder))
         self.total, self.n_added = 0.0, 0  # of the losses since the last report, on the device

@@ -1,0 +1,120 @@
+"""Scripts written for bilm-tf run unchanged: see `tests/reference_scripts`."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import numpy as np
+import tensorflow as tf
+from stored_files import OPTIONS, WEIGHTS
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options, tiny_run
+
+import bilm.data
+import bilm.elmo
+import bilm.model
+import bilm.training
+from bilm import ElmoEmbedder
+from bilm.errors import BilmError, DataError, InvalidNumberOfCharacters, OptionsError
+
+SCRIPTS = Path(__file__).parent / "reference_scripts"
+
+
+def script(name, *arguments):
+    command = [sys.executable, SCRIPTS / f"{name}.py", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_scripts_train_continue_measure_and_export(tmp_path):
+    run, text = tmp_path / "run", ("--vocab_file", VOCABULARY, "--train_prefix", TEXT)
+    done = script("train", "--save_dir", run, *text, "--n_gpus", 2, "--n_epochs", 1)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "n_gpus is 2 and there is no GPU" in done.stderr
+    assert re.search(r"n_train_tokens is 400, but the text has [\d,]+;", done.stderr)
+    assert "step 5 of 5" in done.stderr  # 400 tokens in windows of 2 x 4 x 10
+    done = script("restart", "--save_dir", run, *text, "--n_gpus", 2, "--n_epochs", 2)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "continuing at step 5 of 10" in done.stderr
+    done = script(
+        "test", "--save_dir", run, "--vocab_file", VOCABULARY, "--test_prefix", HELDOUT,
+        "--batch_size", 1,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 1 < float(re.search(r"^AVERAGE PERPLEXITY = ([\d.]+)$", done.stdout, re.M)[1]) < 1e4
+    done = script("dump", "--save_dir", run, "--outfile", tmp_path / "model" / "weights.hdf5")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert ElmoEmbedder(tmp_path / "model").embed_sentence(["a", "b"]).shape == (3, 2, 16)
+
+
+def test_the_names_of_the_reference():
+    for module, names in {
+        bilm.data: "Vocabulary UnicodeCharsVocabulary Batcher TokenBatcher LMDataset "
+        "BidirectionalLMDataset InvalidNumberOfCharacters",
+        bilm.model: "BidirectionalLanguageModel dump_token_embeddings dump_bilm_embeddings",
+        bilm.elmo: "weight_layers",
+        bilm.training: "train test load_vocab load_options_latest_checkpoint dump_weights",
+    }.items():
+        for name in names.split():
+            assert callable(getattr(module, name)), name
+
+
+def test_a_placeholder_is_refused_by_name():
+    model = bilm.model.BidirectionalLanguageModel(OPTIONS, WEIGHTS)
+    with tf.Graph().as_default():
+        ids = tf.compat.v1.placeholder("int32", (None, None, 50))
+        with pytest.raises(DataError, match="no placeholders and sessions here; call the model"):
+            model(ids)
+    with pytest.raises(DataError, match=r"bilm\.Elmo"):
+        model(keras.KerasTensor((None, None, 50), "int32"))
+
+
+def dataset(test=False, **how):
+    vocab = bilm.training.load_vocab(VOCABULARY, 50)
+    return bilm.data.BidirectionalLMDataset(HELDOUT if test else TEXT, vocab, test=test, **how)
+
+
+def options(**changes):
+    return {**tiny_options().to_dict(), "n_train_tokens": 40, **changes}
+
+
+def test_the_options_of_a_script(tmp_path, caplog):
+    values = options(n_epochs=np.int64(1), lstm=dict(options()["lstm"], dim=np.int32(8)), mine=3)
+    result = bilm.training.train(values, dataset(shuffle_on_load=True), 1, tmp_path, tmp_path)
+    assert result.finished and result.step == 4
+    assert "unknown keys are ignored: mine" in caplog.text
+    stored, path = bilm.training.load_options_latest_checkpoint(tmp_path)
+    assert stored["n_train_tokens"] == 40 and path == f"{tmp_path}/model.ckpt-4"
+    assert (tmp_path / "logs").is_dir()
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    def train(data=None, restart=None, **changes):
+        data = data or dataset()
+        bilm.training.train(options(**changes), data, 1, tmp_path, tmp_path, restart)
+
+    with pytest.raises(OptionsError, match=r"n_tokens_vocab: found 7, but the vocabulary"):
+        train(n_tokens_vocab=7)
+    with pytest.raises(InvalidNumberOfCharacters, match="n_characters: found 262"):
+        train(char_cnn=dict(options()["char_cnn"], n_characters=262))
+    with pytest.raises(DataError, match="made with test=True"):
+        train(dataset(test=True))
+    with pytest.raises(DataError, match="data is str"):
+        train("corpus/*")
+    with pytest.raises(BilmError, match=r"expected a checkpoint in .*finetune\.py"):
+        train(restart=str(tiny_run("characters") / "model.ckpt-2"))
+    with pytest.raises(DataError, match="made without test=True"):
+        bilm.training.test({}, str(tiny_run("characters") / "model.ckpt-2"), dataset())
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_test_measures_the_checkpoint_that_is_named(capsys):
+    run = tiny_run("characters")
+    _, path = bilm.training.load_options_latest_checkpoint(run)
+    found = bilm.training.test({}, path, dataset(test=True), batch_size=2)
+    assert capsys.readouterr().out == f"AVERAGE PERPLEXITY = {found}\n"
