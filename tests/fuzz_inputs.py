@@ -24,6 +24,7 @@ from options_examples import RUN
 
 from bilm import weights
 from bilm.errors import BilmError
+from bilm.files import PREFIX
 from bilm.language_model import BiLM
 from bilm.options import load_model_options, load_run_options
 from bilm.pretrained import load_bilm
@@ -254,7 +255,7 @@ def main(seed: int, n_inputs: int, kinds: list[str]) -> int:
             counts = {name: OUTCOMES[name] - before[name] for name in OUTCOMES}
             seconds = time.monotonic() - start
             print(kind, n_inputs, *(f"{k} {v}" for k, v in counts.items()), f"({seconds:.1f} s)")
-        left = [p for p in Path(folder).rglob("*.part")]
+        left = list(Path(folder).rglob(f"{PREFIX}*"))
         print(f"faults {n_faults}, partial files {len(left)}")
     return 1 if n_faults or left else 0
 
