@@ -26,6 +26,7 @@ from options_examples import RUN
 from bilm.data.text import count_tokens, read_sentences
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.errors import BilmError
+from bilm.files import PREFIX
 from bilm.language_model import BiLM
 from bilm.options import load_model_options, load_run_options
 from bilm.storage import names as weights
@@ -268,7 +269,7 @@ def main(
             counts = {name: OUTCOMES[name] - before[name] for name in OUTCOMES}
             seconds = time.monotonic() - start
             print(kind, n_inputs, *(f"{k} {v}" for k, v in counts.items()), f"({seconds:.1f} s)")
-        left = [p for p in Path(folder).rglob(".*") if p.name != ".lock"]  # temporary names
+        left = list(Path(folder).rglob(f"{PREFIX}*"))
         print(f"faults {n_faults}, partial files {len(left)}")
     return 1 if n_faults or left else 0
 
