@@ -102,7 +102,7 @@ def test_weights_that_are_refused(change, message, changed):
 
 @pytest.mark.parametrize("n_representations", [0, 129, 10**400, 1.5, "1", None])
 def test_representations_without_end(n_representations):
-    with pytest.raises(ValueError, match="n_representations is .*, expected an integer from 1 to"):
+    with pytest.raises(ValueError, match=r"n_representations is .*, expected an integer from 1 to"):
         Elmo(OPTIONS, WEIGHTS, n_representations)
 
 
