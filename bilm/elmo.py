@@ -23,6 +23,7 @@ from bilm.storage.stored_weights import StoredWeights
 from bilm.weighting import weight_layers  # noqa: F401 (bilm-tf has it here)
 
 COMBINATIONS = ("mix", "top", "average", "concat")
+MAX_REPRESENTATIONS = 128  # each has weights of its own
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -82,6 +83,9 @@ class Elmo(keras.layers.Layer):
         super().__init__(**kwargs)
         if combine not in COMBINATIONS:
             raise ValueError(f"combine is {combine!r}, expected one of {COMBINATIONS}")
+        if n_representations not in range(1, MAX_REPRESENTATIONS + 1):
+            expected = f"an integer from 1 to {MAX_REPRESENTATIONS}"
+            raise ValueError(f"n_representations is {n_representations!r}, expected {expected}")
         if stateful and keras.backend.backend() != "tensorflow":
             raise ValueError("stateful=True keeps TensorFlow variables; Keras runs another backend")
         self.n_representations, self.combine = n_representations, combine

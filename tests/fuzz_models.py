@@ -135,6 +135,7 @@ def try_export(path: Path, rng: random.Random, loaded: object) -> None:
 
 def try_keras(path: Path, rng: random.Random, loaded: object) -> None:
     """Change what the config of a layer says, which Keras reads and `from_config` takes."""
+    keras.utils.clear_session()
     original, config = saved_by_keras()
     config = mutated(config, rng)
     expect(lambda: Elmo.from_config(deepcopy(config)), also=KERAS_ERRORS)
@@ -191,6 +192,7 @@ def try_run(path: Path, rng: random.Random, loaded: object) -> None:
 
 def fresh(original: Path, path: Path) -> Path:
     """A copy of a folder, in place of the one that the input before has left."""
+    keras.utils.clear_session()  # keeps what was loaded, and memory is bounded
     folder = path.with_suffix(".folder")
     shutil.rmtree(folder, ignore_errors=True)
     return shutil.copytree(original, folder)

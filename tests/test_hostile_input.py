@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from stored_files import OPTIONS, WEIGHTS
 
-from bilm import BidirectionalLanguageModel
+from bilm import BidirectionalLanguageModel, Elmo
 from bilm.errors import WeightsError
 from bilm.options import load_model_options
 from bilm.storage.names import load_hdf5, n_numbers, n_words, stored_values
@@ -98,6 +98,12 @@ def test_weights_that_are_refused(change, message, changed):
     with pytest.raises(WeightsError, match=message) as error:
         BidirectionalLanguageModel(OPTIONS, path)
     assert str(error.value).startswith(f"{path}: ") and CELL in str(error.value)
+
+
+@pytest.mark.parametrize("n_representations", [0, 129, 10**400, 1.5, "1", None])
+def test_representations_without_end(n_representations):
+    with pytest.raises(ValueError, match=r"n_representations is .*, expected an integer from 1 to"):
+        Elmo(OPTIONS, WEIGHTS, n_representations)
 
 
 def test_a_double_that_is_no_float32(changed):
