@@ -23,6 +23,10 @@ from bilm.storage.stored_weights import StoredWeights
 from bilm.weighting import weight_layers  # noqa: F401 (bilm-tf has it here)
 
 COMBINATIONS = ("mix", "top", "average", "concat")
+ARGUMENTS = (  # that a layer keeps under their own names
+    "n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm",
+    "keep_sentence_boundaries", "stateful", "n_words",
+)  # fmt: skip
 MAX_REPRESENTATIONS = 128  # each has weights of its own
 
 
@@ -227,17 +231,9 @@ class Elmo(keras.layers.Layer):
                 **self.options.to_dict(),
                 "bidirectional": self.options.bidirectional,
             },
-            "n_representations": self.n_representations,
-            "combine": self.combine,
-            "do_layer_norm": self.do_layer_norm,
-            "l2_coef": self.l2_coef,
             "dropout": self.dropout.rate,
-            "trainable_bilm": self.trainable_bilm,
-            "keep_sentence_boundaries": self.keep_sentence_boundaries,
-            "stateful": self.stateful,
-            "n_words": self.n_words,
-            # Where this process still knows the weight file, a copy starts from it too.
-            "weights_key": self._stored.key if self._stored is not None else None,
+            **{name: getattr(self, name) for name in ARGUMENTS},
+            "weights_key": self._stored and self._stored.key,  # a copy in this process reads it
         }
 
     @classmethod

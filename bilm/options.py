@@ -176,6 +176,8 @@ class RunOptions(Checked):
             as the reference, and leaves a start from zero state to chance.
     """
 
+    ALLOWED = (EXPORT_ID,)  # of an export whose options a new run takes over
+
     bidirectional: bool = key(_BOOLEAN)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
     lstm: LstmOptions = key(LstmOptions)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from bilm.errors import OptionsError
 from bilm.files import SWAPPED, is_hdf5, replacing
@@ -50,6 +50,8 @@ def unexpected(name: str, found: Any, expected: str) -> OptionsError:
 class Checked:
     """Values that are checked whenever they are made; `other` holds the keys without a meaning."""
 
+    ALLOWED: ClassVar[tuple[str, ...]] = ()  # keys without a meaning that strict reading keeps
+
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True, hash=False)
 
     def __post_init__(self) -> None:
@@ -91,9 +93,10 @@ def read(cls: type[T], values: Any, *, strict: bool) -> T:
     """
     known = {field.name: field for field in keys(cls)}
     other = {name: value for name, value in values.items() if name not in known}
-    if strict and other:
+    unknown = [name for name in other if name not in cls.ALLOWED]
+    if strict and unknown:
         expected = ", ".join(known)
-        raise OptionsError(f"{next(iter(other))}: unknown key, expected one of {expected}")
+        raise OptionsError(f"{unknown[0]}: unknown key, expected one of {expected}")
     arguments = {}
     for name, field in known.items():
         if name in values:

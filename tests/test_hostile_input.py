@@ -27,7 +27,7 @@ CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
     ("script", "n_inputs", "kinds"),
     [
         ("fuzz_inputs.py", 400, ["options", "vocabulary", "text", "hdf5", "zip"]),
-        ("fuzz_models.py", 30, ["export", "keras", "run"]),
+        ("fuzz_models.py", 30, ["export", "keras", "run", "embeddings"]),
     ],
 )
 def test_damaged_inputs(script, n_inputs, kinds):

@@ -23,6 +23,10 @@ OPTIONAL = {
 }
 
 
+def test_the_options_of_an_export_serve_a_new_run():
+    assert RunOptions.from_dict(RUN | {"bilm_export": "1234"}).to_dict()["bilm_export"] == "1234"
+
+
 def test_reads_the_options_of_the_reference(tmp_path):
     options = load_run_options(stored(tmp_path, RUN))
     assert options.lstm == LstmOptions(10, 6, 2, 3, 3, True)

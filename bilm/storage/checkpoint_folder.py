@@ -186,7 +186,7 @@ def _listed(folder: Path) -> Iterator[str]:
     """Yield the checkpoints that TensorFlow's list names and that are there, the latest first."""
     try:
         state = tf.train.get_checkpoint_state(str(folder))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, tf.errors.OpError) as error:  # ValueError: bad UTF-8 too
         logging.warning("%s/%s: not a list of checkpoints (%s); ignored", folder, LIST, error)
         state = None
     names = [] if state is None else [*state.all_model_checkpoint_paths][::-1]
