@@ -104,7 +104,7 @@ class Text(NamedTuple):
 
 
 def corpus(folder: Path, n_tokens: int | None = None) -> Text:
-    """Give classics_en, or Python's own documentation where that is not there.
+    """Return classics_en, or Python's own documentation where that is not there.
 
     Args:
         folder: takes the files that are made.

@@ -131,7 +131,7 @@ def killed_run(folder, run, settings: tuple, seconds: tuple, n_kills: int, rng) 
 
 
 def logged_losses(run: Path) -> dict[tuple[str, int], set[float]]:
-    """Give all values that were ever logged of a loss after a step."""
+    """Return all values that were ever logged of a loss after a step."""
     import tensorflow as tf
 
     values = defaultdict(set)
@@ -149,7 +149,7 @@ def logged_losses(run: Path) -> dict[tuple[str, int], set[float]]:
 
 
 def stored_values(run: Path, step: int) -> dict:
-    """Give every array of a checkpoint by name."""
+    """Return every array of a checkpoint by name."""
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(run / f"model.ckpt-{step}"))

@@ -105,7 +105,7 @@ def wait_for_writing(process: subprocess.Popen, out: Path) -> None:
 
 
 def undisturbed(command: Start, out: Path) -> Undisturbed:
-    """Give a command once and leave it alone."""
+    """Return a command once and leave it alone."""
     began = time.monotonic()
     process = start(command(out))
     wait_for_writing(process, out)

@@ -58,7 +58,7 @@ def vectors(model, folder, sentences) -> dict[str, list[np.ndarray]]:
 
 
 def distances(exact, rounded) -> tuple[float, float]:
-    """Give the largest relative error of a layer of a sentence, and the least cosine of a token."""
+    """Return the largest relative error of a sentence's layer and the least cosine of a token."""
     errors, cosines = [], []
     for a, b in zip(exact, rounded, strict=True):
         norms = np.linalg.norm(a, axis=(1, 2))

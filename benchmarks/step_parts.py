@@ -15,7 +15,7 @@ PARTS = ("input", "encoder", "LSTM forward", "LSTM backward", "softmax", "optimi
 
 
 def time_parts(trainer: Trainer, batches, n_times: int = 7) -> dict[str, float]:
-    """Give the seconds of each part, medians; forward and backward where not said otherwise.
+    """Return the seconds of each part, medians; forward and backward where not said otherwise.
 
     Args:
         trainer: with one replica.

@@ -50,14 +50,14 @@ def load_scorer(
 
 
 def score(sentences: Iterable[Sequence[str]], **files: str | Path) -> Iterator[Score]:
-    """Give the log-probabilities of sentences: see `Scorer.score`; `files` as in `load_scorer`."""
+    """Yield the log-probabilities of sentences: see `Scorer.score` and `load_scorer`."""
     return load_scorer(**files).score(sentences)
 
 
 def substitutes(
     tokens: Sequence[str], position: int, n: int = 10, **files: str | Path
 ) -> Substitutes:
-    """Give the likeliest words in a place: see `Scorer.substitutes`; `files` as in `load_scorer`.
+    """Return the likeliest words in a place: see `Scorer.substitutes`; `files` as in `load_scorer`.
 
     Each call loads the model: to ask more than once, keep what `load_scorer` gives.
     """

@@ -115,8 +115,7 @@ class Elmo(keras.layers.Layer):
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self._states = None
         self._building = threading.RLock()
-        # XLA knows no strings, and no variable that grows. Characters are told from strings when
-        # the layer is built.
+        # XLA knows no strings and no variable that grows. `build` sees whether inputs are strings.
         may_read_strings = options.char_cnn is not None and keras.backend.backend() == "tensorflow"
         self.supports_jit = not (may_read_strings or stateful)
 
@@ -159,7 +158,7 @@ class Elmo(keras.layers.Layer):
         return outputs[0] if self.n_representations == 1 else outputs
 
     def layers_of(self, inputs, training=None):
-        """Give the biLM's layers float (B, layers + 1, T, 2 P), their mask and P-wide vectors."""
+        """Return the biLM's layers float (B, layers + 1, T, 2 P), their mask and P-wide vectors."""
         self.require_weights()
         ids = self._ids(inputs)
         start = self._row_states().start(ops.shape(ids)[0]) if self.stateful else None
@@ -183,7 +182,7 @@ class Elmo(keras.layers.Layer):
             stored_weights.refuse_unset(self.bilm)
 
     def compute_mask(self, inputs, previous=None):
-        """Give which tokens are there, boolean (B, T), once for each representation."""
+        """Return which tokens are there, boolean (B, T), once for each representation."""
         strings = _is_string(inputs)
         if len(inputs.shape) == 2:
             mask = ops.not_equal(inputs, "") if strings else inputs > 0
@@ -196,7 +195,7 @@ class Elmo(keras.layers.Layer):
         return mask if self.n_representations == 1 else [mask] * self.n_representations
 
     def compute_output_shape(self, input_shape):
-        """Give the shape of the output, or of each of them."""
+        """Return the shape of the output, or of each of them."""
         width = len(self.bilm.directions) * self.options.lstm.projection_dim
         if self.combine == "concat":
             width *= self.options.lstm.n_layers + 1
@@ -224,7 +223,7 @@ class Elmo(keras.layers.Layer):
         return self._states
 
     def get_config(self):
-        """Give the arguments, with the content of the options in place of their path."""
+        """Return the arguments, with the content of the options in place of their path."""
         return {
             **super().get_config(),
             "options_file": {
@@ -266,7 +265,7 @@ class Elmo(keras.layers.Layer):
         return super().__reduce__()
 
     def combined(self, layers, mask, k: int = 0):
-        """Give representation k of the layers, 0 where the mask is: float (B, T, width)."""
+        """Return representation k of the layers, 0 where the mask is: float (B, T, width)."""
         return self._combine(layers, mask, k) * ops.cast(mask, layers.dtype)[..., None]
 
     def _combine(self, layers, mask, k: int):

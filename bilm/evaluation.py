@@ -63,7 +63,7 @@ class Perplexity(NamedTuple):
 def heldout_dataset(
     filepattern: str, vocab: Vocabulary, bidirectional: bool, on_bad_utf8: str = "error"
 ):
-    """Give the reader of held-out text, each sentence once and in order."""
+    """Return the reader of held-out text, each sentence once and in order."""
     reader = BidirectionalLMDataset if bidirectional else LMDataset
     return reader(filepattern, vocab, test=True, on_bad_utf8=on_bad_utf8)
 
@@ -107,12 +107,12 @@ class Evaluator:
         if not n_predictions:
             raise DataError(
                 f"{dataset.filepattern}: no prediction to measure; the text is empty or has fewer "
-                f"sentences than the {batch_size} rows asked for"
+                f"sentences than the {batch_size} rows requested"
             )
         return Perplexity.of(sums, n_predictions)
 
     def _window(self, batch, mask, state):
-        """Give each direction's summed loss over the mask, float32 (), and the next state."""
+        """Return each direction's summed loss over the mask, float32 (), and the next state."""
         outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
         losses = self.model.losses(outputs, batch["targets"])
         sums = {name: tf.reduce_sum(tf.where(mask, loss, 0.0)) for name, loss in losses.items()}

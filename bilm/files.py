@@ -27,13 +27,13 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 def is_hdf5(path: str | Path) -> bool:
-    """Tell whether a file starts as HDF5 does."""
+    """Return whether a file starts as HDF5 does."""
     with open(path, "rb") as file:
         return file.read(len(HDF5_MAGIC)) == HDF5_MAGIC
 
 
 def is_json_object(path: str | Path) -> bool:
-    """Tell whether a file starts as a JSON object does."""
+    """Return whether a file starts as a JSON object does."""
     with open(path, "rb") as file:
         return file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 

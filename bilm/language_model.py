@@ -111,15 +111,15 @@ class BiLM(keras.layers.Layer):
                 layer.cell.freeze()
 
     def zero_state(self, batch_size) -> dict[str, list[LSTMState]]:
-        """Give the state of a fresh start: for each direction, one `LSTMState` a layer."""
+        """Return the state of a fresh start: for each direction, one `LSTMState` a layer."""
         return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}
 
     def flatten_state(self, state) -> list:
-        """Give a state's tensors as a list: by direction, layer, cell before hidden."""
+        """Return a state's tensors as a list: by direction, layer, cell before hidden."""
         return [part for name in self.directions for layer in state[name] for part in layer]
 
     def pack_state(self, tensors) -> dict[str, list[LSTMState]]:
-        """Give the state of which `flatten_state` gave the tensors."""
+        """Return the state of which `flatten_state` gave the tensors."""
         parts = iter(tensors)
         n_layers = range(self.options.lstm.n_layers)
         return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
@@ -144,7 +144,7 @@ class BiLM(keras.layers.Layer):
             state: as `zero_state` gives it.
             mask: boolean (B, T) or None, the same for both directions.
             dropout_seeds: for each direction an integer seed (2,), or None for no dropout.
-            training: whether a gradient will be asked for.
+            training: whether a gradient will be requested.
             fresh: boolean (B, T) or None, rows that start from zero state at a step; not while
                 training.
         Returns: for each direction a list of outputs float (B, T, P), layer by layer, and state.
@@ -152,7 +152,7 @@ class BiLM(keras.layers.Layer):
         return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
 
     def losses(self, outputs, targets, negatives=None):
-        """Give each prediction's negative log-probability in nats.
+        """Return each prediction's negative log-probability in nats.
 
         Args:
             outputs: as `windows` gives them.

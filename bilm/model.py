@@ -122,7 +122,7 @@ class BidirectionalLanguageModel:
         self._rows = [ops.convert_to_numpy(tensor) for tensor in zeros]
 
     def _start(self, n_rows: int):
-        """Give the states of the first rows; a row that was never there starts from zero."""
+        """Return the states of the first rows; a row that was never there starts from zero."""
         missing = max(n_rows - len(self._rows[0]), 0)
         self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
         return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])

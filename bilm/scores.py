@@ -69,7 +69,7 @@ class Substitutes(NamedTuple):
 
 
 def perplexity(scores: Iterable[Score]) -> Perplexity:
-    """Give the perplexity of scored sentences, which is `evaluation.perplexity`'s stateless one.
+    """Return the perplexity of scored sentences, which is `evaluation.perplexity`'s stateless one.
 
     Raises: DataError if there are none.
     """

@@ -78,7 +78,7 @@ class Scorer:
         yield from self._score(window)
 
     def substitutes(self, tokens: Sequence[str], position: int, n: int = 10) -> Substitutes:
-        """Give the `n` most likely words in place of `tokens[position]`, which is not looked at.
+        """Return the `n` most likely words in place of `tokens[position]`, which is not looked at.
 
         Probabilities are shares of the whole vocabulary, but the marks `<S>`, `</S>` and `<UNK>`
         are left out of the lists.
@@ -165,7 +165,7 @@ class Scorer:
         return logs
 
     def _batch(self, sentences: list[list[str]], n_rows: int, steps: slice) -> dict:
-        """Give what the model reads and predicts in some steps of whole sentences, row by row."""
+        """Return what the model reads and predicts in some steps of whole sentences, row by row."""
         shape = n_rows, steps.stop - steps.start
         unk, window = self._ids[UNK], {}
         for direction in self.model.directions:
@@ -189,7 +189,7 @@ class Scorer:
         return model_batch(window, self.model.options)
 
     def _outputs(self, batch, mask, state):
-        """Give each direction's outputs, layer by layer, and the next state."""
+        """Return each direction's outputs, layer by layer, and the next state."""
         return self.model.windows(self.model.encode(batch), state, mask)
 
     def _losses(self, batch, mask, state):

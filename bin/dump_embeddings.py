@@ -11,7 +11,7 @@ Examples:
 (.conllu, .conllu.gz). The file holds a dataset a sentence, named 0, 1, 2, ... by line, with its
 words as the attribute `sentence`; an empty line has an empty one. Its shape is
 (layers + 1, tokens, dim) for --layers all, (2, tokens, dim) for --layers 0,2, and (tokens, dim)
-for top and average. An interrupted command goes on where it was when it is given again: closed
+for top and average. An interrupted command continues when it is given again: closed
 parts stand in <outfile>.parts until the end. bilm.read_embeddings reads the file in order.
 """
 

@@ -89,7 +89,7 @@ def empty_folder(path: str) -> Path:
 
 
 def read_sentences() -> list[list[str]]:
-    """Give the distinct sentences of the documentation, tokenized."""
+    """Return the distinct sentences of the documentation, tokenized."""
     sentences = []
     for text in topics.values():
         for paragraph in re.split(r"\n\s*\n", text):
@@ -102,7 +102,7 @@ def read_sentences() -> list[list[str]]:
 
 
 def count_words(sentences: list[list[str]]) -> list[str]:
-    """Give a vocabulary: the marks, then what is there twice or more by falling frequency."""
+    """Return a vocabulary: the marks, then what is there twice or more by falling frequency."""
     counts = Counter(word for words in sentences for word in words)
     return [*MARKS, *(word for word, n in counts.most_common() if n > 1)]
 
@@ -122,7 +122,7 @@ def unigram_perplexity(vocab: bilm.Vocabulary, training: list, heldout: list) ->
 
 
 def embed(model, batcher, sentences: list[list[str]]) -> list[np.ndarray]:
-    """Give each sentence's vectors in the top layer, (T, 2P), of length 1."""
+    """Return each sentence's vectors in the top layer, (T, 2P), of length 1."""
     vectors = [None] * len(sentences)
     by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     for start in range(0, len(sentences), 64):
@@ -135,7 +135,7 @@ def embed(model, batcher, sentences: list[list[str]]) -> list[np.ndarray]:
 
 
 def nearest(vector: np.ndarray, sentences: list, vectors: list[np.ndarray]):
-    """Give cosine, sentence and place of other words than WORD, each where it is most alike."""
+    """Return cosine, sentence and place of other words than WORD, each where it is most alike."""
     places = [(words, i) for words in sentences for i in range(len(words))]
     cosines, found = np.concatenate(vectors) @ vector, {WORD: None}
     for k in np.argsort(-cosines):

@@ -28,7 +28,7 @@ def log(caplog):
 
 
 def pytest_configure():
-    """Two logical CPU devices, which must be asked for before TensorFlow starts.
+    """Two logical CPU devices, which must be requested before TensorFlow starts.
 
     And a Ctrl-C that tests can send, to their commands too, where the tests were started deaf to it
     (`nohup`, a shell's background job).

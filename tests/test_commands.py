@@ -174,10 +174,10 @@ def no_marks(tmp_path):
         ({"options": OPTIONS | {"lstm": None}}, "tiny.json: lstm: found null, expected an object"),
         ({"options": OPTIONS | {"lr": 1}}, "tiny.json: lr: unknown key"),
         ({"options": []}, "tiny.json: top level: found [], expected an object"),
-        ({"gpus": "99"}, "GPU 99 was asked for"),
+        ({"gpus": "99"}, "GPU 99 was requested"),
         ({"gpus": "one"}, "--gpus=one: expected numbers such as 0,1"),
-        ({"n_gpus": "99"}, "was asked for, but TensorFlow finds"),
-        ({"n_gpus": "0", "cpu_replicas": "99"}, "99 CPU replicas were asked for"),
+        ({"n_gpus": "99"}, "was requested, but TensorFlow finds"),
+        ({"n_gpus": "0", "cpu_replicas": "99"}, "99 CPU replicas were requested"),
         ({"save_dir": VOCABULARY}, "vocab.txt"),
     ],
 )

@@ -74,7 +74,7 @@ def test_gpus_keep_their_numbers_once_tensorflow_has_started(machine):
     machine.visible = ["g1", "g2"]
     make_strategy([2])
     assert machine.used == ["GPU:1"]
-    with pytest.raises(BilmError, match="GPU 0 was asked for, but TensorFlow has started"):
+    with pytest.raises(BilmError, match="GPU 0 was requested, but TensorFlow has started"):
         make_strategy([0])
 
 

@@ -302,7 +302,7 @@ def test_folders_of_other_runs(tmp_path, new_vocabulary):
     fails(BilmError, "holds a run that is no fine-tuning", source, tmp_path / "other")
     shutil.copytree(source, tmp_path / "moved")
     tune(source, tmp_path / "tuned")
-    match = "this folder's run started from .*, but .*moved was asked for"
+    match = "this folder's run started from .*, but .*moved was requested"
     fails(BilmError, match, tmp_path / "moved", tmp_path / "tuned", n_steps=2)
     words = {"new_vocab_file": new_vocabulary}
     fails(DataError, "has another vocabulary than", source, tmp_path / "tuned", 2, **words)
@@ -312,7 +312,7 @@ def test_folders_of_other_runs(tmp_path, new_vocabulary):
 
 
 def test_options_out_of_range(tmp_path):
-    match = r"options\.json, or what is asked for: dropout: found 1.5, expected a number in"
+    match = r"options\.json, or what is requested: dropout: found 1.5, expected a number in"
     fails(OptionsError, match, tiny_run("characters"), tmp_path, changes={"dropout": 1.5})
 
 

@@ -52,7 +52,7 @@ sentences = st.lists(tokens, max_size=12)
 
 @pytest.fixture(scope="module")
 def model_of():
-    """Models with random weights, made when first asked for, so peaked that ranks are clear."""
+    """Models with random weights, made when first requested, so peaked that ranks are clear."""
     made = {}
 
     def model(name):

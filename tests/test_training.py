@@ -41,7 +41,7 @@ N_PREDICTIONS = 358  # of the training text: its words and the ends of its sente
 
 @pytest.mark.parametrize("arguments", [{"gpus": [99]}, {"gpus": [-1]}, {"n_gpus": 99}])
 def test_gpus_that_are_not_there_are_refused(arguments):
-    with pytest.raises(BilmError, match=r"GPU -?\d+ was asked for, but TensorFlow finds"):
+    with pytest.raises(BilmError, match=r"GPU -?\d+ was requested, but TensorFlow finds"):
         make_strategy(**arguments)
 
 
@@ -135,7 +135,7 @@ def test_few_words_take_the_full_softmax(tmp_path, log):
     tiny_train(tmp_path, n_steps=1, **changes)
     assert "49 negatives are not below the vocabulary's 49 words: the full softmax" in log.text
     assert "full-softmax loss forward" in log.text
-    # What was asked for is stored: a tuning with more words shall sample again.
+    # What was requested is stored: a tuning with more words shall sample again.
     assert json.loads((tmp_path / "options.json").read_text())["sample_softmax"] is True
 
 

@@ -50,7 +50,7 @@ def define() -> None:
 
 
 def arguments() -> dict[str, Any]:
-    """Give what the flags say as arguments of `bilm.training.run.train`, the devices included.
+    """Return what the flags say as arguments of `bilm.training.run.train`, the devices included.
 
     Raises: OptionsError, naming the flag, for devices that are no numbers or not there.
     """

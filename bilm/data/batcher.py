@@ -29,7 +29,7 @@ class Batcher:
         self._characters = CharacterEncoder(max_token_length)
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-        """Give the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.
+        """Return the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.
 
         T is the longest sentence's number of words; every sentence has `<S>` and `</S>` around
         it. No sentence gives (0, 2, C).
@@ -57,7 +57,7 @@ class TokenBatcher:
         self._vocab.require_marks((BOS, EOS))
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-        """Give the words of a batch, int64 (n, T + 2), 0 after a sentence's end.
+        """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end.
 
         No sentence gives (0, 2).
 
@@ -71,7 +71,7 @@ class TokenBatcher:
 
 
 def _check(sentences: Sequence[Sequence[str]]) -> int:
-    """Give the number of steps, the longest sentence and its two marks."""
+    """Return the number of steps, the longest sentence and its two marks."""
     if isinstance(sentences, str | bytes):
         raise DataError(f"a batch is a list of sentences, not the string {sentences[:40]!r}")
     for i, words in enumerate(sentences):

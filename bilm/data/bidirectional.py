@@ -37,7 +37,7 @@ class BidirectionalLMDataset:
         self.max_word_length = self.readers[0].max_word_length
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
-        """Give windows for training: see `LMDataset.iter_batches`."""
+        """Return windows for training: see `LMDataset.iter_batches`."""
         return _merge(r.iter_batches(batch_size, num_steps, first_batch) for r in self.readers)
 
     def iter_placed_batches(
@@ -47,7 +47,7 @@ class BidirectionalLMDataset:
         position: Position | None = None,
         first_batch: int = 0,
     ) -> Iterator[tuple[Window, Trace]]:
-        """Give windows for training with their places: see `LMDataset.iter_placed_batches`."""
+        """Yield windows for training with their places: see `LMDataset.iter_placed_batches`."""
         arguments = batch_size, num_steps, position, first_batch
         both = (r.iter_placed_batches(*arguments) for r in self.readers)
         for (forward, one), (backward, other) in zip(*both, strict=True):
@@ -57,11 +57,11 @@ class BidirectionalLMDataset:
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
     ) -> Windows:
-        """Give every prediction of the text once: see `LMDataset.iter_evaluation`."""
+        """Return every prediction of the text once: see `LMDataset.iter_evaluation`."""
         return _merge(r.iter_evaluation(batch_size, n_steps, drop_remainder) for r in self.readers)
 
     def iter_sentence_batches(self, batch_size: int) -> Windows:
-        """Give whole sentences, the same in a row of both: see `LMDataset`."""
+        """Return whole sentences, the same in a row of both: see `LMDataset`."""
         return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
 
 

@@ -63,14 +63,14 @@ class LMDataset:
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Give each sentence's ids, int32 (n + 2,), and characters, int32 (n + 2, C) or None.
+        """Return each sentence's ids, int32 (n + 2,), and characters, int32 (n + 2, C) or None.
 
         Raises: DataError if a shard is bad, or if the shards of an endless reader are all blank.
         """
         return (self._encode(words, True) for _, words in self._sentences(self._stream()))
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
-        """Give windows for training, every row a stream that goes on in the next window.
+        """Return windows for training, every row a stream that continues in the next window.
 
         A row takes the next sentence from the common queue whenever its own runs out, row after
         row. The last window is not given if it is not full.
@@ -92,11 +92,11 @@ class LMDataset:
         position: Position | None = None,
         first_batch: int = 0,
     ) -> Iterator[tuple[Window, Trace]]:
-        """Give windows for training as `iter_batches` does, each with its place in the text.
+        """Yield windows for training as `iter_batches` does, each with its place in the text.
 
         Args:
             batch_size, num_steps: B and T.
-            position: of the window after which to go on; None starts from the first.
+            position: of the window after which to continue; None starts from the first.
             first_batch: windows to leave out.
         Raises: DataError as `iter_batches` does, and if the position has other rows than B.
         """
@@ -135,7 +135,7 @@ class LMDataset:
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
     ) -> Windows:
-        """Give every prediction of the text once, in order; rows are streams as in training.
+        """Yield every prediction of the text once, in order; rows are streams as in training.
 
         The next sentence goes to the row that runs out first, of several to the first: the text
         lies in the rows as with windows of one step, whatever `n_steps`.
@@ -170,14 +170,14 @@ class LMDataset:
             yield window
 
     def iter_sentence_batches(self, batch_size: int) -> Windows:
-        """Give every sentence once, in a row of its own; those of like length together.
+        """Yield every sentence once, in a row of its own; those of like length together.
 
         A batch of sentences comes in as many windows as bounded memory takes.
 
         Args:
             batch_size: the most rows; long sentences come in smaller batches.
         Returns: dicts as from `iter_evaluation`, and `first`, whether the window is the first of
-            its batch; in the others the rows go on.
+            its batch; in the others the rows continue.
         Raises: DataError if a shard is bad or `batch_size` is below 1.
         """
         _check_counts(batch_size)
@@ -238,7 +238,7 @@ class LMDataset:
 
 
 class _Spelled:
-    """The characters of words, made where they are asked for: all at once are 200 bytes a word."""
+    """The characters of words, made where they are requested: all at once are 200 bytes a word."""
 
     def __init__(self, vocab: UnicodeCharsVocabulary, words: list[str]):
         self._vocab, self._words = vocab, words

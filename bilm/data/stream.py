@@ -27,7 +27,7 @@ class Trace(NamedTuple):
     """Where a window of training stands in the text.
 
     Fields:
-        position: of the readers after the window; `LMDataset.iter_placed_batches` goes on there.
+        position: of the readers after the window; `LMDataset.iter_placed_batches` continues there.
         sources: references of the sentences that the window holds a part of.
     """
 
@@ -66,12 +66,12 @@ class SentenceStream:
         self.waiting = position["buffer"].copy()  # references of the lines in memory
 
     def position(self) -> Position:
-        """Give what it takes to go on after the sentence that was given last."""
+        """Return what is needed to continue after the last sentence."""
         place = self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained
         return {"reader": np.array(place, np.int64), "buffer": self.waiting.copy()}
 
     def read_epoch(self) -> Iterator[tuple[int, str]]:
-        """Give the reference and the text of each sentence that is left of the epoch.
+        """Yield the reference and the text of each sentence that is left of the epoch.
 
         Raises: DataError as `bilm.data.text.read_lines` does.
         """
@@ -140,7 +140,7 @@ class Row:
         self.at, self.end = at, len(words) + 1
 
     def advance(self, n_steps: int, window: dict | None, sources: list[int] | None = None) -> int:
-        """Go on by up to `n_steps` predictions, into `window` if any; give how many there were.
+        """Advance by up to `n_steps` predictions, into `window` if any; return how many there were.
 
         `sources` takes the references of the sentences that were gone through.
         """
@@ -169,7 +169,7 @@ class Row:
 def read_references(
     shards: Sequence[str], references: np.ndarray, on_bad_utf8: str = "error"
 ) -> list[str]:
-    """Give the texts of some sentences; each file is gone through once.
+    """Return the texts of some sentences; each file is gone through once.
 
     Raises: DataError if a file cannot be read where a sentence should be.
     """
@@ -185,7 +185,7 @@ def read_references(
 
 
 def describe_shards(shards: Sequence[str]) -> list[str]:
-    """Give each shard's name and size, by which a continued run knows its text again."""
+    """Return each shard's name and size, by which a continued run knows its text again."""
     return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
 
 
@@ -214,7 +214,7 @@ def tell_lines(shards: Sequence[str], references: Sequence[int]) -> list[str]:
 
 
 def _at(lines: Iterator[tuple], offsets: set[int]) -> Iterator[tuple]:
-    """Give the lines that start at these bytes, and read no further than the last."""
+    """Yield the lines that start at these bytes, and read no further than the last."""
     left = len(offsets)
     for line in lines:
         if line[1] in offsets:

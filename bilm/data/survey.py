@@ -13,8 +13,8 @@ from bilm.data.vocabulary import MARKS, Vocabulary
 
 SAMPLE_TOKENS = 1_000_000  # looked at where the text is not counted
 COUNTED_AT_ONCE = 1 << 18  # words
-# A word out of place is told if it comes at least so many times as often as one before it, by more
-# than chance does, and if such words are more than this share of the text.
+# A word out of place is reported if it is at least so many times as frequent as one before it, by
+# more than chance allows, and if such words are more than this share of the text.
 MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
 
 
@@ -33,7 +33,7 @@ def survey(
         on_bad_utf8: see `bilm.data.text.read_lines`.
         check_order: whether to compare the vocabulary's order with the frequencies in the text.
         sample: look at the first lines of each file only, `SAMPLE_TOKENS` in all.
-    Returns: the counts, of the sample alone if asked for.
+    Returns: the counts, of the sample alone if requested.
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
     check_tokenization(shards, on_bad_utf8)
@@ -109,7 +109,7 @@ class _WordCounts:
             self.total()
 
     def total(self) -> np.ndarray:
-        """Give how often each id came, int64 (V,)."""
+        """Return how often each id came, int64 (V,)."""
         ids = self._vocab.encode(self._words, split=False)[1:-1]
         self._counts += np.bincount(ids, minlength=self._vocab.size)
         self._words.clear()

@@ -45,7 +45,7 @@ class TextCounts(NamedTuple):
 
 
 def resolve_shards(filepattern: str | os.PathLike) -> list[str]:
-    """Give the files that a glob matches, sorted by name.
+    """Return the files that a glob matches, sorted by name.
 
     Raises: DataError if there is none, or if one of them is a folder.
     """
@@ -69,7 +69,7 @@ def require_files(paths: Iterable[str | os.PathLike]) -> None:
 
 
 def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[tuple[int, str]]:
-    r"""Give the number, from 1, and the stripped text of each line.
+    r"""Return the number, from 1, and the stripped text of each line.
 
     Only "\n" ends a line: U+2028, U+0085 and the like are characters of it. A file is gzip if it
     starts as one, whatever its name. A byte order mark at the start is dropped.
@@ -86,7 +86,7 @@ def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[
 def read_placed_lines(
     path: str | os.PathLike, offset: int = 0, number: int = 0, on_bad_utf8: str = "error"
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Give the number, the first byte, the byte after it and the stripped text of each line.
+    """Yield the number, the first byte, the byte after it and the stripped text of each line.
 
     Args:
         path: the file; bytes are those of its unpacked content.
@@ -106,7 +106,7 @@ def read_placed_lines(
 def read_lines_at(
     path: str | os.PathLike, offsets: Iterable[int], on_bad_utf8: str = "error"
 ) -> Iterator[str]:
-    """Give the stripped texts of the lines that start at these bytes, which must rise.
+    """Yield the stripped texts of the lines that start at these bytes, which must rise.
 
     Raises: DataError, naming the file, if it cannot be read there.
     """
@@ -121,7 +121,7 @@ def read_lines_at(
 
 
 def read_texts(paths: Iterable[str | os.PathLike], on_bad_utf8: str = "error") -> Iterator[str]:
-    """Give the stripped text of each line that is not blank, file after file.
+    """Return the stripped text of each line that is not blank, file after file.
 
     Raises: DataError as `read_lines` does.
     """
@@ -131,7 +131,7 @@ def read_texts(paths: Iterable[str | os.PathLike], on_bad_utf8: str = "error") -
 def read_sentences(
     paths: Iterable[str | os.PathLike], on_bad_utf8: str = "error"
 ) -> Iterator[list[str]]:
-    """Give the words of each line that is not blank, file after file.
+    """Return the words of each line that is not blank, file after file.
 
     Raises: DataError as `read_lines` does.
     """
@@ -196,7 +196,7 @@ def _count_long(text: str, words: list[str], max_bytes: int) -> int:
 def _raw_lines(
     path: str | os.PathLike, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Give the number, the first byte and the bytes of each line; see `read_placed_lines`."""
+    """Yield the number, the first byte and the bytes of each line; see `read_placed_lines`."""
     end = offset
     try:
         with _open(path) as file:

@@ -40,12 +40,12 @@ class CharacterEncoder:
         self._rows = _Rows(max_word_length)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Give the characters of words, int32 (n, C)."""
+        """Return the characters of words, int32 (n, C)."""
         return _table(map(self._rows.__getitem__, words), self.max_word_length)
 
 
 class _Rows(dict):
-    """Word -> the bytes of its row, made when first asked for; bounded by starting over."""
+    """Word -> the bytes of its row, made when first requested; bounded by starting over."""
 
     def __init__(self, max_word_length: int):
         super().__init__()
@@ -61,7 +61,7 @@ class _Rows(dict):
 
 
 def _spell(word: str, max_word_length: int) -> bytes:
-    """Give a word's row as bytes: a string of its ids, since UTF-32 is an int32 a character."""
+    """Return a word's row as bytes: a string of its ids, since UTF-32 is an int32 a character."""
     room = max_word_length - 2
     letters = _MARK_LETTERS.get(word)
     if letters is None:
@@ -126,11 +126,11 @@ class Vocabulary:
                 )
 
     def word_to_id(self, word: str) -> int:
-        """Give a word's id, or that of `<UNK>`."""
+        """Return a word's id, or that of `<UNK>`."""
         return self._ids.get(word, self.unk)
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
-        """Give the ids of words, int32 (n,), `<UNK>` standing for those that are not in the file.
+        """Return the ids of words, int32 (n,), `<UNK>` standing for those that are not in the file.
 
         Raises: DataError if `<UNK>` is needed and is not there.
         """
@@ -144,7 +144,7 @@ class Vocabulary:
         return ids
 
     def id_to_word(self, word_id: int) -> str:
-        """Give the word of an id.
+        """Return the word of an id.
 
         Raises: DataError if there is no such id.
         """
@@ -153,7 +153,7 @@ class Vocabulary:
         return self._words[word_id]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Give the words of ids, with spaces between them.
+        """Return the words of ids, with spaces between them.
 
         Raises: DataError if there is no such id.
         """
@@ -162,7 +162,7 @@ class Vocabulary:
     def encode(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """Give the ids of a sentence with a mark at each end, int32 (n + 2,).
+        """Return the ids of a sentence with a mark at each end, int32 (n + 2,).
 
         Args:
             sentence: words with blanks between them, or with `split=False` a list of words.
@@ -206,13 +206,13 @@ class UnicodeCharsVocabulary(Vocabulary):
         return _table(rows, self.max_word_length)
 
     def word_to_char_ids(self, word: str) -> np.ndarray:
-        """Give the characters of a word, int32 (C,)."""
+        """Return the characters of a word, int32 (C,)."""
         return self._characters([word])[0]
 
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """Give the characters of a sentence with a mark at each end, int32 (n + 2, C).
+        """Return the characters of a sentence with a mark at each end, int32 (n + 2, C).
 
         Arguments are those of `encode`.
         """
@@ -221,7 +221,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         return self.spell([first, *words, last])
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
-        """Give the characters of words, int32 (n, C)."""
+        """Return the characters of words, int32 (n, C)."""
         return self._characters(words)
 
 

@@ -130,7 +130,7 @@ class _Counter:
             self._log()
 
     def merged(self) -> Iterator[WordCount]:
-        """Give every distinct word once and its count, by the word."""
+        """Yield every distinct word once and its count, by the word."""
         if not self.runs.paths:
             yield from self._sorted()
             return
@@ -191,7 +191,7 @@ class _Runs:
         self.paths.append(self._store(pairs))
 
     def merged(self) -> Iterator[WordCount]:
-        """Give the pairs of all runs in order."""
+        """Yield the pairs of all runs in order."""
         with ExitStack() as stack:
             files = [stack.enter_context(_opened(path, "r")) for path in self.paths]
             yield from heapq.merge(*map(_pairs, files), key=self.key)

@@ -51,7 +51,7 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
 
 
 def group_lengths(options: ModelOptions) -> list[int]:
-    """Give how many characters a token of each group has at most; the last group has no bound."""
+    """Return how many characters a token of each group has at most; the last group has no bound."""
     widest = max(width for width, _ in options.char_cnn.filters)
     limit = options.char_cnn.max_characters_per_token
     return [length for length in GROUP_LENGTHS if length + widest < limit]
@@ -93,7 +93,7 @@ def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, 
 
 
 def distinct_shapes(options: ModelOptions):
-    """Give the shapes of `distinct` in a batch: one, or one a group of characters."""
+    """Return the shapes of `distinct` in a batch: one, or one a group of characters."""
     if options.char_cnn is None:
         return (None,)
     widest = max(width for width, _ in options.char_cnn.filters)
@@ -101,7 +101,7 @@ def distinct_shapes(options: ModelOptions):
 
 
 def _distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give the distinct rows of a matrix and each row's place among them; bytes are compared."""
+    """Return the distinct rows of a matrix and each row's place among them; bytes are compared."""
     rows = np.ascontiguousarray(rows)
     keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
     _, first, places = np.unique(keys, return_index=True, return_inverse=True)

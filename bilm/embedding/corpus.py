@@ -44,7 +44,7 @@ def dump_bilm_embeddings(
 
     Sentence i, counted from 0, is the dataset `"i"`, its words the attribute `sentence`; every
     sentence starts afresh. `outfile` comes into being whole, at the end. Until then closed parts
-    stand in the folder `<outfile>.parts`, and the same call goes on after the last of them, to
+    stand in the folder `<outfile>.parts`, and the same call continues after the last of them, to
     the same values. At the end the folder takes as much room as the file.
 
     Args:

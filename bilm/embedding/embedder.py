@@ -178,7 +178,7 @@ class ElmoEmbedder:
         self._cache.clear()
 
     def _groups(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[list[str]]]:
-        """Give sentences in groups of about as many tokens as `WINDOW_BATCHES` batches."""
+        """Yield sentences in groups of about as many tokens as `WINDOW_BATCHES` batches."""
         group, n_tokens = [], 0
         for number, words in enumerate(sentences):
             group.append(_checked(words, number))
@@ -190,13 +190,13 @@ class ElmoEmbedder:
             yield group
 
     def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
-        """Give the places of a group's words, marks included, in a table float32 (U, P)."""
+        """Return the places of a group's words, marks included, in a table float32 (U, P)."""
         self._check_process()
         words = list(dict.fromkeys(chain((BOS, EOS), *group)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
     def _embed(self, group: list[list[str]], select: Callable):
-        """Give the number of each sentence of a group and its vectors, as they are done."""
+        """Yield the number of each sentence of a group and its vectors, as they are done."""
         places, table = self._look_up(group)
         filled = [k for k, words in enumerate(group) if words]
         if filled:
@@ -228,7 +228,7 @@ def _unpickled(cls: type, *arguments) -> ElmoEmbedder:
 
 
 def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Give the function that picks what `layers` says of an array (n_layers, T, D).
+    """Return the function that picks what `layers` says of an array (n_layers, T, D).
 
     Raises: OptionsError if it says nothing that is there.
     """

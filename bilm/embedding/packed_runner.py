@@ -31,9 +31,9 @@ class PackedRunner:
     def __call__(self, table: np.ndarray, sentences: list[np.ndarray]):
         """Run over sentences with their marks, each the rows of a table of token vectors.
 
-        Gives the number of each sentence and its layers, float32 (layers + 1, T, 2 P) without its
-        marks, as soon as its last step is done. A direction ends at the last word that it reads:
-        what it would make of the mark behind that, nobody asks for.
+        Yields the number of each sentence and its layers, float32 (layers + 1, T, 2 P) without its
+        marks, as soon as its last step is done. A direction stops at the last word that it reads;
+        no result needs the mark after it.
         """
         lengths = np.array([len(rows) - 1 for rows in sentences])
         packing = pack(lengths)
@@ -73,7 +73,7 @@ class PackedRunner:
             yield steps, found
 
     def _lay_out(self, sentences: list[np.ndarray], packing: Packing):
-        """Give each direction's places in the table, integer (B, T) in the order it reads in,
+        """Return each direction's places in the table, integer (B, T) in the order it reads in,
         and where sentences start, boolean (B, T)."""
         shape = packing.n_rows, packing.n_steps
         places = {d: np.zeros(shape, np.int32) for d in self.model.directions}

@@ -11,7 +11,7 @@ END = object()
 
 
 def ahead(values: Iterator[T]) -> Iterator[T]:
-    """Give what an iterator gives, each value being made while the one before it is used.
+    """Yield what an iterator gives, each value being made while the one before it is used.
 
     The iterator runs in a thread of its own, in which an operation of TensorFlow or NumPy leaves
     the interpreter to others. One value is waiting at most. What it raises is raised here; a

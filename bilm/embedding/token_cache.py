@@ -44,7 +44,7 @@ class WordEncoder:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Give the vectors of words, float32 (n, P)."""
+        """Return the vectors of words, float32 (n, P)."""
         char_cnn = self.model.options.char_cnn
         if char_cnn is None:
             ids = self._vocab.known_ids(words) + 1

@@ -69,7 +69,7 @@ class CharacterCNN(WeightedLayer):
         self.built = True
 
     def call(self, char_ids, padded: bool = False):
-        """Give one feature vector a token: integer (..., C) -> float (..., F)."""
+        """Return one feature vector a token: integer (..., C) -> float (..., F)."""
         lead, n_chars = ops.shape(char_ids)[:-1], char_ids.shape[-1]
         flat = ops.reshape(char_ids, (-1, ops.shape(char_ids)[-1] if n_chars is None else n_chars))
         characters = ops.take(self.embedding, flat, axis=0)  # U, C, E
@@ -87,7 +87,7 @@ class CharacterCNN(WeightedLayer):
         return ops.reshape(features, (*lead, features.shape[-1]))
 
     def _maxima(self, characters, kernels):
-        """Give the largest value of every filter: float (U, C, E) -> (U, F)."""
+        """Return the largest value of every filter: float (U, C, E) -> (U, F)."""
         n_tokens = ops.shape(characters)[0]
         may_be_none = keras.backend.backend() == "tensorflow" and characters.shape[0] in (None, 0)
         if may_be_none:
@@ -97,7 +97,7 @@ class CharacterCNN(WeightedLayer):
         return maxima[:n_tokens] if may_be_none else maxima
 
     def _maximum(self, characters, kernel):
-        """Give the largest value of each filter: float (U, C, E), (width, E, F) -> (U, F)."""
+        """Return the largest value of each filter: float (U, C, E), (width, E, F) -> (U, F)."""
         if self.precision != "float32":
             characters, kernel = (ops.cast(x, self.precision) for x in (characters, kernel))
         windows = ops.conv(characters, kernel)  # U, C - width + 1, F
@@ -108,7 +108,7 @@ class CharacterCNN(WeightedLayer):
         return (*input_shape[:-1], sum(n for _, n in self.filters))
 
     def get_config(self):
-        """Give the constructor's arguments."""
+        """Return the constructor's arguments."""
         return {
             **super().get_config(),
             "n_characters": self.n_characters,

@@ -9,7 +9,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def checked_precision(precision: str) -> str:
-    """Give the precision back. Raises: ValueError for one that is not among `PRECISIONS`."""
+    """Return the precision back. Raises: ValueError for one that is not among `PRECISIONS`."""
     if precision not in PRECISIONS:
         raise ValueError(f"precision is {precision!r}, expected one of {PRECISIONS}")
     return precision
@@ -41,7 +41,7 @@ def gather_rows(table, ids):
 
 
 def _on_this_replica(value):
-    """Give the replica's own part of a distributed variable, and anything else as it is.
+    """Return the replica's own part of a distributed variable, and anything else as it is.
 
     `tf.gather` reads a distributed variable as a whole, and one whose rows were updated is copied
     when it is read.

@@ -63,5 +63,5 @@ class Highway(WeightedLayer):
         return input_shape
 
     def get_config(self):
-        """Give the constructor's arguments."""
+        """Return the constructor's arguments."""
         return {**super().get_config(), "n_layers": self.n_layers, "precision": self.precision}

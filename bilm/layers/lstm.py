@@ -91,7 +91,7 @@ class LSTMCell(WeightedLayer):
         return self.step(self.project_input(x), state)
 
     def project_input(self, x):
-        """Give the input's part of the gates: float (..., input) -> (..., 4 D)."""
+        """Return the input's part of the gates: float (..., input) -> (..., 4 D)."""
         return product(x, self.kernel[: self.input_dim], self.precision) + self.bias
 
     def step(self, input_gates, state: LSTMState) -> LSTMState:
@@ -110,7 +110,7 @@ class LSTMCell(WeightedLayer):
         return LSTMState(cell, hidden)
 
     def get_config(self):
-        """Give the constructor's arguments."""
+        """Return the constructor's arguments."""
         return {
             **super().get_config(),
             "dim": self.dim,
@@ -179,7 +179,7 @@ class LSTM(keras.layers.Layer):
         return scan_cell(self.cell, x, state, steps_mask, reverse, fresh)
 
     def get_config(self):
-        """Give the constructor's arguments."""
+        """Return the constructor's arguments."""
         config = self.cell.get_config()
         names = ("dim", "projection_dim", "cell_clip", "proj_clip", "precision")
         return {**super().get_config(), **{name: config[name] for name in names}}

@@ -60,7 +60,7 @@ class SampledSoftmax(WeightedLayer):
         self.built = True
 
     def call(self, hidden, targets, negatives: Negatives | None = None):
-        """Give the loss of each target, sampled where `negatives` are given."""
+        """Return the loss of each target, sampled where `negatives` are given."""
         if negatives is None:
             return self.full_loss(hidden, targets)
         return self.sampled_loss(hidden, targets, negatives)
@@ -85,7 +85,7 @@ class SampledSoftmax(WeightedLayer):
         return self.log_normalizer(hidden) - true
 
     def log_normalizer(self, hidden):
-        """Give log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
+        """Return log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
         # Read once: TensorFlow copies a variable whose rows were updated each time it is read.
         kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
         starts = range(0, self.n_tokens, VOCABULARY_CHUNK)
@@ -101,7 +101,7 @@ class SampledSoftmax(WeightedLayer):
         return parts[0] if len(parts) == 1 else ops.logsumexp(ops.stack(parts), axis=0)
 
     def get_config(self):
-        """Give the constructor's arguments."""
+        """Return the constructor's arguments."""
         return {
             **super().get_config(),
             "n_tokens": self.n_tokens,

@@ -51,7 +51,7 @@ class ScalarMix(keras.layers.Layer):
         return (input_shape[0], *input_shape[2:])
 
     def get_config(self):
-        """Give the constructor's arguments."""
+        """Return the constructor's arguments."""
         return {
             **super().get_config(),
             "do_layer_norm": self.do_layer_norm,

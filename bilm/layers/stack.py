@@ -91,7 +91,7 @@ class LSTMStack(keras.layers.Layer):
         return outputs, last_states
 
     def zero_state(self, batch_size) -> list[LSTMState]:
-        """Give the state of a fresh start for `batch_size` rows."""
+        """Return the state of a fresh start for `batch_size` rows."""
         shapes = [(batch_size, width) for width in (self.dim, self.projection_dim)]
         dtype = self.compute_dtype
         return [LSTMState(*(ops.zeros(shape, dtype) for shape in shapes)) for _ in self.layers]

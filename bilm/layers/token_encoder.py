@@ -99,7 +99,7 @@ class TokenEncoder(WeightedLayer):
         return (*input_shape[:-1], self.projection_dim)
 
     def get_config(self):
-        """Give the constructor's arguments."""
+        """Return the constructor's arguments."""
         return {
             **super().get_config(),
             "projection_dim": self.projection_dim,
@@ -144,7 +144,7 @@ class WordEncoder(WeightedLayer):
         return (*input_shape, self.projection_dim)
 
     def get_config(self):
-        """Give the constructor's arguments."""
+        """Return the constructor's arguments."""
         return {
             **super().get_config(),
             "projection_dim": self.projection_dim,

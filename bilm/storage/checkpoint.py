@@ -127,7 +127,7 @@ def load_state(save_dir: str | Path, model: BiLM) -> tuple[dict, int]:
 
 
 def checkpoint_names(name: str) -> list[str]:
-    """Give the names that a stored name may have in our checkpoints or the reference's."""
+    """Return the names that a stored name may have in our checkpoints or the reference's."""
     return [f"weights/{name.replace('/', '.S')}{SUFFIX}", *weights.tf1_names(name)]
 
 

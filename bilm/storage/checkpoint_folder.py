@@ -114,12 +114,12 @@ def checkpoint_paths(folder: str | Path) -> list[str]:
 
 
 def holds_checkpoint(folder: str | Path) -> bool:
-    """Tell whether there is any checkpoint in a folder, whole or not."""
+    """Return whether there is any checkpoint in a folder, whole or not."""
     return bool(_candidates(folder))
 
 
 def read_latest(folder: str | Path, read: Callable[[str], T]) -> T | None:
-    """Read the latest checkpoint that can be used; those after it are told on the log.
+    """Read the latest checkpoint that can be used; later ones are logged.
 
     Args:
         folder: looked at again after each failure: a run may be saving and removing meanwhile.

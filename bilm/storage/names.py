@@ -73,13 +73,13 @@ def _encoder_places(encoder) -> dict[str, tuple[WeightedLayer, str]]:
 
 
 def stored_variables(model) -> dict[str, object]:
-    """Give a built `BiLM`'s variables by their stored names, in the order of the graph."""
+    """Return a built `BiLM`'s variables by their stored names, in the order of the graph."""
     places = stored_places(model)
     return {stored: layer.own_weight(name) for stored, (layer, name) in places.items()}
 
 
 def stored_values(model) -> dict[str, np.ndarray]:
-    """Give the weights as files hold them: float32 by stored name, without a padding row."""
+    """Return the weights as files hold them: float32 by stored name, without a padding row."""
     values = {name: v.numpy() for name, v in stored_variables(model).items()}
     if model.padding:
         values.update({name: values[name][1:] for name in PADDED if name in values})
@@ -87,7 +87,7 @@ def stored_values(model) -> dict[str, np.ndarray]:
 
 
 def other_names(name: str) -> list[str]:
-    """Give the names under which a file may also hold a variable, the commonest first.
+    """Return the names under which a file may also hold a variable, the commonest first.
 
     One-layer models of the reference have no MultiRNNCell level, forward-only ones no `RNN_0`.
     """
@@ -98,7 +98,7 @@ def other_names(name: str) -> list[str]:
 
 
 def tf1_names(name: str) -> list[str]:
-    """Give the names that the TensorFlow 1 reference may use for a stored name."""
+    """Return the names that the TensorFlow 1 reference may use for a stored name."""
     names = []
     for other in other_names(name):
         other = re.sub(r"/RNN/", "/rnn/", other)
@@ -201,13 +201,13 @@ def warn_of_extra(unused: set[str], path: str | Path, only: Callable[[str], bool
 
 
 def has_backward(path: str | Path) -> bool:
-    """Say whether an HDF5 weight file holds a backward stack."""
+    """Return whether an HDF5 weight file holds a backward stack."""
     with open_hdf5(path) as file:
         return any(name.startswith("RNN_1/") for name in dataset_names(file))
 
 
 def is_bilm(name: str) -> bool:
-    """Say whether a stored name belongs to the biLM, and not to its softmax."""
+    """Return whether a stored name belongs to the biLM, and not to its softmax."""
     return not name.startswith(SOFTMAX)
 
 

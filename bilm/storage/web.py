@@ -52,7 +52,7 @@ def pieces(url: str, max_bytes: int, patience: Patience) -> Iterator[bytes]:
         with _opener().open(url, timeout=patience.seconds) as answer:
             coding = answer.headers.get("Content-Encoding", "identity")
             if coding.lower() != "identity":
-                raise WeightsError(f"{url}: comes packed as {coding}, which was not asked for")
+                raise WeightsError(f"{url}: comes packed as {coding}; expected it as it is")
             yield from _body(url, answer, max_bytes, patience)
     except WeightsError:
         raise

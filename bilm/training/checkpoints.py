@@ -1,4 +1,4 @@
-"""What a run leaves on the disk and goes on from: checkpoints that are whole or not used."""
+"""What a run saves and continues from: weights, accumulators, states and place in the text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RunCheckpoints:
         trainer: what to save.
         save_dir: the run's folder.
         shards: the text's files, as `bilm.data.stream.describe_shards` gives them.
-        batch_size: rows a replica that the run was first asked for.
+        batch_size: rows a replica that the run was first requested.
         max_to_keep: how many checkpoints stay; the best one stays beside them, in `best`.
     """
 

@@ -34,7 +34,7 @@ def make_strategy(
         tf32: whether GPUs of compute capability 8 or more may round the operands of float32
             products to TF32, of 10 bits after the first, as TensorFlow has them do; False turns
             that off for this process.
-    Raises: BilmError if more are asked for than exist, or hidden ones.
+    Raises: BilmError if more are requested than exist, or hidden ones.
     """
     found = tf.config.list_physical_devices("GPU")
     if gpus is None:
@@ -43,7 +43,7 @@ def make_strategy(
             _warn_of_driver()
     missing = [k for k in gpus if k >= len(found) or k < 0]
     if missing:
-        raise BilmError(f"GPU {missing[0]} was asked for, but TensorFlow finds {len(found)} here")
+        raise BilmError(f"GPU {missing[0]} was requested, but TensorFlow finds {len(found)} here")
     with suppress(RuntimeError):  # TensorFlow has started
         tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
     if gpus:
@@ -57,7 +57,7 @@ def make_strategy(
     n_cpus = len(tf.config.list_logical_devices("CPU"))
     if cpu_replicas > n_cpus:
         raise BilmError(
-            f"{cpu_replicas} CPU replicas were asked for, but TensorFlow has started with {n_cpus}"
+            f"{cpu_replicas} CPU replicas were requested, but TensorFlow has started with {n_cpus}"
         )
     return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(cpu_replicas)])
 
@@ -68,7 +68,7 @@ def _logical_names(found: Sequence, gpus: Sequence[int]) -> list[str]:
     hidden = [k for k in gpus if found[k] not in visible]
     if hidden:
         raise BilmError(
-            f"GPU {hidden[0]} was asked for, but TensorFlow has started in this process without it"
+            f"GPU {hidden[0]} was requested, but TensorFlow has started in this process without it"
         )
     return [f"GPU:{visible.index(found[k])}" for k in gpus]
 

@@ -105,7 +105,7 @@ def _options_path(outfile: Path) -> Path:
 
 
 def _is_exported(options_file: Path) -> bool:
-    """Say whether options are an export's, which another export may replace."""
+    """Return whether options are an export's, which another export may replace."""
     try:
         options = load_model_options(options_file)
     except OptionsError:

@@ -107,7 +107,7 @@ def _are_names(value: Any) -> bool:
 
 
 def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
-    """Give what the folder says of its fine-tuning; one with another run is not written to."""
+    """Return what the folder says of its fine-tuning; one with another run is not written to."""
     path = save_dir / RECORD
     if not holds_checkpoint(save_dir):
         return {}
@@ -124,13 +124,13 @@ def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
     if record["source"] != start.id:
         raise BilmError(
             f"{save_dir}: this folder's run started from {' '.join(record['source'])}, but "
-            f"{' '.join(start.id)} was asked for"
+            f"{' '.join(start.id)} was requested"
         )
     return record
 
 
 def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary) -> None:
-    """Give a model the source's weights, and its softmax as far as the words are the same."""
+    """Return a model the source's weights, and its softmax as far as the words are the same."""
     path = start.weight_file if start.run is None else start.run.path
     if start.run is None or own is None:
         start.assign(model, softmax=False)

@@ -51,7 +51,7 @@ class TrainingText:
         self.failures: list[BilmError] = []
 
     def batches(self, strategy, saved: Saved | None):
-        """Give the pipeline of the run from a checkpoint on."""
+        """Yield the pipeline of the run from a checkpoint on."""
         options, n_replicas = self.options, strategy.num_replicas_in_sync
         step, position = (saved.step, saved.position) if saved else (0, None)
         sampler = None
@@ -62,7 +62,7 @@ class TrainingText:
 
         def windows() -> Iterator[dict]:
             rows = options.batch_size * n_replicas
-            # A checkpoint of old has no position: its windows are read again and left out.
+            # An early checkpoint has no position: its windows are read again and skipped.
             skipped = 0 if position else step
             places = rows, options.unroll_steps, position, skipped
             for window, trace in self.reader.iter_placed_batches(*places):

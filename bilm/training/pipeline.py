@@ -51,7 +51,7 @@ def replica_batches(
 
 
 def batch_signature(options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int):
-    """Give the `tf.TensorSpec` of each part of a replica's batch; 0 negatives for none."""
+    """Return the `tf.TensorSpec` of each part of a replica's batch; 0 negatives for none."""
     directions = options.directions
     shape = batch_size, unroll_steps
     shapes = distinct_shapes(options)

@@ -59,7 +59,7 @@ class Memory(NamedTuple):
 
 
 def count_parameters(options: RunOptions, n_tokens: int) -> tuple[int, int]:
-    """Give how many numbers are learned, and how many of them are in tables of words.
+    """Return how many numbers are learned, and how many of them are in tables of words.
 
     Args:
         options: of the run.
@@ -114,7 +114,7 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
 
 
 def machine_memory() -> int:
-    """Give the bytes of memory that this machine, or the container on it, has."""
+    """Return the bytes of memory that this machine, or the container on it, has."""
     n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(n_bytes, int(GROUP_LIMIT.read_text()))

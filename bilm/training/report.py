@@ -17,7 +17,7 @@ from bilm.training.step import StepResult
 
 LOGS = "logs"  # TensorBoard's folder in the run's
 LOG_SECONDS = 5.0
-SMOOTHING = 0.7  # of the rate from which the time left is told
+SMOOTHING = 0.7  # of the rate, from which the time left is estimated
 
 
 class RunReport:

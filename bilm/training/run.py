@@ -192,7 +192,7 @@ class TrainingRun:
         return TrainResult(self.step, True, measured if step == self.step else None)
 
     def _write_inputs(self) -> None:
-        """Give a new run its weights, and put options and vocabulary into its folder."""
+        """Return a new run its weights, and put options and vocabulary into its folder."""
         if self.saved is None and self.initialize is not None:
             self.initialize(self.trainer.model)
         write_options(Path(self.save_dir) / OPTIONS, self.stored.to_dict())

@@ -76,7 +76,7 @@ def locked(save_dir: str | Path) -> Iterator[None]:
 
 
 def check_resume(save_dir: str | Path, resume: str) -> None:
-    """Compare what the folder holds with what was asked for.
+    """Compare what the folder holds with what was requested.
 
     Args:
         resume: "auto", "never" to refuse a folder with a run, "must" to refuse one without.
@@ -106,7 +106,7 @@ def check_same_run(save_dir: str | Path, options: RunOptions, vocab_file: str) -
         found = "unroll_steps", unroll_steps, options.unroll_steps
     if found:
         name, old, new = found
-        raise OptionsError(f"{path}: {name} is {old} in this folder's run, but {new} was asked for")
+        raise OptionsError(f"{path}: {name} is {old} in this folder's run, but {new} was requested")
     path = Path(save_dir) / VOCABULARY
     if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
         raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
@@ -187,9 +187,9 @@ def export_command(save_dir: str | Path, folder: Path) -> str:
 
 
 def share_rows(options: RunOptions, saved: Saved | None, n_replicas: int) -> RunOptions:
-    """Give the options with the rows of the run that is continued shared by all replicas.
+    """Return the options with the rows of the run that is continued shared by all replicas.
 
-    Raises: WeightsError if they cannot be shared, or if another number was asked for.
+    Raises: WeightsError if they cannot be shared, or if another number was requested.
     """
     if saved is None or options.batch_size * n_replicas == saved.n_rows:
         return options
@@ -213,7 +213,7 @@ def share_rows(options: RunOptions, saved: Saved | None, n_replicas: int) -> Run
 
 
 def stored_option(save_dir: str | Path, name: str):
-    """Give what the folder's run has stored for an option, None where it has no checkpoint."""
+    """Return what the folder's run has stored for an option, None where it has no checkpoint."""
     path = Path(save_dir) / OPTIONS
     if not (holds_checkpoint(save_dir) and path.exists()):
         return None
@@ -221,7 +221,7 @@ def stored_option(save_dir: str | Path, name: str):
 
 
 def _difference(old, new, name: str = "") -> tuple[str, object, object] | None:
-    """Give the dotted name and the values of the first key in which two options differ."""
+    """Return the dotted name and the values of the first key in which two options differ."""
     if not (isinstance(old, schema.Checked) and isinstance(new, schema.Checked)):
         return None if old == new else (name, old, new)
     names = (field.name for field in schema.keys(old))

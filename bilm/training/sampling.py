@@ -61,7 +61,7 @@ class LogUniformSampler:
         )
 
     def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:
-        """Give the probability that a word is among `n_tries` draws, float32."""
+        """Return the probability that a word is among `n_tries` draws, float32."""
         ids = np.asarray(ids, dtype=np.float64)
         probability = np.log((ids + 2.0) / (ids + 1.0)) / np.log(self.n_tokens + 1)
         return -np.expm1(n_tries * np.log1p(-probability)).astype(np.float32)

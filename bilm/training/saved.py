@@ -23,7 +23,7 @@ class Saved(NamedTuple):
         path: of the checkpoint.
         step, seed: how many steps were done, and by what they are keyed.
         n_rows: of the global batch.
-        batch_size: rows a replica that the run was first asked for.
+        batch_size: rows a replica that the run was first requested.
         best: the best mean perplexity held out so far; infinite where nothing was measured.
         position: of the readers, None in checkpoints that have none.
         shards: names and sizes of the text's files, in order.
@@ -42,7 +42,7 @@ class Saved(NamedTuple):
 def find_saved(save_dir: str | Path) -> Saved | None:
     """Find a run's latest whole checkpoint, each tensor of which can be read.
 
-    Those after it, which a save that was cut short or a bad disk has left, are told on the log.
+    Those after it, which a save that was cut short or a bad disk has left, are logged.
 
     Returns: what it says; None if there is no checkpoint.
     Raises: WeightsError if there are some and none is whole.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved.
+    """Yield an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved.
 
     The second signal, of either kind, does what it did before. A signal that the process ignores,
     as Ctrl-C under `nohup` or in the background of a shell, stays ignored.

@@ -30,7 +30,7 @@ OWN = {"n_epochs": 1, "learning_rate": 0.2, "state_reset_probability": 0.05}
 
 
 class Source:
-    """What fine-tuning starts from; its weights are not read before they are asked for.
+    """What fine-tuning starts from; its weights are not read before they are requested.
 
     Args:
         source: the folder of a run, ours or the TensorFlow 1 reference's, or what
@@ -59,7 +59,7 @@ class Source:
         self.id = [_absolute(path) for path in (source, weight_file) if path is not None]
 
     def run_options(self, changes: dict[str, Any]) -> RunOptions:
-        """Give the options of a run that goes on from here, the shape of the model included.
+        """Return the options of a run that starts from here, the shape of the model included.
 
         Args:
             changes: values by key, in place of the source's or of the defaults.
@@ -77,7 +77,7 @@ class Source:
                 **kept | OWN | changes,
             )
         except OptionsError as error:
-            raise OptionsError(f"{self.folder / OPTIONS}, or what is asked for: {error}") from None
+            raise OptionsError(f"{self.folder / OPTIONS}, or what is requested: {error}") from None
 
     def assign(self, model: BiLM, softmax: bool) -> None:
         """Set the variables of a model, those of the softmax only if asked.
@@ -140,7 +140,7 @@ def _check_own(start: Source, own: Path, beside: Path) -> None:
 
 
 def words_of(vocab_file: Path) -> list[str]:
-    """Give the words of a vocabulary, in order."""
+    """Return the words of a vocabulary, in order."""
     vocab = Vocabulary(vocab_file)
     return [vocab.id_to_word(i) for i in range(vocab.size)]
 

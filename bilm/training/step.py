@@ -72,7 +72,7 @@ class Trainer:
         self.state = self._run_everywhere(lambda: self.model.zero_state(options.batch_size))
 
     def step(self, iterator, step: int) -> StepResult:
-        """Take one batch a replica from `iterator` and train on it; the state goes on.
+        """Train on one batch per replica from `iterator`; the state is carried on.
 
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, accumulators
             and state are then those of before.
@@ -88,7 +88,7 @@ class Trainer:
         return StepResult(losses, norm)
 
     def global_state(self) -> list[np.ndarray]:
-        """Give the state of all rows, float32 (global batch, width) each: see `set_state`."""
+        """Return the state of all rows, float32 (global batch, width) each: see `set_state`."""
         local = self.strategy.experimental_local_results
         parts = [local(tensor) for tensor in self.model.flatten_state(self.state)]
         return [np.concatenate([tensor.numpy() for tensor in part]) for part in parts]
@@ -117,7 +117,7 @@ class Trainer:
         return losses, norm, state
 
     def _gradients(self, batch, state, step):
-        """Give a replica's gradients, losses (directions,) and next state."""
+        """Return a replica's gradients, losses (directions,) and next state."""
         variables = [v.value for v in stored_variables(self.model).values()]
         state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
@@ -127,7 +127,7 @@ class Trainer:
         return tape.gradient(objective, variables), losses, state
 
     def forward(self, batch, state, seeds):
-        """Give the losses (directions,) of a replica's batch and the next state."""
+        """Return the losses (directions,) of a replica's batch and the next state."""
         vectors = self.model.encode(batch)
         outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
         losses = self.model.losses(outputs, batch["targets"], batch.get("negatives"))
@@ -135,7 +135,7 @@ class Trainer:
         return means, state
 
     def _reset_rows(self, state, step):
-        """Give each row of each direction zero state with the probability that the options say."""
+        """Reset each row of each direction with the probability in the options."""
         probability = self.options.state_reset_probability
         if not probability:
             return state
@@ -147,11 +147,11 @@ class Trainer:
         }
 
     def dropout_seeds(self, step):
-        """Give a seed (2,) for each direction, or None without dropout."""
+        """Return a seed (2,) for each direction, or None without dropout."""
         return self._seeds(step, DROPOUT) if self.options.dropout else None
 
     def _seeds(self, step, purpose: int):
-        """Give a seed (2,) for each direction, by run, step, replica and purpose."""
+        """Return a seed (2,) for each direction, by run, step, replica and purpose."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
         return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}

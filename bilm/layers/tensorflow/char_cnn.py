@@ -13,7 +13,7 @@ from bilm.layers.tensorflow.products import transposed_copy
 
 
 def maximum_over_places(characters, kernels, precision: str):
-    """Give the largest value of each filter over the places that the widest one has.
+    """Return the largest value of each filter over the places that the widest one has.
 
     Args:
         characters: float32 (U, C, E), C known.
@@ -47,7 +47,7 @@ def maximum_over_places(characters, kernels, precision: str):
 
 
 def _gradient(d_best, windows, scores, best, kernel, flat, dim):
-    """Give the gradients of the characters (U, C E) and the kernel; the first maximum takes all."""
+    """Return the gradients of characters (U, C E) and kernel; the first maximum takes all."""
     transposed = transposed_copy(tf.cast(kernel, d_best.dtype))
     zeros, d_windows, d_kernel = tf.zeros_like(d_best), [], []
     for place, (window, score) in enumerate(zip(windows, scores, strict=True)):

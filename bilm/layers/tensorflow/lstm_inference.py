@@ -38,7 +38,7 @@ class Operands(NamedTuple):
 
 
 def operands(cell, dtype: tf.DType) -> Operands:
-    """Give a cell's weights in the type of the operands, all gates together as they are stored."""
+    """Return a cell's weights in the type of the operands, all gates together as stored."""
     kernel, bias = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.bias)
     kernel, n_inputs = tf.cast(kernel, dtype), cell.input_dim
     joint = kernel.shape[0] <= MAX_JOINT
@@ -56,7 +56,7 @@ def freeze(cell) -> None:
     Each gate then comes out of its product in memory of its own, a joint one after its activation.
     Done at every call, the copies would take longer than a sentence or two.
     """
-    with tf.init_scope():  # what is kept outlives the graph in which it may be asked for
+    with tf.init_scope():  # what is kept outlives the graph in which it may be requested
         _freeze(cell)
 
 
@@ -122,7 +122,7 @@ def run(x, state, weights, spec):
 
 
 def _gates(x, weights, spec):
-    """Give the function of a step and a hidden state that makes the four gates, (B, D) each."""
+    """Return the function of a step and a hidden state that makes the four gates, (B, D) each."""
     x_operands = tf.cast(x, spec.operands)
     activations = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)
 

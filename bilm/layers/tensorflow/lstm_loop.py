@@ -54,17 +54,17 @@ def loop(body, carry, n_steps, reverse, shapes, dtype):
 
 
 def unrolled(n_steps) -> bool:
-    """Tell whether `loop` makes every step an operation of its own in the graph."""
+    """Return whether `loop` makes every step an operation of its own in the graph."""
     return isinstance(n_steps, int) and n_steps <= MAX_UNROLL and not tf.executing_eagerly()
 
 
 def by_step(series, n_steps):
-    """Give what to take a step of (T, ...) from: where steps are unrolled a list, made at once."""
+    """Return a series (T, ...) to take steps from: a list where steps are unrolled."""
     return tf.unstack(series, n_steps) if unrolled(n_steps) else series
 
 
 def next_cell(i, j, f, old_cell, cell_clip):
-    """Give the next cell from input gate, candidate and forget gate, each after its activation."""
+    """Return the next cell from input gate, candidate and forget gate, after activation."""
     cell = f * old_cell + i * j
     return tf.clip_by_value(cell, -cell_clip, cell_clip) if cell_clip else cell
 

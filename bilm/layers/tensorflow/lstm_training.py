@@ -47,7 +47,7 @@ def run_with_gradient(x, start, weights, spec):
 
 
 def _forward(x, state, weights, spec):
-    """Give outputs (T, B, P), the last state and what the gradient needs of every step."""
+    """Return outputs (T, B, P), the last state and what the gradient needs of every step."""
     kernel, bias, *projection = weights
     n_steps = x.shape[0] or tf.shape(x)[0]
     gates_at = _gates(x, tf.cast(kernel, spec.operands), with_forget_bias(bias), spec, n_steps)
@@ -73,7 +73,7 @@ def _forward(x, state, weights, spec):
 
 
 def _gates(x, kernel, bias, spec, n_steps):
-    """Give the function of a step and a hidden state (P, B) to gates, float (4 D, B)."""
+    """Return the function of a step and a hidden state (P, B) to gates, float (4 D, B)."""
     n_rows, input_dim = x.shape[1] or tf.shape(x)[1], x.shape[2]
     operands = tf.cast(x, spec.operands)
     biases = tf.tile(bias[:, None], (1, n_rows))  # as wide as the gates: to broadcast takes longer
@@ -102,7 +102,7 @@ def _gates(x, kernel, bias, spec, n_steps):
 
 
 def _backward(x, start, weights, spec, saved, upstream):
-    """Give the gradients of x, both states and the weights, in that order."""
+    """Return the gradients of x, both states and the weights, in that order."""
     kernel, _, *projection = weights
     kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
     input_dim = x.shape[2]
@@ -163,7 +163,7 @@ def _backward(x, start, weights, spec, saved, upstream):
 
 
 def _through_clip(gradient, clipped, bound):
-    """Give the gradient where a value is within its bound, and 0 elsewhere.
+    """Return the gradient where a value is within its bound, and 0 elsewhere.
 
     Comparing and choosing would give the same at several times the cost, through booleans.
     """
@@ -175,7 +175,7 @@ def _times_reversed(x, weight):
 
 
 def _rows_first(series):
-    """Give (T, B, N) of a series of (N, B)."""
+    """Return (T, B, N) of a series of (N, B)."""
     return tf.transpose(tf.stack(series) if isinstance(series, list) else series, (0, 2, 1))
 
 
@@ -187,7 +187,7 @@ def _columns(series):
 
 
 def _before(series, first, t, reverse, n_steps):
-    """Give the value of the step before t in the order of reading."""
+    """Return the value of the step before t in the order of reading."""
     previous, at_first = (t + 1, t == n_steps - 1) if reverse else (t - 1, t == 0)
     if isinstance(series, list):
         return first if at_first else series[previous]
@@ -195,7 +195,7 @@ def _before(series, first, t, reverse, n_steps):
 
 
 def _shift(series, first, reverse):
-    """Give at each step the value of the step before it in the order of reading."""
+    """Return at each step the value of the step before it in the order of reading."""
     if isinstance(series, list):
         return [*series[1:], first] if reverse else [first, *series[:-1]]
     if reverse:
