@@ -10,7 +10,7 @@ CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format test-backends test-versions clean
+.PHONY: help demo test lint format test-backends test-versions fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -36,6 +36,12 @@ test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX a
 test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training tests, oldest and newest versions
 	$(OLDEST)/bin/python -m pytest tests -k "golden or training"
 	$(NEWEST)/bin/python -m pytest tests -k "golden or training"
+
+fuzz: $(VENV)/installed  ## 4,000 damaged inputs and models: each ends in success or one clear error
+	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
+	$(VENV)/bin/python tests/fuzz_models.py 1 500
+
+test-all: test test-backends test-versions fuzz  ## every test, the slow ones too
 
 clean:  ## remove the environments and what was built
 	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
