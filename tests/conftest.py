@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from command_runs import run_here  # noqa: F401 (a fixture)
 
 GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")
 

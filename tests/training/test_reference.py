@@ -22,7 +22,7 @@ import bilm.training
 from bilm import ElmoEmbedder
 from bilm.errors import BilmError, DataError, InvalidNumberOfCharacters, OptionsError
 
-SCRIPTS = Path(__file__).parent / "reference_scripts"
+SCRIPTS = Path(__file__).parents[1] / "reference_scripts"
 
 
 def script(name, *arguments):

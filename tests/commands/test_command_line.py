@@ -8,7 +8,7 @@ import pytest
 
 import bilm
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 COMMANDS = sorted((ROOT / "bin").glob("*.py"))
 PROGRAMS = [*COMMANDS, *sorted((ROOT / "examples").glob("*.py"))]
 # The demo needs no flag, score.py either of two sets that the library checks.

@@ -10,9 +10,9 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
+from command_runs import assert_fails
 from conftest import GOLDEN, golden_cases
 from stored_files import make_zip
-from test_commands import BIN, assert_fails, run_here  # noqa: F401 (a fixture)
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_run
 
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
@@ -319,7 +319,7 @@ def test_options_out_of_range(tmp_path):
 # --- the command ---
 
 
-def test_command(run_here, tmp_path):  # noqa: F811
+def test_command(run_here, tmp_path):
     arguments = ["--source", tiny_run("characters"), "--train_prefix", TEXT, "--n_gpus=0"]
     arguments += ["--heldout_prefix", HELDOUT, "--n_steps=2", "--learning_rate=0.1"]
     done = run_here("finetune.py", *arguments, "--save_dir", tmp_path / "run")
@@ -347,7 +347,7 @@ def test_command(run_here, tmp_path):  # noqa: F811
         ({"save_dir": TF1_CHARS, "source": TF1_CHARS}, "source and save_dir are one folder"),
     ],
 )
-def test_command_fails(changes, expected, run_here, tmp_path):  # noqa: F811
+def test_command_fails(changes, expected, run_here, tmp_path):
     values = {"source": tiny_run("characters"), "train_prefix": TEXT, "save_dir": tmp_path / "run"}
     values |= changes
     arguments = [f"--{name}={value}" for name, value in values.items()]

@@ -10,7 +10,7 @@ import numpy as np
 
 from bilm.storage.hdf5 import NewHDF5, save_hdf5
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 # h5py's own file ends the process with a segmentation fault at most of these sizes.
 FULL_DISK = """

@@ -18,7 +18,7 @@ from bilm.evaluation import heldout_dataset, perplexity
 from bilm.storage.checkpoint import load_run, model_vocabulary
 from bilm.training.export import dump_weights
 
-BIN = Path(__file__).parent.parent / "bin"
+BIN = Path(__file__).parents[2] / "bin"
 HELDOUT, VOCABULARY = str(GOLDEN / "data" / "heldout" / "*"), str(GOLDEN / "data" / "vocab.txt")
 
 

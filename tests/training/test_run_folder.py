@@ -34,7 +34,7 @@ from bilm.training.run import Saving
 from bilm.training.saved import find_best, find_saved
 from bilm.training.step import Trainer
 
-BIN = Path(__file__).parent.parent / "bin"
+BIN = Path(__file__).parents[2] / "bin"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from conftest import GOLDEN
 
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
-BIN = Path(__file__).parent.parent / "bin"
+BIN = Path(__file__).parents[2] / "bin"
 NO_UTF8 = {
     "LC_ALL": "C",
     "PYTHONUTF8": "0",

@@ -17,7 +17,7 @@ from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.parts import Parts
 from bilm.errors import DataError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from tiny_runs import VARIANTS, VOCABULARY, tiny_run
 from bilm.ask import load_scorer
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.errors import WeightsError
-from bilm.storage import export
 from bilm.storage.checkpoint import load_run, model_vocabulary
 from bilm.storage.load import load_bilm
 from bilm.storage.names import dataset_names, stored_values
+from bilm.training import export
 from bilm.training.export import dump_weights
 
 LSTM = ("W_0", "B", "W_P_0")

@@ -17,7 +17,7 @@ from conftest import golden_cases
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.token_cache import TokenCache
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CASE = golden_cases("inference")[0].values[0]
 FILES = CASE / "options.json", CASE / "weights.hdf5"
 N_THREADS, ATOL = 8, 1e-5

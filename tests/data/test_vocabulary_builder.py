@@ -16,8 +16,8 @@ from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import DataError
 
-GOLDEN_TEXT = str(Path(__file__).parent / "golden" / "data" / "train" / "*")
-COMMAND = Path(__file__).parent.parent / "bin" / "build_vocab.py"
+GOLDEN_TEXT = str(Path(__file__).parents[1] / "golden" / "data" / "train" / "*")
+COMMAND = Path(__file__).parents[2] / "bin" / "build_vocab.py"
 
 
 def expected_counts(sentences):
