@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 
-from bilm.storage import export
 from bilm.storage.checkpoint import load_run
+from bilm.training import export
 
 FILES = ["options.json", "weights.hdf5", "weights_softmax.hdf5"]  # in the order of their renaming
 
