@@ -10,10 +10,12 @@ CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format test-backends test-versions fuzz test-all clean
+.PHONY: help install demo test lint format test-backends test-versions fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
+
+install: $(VENV)/installed  ## make the environment .venv with bilm in it
 
 demo: $(VENV)/installed  ## train a small model, measure it, export it and ask it for neighbours
 	$(VENV)/bin/python examples/demo.py
@@ -43,7 +45,7 @@ fuzz: $(VENV)/installed  ## 4,000 damaged inputs and models: each ends in succes
 
 test-all: test test-backends test-versions fuzz  ## every test, the slow ones too
 
-clean:  ## remove the environments and what was built
+clean:  ## remove the environments, what was built, and demo_run
 	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
 	rm -rf .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -49,9 +49,18 @@ def load_scorer(
     )
 
 
-def score(sentences: Iterable[Sequence[str]], **files: str | Path) -> Iterator[Score]:
-    """Yield the log-probabilities of sentences: see `Scorer.score` and `load_scorer`."""
-    return load_scorer(**files).score(sentences)
+def score(
+    sentences: Iterable[Sequence[str]],
+    save_dir: str | Path | None = None,
+    **files: str | Path | None,
+) -> Iterator[Score]:
+    """Yield the log-probabilities of sentences: see `Scorer.score`.
+
+    Args:
+        sentences: lists of words.
+        save_dir, files: the model; see `load_scorer`.
+    """
+    return load_scorer(save_dir, **files).score(sentences)
 
 
 def substitutes(

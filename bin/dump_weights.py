@@ -14,14 +14,9 @@ from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
-flag_kinds.define_path("outfile", None, "The HDF5 file to write; options.json goes beside it.")
+flag_kinds.define_path("outfile", None, "The HDF5 file, or the folder, to write.")
 flags.DEFINE_bool("include_softmax", False, "Also write <stem>_softmax.hdf5 with its words.")
-flag_kinds.define_path("vocab_file", None, "The run's vocabulary, for --include_softmax.")
-flags.register_multi_flags_validator(
-    ["include_softmax", "vocab_file"],
-    lambda f: not f["include_softmax"] or f["vocab_file"] is not None,
-    "--include_softmax stores the words too: give --vocab_file",
-)
+flag_kinds.define_path("vocab_file", None, "For the softmax [vocab.txt in --save_dir].")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from bilm.commands import command, flag_kinds
 from bilm.commands.command import FLAGS, flags
 
 flag_kinds.define_path("test_prefix", None, "Glob of the text.")
-flag_kinds.define_path("vocab_file", None, "The vocabulary that the model was trained with.")
+flag_kinds.define_path("vocab_file", None, "The run's vocabulary [vocab.txt in --save_dir].")
 flag_kinds.define_path("save_dir", None, "Folder with options.json and checkpoints.")
 flags.DEFINE_integer("batch_size", 128, "Rows among which the sentences are dealt.", 1)
 flags.DEFINE_bool("stateless", False, "Start each sentence from zero state.")
@@ -35,10 +35,10 @@ def main() -> None:
     from bilm.data.tokenization import check_tokenization
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, perplexity
-    from bilm.storage.checkpoint import load_run, load_state, model_vocabulary
+    from bilm.storage.checkpoint import VOCABULARY, load_run, load_state, model_vocabulary
 
     model = load_run(FLAGS.save_dir)
-    vocab = model_vocabulary(FLAGS.vocab_file, model)
+    vocab = model_vocabulary(FLAGS.vocab_file or f"{FLAGS.save_dir}/{VOCABULARY}", model)
     check_tokenization(resolve_shards(FLAGS.test_prefix), FLAGS.on_bad_utf8)
     state = None
     if FLAGS.start == "checkpoint":
@@ -62,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command.run(main, required=["test_prefix", "vocab_file", "save_dir"])
+    command.run(main, required=["test_prefix", "save_dir"])

@@ -16,9 +16,14 @@ from bilm.commands.command import FLAGS, flags
 
 run_flags.define()
 flags.adopt_module_key_flags(run_flags)  # --help shows them
-flag_kinds.define_path("vocab_file", None, "One word a line, by falling frequency, with the marks.")
-flag_kinds.define_path("options", "small", "tiny, small, medium, original, or the path of a file.")
-flags.DEFINE_integer("batch_size", None, "Rows a replica [from the options].", 1)
+flag_kinds.define_path(
+    "vocab_file", None, "One word per line, by falling frequency, with the marks."
+)
+flag_kinds.define_path(
+    "options", None,
+    "tiny, small, medium, original, or a path [small; a run that continues keeps its own].",
+)  # fmt: skip
+flags.DEFINE_integer("batch_size", None, "Rows per replica [from the options].", 1)
 flags.DEFINE_integer("n_epochs", None, "Passes over the corpus [from the options].", 1)
 flags.DEFINE_integer("n_train_tokens", None, "Predictions in an epoch [counted].", 1)
 
@@ -26,12 +31,12 @@ flags.DEFINE_integer("n_train_tokens", None, "Predictions in an epoch [counted].
 def main() -> int:
     from bilm.options import load_run_options
     from bilm.training.run import train
+    from bilm.training.run_folder import stored_options
 
     names = ("batch_size", "n_epochs")
     changes = {name: FLAGS[name].value for name in names if FLAGS[name].value is not None}
-    options = load_run_options(FLAGS.options).replace(
-        **changes, n_train_tokens=FLAGS.n_train_tokens
-    )
+    options = load_run_options(FLAGS.options or stored_options(FLAGS.save_dir) or "small")
+    options = options.replace(**changes, n_train_tokens=FLAGS.n_train_tokens)
     result = train(options, FLAGS.vocab_file, **run_flags.arguments())
     return 0 if result.finished else command.INTERRUPTED
 

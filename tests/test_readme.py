@@ -1,6 +1,6 @@
 """What README.md and the pages of docs/ show works: Python runs, and what is named exists."""
 
-import importlib
+import importlib.util
 import json
 import re
 import shlex
@@ -101,8 +101,9 @@ def test_what_is_named_is_there():
     for path in re.findall(rf"(?<![\w./])(?:{folders})/[\w./]*", OURS):
         assert (ROOT / path).exists(), path
     for dotted in set(re.findall(r"`bilm\.([\w.]+)", OURS)):
-        *modules, name = dotted.split(".")
-        assert hasattr(importlib.import_module(".".join(["bilm", *modules])), name), dotted
+        if importlib.util.find_spec(f"bilm.{dotted}") is None:
+            *modules, name = dotted.split(".")
+            assert hasattr(importlib.import_module(".".join(["bilm", *modules])), name), dotted
 
 
 def test_flags_exist():

@@ -10,7 +10,7 @@ from keras import initializers, ops
 from bilm.layers.functional import checked_precision
 from bilm.layers.weighted import WeightedLayer
 
-ACTIVATIONS = ("relu", "tanh")
+ACTIVATIONS = {"relu": ops.relu, "tanh": ops.tanh}
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -43,7 +43,7 @@ class CharacterCNN(WeightedLayer):
     ):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
-            raise ValueError(f"activation is {activation!r}, expected one of {ACTIVATIONS}")
+            raise ValueError(f"activation is {activation!r}, expected one of {tuple(ACTIVATIONS)}")
         self.n_characters = n_characters
         self.embedding_dim = embedding_dim
         self.filters = [tuple(pair) for pair in filters]
@@ -73,7 +73,6 @@ class CharacterCNN(WeightedLayer):
         lead, n_chars = ops.shape(char_ids)[:-1], char_ids.shape[-1]
         flat = ops.reshape(char_ids, (-1, ops.shape(char_ids)[-1] if n_chars is None else n_chars))
         characters = ops.take(self.embedding, flat, axis=0)  # U, C, E
-        activate = ops.relu if self.activation == "relu" else ops.tanh
         kernels = [ops.squeeze(kernel, 0) for kernel in self.kernels]
         if padded and n_chars is not None and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.char_cnn import maximum_over_places
@@ -82,8 +81,8 @@ class CharacterCNN(WeightedLayer):
             maxima = maximum_over_places(characters, kernels, self.precision)
         else:
             maxima = self._maxima(characters, kernels)
-        # Bias and activation never change which window is the largest, so they come after.
-        features = activate(maxima + ops.concatenate(self.biases))
+        # After the maximum, as in bilm-tf: what rises never changes which window is the largest.
+        features = ACTIVATIONS[self.activation](maxima + ops.concatenate(self.biases))
         return ops.reshape(features, (*lead, features.shape[-1]))
 
     def _maxima(self, characters, kernels):

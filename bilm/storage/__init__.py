@@ -1,6 +1,7 @@
 """Models on disk.
 
-`locate` and `download` find the files, `hdf5` reads and writes them, `names` maps stored names to
-variables, `load` builds a biLM from them, `checkpoint` reads a run's folder and `export` writes
-HDF5 from it. Imports errors, files, schema, options, data, layers and language_model.
+`locate`, `download` and `web` find the files, `hdf5` reads and writes them, `names` maps stored
+names to variables, `stored_weights` and `load` build a biLM from them, `export_id` tells exports
+apart. `checkpoint_folder` keeps checkpoints, `checkpoint` reads a run's model. Imports what is
+below it on the ladder of `docs/architecture.md`.
 """

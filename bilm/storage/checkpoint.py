@@ -47,7 +47,10 @@ class StoredRun:
         options = load_model_options(save_dir / OPTIONS)
         found = self._read(expanded(path)) if path else read_latest(save_dir, self._read)
         if found is None:
-            raise WeightsError(f"{save_dir}: no whole checkpoint in this folder")
+            raise WeightsError(
+                f"{save_dir}: no whole checkpoint in this folder; expected that of a run, and an "
+                "export is given by its options file"
+            )
         self.path, self._reader, self._shapes, self.n_tokens = found
         if options.bidirectional is None:
             both = any("RNN_1" in name for name in self._shapes)

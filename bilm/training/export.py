@@ -18,7 +18,7 @@ from bilm.options import (
     write_options,
 )
 from bilm.storage import names as weights
-from bilm.storage.checkpoint import OPTIONS, load_run, model_vocabulary
+from bilm.storage.checkpoint import OPTIONS, VOCABULARY, load_run, model_vocabulary
 from bilm.storage.checkpoint_folder import checkpoint_paths
 from bilm.storage.export_id import export_id
 from bilm.storage.load import load_bilm
@@ -44,7 +44,7 @@ def dump_weights(
             and from no export, such as a run's own, as `<stem>_options.json`.
         include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,)
             and `vocabulary` (V,), UTF-8 strings.
-        vocab_file: the run's vocabulary, needed for the softmax.
+        vocab_file: the run's vocabulary, for the softmax; None for `vocab.txt` in the folder.
     Returns: the paths written.
     Raises: OptionsError, DataError, WeightsError.
     """
@@ -52,8 +52,7 @@ def dump_weights(
     options_file = _options_path(outfile)
     model = load_run(save_dir)
     warn_of_better(save_dir)
-    if include_softmax and vocab_file is None:
-        raise WeightsError("the softmax is stored with its words: the vocabulary file is needed")
+    vocab_file = vocab_file or save_dir / VOCABULARY
     vocabulary = model_vocabulary(str(vocab_file), model) if include_softmax else None
     _warn_of_readers(model)
 

@@ -209,6 +209,7 @@ class TrainingRun:
         )  # fmt: skip
         if self.saved is not None:
             logging.info("continuing from %s", self.saved.path)
+        logging.info("the first step compiles the graph, which may take half a minute")
 
     def _loop(self) -> TrainResult:
         """Take steps until the end or a signal; save and evaluate when it is time to."""

@@ -15,6 +15,7 @@ from absl import logging
 from bilm import schema
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity
+from bilm.files import expanded
 from bilm.options import RunOptions, load_model_options
 from bilm.storage.checkpoint import OPTIONS, VOCABULARY
 from bilm.storage.checkpoint_folder import check_name, holds_checkpoint, remove_unfinished
@@ -210,6 +211,12 @@ def share_rows(options: RunOptions, saved: Saved | None, n_replicas: int) -> Run
         saved.n_rows, n_replicas, batch_size,
     )  # fmt: skip
     return options.replace(batch_size=batch_size)
+
+
+def stored_options(save_dir: str | Path) -> Path | None:
+    """Return the options file of the run that a folder holds; None where it holds none."""
+    path = Path(expanded(save_dir)) / OPTIONS
+    return path if holds_checkpoint(path.parent) and path.exists() else None
 
 
 def stored_option(save_dir: str | Path, name: str):
