@@ -10,7 +10,7 @@ from bilm.language_model import BiLM
 from bilm.scores import Score, Substitutes
 from bilm.scoring import Scorer
 from bilm.storage import names as weights
-from bilm.storage.checkpoint import VOCABULARY, load_run, model_vocabulary
+from bilm.storage.checkpoint import load_run, run_vocabulary
 from bilm.storage.export_id import check_same_export
 from bilm.storage.hdf5 import strings
 from bilm.storage.load import stored_options
@@ -75,7 +75,7 @@ def substitutes(
 
 def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
     model = load_run(save_dir)
-    vocab = model_vocabulary(str(vocab_file or save_dir / VOCABULARY), model)
+    vocab = run_vocabulary(save_dir, model, vocab_file)
     return Scorer(model, [vocab.id_to_word(i) for i in range(vocab.size)])
 
 

@@ -10,11 +10,10 @@ import keras
 from keras import ops
 
 from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.layers.functional import with_marks
 from bilm.layers.scalar_mix import ScalarMix
-from bilm.model import batcher, check_ids_shape
+from bilm.model import batcher, ids_of, is_string
 from bilm.options import ModelOptions
 from bilm.schema import unexpected
 from bilm.storage import stored_weights
@@ -119,6 +118,17 @@ class Elmo(keras.layers.Layer):
         may_read_strings = options.char_cnn is not None and keras.backend.backend() == "tensorflow"
         self.supports_jit = not (may_read_strings or stateful)
 
+    @property
+    def trainable(self):
+        """Whether anything is trained; the biLM only with `trainable_bilm`."""
+        return super().trainable
+
+    @trainable.setter
+    def trainable(self, value):
+        keras.layers.Layer.trainable.fset(self, value)
+        if hasattr(self, "bilm"):
+            self.bilm.trainable = bool(value) and self.trainable_bilm
+
     def _start_from(self, stored: StoredWeights | None) -> None:
         """Choose the files that the biLM starts from; without any its weights are to be loaded."""
         self._stored = stored
@@ -135,7 +145,7 @@ class Elmo(keras.layers.Layer):
 
     def _build(self, input_shape):
         self.bilm.build()
-        self.bilm.trainable = self.trainable_bilm
+        self.trainable = self.trainable  # reaches the sublayers, which a constructor's does not
         n_layers = self.options.lstm.n_layers + 1
         for mix in self.mixes:
             mix.build((None, n_layers, None, None))
@@ -183,7 +193,7 @@ class Elmo(keras.layers.Layer):
 
     def compute_mask(self, inputs, previous=None):
         """Return which tokens are there, boolean (B, T), once for each representation."""
-        strings = _is_string(inputs)
+        strings = is_string(inputs)
         if len(inputs.shape) == 2:
             mask = ops.not_equal(inputs, "") if strings else inputs > 0
         else:
@@ -279,21 +289,4 @@ class Elmo(keras.layers.Layer):
         return ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
 
     def _ids(self, inputs):
-        if not _is_string(inputs):
-            dtype = keras.backend.standardize_dtype(inputs.dtype)
-            if "int" not in dtype:
-                raise DataError(
-                    f"the inputs are {dtype}, expected strings or integer ids; say which to Keras: "
-                    "keras.Input(shape, dtype=...), or `input_dtype` of your model's class"
-                )
-            check_ids_shape(inputs.shape, self.options)
-            return inputs
-        from bilm.layers.tensorflow.spelling import char_ids
-
-        if self.options.char_cnn is None:
-            raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
-        return char_ids(inputs, self.options.char_cnn.max_characters_per_token)
-
-
-def _is_string(inputs) -> bool:
-    return keras.backend.standardize_dtype(inputs.dtype) == "string"
+        return ids_of(inputs, self.options)

@@ -45,12 +45,9 @@ class Perplexity(NamedTuple):
     @classmethod
     def from_record(cls, record: object) -> Perplexity:
         """Make it from what `_asdict` gave and a file has kept. Raises: OptionsError."""
-        numbers = (int, float)
         match record:
             case {"directions": dict(directions), "mean": mean, "n_predictions": int(n)} if (
-                isinstance(mean, numbers)
-                and directions
-                and all(isinstance(value, numbers) for value in directions.values())
+                directions and n > 0 and all(map(_is_perplexity, [mean, *directions.values()]))
             ):
                 return cls(directions, mean, n)
         raise unexpected("perplexity", record, "directions, mean and n_predictions")
@@ -58,6 +55,10 @@ class Perplexity(NamedTuple):
     def __str__(self) -> str:
         parts = [f"{name} {value:,.2f}" for name, value in self.directions.items()]
         return f"{', '.join(parts)}, mean {self.mean:,.2f}"
+
+
+def _is_perplexity(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
 
 
 def heldout_dataset(

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bilm.errors import DataError
+
 try:
     import fcntl
 except ImportError:  # Windows, where nothing is locked
@@ -137,6 +139,16 @@ def output_path(path: str | os.PathLike) -> Path:
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "Not a regular file, cannot be replaced", os.fspath(path))
     return target
+
+
+def keep_inputs(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
+    """Refuse an output that is one of the files it is made from, by whatever name.
+
+    Raises: DataError.
+    """
+    target = output_path(output)
+    if any(target == Path(os.path.realpath(expanded(path))) for path in inputs if path is not None):
+        raise DataError(f"{output}: is itself read or written already; give another name")
 
 
 def expanded(path: str | os.PathLike | None) -> str | None:

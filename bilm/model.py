@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -48,6 +49,33 @@ def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> Non
             f"ids have {shape[2]} characters a word, but the model reads {n_characters}; make them "
             "with the model's batcher()"
         )
+
+
+def ids_of(inputs, options: ModelOptions):
+    """Return the ids of a layer's inputs: strings are spelled, integers are checked.
+
+    Raises: DataError for inputs of another type or shape; ValueError for strings that a model of
+        words cannot read.
+    """
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    if dtype == "string":
+        from bilm.layers.tensorflow.spelling import char_ids
+
+        if options.char_cnn is None:
+            raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
+        return char_ids(inputs, options.char_cnn.max_characters_per_token)
+    if "int" not in dtype:
+        raise DataError(
+            f"the inputs are {dtype}, expected strings or integer ids; say which to Keras: "
+            "keras.Input(shape, dtype=...), or `input_dtype` of your model's class"
+        )
+    check_ids_shape(inputs.shape, options)
+    return inputs
+
+
+def is_string(inputs) -> bool:
+    """Return whether a tensor holds strings."""
+    return keras.backend.standardize_dtype(inputs.dtype) == "string"
 
 
 class BidirectionalLanguageModel:

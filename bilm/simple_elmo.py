@@ -90,7 +90,8 @@ class ElmoModel:
         Raises: OptionsError for other `layers`, or before `load`; DataError if a sentence is not a
             list of words.
         """
-        embedder, texts = self._loaded(layers), list(texts)
+        embedder = self._loaded(layers)
+        texts = [words if isinstance(words, str) else list(words) for words in texts]
         n_words = max(map(len, texts), default=0)
         lead = (len(texts), self.n_layers) if layers == "all" else (len(texts),)
         vectors = np.zeros((*lead, n_words, self.vector_size))

@@ -4,44 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import keras
 from keras import ops
 
 from bilm.errors import DataError
-from bilm.layers.scalar_mix import ScalarMix
+from bilm.layers.scalar_mix import ScalarMix, normalized
 
-_mixes: dict[str, Mix] = {}
-
-
-class Mix(keras.layers.Layer):
-    """gamma times the mix of all layers, or gamma times the top layer alone.
-
-    Args:
-        use_top_only: take the last layer; nothing but gamma is learned then.
-        l2_coef, do_layer_norm: see `ScalarMix`.
-
-    Inputs: float `(B, layers, T, D)` and a boolean mask `(B, T)`. Returns: float `(B, T, D)`.
-    """
-
-    def __init__(self, use_top_only: bool, l2_coef: float | None, do_layer_norm: bool, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        self.use_top_only = use_top_only
-        self.mix = None if use_top_only else ScalarMix(do_layer_norm, l2_coef, name="mix")
-
-    def build(self, input_shape):
-        """Create the weights: `n_layers` of them and gamma, or gamma alone."""
-        if self.use_top_only:
-            self.gamma = self.add_weight((), "ones", name="gamma")
-        else:
-            self.mix.build(input_shape)
-        self.built = True
-
-    def call(self, layers, mask=None):
-        """Mix: float (B, layers, T, D), boolean (B, T) -> float (B, T, D)."""
-        if self.use_top_only:
-            return self.gamma * layers[:, -1]
-        return self.mix(layers, mask=mask)
+_mixes: dict[str, ScalarMix] = {}
 
 
 def weight_layers(
@@ -69,26 +37,23 @@ def weight_layers(
     Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both are
         tensors that hold values, since nothing here is a graph.
     Raises: ValueError if `name` exists and `reuse` is False, or the other way round; DataError if
-        `bilm_ops` is not what a model returns.
+        `bilm_ops` is not what a model with as many layers returns.
 
     Example:
         model = bilm.BidirectionalLanguageModel("options.json", "weights.hdf5")
         elmo = bilm.weight_layers("input", model(ids), l2_coef=1e-3)["weighted_op"]
     """
-    if not isinstance(bilm_ops, Mapping) or not {"lm_embeddings", "mask"} <= set(bilm_ops):
-        raise DataError(
-            f"bilm_ops is {type(bilm_ops).__name__}; expected the dict that a "
-            "BidirectionalLanguageModel returns, with lm_embeddings and mask"
-        )
-    layer = _layer(name, reuse, use_top_only, l2_coef, do_layer_norm)
-    layers = ops.convert_to_tensor(bilm_ops["lm_embeddings"], "float32")
-    weighted = layer(layers, mask=ops.convert_to_tensor(bilm_ops["mask"], "bool"))
-    penalty = sum(layer.losses) if layer.losses else ops.zeros(())
-    return {"weighted_op": weighted, "regularization_op": penalty}
+    layers, mask = _checked(bilm_ops)
+    mix = _mix(name, reuse, layers.shape[1])
+    if use_top_only:
+        return {"weighted_op": mix.gamma * layers[:, -1], "regularization_op": ops.zeros(())}
+    layers = normalized(layers, mask) if do_layer_norm else layers
+    penalty = (l2_coef or 0.0) * ops.sum(ops.square(mix.weights_before_softmax))
+    return {"weighted_op": mix(layers, mask=mask), "regularization_op": penalty}
 
 
-def mix_layer(name: str) -> Mix:
-    """Return the Keras layer that `weight_layers` created under a name.
+def mix_layer(name: str) -> ScalarMix:
+    """Return the Keras layer with the weights that `weight_layers` created under a name.
 
     Raises: ValueError if there is none.
     """
@@ -98,15 +63,37 @@ def mix_layer(name: str) -> Mix:
     return _mixes[name]
 
 
-def _layer(
-    name: str, reuse: bool, use_top_only: bool, l2_coef: float | None, do_layer_norm: bool
-) -> Mix:
+def _checked(bilm_ops: Mapping[str, object]) -> tuple:
+    """Return the layers and the mask as tensors."""
+    if not isinstance(bilm_ops, Mapping) or not {"lm_embeddings", "mask"} <= set(bilm_ops):
+        raise DataError(
+            f"bilm_ops is {type(bilm_ops).__name__}; expected the dict that a "
+            "BidirectionalLanguageModel returns, with lm_embeddings and mask"
+        )
+    layers = ops.convert_to_tensor(bilm_ops["lm_embeddings"], "float32")
+    mask = ops.convert_to_tensor(bilm_ops["mask"], "bool")
+    if len(layers.shape) != 4 or tuple(mask.shape) != (layers.shape[0], layers.shape[2]):
+        raise DataError(
+            f"lm_embeddings has shape {tuple(layers.shape)} and mask {tuple(mask.shape)}; expected "
+            "(B, layers, T, D) and (B, T)"
+        )
+    return layers, mask
+
+
+def _mix(name: str, reuse: bool, n_layers: int) -> ScalarMix:
     if reuse:
-        return mix_layer(name)
+        mix = mix_layer(name)
+        if mix.weights_before_softmax.shape[0] != n_layers:
+            raise DataError(
+                f"weights named {name!r} are for {mix.weights_before_softmax.shape[0]} layers, "
+                f"but lm_embeddings has {n_layers}"
+            )
+        return mix
     if name in _mixes:
         raise ValueError(
             f"weights named {name!r} exist; pass reuse=True to share them, or another name"
         )
     # Keras names allow no slash, which bilm-tf's variable scopes do.
-    layer = Mix(use_top_only, l2_coef, do_layer_norm, name=name.replace("/", "_"))
-    return _mixes.setdefault(name, layer)
+    mix = ScalarMix(name=name.replace("/", "_"))
+    mix.build((None, n_layers, None, None))
+    return _mixes.setdefault(name, mix)

@@ -35,10 +35,10 @@ def main() -> None:
     from bilm.data.tokenization import check_tokenization
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, perplexity
-    from bilm.storage.checkpoint import VOCABULARY, load_run, load_state, model_vocabulary
+    from bilm.storage.checkpoint import load_run, load_state, run_vocabulary
 
     model = load_run(FLAGS.save_dir)
-    vocab = model_vocabulary(FLAGS.vocab_file or f"{FLAGS.save_dir}/{VOCABULARY}", model)
+    vocab = run_vocabulary(FLAGS.save_dir, model, FLAGS.vocab_file)
     check_tokenization(resolve_shards(FLAGS.test_prefix), FLAGS.on_bad_utf8)
     state = None
     if FLAGS.start == "checkpoint":

@@ -15,6 +15,7 @@ from conftest import golden_cases
 if keras.backend.backend() != "tensorflow":
     pytest.skip("strings in the graph are TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from stored_files import OPTIONS, WEIGHTS
 
 from bilm import Batcher, Elmo
 from bilm.layers.tensorflow.spelling import char_ids
@@ -249,3 +250,22 @@ def test_two_replicas_train_the_mix():
     losses = model.fit(data, epochs=8, verbose=0, shuffle=False).history["loss"]
     assert losses[-1] < losses[0]
     assert model.layers[1].mixes[0].gamma.numpy() != 1
+
+
+def test_a_frozen_layer_stays_frozen(tmp_path):
+    """Frozen before it is built, by an argument, after loading, and released again."""
+    layer = Elmo(OPTIONS, WEIGHTS, trainable_bilm=True)
+    layer.trainable = False
+    tokens = keras.Input((None,), dtype="string")
+    model = keras.Model(tokens, keras.layers.Dense(1)(layer(tokens)))
+    assert len(model.trainable_weights) == 2
+    model.save(tmp_path / "model.keras")
+    assert len(keras.models.load_model(tmp_path / "model.keras").trainable_weights) == 2
+    frozen = Elmo(OPTIONS, WEIGHTS, trainable_bilm=True, trainable=False)
+    frozen.build()
+    assert not frozen.trainable_weights
+    mixing = Elmo(OPTIONS, WEIGHTS)
+    mixing.build()
+    mixing.trainable = False
+    mixing.trainable = True
+    assert len(mixing.trainable_weights) == 2

@@ -125,6 +125,17 @@ class Vocabulary:
                     "every word must have one id"
                 )
 
+    def require_words_of(self, other: Vocabulary) -> None:
+        """Raise DataError if another vocabulary has other words, or in another order."""
+        if self._words == other._words:
+            return
+        pairs = enumerate(zip(self._words, other._words, strict=False))
+        line = next((i for i, (a, b) in pairs if a != b), min(self.size, other.size))
+        raise DataError(
+            f"{self.filename}: differs from {other.filename}, the model's own vocabulary, at word "
+            f"{line + 1}; use that one"
+        )
+
     def word_to_id(self, word: str) -> int:
         """Return a word's id, or that of `<UNK>`."""
         return self._ids.get(word, self.unk)

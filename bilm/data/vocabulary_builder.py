@@ -18,7 +18,7 @@ from absl import logging
 from bilm.data.text import read_sentences, resolve_shards
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
-from bilm.files import expanded, output_path, replacing, scratch
+from bilm.files import expanded, keep_inputs, replacing, scratch
 
 WORDS_IN_MEMORY = 2_000_000  # about 300 MB
 MAX_RUNS = 64  # sorted files that are merged at a time; each is an open file
@@ -94,14 +94,12 @@ def _check(min_count: int, max_size: int | None, words_in_memory: int) -> None:
 
 def _check_outputs(outputs: Sequence[Path], shards: Sequence[str]) -> None:
     """Refuse what a second run of the same command would count, and one file for two."""
-    taken = {Path(shard).resolve() for shard in shards}
+    taken: list[str | Path] = [*shards]
     for output in outputs:
         if output.is_dir():
             raise DataError(f"{output}: is a folder, expected the name of a file")
-        target = output_path(output)
-        if target in taken:
-            raise DataError(f"{output}: is itself read or written already; give another name")
-        taken.add(target)
+        keep_inputs(output, *taken)
+        taken.append(output)
 
 
 class _Counter:

@@ -20,7 +20,7 @@ from bilm.embedding.embedder import ElmoEmbedder, Layers, layer_selector
 from bilm.embedding.embedding_file import SENTENCE, join_words
 from bilm.embedding.parts import Parts
 from bilm.errors import DataError
-from bilm.files import expanded, replacing
+from bilm.files import expanded, keep_inputs, replacing
 from bilm.storage.hdf5 import NewHDF5
 
 DTYPES = ("float32", "float16")
@@ -71,8 +71,10 @@ def dump_bilm_embeddings(
     if Path(outfile).is_dir():
         raise DataError(f"{outfile}: a folder; expected the name of a file to write")
     require_files([dataset_file])
+    keep_inputs(outfile, dataset_file, vocab_file)
     text = _survey(dataset_file, on_bad_utf8)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
+    keep_inputs(outfile, embedder.options_file, embedder.weight_file)
     layer_selector(layers, embedder.n_layers)
     run = {
         "dataset": text.digest,

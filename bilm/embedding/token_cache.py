@@ -14,7 +14,7 @@ from keras import ops
 from bilm.data.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
 from bilm.data.windows import batches
 from bilm.errors import DataError, OptionsError
-from bilm.files import expanded, replacing
+from bilm.files import expanded, keep_inputs, replacing
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.storage.hdf5 import NewHDF5
@@ -139,7 +139,9 @@ def dump_token_embeddings(
     Raises: OptionsError if the model reads words already, DataError, WeightsError.
     """
     vocab = Vocabulary(expanded(vocab_file))
-    model = load_bilm(*resolve(expanded(options_file), expanded(weight_file)))
+    files = resolve(expanded(options_file), expanded(weight_file))
+    keep_inputs(outfile, vocab_file, *files)
+    model = load_bilm(*files)
     if model.options.char_cnn is None:
         raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
     encode = WordEncoder(model)

@@ -42,7 +42,7 @@ class ScalarMix(keras.layers.Layer):
     def call(self, layers, mask=None):
         """Mix: float (B, layers, T, D), boolean (B, T) -> float (B, T, D)."""
         if self.do_layer_norm:
-            layers = _normalize(layers, mask)
+            layers = normalized(layers, mask)
         weights = ops.softmax(self.weights_before_softmax)
         return self.gamma * ops.einsum("j,bjtd->btd", ops.cast(weights, layers.dtype), layers)
 
@@ -59,7 +59,7 @@ class ScalarMix(keras.layers.Layer):
         }
 
 
-def _normalize(layers, mask):
+def normalized(layers, mask):
     """Mean 0 and variance 1 over the unmasked entries of each layer in the batch."""
     given = keras.backend.standardize_dtype(layers.dtype)
     dtype = "float32" if given in ("float16", "bfloat16") else given  # sums over a whole batch

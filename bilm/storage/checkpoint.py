@@ -140,6 +140,22 @@ def copy_vocabulary(vocab_file: str | Path, save_dir: str | Path) -> None:
         shutil.copyfile(vocab_file, temporary)
 
 
+def run_vocabulary(
+    save_dir: str | Path, model: BiLM, vocab_file: str | Path | None = None
+) -> Vocabulary:
+    """Load the vocabulary of a run's model.
+
+    Args:
+        vocab_file: None for `vocab.txt` in the folder, with whose words another file is compared.
+    Raises: DataError if its size or its words are not the run's.
+    """
+    own = Path(expanded(save_dir)) / VOCABULARY
+    vocab = model_vocabulary(str(vocab_file or own), model)
+    if vocab_file is not None and own.exists():
+        vocab.require_words_of(Vocabulary(own))
+    return vocab
+
+
 def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
     """Load the vocabulary that a model was trained with.
 
@@ -162,10 +178,12 @@ def _held(path: str, shapes: dict[str, list[int]]) -> Held:
     """Count what a checkpoint holds. Raises: WeightsError if its files hold less."""
     name = os.path.basename(path)
     files = [p for p in Path(path).parent.iterdir() if p.name.startswith(f"{name}.data-")]
-    n_bytes = sum(p.stat().st_size for p in files or [Path(path)])
+    if not files and os.path.exists(path):  # TensorFlow's first format, one file
+        files = [Path(path)]
+    n_bytes = sum(p.stat().st_size for p in files)
     sizes = [math.prod(shape) for shape in shapes.values()]
     if sum(sizes) > n_bytes:  # a number takes a byte or more
         raise WeightsError(
-            f"{path}: states {sum(sizes):,} numbers, but its files have {n_bytes:,} bytes"
+            f"{path}: not a whole checkpoint ({sum(sizes):,} numbers, {n_bytes:,} bytes)"
         )
     return Held(len(sizes), sum(sizes))

@@ -191,10 +191,10 @@ def _listed(folder: Path) -> Iterator[str]:
         state = None
     names = [] if state is None else [*state.all_model_checkpoint_paths][::-1]
     for name in dict.fromkeys([state.model_checkpoint_path, *names] if state else []):
-        for path in (name, f"{folder}/{os.path.basename(name)}"):  # the folder may have moved
-            if any(os.path.exists(path + end) for end in (".index", "")):
-                yield path
-                break
+        # Wherever the list says: the folder may be a copy, which has its own.
+        path = f"{folder}/{os.path.basename(name)}"
+        if any(os.path.exists(path + end) for end in (".index", "")):
+            yield path
 
 
 def _entries(folder: str | Path) -> list[Path]:

@@ -18,7 +18,7 @@ from bilm.options import (
     write_options,
 )
 from bilm.storage import names as weights
-from bilm.storage.checkpoint import OPTIONS, VOCABULARY, load_run, model_vocabulary
+from bilm.storage.checkpoint import OPTIONS, load_run, run_vocabulary
 from bilm.storage.checkpoint_folder import checkpoint_paths
 from bilm.storage.export_id import export_id
 from bilm.storage.load import load_bilm
@@ -52,8 +52,7 @@ def dump_weights(
     options_file = _options_path(outfile)
     model = load_run(save_dir)
     warn_of_better(save_dir)
-    vocab_file = vocab_file or save_dir / VOCABULARY
-    vocabulary = model_vocabulary(str(vocab_file), model) if include_softmax else None
+    vocabulary = run_vocabulary(save_dir, model, vocab_file) if include_softmax else None
     _warn_of_readers(model)
 
     values, options = weights.stored_values(model), model.options.for_export()

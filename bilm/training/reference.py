@@ -20,7 +20,7 @@ from bilm.errors import BilmError, DataError, OptionsError
 from bilm.evaluation import perplexity
 from bilm.files import expanded
 from bilm.options import RunOptions
-from bilm.storage.checkpoint import OPTIONS, StoredRun, load_model
+from bilm.storage.checkpoint import OPTIONS, StoredRun, load_model, run_vocabulary
 from bilm.training.devices import make_strategy
 from bilm.training.run import TrainingRun, TrainResult
 
@@ -62,6 +62,8 @@ def train(
     """
     _show_progress()
     run_options, first = _run_options(options), _reader(data)
+    if first.reverse:
+        raise DataError("data reads backwards alone; expected an LMDataset without reverse")
     if first.test:
         raise DataError("data was made with test=True; training reads without it")
     if run_options.n_tokens_vocab not in (None, data.vocab.size):
@@ -100,11 +102,14 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: 
     if not _reader(data).test:
         raise DataError("data was made without test=True; a test reads each sentence once")
     model = load_model(StoredRun(os.path.dirname(ckpt_file), ckpt_file))
-    if data.vocab.size != model.n_tokens:
+    if isinstance(data, BidirectionalLMDataset) != model.options.bidirectional:
         raise DataError(
-            f"{data.vocab.filename}: {data.vocab.size:,} words, but the model was trained with "
-            f"{model.n_tokens:,}"
+            f"data is {type(data).__name__}, but the model reads {' and '.join(model.directions)}"
         )
+    if (model.options.char_cnn is None) != (data.max_word_length is None):
+        raise DataError(f"{data.vocab.filename}: load it with load_vocab and the model's options")
+    vocab = run_vocabulary(os.path.dirname(ckpt_file), model, data.vocab.filename)
+    data.vocab.require_words_of(vocab)
     found = perplexity(model, data, batch_size, drop_remainder=True)
     sys.stdout.write(f"AVERAGE PERPLEXITY = {found.mean}\n")
     return found.mean
@@ -143,6 +148,12 @@ def _check_restart(restart_ckpt_file: str | None, save_dir: str | Path) -> None:
         raise BilmError(
             f"{restart_ckpt_file}: expected a checkpoint in {save_dir}, since a run continues in "
             "its own folder; bin/finetune.py starts a new run from stored weights"
+        )
+    latest = StoredRun(save_dir).path
+    if os.path.basename(latest) != os.path.basename(restart_ckpt_file):
+        raise BilmError(
+            f"{restart_ckpt_file}: expected {latest}, from which the run continues; remove later "
+            "checkpoints to start from an earlier one"
         )
 
 

@@ -179,9 +179,11 @@ class TrainingRun:
 
     def _is_over(self) -> bool:
         """Whether no step and no evaluation is left."""
-        measured = self.heldout and read_measured(self.save_dir)
-        at_end = self.step == self.plan.n_steps and (measured or not self.heldout)
-        return bool(self.step > self.plan.n_steps or at_end)
+        measured_step, _ = (self.heldout and read_measured(self.save_dir)) or (None, None)
+        at_end = self.step == self.plan.n_steps
+        return self.step > self.plan.n_steps or (
+            at_end and (not self.heldout or measured_step == self.step)
+        )
 
     def _end_at_once(self) -> TrainResult:
         n_steps = self.plan.n_steps

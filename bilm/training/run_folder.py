@@ -97,7 +97,8 @@ def check_same_run(save_dir: str | Path, options: RunOptions, vocab_file: str) -
 
     Raises: OptionsError or DataError, naming what differs.
     """
-    if not holds_checkpoint(save_dir):  # a run that died before its first save
+    if not holds_checkpoint(save_dir):
+        _check_unused(Path(save_dir))
         return
     path = Path(save_dir) / OPTIONS
     there = load_model_options(path) if path.exists() else options.model
@@ -111,6 +112,21 @@ def check_same_run(save_dir: str | Path, options: RunOptions, vocab_file: str) -
     path = Path(save_dir) / VOCABULARY
     if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
         raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
+
+
+def _check_unused(folder: Path) -> None:
+    """Refuse a folder with files of somebody else's that a run would overwrite.
+
+    A run that died before its first save has left its lock; it may be overwritten.
+    """
+    if (folder / LOCK).exists():
+        return
+    for name in (OPTIONS, VOCABULARY):
+        if (folder / name).exists():
+            raise BilmError(
+                f"{folder / name}: is there, but no run is; training would overwrite it, so give "
+                "another folder"
+            )
 
 
 def tell_changes(save_dir: str | Path, options: RunOptions) -> None:

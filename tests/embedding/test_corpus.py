@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shutil
 
 import h5py
 import numpy as np
@@ -184,3 +185,20 @@ def test_an_empty_corpus(tmp_path, outfile):
     (tmp_path / "empty.txt").write_text("")
     assert dump(tmp_path / "empty.txt", outfile) == 0
     assert list(read_embeddings(outfile)) == []
+
+
+@pytest.mark.parametrize("name", ["text.txt", "weights.hdf5", "options.json", "link"])
+def test_inputs_are_not_overwritten(tmp_path, name):
+    for source, copy in zip(FILES, ("options.json", "weights.hdf5"), strict=True):
+        shutil.copy(source, tmp_path / copy)
+    (tmp_path / "text.txt").write_text("a b\n")
+    (tmp_path / "words").write_text("<S>\n</S>\n<UNK>\n")
+    (tmp_path / "link").symlink_to("weights.hdf5")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    files = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    with pytest.raises(DataError, match="is itself read or written already"):
+        dump_bilm_embeddings(None, tmp_path / "text.txt", *files, tmp_path / name)
+    if name != "text.txt":
+        with pytest.raises(DataError, match="is itself read or written already"):
+            dump_token_embeddings(tmp_path / "words", *files, tmp_path / name)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -108,6 +108,15 @@ def test_what_does_not_fit_is_refused(tmp_path):
         train("corpus/*")
     with pytest.raises(BilmError, match=r"expected a checkpoint in .*finetune\.py"):
         train(restart=str(tiny_run("characters") / "model.ckpt-2"))
+    vocab = bilm.training.load_vocab(VOCABULARY, 50)
+    with pytest.raises(DataError, match="reads backwards alone"):
+        train(bilm.data.LMDataset(TEXT, vocab, reverse=True))
+    path = str(tiny_run("characters") / "model.ckpt-2")
+    with pytest.raises(DataError, match="data is LMDataset, but the model reads forward and back"):
+        bilm.training.test({}, path, bilm.data.LMDataset(HELDOUT, vocab, test=True))
+    words = bilm.training.load_vocab(VOCABULARY)
+    with pytest.raises(DataError, match="load it with load_vocab and the model's options"):
+        bilm.training.test({}, path, bilm.data.BidirectionalLMDataset(HELDOUT, words, test=True))
     with pytest.raises(DataError, match="made without test=True"):
         bilm.training.test({}, str(tiny_run("characters") / "model.ckpt-2"), dataset())
     assert not any(tmp_path.iterdir())
@@ -118,3 +127,10 @@ def test_a_test_measures_the_checkpoint_that_is_named(capsys):
     _, path = bilm.training.load_options_latest_checkpoint(run)
     found = bilm.training.test({}, path, dataset(test=True), batch_size=2)
     assert capsys.readouterr().out == f"AVERAGE PERPLEXITY = {found}\n"
+
+
+def test_a_run_continues_from_its_latest_checkpoint_alone(tmp_path):
+    bilm.training.train(options(n_epochs=1), dataset(shuffle_on_load=True), 1, tmp_path, tmp_path)
+    with pytest.raises(BilmError, match=r"ckpt-77: expected .*ckpt-4, from which the run continu"):
+        given = options(n_epochs=2), dataset(shuffle_on_load=True), 1, tmp_path, tmp_path
+        bilm.training.train(*given, restart_ckpt_file=f"{tmp_path}/model.ckpt-77")

@@ -35,7 +35,7 @@ from bilm.evaluation import Perplexity
 from bilm.options import load_run_options
 from bilm.storage.checkpoint import load_run
 from bilm.storage.checkpoint_folder import CheckpointFolder
-from bilm.training import plan
+from bilm.training import plan, preparation
 from bilm.training import run as training
 from bilm.training.run import Saving
 from bilm.training.run_folder import locked
@@ -77,7 +77,7 @@ def test_there_must_be_a_run_to_continue(tmp_path):
 
 def test_the_corpus_is_counted_once(tmp_path, monkeypatch):
     run(tmp_path)
-    monkeypatch.setattr(training, "survey", lambda *_, **__: pytest.fail("counted again"))
+    monkeypatch.setattr(preparation, "survey", lambda *_, **__: pytest.fail("counted again"))
     assert run(tmp_path, n_steps=5).step == 5
 
 

@@ -17,20 +17,23 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, damage, run, tiny_options, weights_of
 
+from bilm.ask import load_scorer
 from bilm.errors import (
     BilmError,
+    DataError,
     NotFiniteError,
     OptionsError,
     OutOfMemoryError,
     WeightsError,
 )
 from bilm.evaluation import Perplexity, heldout_dataset, perplexity
-from bilm.storage.checkpoint import load_run, load_state, model_vocabulary
-from bilm.storage.checkpoint_folder import read_latest
+from bilm.storage.checkpoint import StoredRun, load_run, load_state, model_vocabulary
+from bilm.storage.checkpoint_folder import checkpoint_paths, read_latest
 from bilm.training import run as training
 from bilm.training.export import dump_weights
 from bilm.training.finetuning import finetune
 from bilm.training.run import Saving
+from bilm.training.run_folder import read_measured
 from bilm.training.saved import find_best, find_saved
 from bilm.training.step import Trainer
 
@@ -388,3 +391,71 @@ def test_a_vocabulary_without_words_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "words")
     with pytest.raises(BilmError, match="words: "):
         run(tmp_path / "run", 1)
+
+
+def test_files_of_others_are_not_overwritten(tmp_path):
+    for name in ("options.json", "vocab.txt"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(BilmError, match=rf"{name}: is there, but no run is"):
+            run(folder, 1)
+        assert [path.name for path in folder.iterdir()] == [name]
+        assert (folder / name).read_text() == "mine"
+
+
+def test_a_last_evaluation_that_was_killed_is_made_up_for(tmp_path, monkeypatch):
+    """An earlier one does not stand for it."""
+    assert run(tmp_path, 2, heldout=HELDOUT).heldout is not None
+    evaluate = training.Evaluator.__call__
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training.Evaluator, "__call__", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, 4, heldout=HELDOUT)
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+    result = run(tmp_path, 4, heldout=HELDOUT)
+    assert result.step == 4 and result.heldout is not None
+    assert read_measured(tmp_path)[0] == 4
+
+
+@pytest.mark.parametrize("change", [{"mean": True}, {"mean": 0.5}, {"n_predictions": -3}])
+def test_a_record_of_impossible_numbers_is_ignored(tmp_path, change):
+    values = {"step": 2, "directions": {"forward": 3.0}, "mean": 3.0, "n_predictions": 4}
+    path = tmp_path / "heldout.json"
+    path.write_text(json.dumps(values))
+    assert read_measured(tmp_path)[0] == 2
+    path.write_text(json.dumps(values | change))
+    assert read_measured(tmp_path) is None
+
+
+def test_readers_pass_over_a_checkpoint_without_its_data(a_run):
+    latest, before = checkpoint_paths(a_run)[:2]
+    for path in a_run.glob(f"{Path(latest).name}.data-*"):
+        path.unlink()
+    assert StoredRun(a_run).path == before
+
+
+def test_a_copied_folder_reads_its_own_checkpoints(a_run, tmp_path):
+    """Under names that are not ours, which TensorFlow's list alone knows, by absolute paths."""
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    shutil.copytree(a_run, first)
+    step = checkpoint_paths(first)[0].rpartition("-")[2]
+    for path in first.glob("model.ckpt-*"):
+        if f"ckpt-{step}." in path.name:
+            path.rename(first / path.name.replace("model.ckpt", "mine"))
+        else:
+            path.unlink()
+    name = f"{first}/mine-{step}"
+    (first / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
+    shutil.copytree(first, copy)
+    assert StoredRun(copy).path == f"{copy}/mine-{step}"
+
+
+def test_another_order_of_the_words_is_refused(a_run, tmp_path):
+    words = (a_run / "vocab.txt").read_text(encoding="utf-8").split()
+    (tmp_path / "words").write_text("\n".join([*words[:3], *words[:2:-1]]), encoding="utf-8")
+    with pytest.raises(DataError, match=r"differs from .*vocab\.txt, the model's own vocabulary"):
+        load_scorer(a_run, tmp_path / "words")
