@@ -145,7 +145,8 @@ class Elmo(keras.layers.Layer):
 
     def _build(self, input_shape):
         self.bilm.build()
-        self.trainable = self.trainable  # reaches the sublayers, which a constructor's does not
+        # Reaches the sublayers, as a constructor's does not; Keras drops `x.a = x.a`.
+        Elmo.trainable.fset(self, self.trainable)
         n_layers = self.options.lstm.n_layers + 1
         for mix in self.mixes:
             mix.build((None, n_layers, None, None))

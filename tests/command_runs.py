@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from absl import flags, logging
 
 BIN = Path(__file__).parent.parent / "bin"
 
@@ -33,6 +32,7 @@ def environment(**variables):
 def run_here(monkeypatch, capfd):
     """Run a command in this process, which spares the seconds that TensorFlow takes to start."""
     import tensorflow as tf
+    from absl import flags, logging  # not before pytest holds standard error
 
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     verbosity, level = logging.get_verbosity(), tf.get_logger().level

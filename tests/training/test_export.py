@@ -19,7 +19,7 @@ from tiny_runs import VARIANTS, VOCABULARY, tiny_run
 
 from bilm.ask import load_scorer
 from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.errors import WeightsError
+from bilm.errors import DataError, WeightsError
 from bilm.storage.checkpoint import load_run, model_vocabulary
 from bilm.storage.load import load_bilm
 from bilm.storage.names import dataset_names, stored_values
@@ -109,9 +109,13 @@ def test_softmax_with_its_words(variant, tmp_path):
 
 
 def test_softmax_needs_words(tmp_path):
-    with pytest.raises(WeightsError, match="the vocabulary file is needed"):
-        dump_weights(tiny_run("characters"), tmp_path / "elmo.hdf5", include_softmax=True)
-    assert not list(tmp_path.iterdir())
+    run, out = shutil.copytree(tiny_run("characters"), tmp_path / "run"), tmp_path / "out"
+    dump_weights(run, out / "elmo.hdf5", include_softmax=True)  # with those of the run
+    assert len(list(out.iterdir())) == 3
+    (tmp_path / "run" / "vocab.txt").unlink()
+    with pytest.raises(DataError, match=r"vocab\.txt: cannot be read"):
+        dump_weights(run, tmp_path / "none" / "elmo.hdf5", include_softmax=True)
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(

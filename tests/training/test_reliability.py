@@ -385,6 +385,7 @@ def test_other_options_of_training_are_told(tmp_path, log):
 
 def test_a_folder_whose_run_never_saved_takes_another_model(tmp_path):
     (tmp_path / "options.json").write_text(json.dumps(tiny_options().to_dict()))
+    (tmp_path / ".lock").touch()
     assert run(tmp_path, n_steps=1).finished
 
 
