@@ -331,6 +331,6 @@ def start(name, *arguments, stdin=""):
 
 
 def finish(process, status):
-    output, error = process.communicate(timeout=120)
+    output, error = process.communicate(timeout=300)
     assert process.returncode == status, error
     return output, error

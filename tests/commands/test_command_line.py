@@ -18,7 +18,7 @@ BUILD, TRAIN = ROOT / "bin" / "build_vocab.py", ROOT / "bin" / "train_elmo.py"
 
 def run(path, *arguments, **options):
     return subprocess.run(
-        [sys.executable, path, *arguments], capture_output=True, text=True, timeout=60, **options
+        [sys.executable, path, *arguments], capture_output=True, text=True, timeout=300, **options
     )
 
 
@@ -44,7 +44,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def run_without_tensorflow(path, flag):
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, path, flag]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)

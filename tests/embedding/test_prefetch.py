@@ -23,7 +23,7 @@ def test_the_next_value_is_made_while_one_is_used_and_no_more():
 
     reader = ahead(values())
     assert next(reader) == 0
-    assert started[1].wait(timeout=10)
+    assert started[1].wait(timeout=300)
     assert not started[2].wait(timeout=0.2)
     reader.close()
 

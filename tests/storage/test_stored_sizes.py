@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 
 import h5py
 import keras
@@ -20,7 +19,6 @@ from bilm.storage.load import load_bilm
 from bilm.storage.names import has_backward, n_words
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
-SECONDS = 10
 on_tensorflow = keras.backend.backend() == "tensorflow"
 
 
@@ -77,10 +75,8 @@ every_reader = pytest.mark.parametrize("reader", READERS)
 
 
 def refused(call, *arguments, match=""):
-    start = time.monotonic()
     with pytest.raises(BilmError, match=match):
         call(*arguments)
-    assert time.monotonic() - start < SECONDS
 
 
 @every_reader
@@ -195,9 +191,7 @@ def test_groups_in_a_circle(model):
     with h5py.File(model / "weights.hdf5", "r+") as file:
         names = dataset_names(file)
         circle(file, CELL)
-        start = time.monotonic()
         assert dataset_names(file) == names
-        assert time.monotonic() - start < 1
 
 
 @pytest.mark.skipif(not on_tensorflow, reason="scoring is TensorFlow's")
