@@ -105,9 +105,9 @@ class Trainer:
         self.state = self._run_everywhere(own_rows)
 
     def _run_everywhere(self, make):
-        return self.strategy.run(tf.function(make))
+        return self.strategy.run(tf.function(make, autograph=False))
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)
     def _step(self, iterator, state, step):
         batch = next(iterator)
         gradients, losses, state = self.strategy.run(self._gradients, args=(batch, state, step))
