@@ -21,7 +21,7 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.evaluation import Evaluator, heldout_dataset
 from bilm.options import RunOptions
 from bilm.storage.checkpoint import load_run, load_state
-from bilm.training.run import train
+from bilm.training.run import TrainingRun
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("rates", ["0", "0.05"], "Probabilities of resetting a row at a window's start.")
@@ -85,7 +85,8 @@ def main(argv):
         for rate, seed, step in itertools.product(FLAGS.rates, FLAGS.seeds, steps):
             save_dir = runs / f"rate{rate}_seed{seed}"
             options = RunOptions.from_dict({**OPTIONS, "state_reset_probability": float(rate)})
-            train(options, text.vocab_file, text.train, str(save_dir), n_steps=step, seed=int(seed))
+            given = options, text.vocab_file, text.train, save_dir
+            TrainingRun(*given, n_steps=step, seed=int(seed)).train()
             found = measure(str(save_dir), text.vocab_file, text.heldout)
             figures.append({"rate": float(rate), "seed": int(seed), "step": step, **found})
             zero, carried = found["zero"], found["carried"]

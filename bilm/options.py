@@ -214,6 +214,14 @@ class RunOptions(Checked):
         return schema.read(cls, values, strict=True)
 
 
+# What belongs to the model, the corpus, or a row's place in the text; the rest may change while a
+# run lasts.
+_FIXED = {field.name for field in schema.keys(ModelOptions)} | {
+    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "unroll_steps",
+}  # fmt: skip
+CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
+
+
 def load_run_options(name_or_path: str | Path) -> RunOptions:
     """Read the options of a new run: a name such as `tiny`, or a path.
 

@@ -30,14 +30,15 @@ flags.DEFINE_integer("n_train_tokens", None, "Predictions in an epoch [counted].
 
 def main() -> int:
     from bilm.options import load_run_options
-    from bilm.training.run import train
-    from bilm.training.run_folder import stored_options
+    from bilm.training.run import TrainingRun
+    from bilm.training.run_folder import RunFolder
 
     names = ("batch_size", "n_epochs")
     changes = {name: FLAGS[name].value for name in names if FLAGS[name].value is not None}
-    options = load_run_options(FLAGS.options or stored_options(FLAGS.save_dir) or "small")
+    stored = RunFolder(FLAGS.save_dir).stored_options_file()
+    options = load_run_options(FLAGS.options or stored or "small")
     options = options.replace(**changes, n_train_tokens=FLAGS.n_train_tokens)
-    result = train(options, FLAGS.vocab_file, **run_flags.arguments())
+    result = TrainingRun(options, FLAGS.vocab_file, **run_flags.arguments()).train()
     return 0 if result.finished else command.INTERRUPTED
 
 

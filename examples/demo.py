@@ -32,7 +32,7 @@ MADE_HERE = ".made_by_demo"
 
 
 def main() -> int | None:
-    from bilm.training.run import train
+    from bilm.training.run import TrainingRun
 
     work_dir = empty_folder(FLAGS.work_dir)
     vocab_file, train_file, heldout_file = (
@@ -57,7 +57,8 @@ def main() -> int | None:
 
     # The log tells how the held-out perplexity falls.
     options = load_run_options("tiny")
-    result = train(options, vocab_file, train_file, run, heldout_file, n_steps=FLAGS.n_steps)
+    given = options, vocab_file, train_file, run, heldout_file
+    result = TrainingRun(*given, n_steps=FLAGS.n_steps).train()
     if not result.finished:
         return command.INTERRUPTED
     print(f"held-out perplexity: unigram {unigram:.1f}, biLM {result.heldout.mean:.1f}")

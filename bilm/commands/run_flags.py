@@ -50,11 +50,12 @@ def define() -> None:
 
 
 def arguments() -> dict[str, Any]:
-    """Return what the flags say as arguments of `bilm.training.run.train`, the devices included.
+    """Return what the flags say as arguments of `bilm.TrainingRun`, the devices included.
 
     Raises: OptionsError, naming the flag, for devices that are no numbers or not there.
     """
-    from bilm.training.run import Saving, make_strategy
+    from bilm.training.devices import make_strategy
+    from bilm.training.run import Saving
 
     for pattern in (FLAGS.train_prefix, FLAGS.heldout_prefix):
         require_files([] if pattern is None else resolve_shards(pattern))

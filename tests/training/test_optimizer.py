@@ -8,6 +8,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the optimizer is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
+from bilm.training.devices import Devices
 from bilm.training.optimizer import Adagrad
 
 
@@ -17,7 +18,7 @@ def train(n_replicas, sparse, max_norm):
     rng = np.random.default_rng(0)
     with strategy.scope():
         table = tf.Variable(tf.constant(rng.normal(size=(7, 3)), tf.float32))
-        optimizer = Adagrad([table], 0.2, max_norm, strategy)
+        optimizer = Adagrad([table], 0.2, max_norm, Devices(strategy))
     rows = tf.constant([[5, 1, 5], [1, 1, 2]])
     norms = []
     for _ in range(2):
@@ -28,7 +29,7 @@ def train(n_replicas, sparse, max_norm):
             slices = tf.IndexedSlices(values[replica], rows[replica], (7, 3))
             return slices if sparse else tf.convert_to_tensor(slices)
 
-        norms.append(optimizer.apply([strategy.run(gradient)]).numpy())
+        norms.append(optimizer.apply([strategy.run(gradient)], 0.2).numpy())
     return [np.asarray(v) for v in strategy.experimental_local_results(table)], norms
 
 
@@ -46,8 +47,8 @@ def test_the_update_is_the_papers():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         weight = tf.Variable([1.0, 2.0])
-        optimizer = Adagrad([weight], 0.2, 1.0, strategy)
-    norm = optimizer.apply([tf.constant([3.0, 4.0])])
+        optimizer = Adagrad([weight], 0.2, 1.0, Devices(strategy))
+    norm = optimizer.apply([tf.constant([3.0, 4.0])], 0.2)
     assert norm.numpy() == pytest.approx(5.0)
     clipped = np.array([0.6, 0.8])
     expected = np.array([1.0, 2.0]) - 0.2 * clipped / np.sqrt(1.0 + clipped**2)

@@ -30,11 +30,12 @@ from bilm.evaluation import Perplexity, heldout_dataset, perplexity
 from bilm.storage.checkpoint import StoredRun, load_run, load_state, model_vocabulary
 from bilm.storage.checkpoint_folder import checkpoint_paths, read_latest
 from bilm.training import run as training
+from bilm.training.devices import Devices
 from bilm.training.export import dump_weights
 from bilm.training.finetuning import finetune
 from bilm.training.run import Saving
-from bilm.training.run_folder import read_measured
-from bilm.training.saved import find_best, find_saved
+from bilm.training.run_folder import RunFolder
+from bilm.training.saved import find_saved
 from bilm.training.step import Trainer
 
 BIN = Path(__file__).parents[2] / "bin"
@@ -137,6 +138,13 @@ def test_home_is_expanded(tmp_path, monkeypatch):
     tuned = finetune("~/run", "~/text/*", "~/tuned", vocab_file="~/words", n_steps=1)
     assert tuned.finished and (tmp_path / "tuned" / "finetuning.json").exists()
     assert dump_weights("~/run", tmp_path / "weights.hdf5")
+
+
+def test_a_process_that_is_not_the_chief_trains_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Devices, "is_chief", False)
+    result = run(tmp_path / "run", 2, heldout=HELDOUT)
+    assert result.step == 2 and result.heldout is not None
+    assert not (tmp_path / "run").exists()
 
 
 # --- readers ---
@@ -300,7 +308,8 @@ def test_a_damaged_best_ends_no_run(a_run, log):
     damage(a_run / "best", 3, "cut")
     assert run(a_run, 4, heldout=HELDOUT).step == 4
     assert "best/model.ckpt-3: not a whole checkpoint" in log.text
-    assert find_best(a_run) is None or find_best(a_run).step == 4
+    best = RunFolder(a_run).find_best()
+    assert best is None or best.step == 4
 
 
 # --- numbers that are not finite, memory, seeds ---
@@ -418,7 +427,7 @@ def test_a_last_evaluation_that_was_killed_is_made_up_for(tmp_path, monkeypatch)
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
     result = run(tmp_path, 4, heldout=HELDOUT)
     assert result.step == 4 and result.heldout is not None
-    assert read_measured(tmp_path)[0] == 4
+    assert RunFolder(tmp_path).read_measured()[0] == 4
 
 
 @pytest.mark.parametrize("change", [{"mean": True}, {"mean": 0.5}, {"n_predictions": -3}])
@@ -426,9 +435,9 @@ def test_a_record_of_impossible_numbers_is_ignored(tmp_path, change):
     values = {"step": 2, "directions": {"forward": 3.0}, "mean": 3.0, "n_predictions": 4}
     path = tmp_path / "heldout.json"
     path.write_text(json.dumps(values))
-    assert read_measured(tmp_path)[0] == 2
+    assert RunFolder(tmp_path).read_measured()[0] == 2
     path.write_text(json.dumps(values | change))
-    assert read_measured(tmp_path) is None
+    assert RunFolder(tmp_path).read_measured() is None
 
 
 def test_readers_pass_over_a_checkpoint_without_its_data(a_run):
