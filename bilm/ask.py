@@ -73,6 +73,11 @@ def substitutes(
     return load_scorer(**files).substitutes(tokens, position, n)
 
 
+def softmax_beside(weight_file: Path) -> Path:
+    """Return where the softmax of an export is, if it has one."""
+    return weight_file.with_name(f"{weight_file.stem}_softmax.hdf5")
+
+
 def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
     model = load_run(save_dir)
     vocab = run_vocabulary(save_dir, model, vocab_file)
@@ -81,11 +86,11 @@ def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
 
 def _from_export(options_file, weight_file, softmax_file) -> Scorer:
     options_file, weight_file = resolve(options_file, weight_file)
-    softmax_file = Path(softmax_file or weight_file.with_name(f"{weight_file.stem}_softmax.hdf5"))
+    softmax_file = Path(softmax_file or softmax_beside(weight_file))
     if not softmax_file.is_file():
         raise WeightsError(
-            f"{softmax_file}: no such file; a model can be asked with its softmax alone, which "
-            "dump_weights.py --include_softmax writes"
+            f"{softmax_file}: no such file; a model needs its softmax to be asked, which "
+            "bilm export --include_softmax writes"
         )
     options = stored_options(options_file, weight_file)
     check_same_export(options, options_file, weight_file, softmax_file)

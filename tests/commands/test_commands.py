@@ -23,8 +23,8 @@ FAST = {"char_cnn": None, "bidirectional": False}
 
 
 def test_train_without_text(tmp_path):
-    arguments = ["--vocab_file", VOCABULARY, "--save_dir", tmp_path / "run"]
-    done = run("train_elmo.py", "--train_prefix", tmp_path / "*.txt", *arguments)
+    arguments = ["--vocab", VOCABULARY, "--output", tmp_path / "run"]
+    done = run("bilm train", "--input", tmp_path / "*.txt", *arguments)
     assert_fails(done, tmp_path / "*.txt", "no file matches")
     assert not (tmp_path / "run").exists()
 
@@ -36,7 +36,7 @@ def test_run_test_without_a_run(tmp_path):
 
 
 def test_dump_of_a_truncated_checkpoint(broken_run, tmp_path):
-    done = run("dump_weights.py", "--save_dir", broken_run("data"), "--outfile", tmp_path / "w")
+    done = run("bilm export", "--model", broken_run("data"), "--output", tmp_path / "w")
     assert_fails(done, "model.ckpt-2: not a whole checkpoint (Read less bytes than requested)")
     assert not list(tmp_path.glob("w*"))
 
