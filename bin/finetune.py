@@ -34,12 +34,12 @@ from bilm.commands.command import FLAGS, flags
 CHANGES = (
     "batch_size",
     "dropout",
-    "learning_rate",
     "n_epochs",
     "n_negative_samples_batch",
     "sample_softmax",
     "state_reset_probability",
     "unroll_steps",
+    *run_flags.RATE,
 )
 run_flags.define()
 flags.adopt_module_key_flags(run_flags)  # --help shows them
@@ -48,7 +48,6 @@ flag_kinds.define_path("weight_file", None, "HDF5 file, where --source is its op
 flag_kinds.define_path("vocab_file", None, "The source's vocabulary [vocab.txt in its folder].")
 flag_kinds.define_path("new_vocab_file", None, "Other words to predict, by a new softmax.")
 flags.DEFINE_integer("n_epochs", None, "Passes over the corpus [1].", 1)
-flags.DEFINE_float("learning_rate", None, "Of Adagrad [0.2].", 0)
 flags.DEFINE_integer("batch_size", None, "Rows a replica [the source's].", 1)
 flags.DEFINE_integer("unroll_steps", None, "Tokens of a row in a step [the source's].", 1)
 flags.DEFINE_float("dropout", None, "Rate [the source's].", 0, 1)
@@ -67,7 +66,7 @@ def main() -> int:
         weight_file=FLAGS.weight_file,
         vocab_file=FLAGS.vocab_file,
         new_vocab_file=FLAGS.new_vocab_file,
-        changes={name: FLAGS[name].value for name in CHANGES if FLAGS[name].value is not None},
+        changes=run_flags.changes(CHANGES),
         **run_flags.arguments(),
     )
     for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):

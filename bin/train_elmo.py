@@ -33,8 +33,7 @@ def main() -> int:
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 
-    names = ("batch_size", "n_epochs")
-    changes = {name: FLAGS[name].value for name in names if FLAGS[name].value is not None}
+    changes = run_flags.changes(("batch_size", "n_epochs", *run_flags.RATE))
     stored = RunFolder(FLAGS.save_dir).stored_options_file()
     options = load_run_options(FLAGS.options or stored or "small")
     options = options.replace(**changes, n_train_tokens=FLAGS.n_train_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from absl import flags
@@ -9,9 +10,10 @@ from absl import flags
 from bilm.commands import flag_kinds
 from bilm.data.text import require_files, resolve_shards
 from bilm.errors import OptionsError
-from bilm.options import MAX_SEED
+from bilm.options import DECAYS, LEARNING_RATES, MAX_SEED
 
 FLAGS = flags.FLAGS
+RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
 
 
 def define() -> None:
@@ -40,6 +42,7 @@ def define() -> None:
         "resume", "auto", ["auto", "never", "must"],
         "Continue the run in --save_dir if there is one, refuse to, or insist that there is one.",
     )  # fmt: skip
+    _define_rate()
     flag_kinds.define_on_bad_utf8()
     flags.DEFINE_integer("checkpoint_steps", 1000, "Steps between checkpoints.", 1)
     flags.DEFINE_float(
@@ -47,6 +50,31 @@ def define() -> None:
     )
     flags.DEFINE_integer("keep_checkpoints", 3, "How many checkpoints stay, the best apart.", 1)
     flags.DEFINE_integer("log_steps", None, "Steps between reports [one every 5 seconds].", 1)
+
+
+def _define_rate() -> None:
+    """Define the flags of RATE, which stand for keys of the options."""
+    rates = ", ".join(f"{rate} for {name}" for name, rate in LEARNING_RATES.items())
+    flags.DEFINE_enum("optimizer", None, list(LEARNING_RATES), "[from the options, or adagrad].")
+    flags.DEFINE_float("learning_rate", None, f"After the warm-up [from the options, or {rates}].")
+    flags.DEFINE_integer(
+        "warmup_steps", None, "Steps in which the learning rate rises [from the options, or 0].", 0
+    )
+    flags.DEFINE_enum(
+        "decay", None, list(DECAYS), "How the learning rate falls to the run's end [from the "
+        "options, or none].",
+    )  # fmt: skip
+    flags.DEFINE_float(
+        "decay_start", None, "Share of the run before the decay [from the options, or 0].", 0, 1
+    )
+    flags.DEFINE_float(
+        "decay_floor", None, "Share of the learning rate at the end [from the options, or 0].", 0, 1
+    )
+
+
+def changes(names: Iterable[str]) -> dict[str, Any]:
+    """Return the options that flags of these names were given for."""
+    return {name: FLAGS[name].value for name in names if FLAGS[name].value is not None}
 
 
 def arguments() -> dict[str, Any]:
