@@ -30,33 +30,6 @@ flags.DEFINE_list("steps", ["250", "500", "1000", "1500"], "Steps at which to me
 flags.DEFINE_string("save_dir", None, "Folder for the runs; none keeps nothing.")
 flags.DEFINE_string("json", None, "File for the figures.")
 
-OPTIONS = {
-    "bidirectional": True,
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": 16},
-        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 128]],
-        "max_characters_per_token": 50,
-        "n_characters": 261,
-        "n_highway": 1,
-    },
-    "lstm": {
-        "cell_clip": 3,
-        "dim": 512,
-        "n_layers": 2,
-        "proj_clip": 3,
-        "projection_dim": 128,
-        "use_skip_connections": True,
-    },
-    "dropout": 0.1,
-    "all_clip_norm_val": 10.0,
-    "learning_rate": 0.2,
-    "n_epochs": 10,
-    "batch_size": 64,
-    "unroll_steps": 20,
-    "n_negative_samples_batch": 1024,
-}
-
 
 def measure(save_dir: str, vocab_file: str, heldout: str) -> dict:
     """Held-out perplexities of a run's last checkpoint, forward and backward."""
@@ -84,7 +57,9 @@ def main(argv):
         print("rate  seed  step   zero state fwd/bwd   carried fwd/bwd   zero : carried")
         for rate, seed, step in itertools.product(FLAGS.rates, FLAGS.seeds, steps):
             save_dir = runs / f"rate{rate}_seed{seed}"
-            options = RunOptions.from_dict({**OPTIONS, "state_reset_probability": float(rate)})
+            options = RunOptions.from_dict(
+                {**common.MIDDLE, "state_reset_probability": float(rate)}
+            )
             given = options, text.vocab_file, text.train, save_dir
             TrainingRun(*given, n_steps=step, seed=int(seed)).train()
             found = measure(str(save_dir), text.vocab_file, text.heldout)

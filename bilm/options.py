@@ -26,6 +26,8 @@ EXPORT_ID = "bilm_export"  # the key, and the attribute in HDF5, of what was exp
 MAX_SIZE = 2**31 - 1  # of an axis: ids and places in tables are int32
 MAX_LAYERS = 128  # of LSTMs, of highways and of filters: each takes milliseconds to make
 MAX_SEED = 2**31 - 1  # seeds are int32 where dropout is drawn
+LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002}  # where none is given, by optimizer
+DECAYS = ("none", "linear", "cosine")
 MIN_FLOAT32, MAX_FLOAT32 = 1e-37, 3e38  # beyond them float32 has 0 and infinity
 MAX_WORD_LENGTH = 10_000  # every token of a batch takes room for so many characters
 
@@ -68,6 +70,12 @@ _POSITIVE = Rule(
 )
 _PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 _ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
+_COUNT = Rule(lambda value: _is_integer(value) and value >= 0, "an integer of 0 or more")
+_SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]")
+_OPTIMIZER = Rule(
+    lambda value: isinstance(value, str) and value in LEARNING_RATES, " or ".join(LEARNING_RATES)
+)
+_DECAY = Rule(lambda value: value in DECAYS, " or ".join(DECAYS))
 _FILTERS = Rule(
     _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
 )
@@ -172,6 +180,8 @@ class RunOptions(Checked):
     Args:
         n_train_tokens: predictions an epoch; None: counted from the corpus.
         n_tokens_vocab: None: taken from the vocabulary file.
+        learning_rate: None: the optimizer's, in `LEARNING_RATES`. How `warmup_steps` and the keys
+            of the decay change it, `bilm.training.schedule` says.
         state_reset_probability: that of a row to start afresh at a window's start; 0 never resets,
             as the reference, and leaves a start from zero state to chance.
     """
@@ -183,7 +193,12 @@ class RunOptions(Checked):
     lstm: LstmOptions = key(LstmOptions)
     dropout: float = key(_PROBABILITY)
     all_clip_norm_val: float = key(_POSITIVE)
-    learning_rate: float = key(_POSITIVE, 0.2)
+    optimizer: str = key(_OPTIMIZER, "adagrad")
+    learning_rate: float | None = key(_POSITIVE, None)
+    warmup_steps: int = key(_COUNT, 0)
+    decay: str = key(_DECAY, "none")
+    decay_start: float = key(_SHARE, 0.0)
+    decay_floor: float = key(_SHARE, 0.0)
     n_epochs: int = key(_NUMBER)
     n_train_tokens: int | None = key(_NUMBER, None)
     batch_size: int = key(_SIZE)
@@ -200,7 +215,15 @@ class RunOptions(Checked):
             needs = f"{N_CHARACTERS} to train; the export adds the row of padding that makes 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
             raise InvalidNumberOfCharacters(str(found))
+        if self.learning_rate is None:
+            object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
         _ = self.model  # refuses what contradicts itself
+
+    def replace(self, **changes: Any) -> RunOptions:
+        """Return a copy; another optimizer has its own learning rate unless one is given."""
+        if changes.get("optimizer", self.optimizer) != self.optimizer:
+            changes.setdefault("learning_rate", None)
+        return super().replace(**changes)
 
     @property
     def model(self) -> ModelOptions:
@@ -217,7 +240,7 @@ class RunOptions(Checked):
 # What belongs to the model, the corpus, or a row's place in the text; the rest may change while a
 # run lasts.
 _FIXED = {field.name for field in schema.keys(ModelOptions)} | {
-    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "unroll_steps",
+    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "unroll_steps",
 }  # fmt: skip
 CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 

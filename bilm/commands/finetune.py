@@ -30,18 +30,18 @@ from __future__ import annotations
 from argparse import Namespace
 
 from bilm.commands.flags import Flags
-from bilm.commands.run_flags import define_run, given, run_arguments
+from bilm.commands.run_flags import RATE, define_run, given, run_arguments
 from bilm.commands.terminal import INTERRUPTED
 
 CHANGES = (
     "batch_size",
     "dropout",
-    "learning_rate",
     "n_epochs",
     "n_negative_samples_batch",
     "sample_softmax",
     "state_reset_probability",
     "unroll_steps",
+    *RATE,
 )
 
 
@@ -54,7 +54,6 @@ def define_flags(flags: Flags) -> None:
     define_run(flags)
     flags.group("training")
     flags.integer("n_epochs", "Passes over the text [1].", 1)
-    flags.number("learning_rate", "Of Adagrad [0.2].", 0)
     flags.integer("batch_size", "Rows per replica [the model's].", 1)
     flags.integer("unroll_steps", "Tokens of a row per step [the model's].", 1)
     flags.number("dropout", "Rate [the model's].", 0, 1)

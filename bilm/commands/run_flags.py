@@ -9,7 +9,9 @@ from bilm.commands.flags import Flags
 from bilm.commands.text_flags import define_on_bad_utf8
 from bilm.data.text import require_files, resolve_shards
 from bilm.errors import OptionsError
-from bilm.options import MAX_SEED
+from bilm.options import DECAYS, LEARNING_RATES, MAX_SEED
+
+RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
 
 
 def define_run(flags: Flags) -> None:
@@ -29,6 +31,7 @@ def define_run(flags: Flags) -> None:
     flags.integer("n_steps", "Total steps of the run; overrides --n_epochs.", 1)
     flags.integer("eval_steps", "Steps between evaluations [one per epoch].", 1)
     flags.integer("log_steps", "Steps between reports [one every 5 seconds].", 1)
+    _define_rate(flags)
     flags.group("checkpoints")
     flags.choice(
         "resume",
@@ -62,6 +65,26 @@ def define_run(flags: Flags) -> None:
         0,
         MAX_SEED,
         default=0,
+    )
+
+
+def _define_rate(flags: Flags) -> None:
+    """Declare the flags of RATE, which stand for keys of the options."""
+    rates = ", ".join(f"{rate} for {name}" for name, rate in LEARNING_RATES.items())
+    flags.group("optimizer")
+    flags.choice("optimizer", "[from the options, or adagrad].", list(LEARNING_RATES))
+    flags.number("learning_rate", f"After the warm-up [from the options, or {rates}].", 0)
+    flags.integer(
+        "warmup_steps", "Steps in which the learning rate rises [from the options, or 0].", 0
+    )
+    flags.choice(
+        "decay",
+        "How the learning rate falls to the run's end [from the options, or none].",
+        list(DECAYS),
+    )
+    flags.number("decay_start", "Share of the run before the decay [from the options, or 0].", 0, 1)
+    flags.number(
+        "decay_floor", "Share of the learning rate at the end [from the options, or 0].", 0, 1
     )
 
 

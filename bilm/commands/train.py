@@ -15,7 +15,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from bilm.commands.flags import Flags
-from bilm.commands.run_flags import define_run, given, run_arguments
+from bilm.commands.run_flags import RATE, define_run, given, run_arguments
 from bilm.commands.terminal import INTERRUPTED
 
 
@@ -40,7 +40,7 @@ def main(args: Namespace) -> int:
 
     stored = RunFolder(args.output).stored_options_file()
     options = load_run_options(args.options or stored or "small")
-    changes = given(args, ("batch_size", "n_epochs"))
+    changes = given(args, ("batch_size", "n_epochs", *RATE))
     options = options.replace(**changes, n_train_tokens=args.n_train_tokens)
     result = TrainingRun(options, args.vocab, **run_arguments(args)).train()
     return 0 if result.finished else INTERRUPTED

@@ -25,6 +25,7 @@ class RunCheckpoints:
     Args:
         trainer: what to save.
         folder: the run's.
+        n_steps: length of the run.
         shards: the text's files, as `bilm.data.stream.describe_shards` gives them.
         batch_size: rows per replica that were first requested.
         max_to_keep: how many checkpoints stay; the best one stays beside them, in `best`.
@@ -34,6 +35,7 @@ class RunCheckpoints:
         self,
         trainer: Trainer,
         folder: RunFolder,
+        n_steps: int,
         shards: Sequence[str] = (),
         batch_size: int | None = None,
         max_to_keep: int = 3,
@@ -65,6 +67,7 @@ class RunCheckpoints:
             self._checkpoint = tf.train.Checkpoint(
                 **self._model,
                 step=self._step,
+                n_steps=tf.Variable(n_steps, dtype=tf.int64),
                 seed=tf.Variable(trainer.seed, dtype=tf.int64),
                 batch=tf.Variable([self._state[0].shape[0], self.batch_size], dtype=tf.int64),
                 best=self._best,

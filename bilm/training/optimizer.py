@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import tensorflow as tf
@@ -24,7 +25,7 @@ class Optimizer:
 
     Args:
         variables: `tf.Variable`s, made in the strategy's scope as this object has to be.
-        learning_rate: of every step.
+        rate: the learning rate of a step, counted from 0, such as a `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
         devices: whose replicas the gradients come from.
     """
@@ -34,21 +35,16 @@ class Optimizer:
     def __init__(
         self,
         variables: Sequence[tf.Variable],
-        learning_rate: float,
+        rate: Callable[[int], float],
         max_norm: float,
         devices: Devices,
     ):
         self.variables, self.devices = list(variables), devices
-        self.learning_rate, self.max_norm = learning_rate, max_norm
+        self.rate, self.max_norm = rate, max_norm
         self.slots = {
             name: [tf.Variable(tf.fill(v.shape, start), trainable=False) for v in self.variables]
             for name, start in self.SLOTS.items()
         }
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate of step `step`, counted from 0."""
-        del step
-        return self.learning_rate
 
     def step_size(self, step: int) -> float:
         """Return the factor of the update of step `step`, counted from 0."""
@@ -122,3 +118,54 @@ class Adagrad(Optimizer):
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0,
             grad=gradient, indices=rows,
         )  # fmt: skip
+
+
+class Adam(Optimizer):
+    """m += (1 - b1)(g - m); s += (1 - b2)(g^2 - s); w -= rate c m / (sqrt(s) + epsilon).
+
+    c = sqrt(1 - b2^t) / (1 - b1^t) corrects both averages for their start at 0, where t counts the
+    steps of the run from 1. This is the paper's second form, in which epsilon is not corrected.
+
+    The averages of a row stand still while it is not used, and its t is the run's: a row that is
+    first used late moves by up to sqrt(10) times the rate. To let them decay would be to touch
+    whole tables.
+
+    TensorFlow's own kernel updates dense variables. It has none for rows, and Keras' Adam makes
+    their gradient dense, so that rows are gathered, computed and scattered here.
+
+    Reference: Kingma and Ba 2015, arXiv:1412.6980.
+    """
+
+    SLOTS: ClassVar[dict[str, float]] = {"adam_mean": 0.0, "adam_square": 0.0}
+    BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+    def step_size(self, step: int) -> float:
+        """Return the rate times c: see the class."""
+        t = step + 1
+        return self.rate(step) * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
+
+    def update(self, variable, gradient, step_size, mean, square) -> tf.Operation:
+        """See `Optimizer.update`."""
+        return tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=mean.handle, v=square.handle, grad=gradient, lr=step_size,
+            beta1=self.BETA_1, beta2=self.BETA_2, epsilon=self.EPSILON,
+            beta1_power=0.0, beta2_power=0.0,  # the correction is in the step size
+        )  # fmt: skip
+
+    def update_rows(self, variable, rows, gradient, step_size, mean, square) -> tf.Operation:
+        """See `Optimizer.update_rows`."""
+        means = self._average(mean, rows, gradient, self.BETA_1)
+        squares = self._average(square, rows, tf.square(gradient), self.BETA_2)
+        change = step_size * means / (tf.sqrt(squares) + self.EPSILON)
+        return tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
+
+    @staticmethod
+    def _average(slot, rows, values, beta: float) -> tf.Tensor:
+        """Take values into the moving averages of rows; return these."""
+        old = tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
+        new = old + (1 - beta) * (values - old)
+        tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=rows, updates=new)
+        return new
+
+
+OPTIMIZERS = {"adagrad": Adagrad, "adam": Adam}  # by their names in options

@@ -12,7 +12,7 @@ from bilm.errors import BilmError
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.options import RunOptions
 from bilm.training.devices import Devices
-from bilm.training.optimizer import Adagrad
+from bilm.training.optimizer import OPTIMIZERS
 
 FLOAT = 4  # bytes
 PROGRAM = 800_000_000  # bytes that Python, TensorFlow and the text in memory take, as measured
@@ -111,7 +111,7 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
         activations += int(DISTINCT * window) * n_characters * _n_filters(options)
     return Memory(
         FLOAT * n_parameters,
-        FLOAT * n_parameters * len(Adagrad.SLOTS),
+        FLOAT * n_parameters * len(OPTIMIZERS[options.optimizer].SLOTS),
         FLOAT * (n_dense + n_rows),
         FLOAT * n_directions * lstm.n_layers * options.batch_size * (lstm.dim + width),
         FLOAT * activations,

@@ -74,9 +74,13 @@ class RunReport:
         else:
             self.rate = SMOOTHING * self.rate + (1 - SMOOTHING) * rate if self.rate else rate
             left = _clock((self.n_steps - done) * self.predictions_a_step / self.rate)
-            speed = f"{rate:,.0f} tokens/s, {left} left"
+            speed = f"{rate:,.0f} tokens/s, {left} left, learning rate {result.learning_rate:.3g}"
             logging.info("%s, %s, %s %s (not held out)", place, speed, self.loss_name, losses)
-        scalars = {"train/global_norm": result.global_norm, "train/tokens_per_s": rate}
+        scalars = {
+            "train/global_norm": result.global_norm,
+            "train/learning_rate": result.learning_rate,
+            "train/tokens_per_s": rate,
+        }
         for direction, mean in zip(self.directions, means, strict=True):
             scalars[f"train/{self.loss_name.replace(' ', '_')}_{direction}"] = mean
         self._write(done, scalars)

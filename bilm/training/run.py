@@ -162,9 +162,13 @@ class TrainingRun:
         self.stored = self.stored.replace(batch_size=options.batch_size)
         self.plan = plans.Plan(options, n_replicas, self.n_steps, self.eval_steps)
         plans.tell(self.plan, options, n_words, self.devices)
-        self.trainer = Trainer(options, n_words, self.devices, self.seed, self.precision)
+        self.trainer = Trainer(
+            options, n_words, self.devices, self.seed, self.precision, self.plan.n_steps
+        )
         shards, keep = describe_shards(self.shards), self.saving.keep
-        self.checkpoints = RunCheckpoints(self.trainer, self.folder, shards, requested, keep)
+        self.checkpoints = RunCheckpoints(
+            self.trainer, self.folder, self.plan.n_steps, shards, requested, keep
+        )
         self.step, self.position = 0, None
         if self.saved is not None:
             self.checkpoints.restore(self.saved)
@@ -199,8 +203,10 @@ class TrainingRun:
             self.devices, self.devices.n_replicas, self.run_options.batch_size,
             self.run_options.unroll_steps, self.vocab.size,
         )  # fmt: skip
+        logging.info("%s", self.trainer.optimizer.rate)
         if self.saved is not None:
             logging.info("continuing from %s", self.saved.path)
+            self.trainer.optimizer.rate.log_new_length(self.saved)
         logging.info("the first step compiles the graph, which may take half a minute")
 
     def _loop(self) -> TrainResult:

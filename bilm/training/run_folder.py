@@ -124,10 +124,11 @@ class RunFolder:
         path = self.options_file
         there = load_model_options(path) if path.exists() else options.model
         found = schema.difference(there, options.model)
-        unroll_steps = there.other.get("unroll_steps", options.unroll_steps)
-        if not found and unroll_steps != options.unroll_steps:
-            # The place in the text would be another.
-            found = "unroll_steps", unroll_steps, options.unroll_steps
+        # With others, the place in the text would be another, or the slots.
+        for name, default in (("unroll_steps", options.unroll_steps), ("optimizer", "adagrad")):
+            found = found or schema.difference(
+                there.other.get(name, default), getattr(options, name), name
+            )
         if found:
             name, old, new = found
             raise OptionsError(

@@ -12,7 +12,7 @@ from bilm.errors import WeightsError
 from bilm.storage.checkpoint_folder import SUFFIX, open_checkpoint, read_latest, read_tensors
 
 # What is read here, weights, slots and all but one of the states apart.
-SMALL = ("step", "seed", "batch", "best", "shards", "state/0")
+SMALL = ("step", "n_steps", "seed", "batch", "best", "shards", "state/0")
 POSITION = "position/"
 
 
@@ -22,6 +22,7 @@ class Saved(NamedTuple):
     Fields:
         path: of the checkpoint.
         step, seed: how many steps were done, and by what they are keyed.
+        n_steps: length of the run that was requested, None in checkpoints that do not say.
         n_rows: of the global batch.
         batch_size: rows per replica that were first requested.
         best: the best mean perplexity held out so far; infinite where nothing was measured.
@@ -31,6 +32,7 @@ class Saved(NamedTuple):
 
     path: str
     step: int
+    n_steps: int | None
     seed: int
     n_rows: int
     batch_size: int
@@ -66,6 +68,7 @@ def _read_saved(path: str) -> Saved:
         return Saved(
             path,
             step=int(small["step"]),
+            n_steps=int(small["n_steps"]) if "n_steps" in small else None,
             seed=int(small["seed"]),
             n_rows=int(n_rows),
             batch_size=int(batch_size),

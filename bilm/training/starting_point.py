@@ -24,9 +24,14 @@ KEPT = {
     "unroll_steps": 20,
     "n_negative_samples_batch": 8192,
     "sample_softmax": True,
+    "optimizer": "adagrad",
+    "warmup_steps": 0,
+    "decay": "none",
+    "decay_start": 0.0,
+    "decay_floor": 0.0,
 }
 # What belongs to the new corpus, whatever the source was trained with.
-OWN = {"n_epochs": 1, "learning_rate": 0.2, "state_reset_probability": 0.05}
+OWN = {"n_epochs": 1, "learning_rate": None, "state_reset_probability": 0.05}
 
 
 class Source:

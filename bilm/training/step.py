@@ -14,7 +14,8 @@ from bilm.layers.state import LSTMState
 from bilm.options import RunOptions
 from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices
-from bilm.training.optimizer import NORM, Adagrad
+from bilm.training.optimizer import NORM, OPTIMIZERS
+from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # what the error is about where it is not finite
 DROPOUT, RESETS = range(2)  # what random numbers are drawn for
@@ -26,10 +27,12 @@ class StepResult(NamedTuple):
     Fields:
         losses: (replicas, directions), mean cross-entropy of a prediction in nats.
         global_norm: (), of the mean gradient of the loss times `unroll_steps`, before clipping.
+        learning_rate: of the step, a number.
     """
 
     losses: tf.Tensor
     global_norm: tf.Tensor
+    learning_rate: float
 
 
 class Trainer:
@@ -42,6 +45,7 @@ class Trainer:
         seed: keys the dropout, together with step, replica, direction and layer; the initial
             weights come from Keras' global seed.
         precision: of the operands of products, see `BiLM`.
+        n_steps: length of the run; needed only where the learning rate decays.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Trainer:
         devices: Devices,
         seed: int = 0,
         precision: str = "float32",
+        n_steps: int | None = None,
     ):
         self.options, self.devices, self.seed = options, devices, seed
         with devices.strategy.scope():
@@ -62,9 +67,9 @@ class Trainer:
                 precision=precision,
             )
             self.model.build()
-            self.optimizer = Adagrad(
+            self.optimizer = OPTIMIZERS[options.optimizer](
                 [v.value for v in stored_variables(self.model).values()],
-                options.learning_rate,
+                Schedule(options, n_steps),
                 options.all_clip_norm_val,
                 devices,
             )
@@ -85,7 +90,7 @@ class Trainer:
                 if f"{what} : Tensor had" in error.message:
                     raise NotFiniteError(f"the {what} is not finite") from None
             raise
-        return StepResult(losses, norm)
+        return StepResult(losses, norm, self.optimizer.rate(step))
 
     def global_state(self) -> list[np.ndarray]:
         """Return the state of all rows, float32 (global batch, width) each: see `set_state`."""

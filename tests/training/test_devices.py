@@ -160,7 +160,7 @@ def test_losses_are_fetched_only_for_a_report(tmp_path, monkeypatch, log):
     counts = []
     for step, loss in enumerate(losses):
         before = len(fetched)
-        report.add(step, StepResult(tf.constant([[loss]]), tf.constant(1.0)))
+        report.add(step, StepResult(tf.constant([[loss]]), tf.constant(1.0), 0.2))
         counts.append(len(fetched) > before)
     assert counts == [True, False, False, True, False, False, False, True, True]
     assert "forward 3.000 (not held out)" in log.text  # the mean of 2, 3 and 4

@@ -343,6 +343,8 @@ def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
     memory = plan.estimate_memory(original, 793_471)
     assert memory.weights == memory.slots == 4 * plan.count_parameters(original, 793_471)[0]
     assert memory.gradients < memory.weights / 2
+    adam = plan.estimate_memory(original.replace(optimizer="adam"), 793_471)
+    assert adam.slots == 2 * memory.slots
     full = plan.estimate_memory(original.replace(sample_softmax=False), 793_471)
     assert full.gradients == full.weights and full.activations > memory.activations
     assert 0 < plan.machine_memory() < 1 << 60

@@ -90,6 +90,7 @@ def test_tensorboard_scalars(tmp_path):
         "train/sampled_loss_forward",
         "train/sampled_loss_backward",
         "train/global_norm",
+        "train/learning_rate",
         "train/tokens_per_s",
         "heldout/perplexity_forward",
         "heldout/perplexity_backward",

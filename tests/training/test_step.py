@@ -17,6 +17,7 @@ from bilm.layers.sampled_softmax import Negatives
 from bilm.options import RunOptions, load_run_options
 from bilm.storage import names as weights
 from bilm.training.devices import Devices
+from bilm.training.optimizer import OPTIMIZERS, Adam
 from bilm.training.pipeline import as_dataset, batch_signature
 from bilm.training.step import Trainer
 
@@ -94,10 +95,11 @@ def test_golden_training(folder, tmp_path):
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
-def test_no_step_reads_the_softmax_as_a_whole(n_replicas):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_no_step_reads_the_softmax_as_a_whole(n_replicas, optimizer):
     n_tokens = 1009
     options = load_run_options("tiny").replace(
-        batch_size=2, unroll_steps=3, n_negative_samples_batch=8
+        batch_size=2, unroll_steps=3, n_negative_samples_batch=8, optimizer=optimizer
     )
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
     trainer = Trainer(options, n_tokens, Devices(strategy))
@@ -108,7 +110,10 @@ def test_no_step_reads_the_softmax_as_a_whole(n_replicas):
     )
     operations = step.graph.get_operations()
     gathered = [op for op in operations if op.type == "ResourceGather"]
-    assert len(gathered) == n_replicas * 2 * 4  # rows and biases of targets and of negatives
+    # Adam gathers its slots of the softmax's rows and biases and of the characters' embedding.
+    of_slots = len(Adam.SLOTS) * n_replicas * 3 if optimizer == "adam" else 0
+    # Rows and biases of targets and of negatives, in each direction.
+    assert len(gathered) == n_replicas * 2 * 4 + of_slots
     read = [op.outputs[0].shape for op in operations if op.type == "ReadVariableOp"]
     assert read and not [shape for shape in read if shape.rank and shape[0] == n_tokens]
 
