@@ -190,7 +190,7 @@ def warn_of_better(save_dir: str | Path) -> None:
         folder = Path(save_dir) / BEST
         logging.warning(
             "%s: the latest checkpoint is used; held out, %s was better: perplexity %s at step %s "
-            "against %s at step %s (--save_dir %s)",
+            "against %s at step %s (--model %s)",
             save_dir, folder, f"{best.best:,.2f}", f"{best.step:,}",
             f"{measured[1].mean:,.2f}", f"{measured[0]:,}", shlex.quote(str(folder)),
         )  # fmt: skip
@@ -199,7 +199,7 @@ def warn_of_better(save_dir: str | Path) -> None:
 def export_command(save_dir: str | Path, folder: Path) -> str:
     """Return the command line that exports a run to a folder."""
     return shlex.join(
-        ["dump_weights.py", f"--save_dir={save_dir}", f"--outfile={folder / 'weights.hdf5'}"]
+        ["bilm", "export", f"--model={save_dir}", f"--output={folder / 'weights.hdf5'}"]
     )
 
 
