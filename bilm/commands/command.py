@@ -126,8 +126,9 @@ def _call(command: Command, program: str, args: argparse.Namespace) -> int:
 
 def _start_log() -> None:
     """Standard error carries the log, as plain lines, standard output the results."""
-    from absl import logging
+    from absl import flags, logging
 
+    flags.FLAGS.mark_as_parsed()  # absl's own, which nobody gives; until then its log complains
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().setFormatter(None)

@@ -55,6 +55,7 @@ def describe_run(folder: str) -> dict[str, Any]:
     run = StoredRun(folder)
     types = open_checkpoint(run.path).get_variable_to_dtype_map()
     ours = any(name.startswith("weights/") for name in types)
+    own = "weights/" if ours else "lm/"
     path = Path(run.path)
     files = [path.with_name(OPTIONS), path.with_name(VOCABULARY), path]
     files += [p for p in sorted(path.parent.iterdir()) if p.name.startswith(f"{path.name}.")]
@@ -62,7 +63,7 @@ def describe_run(folder: str) -> dict[str, Any]:
         "model": folder,
         "format": f"run of {'bilm' if ours else 'the TensorFlow 1 reference'}, {path.name}",
         **shape(run.options, n_words=run.n_tokens, n_classes=run.n_tokens),
-        "stored_as": sorted({t.name for t in types.values() if t.is_floating}),
+        "stored_as": sorted({t.name for name, t in types.items() if name.startswith(own)}),
         "files": list(map(describe_file, filter(Path.is_file, files))),
         "use": f"scorer = bilm.load_scorer({folder!r})",
     }
@@ -156,7 +157,7 @@ def lines(found: dict[str, Any]) -> Iterable[str]:
         "vocabulary": "not stored" if words is None else f"{words:,} words",
         "longest word": f"{limit} bytes of UTF-8; the rest is cut" if limit else "any",
         "stored as": ", ".join(found["stored_as"]),
-        "memory": f"about {found['embedder_bytes'] / 1e6:,.1f} MB for an embedder's weights",
+        "memory": f"about {found['embedder_bytes'] / 1e6:,.2f} MB for an embedder's weights",
     }
     for file in found["files"]:
         rows[f"file {len(rows)}"] = (

@@ -118,7 +118,7 @@ def _pair(paths: list[PurePath], where: Path) -> tuple[PurePath, PurePath]:
 def _only(found: list[PurePath], expected: str, where: Path) -> PurePath:
     if len(found) != 1:
         names = ", ".join(sorted(p.as_posix() for p in found)) or "none"
-        of_a_run = "; it holds a run: export it with dump_weights.py" if _is_run(where) else ""
+        of_a_run = "; it holds a run: export it with bilm export" if _is_run(where) else ""
         raise WeightsError(f"{where}: found {names}, expected one {expected}{of_a_run}")
     return found[0]
 

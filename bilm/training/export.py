@@ -99,7 +99,7 @@ def _options_path(outfile: Path) -> Path:
     for path in paths:
         if not path.exists() or _is_exported(path):
             return path
-    raise WeightsError(f"{paths[1]}: these options are from no export; give another --outfile")
+    raise WeightsError(f"{paths[1]}: these options are from no export; give another --output")
 
 
 def _is_exported(options_file: Path) -> bool:

@@ -238,8 +238,8 @@ class RunFolder:
                 f"{best.best:,.2f}", f"{best.step:,}", self.best,
                 f"{last:,.2f}", f"{step:,}", self,
             )  # fmt: skip
-        flags = f"--save_dir={source}", f"--outfile={self.export / 'weights.hdf5'}"
-        logging.info("to export: %s", shlex.join(["dump_weights.py", *flags]))
+        flags = f"--model={source}", f"--output={self.export / 'weights.hdf5'}"
+        logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
 
     def warn_of_better(self) -> None:
         """Warn where `best` is better than the latest checkpoint, which is what is read."""
@@ -247,7 +247,7 @@ class RunFolder:
         if measured and best and best.step != measured[0] and best.best < measured[1].mean:
             logging.warning(
                 "%s: the latest checkpoint is used; held out, %s was better: perplexity %s at step "
-                "%s against %s at step %s (--save_dir %s)",
+                "%s against %s at step %s (--model %s)",
                 self, self.best, f"{best.best:,.2f}", f"{best.step:,}",
                 f"{measured[1].mean:,.2f}", f"{measured[0]:,}", shlex.quote(str(self.best)),
             )  # fmt: skip

@@ -111,19 +111,19 @@ def choose_vocabulary(
     if reads_words and new is not None:
         raise DataError(
             f"{new}: {start.source} reads words, by a table for its own vocabulary; it cannot be "
-            "tuned with another one (leave out --new_vocab_file)"
+            "tuned with another one (leave out --new_vocab)"
         )
     if start.n_tokens is None and new is None:
         raise DataError(
             f"{start.source}: HDF5 files hold no softmax; say which words a new one shall predict "
-            "(--new_vocab_file; it may be the vocabulary that the model was trained with)"
+            "(--new_vocab; it may be the vocabulary that the model was trained with)"
         )
     if own is None and start.n_tokens is not None and beside.exists():
         own = beside
     if own is None and new is None:
         raise DataError(
-            f"{beside}: no such file; give the vocabulary of the source (--vocab_file)"
-            + ("" if reads_words else ", or a new one (--new_vocab_file)")
+            f"{beside}: no such file; give the vocabulary of the source (--vocab)"
+            + ("" if reads_words else ", or a new one (--new_vocab)")
         )
     if own is not None and start.n_tokens is not None:
         _check_own(start, Path(own), beside)
@@ -133,7 +133,7 @@ def choose_vocabulary(
 def _check_own(start: Source, own: Path, beside: Path) -> None:
     hint = ""
     if start.options.char_cnn is not None:
-        hint = "; a new vocabulary has to be given as such (--new_vocab_file)"
+        hint = "; a new vocabulary has to be given as such (--new_vocab)"
     words = words_of(own)
     if len(words) != start.n_tokens:
         raise DataError(

@@ -339,7 +339,7 @@ def test_command(run_here, tmp_path):
     ("changes", "expected"),
     [
         ({"source": "nowhere"}, "nowhere: no such file or folder"),
-        (FILES, "(--new_vocab_file; it may be the vocabulary"),
+        (FILES, "(--new_vocab; it may be the vocabulary"),
         ({"train_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
         ({"heldout_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
         ({"new_vocab_file": "nowhere.txt"}, "nowhere.txt: cannot be read"),

@@ -281,17 +281,17 @@ def test_the_end_tells_what_is_best_and_how_to_export_it(tmp_path, monkeypatch, 
     measured_as(monkeypatch, 9.0, 5.0, 7.0, 4.0)
     run(folder, 3, heldout=HELDOUT, eval_steps=1)
     assert "perplexity 5.00 at step 2" in log.text and "the last: 7.00 at step 3" in log.text
-    name, *flags = shlex.split(log.messages[-1].removeprefix("to export: "))
-    assert name == "dump_weights.py"
+    program, name, *flags = shlex.split(log.messages[-1].removeprefix("to export: "))
+    assert (program, name) == ("bilm", "export")
     arguments = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
-    assert arguments["save_dir"] == f"{folder}/best"
-    assert all(path.exists() for path in dump_weights(**arguments))
+    assert arguments["model"] == f"{folder}/best"
+    assert all(path.exists() for path in dump_weights(arguments["model"], arguments["output"]))
     log.clear()
     run(folder, 3, heldout=HELDOUT)  # told again
     assert "perplexity 5.00 at step 2" in log.text
     log.clear()
     run(folder, 4, heldout=HELDOUT, eval_steps=1)
-    assert log.messages[-1].startswith(f"to export: dump_weights.py '--save_dir={folder}' ")
+    assert log.messages[-1].startswith(f"to export: bilm export '--model={folder}' ")
 
 
 def test_an_export_warns_where_another_checkpoint_is_better(tmp_path, monkeypatch, log):
