@@ -12,6 +12,7 @@ from bilm.errors import WeightsError
 from bilm.files import replacing
 from bilm.storage import download
 from bilm.storage.download import MAX_BYTES, Kind, alone, cached, fetch, make_folder
+from bilm.storage.formats.known import find
 
 PUBLISHED = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
 NAMES = {
@@ -22,7 +23,6 @@ NAMES = {
 }
 # Size and SHA-256 of the published weights, where they are known.
 CHECKS = {"small": (54_402_456, "747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229")}
-HDF5_SUFFIXES = (".hdf5", ".h5")
 MAX_RATIO = 100  # of a member to its packed size; weights hardly shrink
 COPY_BYTES = 1 << 20
 UNPACKING_ERRORS = (  # OSError: an archive that points outside of itself, or a full disk
@@ -54,8 +54,7 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
         return _local(options_file, download.OPTIONS), _local(weight_file, download.WEIGHTS)
     path = Path(options_file)
     if path.is_dir():
-        files = [p for pattern in ("*", "*/*") for p in path.glob(pattern) if p.is_file()]
-        options, weights = _pair([p.relative_to(path) for p in files], path)
+        options, weights, *_ = find(_files_in(path), path).values()
         return path / options, path / weights
     if str(options_file) in NAMES and not path.exists():
         return _published(str(options_file))
@@ -91,40 +90,10 @@ def _published(name: str) -> tuple[Path, Path]:
     )
 
 
-def _pair(paths: list[PurePath], where: Path) -> tuple[PurePath, PurePath]:
-    """Choose the two files among those of a folder or an archive, whose paths start there."""
-    paths = [p for p in paths if not p.name.startswith(".")]  # macOS adds ._model.hdf5
-    options = [p for p in paths if p.name.endswith("options.json") and len(p.parts) <= 2]
-    options = [p for p in options if len(p.parts) == 1] or options
-    if len({p.parent for p in options}) != 1:
-        _only(options, "options.json", where)
-    beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
-    weights = [p for p in beside if not p.stem.endswith("_softmax")]
-    preferred = (
-        [p for p in weights if p.stem == "model"],
-        [p for p in weights if p.stem == "weights"],
-        [p for p in weights if p.stem.endswith("_weights")],
-        weights,
-    )
-    expected = ".hdf5 file with the weights beside the options; name it weights.hdf5"
-    chosen = _only(next(filter(None, preferred), []), expected, where)
-    stems = chosen.stem, chosen.stem.removesuffix("_weights")
-    for name in (*(f"{stem}_options.json" for stem in stems), "options.json"):
-        if chosen.with_name(name) in options:
-            return chosen.with_name(name), chosen
-    return _only(options, "options.json", where), chosen
-
-
-def _only(found: list[PurePath], expected: str, where: Path) -> PurePath:
-    if len(found) != 1:
-        names = ", ".join(sorted(p.as_posix() for p in found)) or "none"
-        of_a_run = "; it holds a run: export it with dump_weights.py" if _is_run(where) else ""
-        raise WeightsError(f"{where}: found {names}, expected one {expected}{of_a_run}")
-    return found[0]
-
-
-def _is_run(where: Path) -> bool:
-    return where.is_dir() and any(where.glob("model.ckpt-*.index"))
+def _files_in(folder: Path) -> list[PurePath]:
+    """Return the files of a folder and of the folders in it, from there on."""
+    found = [p for pattern in ("*", "*/*") for p in folder.glob(pattern) if p.is_file()]
+    return [p.relative_to(folder) for p in found]
 
 
 def _unpacked(archive: Path) -> tuple[Path, Path]:
@@ -159,7 +128,7 @@ def _members(file: zipfile.ZipFile, archive: Path) -> list[zipfile.ZipInfo]:
             raise WeightsError(f"{archive}: {member.filename} is a path out of the archive")
         if not member.is_dir():
             members[path] = member
-    chosen = [members[path] for path in _pair(list(members), archive)]
+    chosen = [members[path] for path in find(list(members), archive).values()]
     room = MAX_BYTES
     for member, kind in zip(chosen, (download.OPTIONS, download.WEIGHTS), strict=True):
         if member.flag_bits & 1:
