@@ -80,7 +80,7 @@ def dump_bilm_embeddings(
         "dataset": text.digest,
         "options": _digest(embedder.options_file),
         "weights": _digest(embedder.weight_file),
-        "vocabulary": None if embedder.options.char_cnn else _digest(vocab_file),
+        "vocabulary": _digest(vocab_file) if embedder.options.reads_words else None,
         "layers": layers if isinstance(layers, str) else list(map(int, layers)),
         "dtype": dtype,
         "precision": precision,

@@ -54,13 +54,13 @@ class WordEncoder:
             ids = self._vocab.known_ids(words) + 1
             return ops.convert_to_numpy(self.model.encoder(ids))
         vectors = np.empty((len(words), self.model.options.lstm.projection_dim), np.float32)
-        rows_of_ids = self._alphabet(words) + 1  # n, C
+        spelled = self._alphabet(words)  # n, C
         # Past the longest word and the widest filter every window sees padding alone.
-        lengths = self._alphabet.lengths(words) + self._widest
+        lengths = self._alphabet.lengths(words, spelled) + self._widest
         lengths = np.minimum(-(-lengths // 4) * 4, self._alphabet.width)
         for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
             ids = np.full((n_padded, lengths[rows[0]]), self._alphabet.pad + 1, np.int32)
-            ids[: len(rows)] = rows_of_ids[rows, : ids.shape[1]]
+            ids[: len(rows)] = spelled[rows, : ids.shape[1]] + 1
             encoded = self._encode(ops.convert_to_tensor(ids))
             vectors[rows] = ops.convert_to_numpy(encoded)[: len(rows)]
         return vectors
@@ -149,16 +149,14 @@ def dump_token_embeddings(
     if model.options.reads_words:
         raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
     encode = WordEncoder(model)
-    spelled = dict(
-        zip((BOS, EOS), encode.marks, strict=True)
-    )  # the vocabulary has marks of its own
+    marks = dict(zip((BOS, EOS), encode.marks, strict=True))  # the vocabulary has its own
     with replacing(outfile) as temporary, NewHDF5(temporary) as file:
         shape = vocab.size, model.options.lstm.projection_dim
         table = file.create_dataset("embedding", shape, "float32")
         for start in range(0, vocab.size, TABLE_WORDS):
             ids = range(start, min(start + TABLE_WORDS, vocab.size))
             words = [vocab.id_to_word(i) for i in ids]
-            table[start : ids.stop] = encode([spelled.get(word, word) for word in words])
+            table[start : ids.stop] = encode([marks.get(word, word) for word in words])
             file.check()
 
 

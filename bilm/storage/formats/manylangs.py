@@ -219,6 +219,6 @@ def _configuration_file(options_file: Path) -> Path | str:
     if path.name in PUBLISHED:
         return path.name
     raise OptionsError(
-        f"{options_file}: config_path: found {name[-100:]!r}, but no {path.name or 'file'!r} in the "
-        f"folder, and it is none of the published {', '.join(PUBLISHED)}; put it there"
+        f"{options_file}: config_path: found {name[-100:]!r}, but no {path.name or 'file'!r} in "
+        f"the folder, and it is none of the published {', '.join(PUBLISHED)}; put it there"
     )

@@ -1,4 +1,4 @@
-"""The tensors of an ELMoForManyLangs model by bilm's stored names, as bilm's variables hold them."""
+"""The tensors of an ELMoForManyLangs model by bilm's stored names and in bilm's layout."""
 
 from __future__ import annotations
 
