@@ -56,7 +56,9 @@ def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> Non
 
 
 def ids_of(inputs, options: ModelOptions, speller: Callable):
-    """Return the ids of a layer's inputs: strings are spelled by what `speller` returns, integers are checked.
+    """Return the ids of a layer's inputs: strings are spelled, integers are checked.
+
+    `speller` returns what spells them.
 
     Raises: DataError for inputs of another type or shape; ValueError for strings that a model of
         words cannot read.

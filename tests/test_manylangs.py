@@ -77,7 +77,9 @@ def test_golden_manylangs_embedder_packs_and_caches(folder):
 
 def test_golden_manylangs_embedder_in_bfloat16(folder):
     found = ElmoEmbedder(folder, precision="bfloat16").embed_batch(sentences_of(folder))
-    rounded = [np.abs(ours - theirs) for ours, theirs in zip(found, expected_of(folder), strict=True)]
+    rounded = [
+        np.abs(ours - theirs) for ours, theirs in zip(found, expected_of(folder), strict=True)
+    ]
     largest = max(np.abs(theirs).max(initial=0) for theirs in expected_of(folder))
     assert 0 < max(error.max(initial=0) for error in rounded) < 0.05 * largest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -45,9 +46,13 @@ def _open_hdf5(path: Path) -> None:
         pass
 
 
+def _is_archive(path: Path) -> bool:
+    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+
+
 OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, lambda path: _reads(read_object, path))
 WEIGHTS = Kind("a whole HDF5 file", MAX_BYTES, lambda path: _reads(_open_hdf5, path))
-ARCHIVE = Kind("a whole ZIP archive", MAX_BYTES, zipfile.is_zipfile)
+ARCHIVE = Kind("a whole ZIP archive or tar.gz", MAX_BYTES, _is_archive)
 
 
 def cached(key: str) -> Path:

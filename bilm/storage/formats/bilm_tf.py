@@ -13,6 +13,7 @@ from bilm.storage.tensors import HDF5Tensors
 
 NAME = "bilm-tf"
 HAS_SOFTMAX = True
+PAIR = ("options.json", "weights.hdf5")
 HDF5_SUFFIXES = (".hdf5", ".h5")
 
 
@@ -39,7 +40,7 @@ def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
     named = [chosen.with_name(f"{stem}_options.json") for stem in stems]
     named = [p for p in (*named, chosen.with_name("options.json")) if p in options]
     its_options = named[0] if named else _only(options, "options.json", where, paths)
-    return {"options.json": its_options, "weights.hdf5": chosen}
+    return dict(zip(PAIR, (its_options, chosen), strict=True))
 
 
 def owns(weight_file: Path) -> bool:

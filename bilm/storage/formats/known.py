@@ -3,9 +3,10 @@
 A format is a module with:
 
 - `NAME`, for messages, and `HAS_SOFTMAX`, whether its models can predict words;
+- `PAIR`, the names that copies of its file of options and of its file of weights get;
 - `find(paths, where)`: of the files of a folder or archive those of a model, None if they are of
-  another format: a dict of paths by the names that copies of them get. The first is the file of
-  options, the second that of weights, and these two stand for the model from there on;
+  another format: a dict of paths by the names that copies of them get. The first two are the
+  `PAIR`, which stands for the model from there on;
 - `owns(weight_file)`: whether the second of two files is of this format;
 - `files(options_file, weight_file)`: all files that the model is read from;
 - `read_options(options_file, weight_file)`: its `ModelOptions`;
@@ -31,6 +32,12 @@ def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
     """
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
     return next(filter(None, (format_.find(paths, where) for format_ in FORMATS)))
+
+
+def unpacked_pair(folder: Path) -> tuple[Path, Path] | None:
+    """Return the two files that stand for a model of which copies are in a folder."""
+    pairs = [tuple(folder / name for name in format_.PAIR) for format_ in FORMATS]
+    return next((pair for pair in pairs if all(path.exists() for path in pair)), None)
 
 
 def format_of(weight_file: str | Path) -> ModuleType:

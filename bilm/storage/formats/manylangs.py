@@ -39,6 +39,7 @@ from bilm.storage.formats.state_dict import StateDict
 NAME = "ELMoForManyLangs"
 HAS_SOFTMAX = False
 CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"
+PAIR = CONFIG, ENCODER
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
 # The two published configurations, which are the same, and which no model brings along.
