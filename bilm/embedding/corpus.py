@@ -21,6 +21,7 @@ from bilm.embedding.embedding_file import SENTENCE, join_words
 from bilm.embedding.parts import Parts
 from bilm.errors import DataError
 from bilm.files import expanded, keep_inputs, replacing
+from bilm.storage.formats.known import model_files
 from bilm.storage.hdf5 import NewHDF5
 
 DTYPES = ("float32", "float16")
@@ -74,7 +75,8 @@ def dump_bilm_embeddings(
     keep_inputs(outfile, dataset_file, vocab_file)
     text = _survey(dataset_file, on_bad_utf8)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
-    keep_inputs(outfile, embedder.options_file, embedder.weight_file)
+    files = model_files(embedder.options_file, embedder.weight_file)
+    keep_inputs(outfile, *files)
     layer_selector(layers, embedder.n_layers)
     run = {
         "dataset": text.digest,
@@ -85,6 +87,7 @@ def dump_bilm_embeddings(
         "dtype": dtype,
         "precision": precision,
         "part_sentences": part_sentences,
+        **{path.name: _digest(path) for path in files[2:]},
     }
     with Parts(outfile, run) as parts:
         n_parts = -(-text.n_sentences // part_sentences)

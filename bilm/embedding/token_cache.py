@@ -18,6 +18,7 @@ from bilm.errors import DataError, OptionsError
 from bilm.files import expanded, keep_inputs, replacing
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
+from bilm.storage.formats.known import model_files
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
@@ -144,7 +145,7 @@ def dump_token_embeddings(
     """
     vocab = Vocabulary(expanded(vocab_file))
     files = resolve(expanded(options_file), expanded(weight_file))
-    keep_inputs(outfile, vocab_file, *files)
+    keep_inputs(outfile, vocab_file, *model_files(*files))
     model = load_bilm(*files)
     if model.options.reads_words:
         raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")

@@ -34,8 +34,8 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
 
     Args:
         options_file: `options.json`, or its URL; alone it may be a folder or an archive (ZIP, tar,
-            tar.gz) that holds both files, the URL of such an archive, or one of the names in `NAMES`. What is
-            on disk comes before a name.
+            tar.gz) that holds both files, the URL of such an archive, or one of the names in
+            `NAMES`. What is on disk comes before a name.
         weight_file: the HDF5 file, or its URL.
     Raises: WeightsError if the two files are not found, or one of them cannot be fetched.
     """

@@ -14,6 +14,7 @@ from bilm.storage.tensors import HDF5Tensors
 NAME = "bilm-tf"
 HAS_SOFTMAX = True
 PAIR = ("options.json", "weights.hdf5")
+ALLENNLP_FOLDER = "fta"  # "files to archive"
 HDF5_SUFFIXES = (".hdf5", ".h5")
 
 
@@ -24,6 +25,8 @@ def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
     """
     options = [p for p in paths if p.name.endswith("options.json") and len(p.parts) <= 2]
     options = [p for p in options if len(p.parts) == 1] or options
+    if not options and any(p.parent.name == ALLENNLP_FOLDER for p in paths):
+        return _of_allennlp(paths, where)
     if len({p.parent for p in options}) != 1:
         _only(options, "options.json", where, paths)
     beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
@@ -41,6 +44,21 @@ def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
     named = [p for p in (*named, chosen.with_name("options.json")) if p in options]
     its_options = named[0] if named else _only(options, "options.json", where, paths)
     return dict(zip(PAIR, (its_options, chosen), strict=True))
+
+
+def _of_allennlp(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
+    """Choose the two files in an AllenNLP archive, which has them under their keys of its config.
+
+    Such a key is `model.text_field_embedder.token_embedders.elmo.options_file`.
+    """
+    inside = [p for p in paths if p.parent.name == ALLENNLP_FOLDER]
+    options = [p for p in inside if p.name.endswith(("options_file", "options.json"))]
+    weights = [p for p in inside if p.name.endswith(("weight_file", *HDF5_SUFFIXES))]
+    chosen = (
+        _only(options, "file of options in fta/", where, paths),
+        _only(weights, "file of weights in fta/", where, paths),
+    )
+    return dict(zip(PAIR, chosen, strict=True))
 
 
 def owns(weight_file: Path) -> bool:

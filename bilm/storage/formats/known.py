@@ -66,3 +66,14 @@ def require_softmax(weight_file: Path, purpose: str) -> None:
             f"{weight_file.parent}: an {found.NAME} model, which has no softmax for this package "
             f"to read; it gives vectors, but cannot {purpose}"
         )
+
+
+def refuse_as_run(folder: Path) -> None:
+    """Refuse a model that is no run, and that no run can be made of. Raises: OptionsError."""
+    for found in FORMATS:
+        if not found.HAS_SOFTMAX and all((folder / name).exists() for name in found.PAIR):
+            raise OptionsError(
+                f"{folder}: an {found.NAME} model, not a run; it has no softmax to measure, and "
+                "cannot be exported to the HDF5 format of bilm-tf, in which its word table and "
+                "its lexicon of code points have no place"
+            )

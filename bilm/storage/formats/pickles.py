@@ -89,6 +89,8 @@ class _Machine:
         elif name in EMPTY:
             stack.append(EMPTY[name]())
         elif name in ("BINPUT", "LONG_BINPUT"):
+            if argument > MAX_BYTES:  # each takes a byte or more, and they are numbered in turn
+                raise IndexError("a place in the memo that no pickle of this size reaches")
             self.memo[argument] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])

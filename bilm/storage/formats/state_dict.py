@@ -197,7 +197,7 @@ def _checked(found: object, path: Path) -> dict[str, Tensor]:
     for name, value in found.items():
         if not isinstance(value, Tensor):
             kind = type(value).__name__
-            raise WeightsError(f"{path}: {ascii(name)[:60]} is a {kind}, expected a tensor")
+            raise WeightsError(f"{path}: {ascii(name)[:60]} is of type {kind}, expected a tensor")
     if len(found) > MAX_TENSORS:
         raise WeightsError(f"{path}: {len(found):,} tensors, expected at most {MAX_TENSORS:,}")
     return found
