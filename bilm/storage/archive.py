@@ -14,8 +14,9 @@ from typing import BinaryIO, NamedTuple
 
 from bilm.errors import WeightsError
 from bilm.files import replacing
-from bilm.storage.download import MAX_BYTES, OPTIONS
+from bilm.schema import MAX_BYTES as MAX_JSON_BYTES
 
+MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights have 0.4 GB
 MAX_RATIO = 100  # of a member to its packed size; weights hardly shrink
 MAX_MEMBERS = 10_000
 MIN_PACKED = 1 << 10  # bytes that a small member counts for
@@ -46,8 +47,12 @@ class Member(NamedTuple):
 def is_archive(path: Path) -> bool:
     """Return whether a file is a ZIP, tar or tar.gz archive."""
     try:
-        return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
-    except (OSError, EOFError, ValueError, zlib.error):  # a gzip file that is cut short
+        if zipfile.is_zipfile(path):
+            return True
+        with _plain_or_gzip(path) as file:
+            tarfile.TarInfo.frombuf(file.read(tarfile.BLOCKSIZE), "utf-8", "surrogateescape")
+        return True
+    except (OSError, EOFError, zlib.error, tarfile.HeaderError):  # or a gzip file cut short
         return False
 
 
@@ -89,7 +94,7 @@ class Archive:
         for member in (self.members[place] for place in chosen):
             if member.problem is not None:
                 raise WeightsError(f"{self.path}: {member.name} {member.problem}")
-            most = OPTIONS.max_bytes if member.name.endswith(".json") else MAX_BYTES
+            most = MAX_JSON_BYTES if member.name.endswith(".json") else MAX_BYTES
             limit = min(room, most, member.limit)
             if member.size > limit:
                 raise WeightsError(
@@ -127,14 +132,17 @@ def _tar_members(file: tarfile.TarFile, path: Path) -> Iterator[Member]:
             yield Member(info.name, info.size, limit, problem, info)
 
 
+def _plain_or_gzip(path: Path) -> BinaryIO:
+    with open(path, "rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    return (gzip.open if is_gzip else open)(path, "rb")
+
+
 class _Bounded:
     """A tar or tar.gz file as `tarfile` reads it: no more of it than the limits allow."""
 
     def __init__(self, path: Path):
-        with open(path, "rb") as file:
-            is_gzip = file.read(2) == b"\x1f\x8b"
-        self._path = path
-        self._file: BinaryIO = (gzip.open if is_gzip else open)(path, "rb")
+        self._path, self._file = path, _plain_or_gzip(path)
         self._limit = min(MAX_BYTES, MAX_RATIO * max(path.stat().st_size, MIN_PACKED))
 
     def read(self, size: int = -1) -> bytes:

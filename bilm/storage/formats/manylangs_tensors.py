@@ -18,6 +18,7 @@ from bilm.storage.formats.state_dict import StateDict
 from bilm.storage.hdf5 import Held
 
 WORDS, CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
+GATES = (0, 2, 1, 3)  # bilm's i, j, f, o among the stored i, f, g, o
 DIRECTIONS = ("forward", "backward")
 LAYER = "{}_layer_{}."
 
@@ -98,8 +99,8 @@ class ManyLangsTensors:
         parts = [f"{stored}{part}_linearity.weight" for part in ("input", "state")]
         for part in parts:
             self._check(self._encoder, part, (4 * dim, width))
-        kernels = [partial(self._encoder.read, part) for part in parts]
-        self._found[f"{name}/W_0"] = Converted((2 * width, 4 * dim), partial(_kernel, kernels))
+        kernels, shape = [partial(self._encoder.read, p) for p in parts], (2 * width, 4 * dim)
+        self._found[f"{name}/W_0"] = Converted(shape, partial(_kernel, kernels, shape))
         bias, projection = f"{stored}state_linearity.bias", f"{stored}state_projection.weight"
         self._take(self._encoder, f"{name}/B", bias, (4 * dim,), (4 * dim,), _bias)
         shape = width, dim
@@ -137,16 +138,21 @@ def _signed_rows(value: np.ndarray, rows: slice, sign: int) -> np.ndarray:
     return sign * value[rows].T
 
 
-def _gates(value: np.ndarray) -> np.ndarray:
-    """Put the gates i, f, g, o of the last axis in the order i, g, f, o; bilm calls g j."""
-    i, f, g, o = np.split(value, 4, axis=-1)
-    return np.concatenate([i, g, f, o], axis=-1)
+def _kernel(parts: list[Callable[[], np.ndarray]], shape: tuple[int, int]) -> np.ndarray:
+    """Return input over recurrent weights, the gates i, f, g, o in bilm's order i, g, f, o.
 
-
-def _kernel(parts: list[Callable[[], np.ndarray]]) -> np.ndarray:
-    return np.concatenate([_gates(read().T) for read in parts])
+    Filled in place: this is the largest tensor, and it sets the peak of memory.
+    """
+    kernel, width, dim = np.empty(shape, np.float32), shape[0] // 2, shape[1] // 4
+    with np.errstate(over="ignore"):  # an infinite value is refused later
+        for k, read in enumerate(parts):
+            stored = read()
+            for place, gate in enumerate(GATES):
+                columns = slice(place * dim, (place + 1) * dim)
+                kernel[k * width : (k + 1) * width, columns] = stored[gate * dim :][:dim].T
+    return kernel
 
 
 def _bias(value: np.ndarray) -> np.ndarray:
-    i, j, f, o = np.split(_gates(value), 4)
-    return np.concatenate([i, j, f - 1, o])
+    i, f, g, o = np.split(value, 4)
+    return np.concatenate([i, g, f - 1, o])
