@@ -12,8 +12,8 @@ from bilm.scoring import Scorer
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import load_run, run_vocabulary
 from bilm.storage.export_id import check_same_export
+from bilm.storage.formats.known import read_options, require_softmax
 from bilm.storage.hdf5 import strings
-from bilm.storage.load import stored_options
 from bilm.storage.locate import resolve
 
 
@@ -86,13 +86,14 @@ def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
 
 def _from_export(options_file, weight_file, softmax_file) -> Scorer:
     options_file, weight_file = resolve(options_file, weight_file)
+    require_softmax(weight_file, "score sentences or replace words")
     softmax_file = Path(softmax_file or softmax_beside(weight_file))
     if not softmax_file.is_file():
         raise WeightsError(
             f"{softmax_file}: no such file; a model needs its softmax to be asked, which "
             "bilm export --include_softmax writes"
         )
-    options = stored_options(options_file, weight_file)
+    options = read_options(options_file, weight_file)
     check_same_export(options, options_file, weight_file, softmax_file)
     with weights.open_hdf5(softmax_file) as file:
         words = strings(file, "vocabulary")

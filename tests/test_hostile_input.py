@@ -26,6 +26,7 @@ CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
     ("script", "n_inputs", "kinds"),
     [
         ("fuzz_inputs.py", 200, ["options", "vocabulary", "text", "hdf5", "zip"]),
+        ("fuzz_manylangs.py", 30, ["state_dict", "zip", "text"]),
         pytest.param(
             *("fuzz_models.py", 30, ["export", "keras", "run", "embeddings"]),
             marks=pytest.mark.slow,

@@ -24,6 +24,7 @@ from bilm.storage.checkpoint_folder import (
     read_tensors,
     reason,
 )
+from bilm.storage.formats.known import refuse_as_run
 from bilm.storage.hdf5 import Held
 
 OPTIONS, VOCABULARY = "options.json", "vocab.txt"
@@ -43,6 +44,7 @@ class StoredRun:
 
     def __init__(self, save_dir: str | Path, path: str | None = None):
         save_dir = Path(expanded(save_dir))
+        refuse_as_run(save_dir)
         options = load_model_options(save_dir / OPTIONS)
         found = self._read(expanded(path)) if path else read_latest(save_dir, self._read)
         if found is None:

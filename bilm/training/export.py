@@ -21,8 +21,8 @@ from bilm.storage import names as weights
 from bilm.storage.checkpoint import OPTIONS, load_run, run_vocabulary
 from bilm.storage.checkpoint_folder import checkpoint_paths
 from bilm.storage.export_id import export_id
+from bilm.storage.formats.bilm_tf import HDF5_SUFFIXES
 from bilm.storage.load import load_bilm
-from bilm.storage.locate import HDF5_SUFFIXES
 from bilm.training.run_folder import RunFolder
 
 

@@ -13,7 +13,7 @@ from bilm.options import N_CHARACTERS, RunOptions
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import OPTIONS, VOCABULARY, StoredRun
 from bilm.storage.checkpoint_folder import holds_checkpoint
-from bilm.storage.load import stored_options
+from bilm.storage.formats.known import read_options, require_softmax
 from bilm.storage.locate import resolve
 
 # What a run takes over from the options of its source, and the value where they do not say.
@@ -56,8 +56,9 @@ class Source:
             self.options, self.n_tokens = self.run.options, self.run.n_tokens
         else:
             options_file, self.weight_file = _resolve(source, weight_file)
+            require_softmax(self.weight_file, "be tuned")
             self.folder = options_file.parent
-            self.options = stored_options(options_file, self.weight_file)
+            self.options = read_options(options_file, self.weight_file)
             if self.options.char_cnn is None:
                 self.n_tokens = weights.n_words(self.weight_file)
             weights.check_room(self.options, self.weight_file, n_rows=self.n_tokens)
