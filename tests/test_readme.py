@@ -94,7 +94,7 @@ def test_shell_commands_exist():
         if program == "make":
             assert first in targets
         else:
-            assert program == "bilm" or program == "python" and (ROOT / first).is_file()
+            assert program == "bilm" or (program == "python" and (ROOT / first).is_file())
             flags = {word.lstrip("-").split("=")[0] for word in rest if word.startswith("--")}
             assert flags <= flags_of(first if program == "python" else f"bilm {first}")
 
