@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import initializers, ops
@@ -38,7 +39,7 @@ class TokenEncoder(WeightedLayer):
         activation: str = "relu",
         n_highway: int = 0,
         precision: str = "float32",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.projection_dim = projection_dim
@@ -123,7 +124,7 @@ class WordEncoder(WeightedLayer):
     Inputs: integer `(...)`. Returns: float `(..., P)`. Stored as `embedding`.
     """
 
-    def __init__(self, projection_dim: int, n_words: int, **kwargs):
+    def __init__(self, projection_dim: int, n_words: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.projection_dim = projection_dim
         self.n_words = n_words

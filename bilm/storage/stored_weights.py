@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -98,7 +99,7 @@ class _File:
             used.add(found)
         weights.warn_of_extra(self.names - used, self.path, only)
 
-    def _initializer(self, name: str, padded: bool):
+    def _initializer(self, name: str, padded: bool) -> Any:
         """Return the function from a variable's shape to its initializer."""
         where = f"{self.path}: {name}"
 
@@ -150,7 +151,7 @@ def refuse_unset(model: BiLM) -> None:
         raise WeightsError(UNSET)
 
 
-def as_initial_value(read: Callable[[], np.ndarray], shape, dtype):
+def as_initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any) -> Any:
     """Return what an initializer gives: the value, or in a graph the operation that reads it.
 
     Keras asks for values in its scratch graphs too, which never run.

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from absl import logging
 
@@ -235,7 +236,7 @@ def stored_options(save_dir: str | Path) -> Path | None:
     return path if holds_checkpoint(path.parent) and path.exists() else None
 
 
-def stored_option(save_dir: str | Path, name: str):
+def stored_option(save_dir: str | Path, name: str) -> Any:
     """Return what the folder's run has stored for an option, None where it has no checkpoint."""
     path = Path(save_dir) / OPTIONS
     if not (holds_checkpoint(save_dir) and path.exists()):
@@ -243,7 +244,7 @@ def stored_option(save_dir: str | Path, name: str):
     return load_model_options(path).other.get(name)
 
 
-def _difference(old, new, name: str = "") -> tuple[str, object, object] | None:
+def _difference(old: Any, new: Any, name: str = "") -> tuple[str, object, object] | None:
     """Return the dotted name and the values of the first key in which two options differ."""
     if not (isinstance(old, schema.Checked) and isinstance(new, schema.Checked)):
         return None if old == new else (name, old, new)
