@@ -28,9 +28,10 @@ test: $(VENV)/installed  ## run the tests, but for the slow ones
 test-slow: $(VENV)/installed  ## run the demo, the examples, a run that is killed: minutes each
 	$(PYTEST) load -m slow tests
 
-lint: $(VENV)/installed  ## check style and formatting
+lint: $(VENV)/installed  ## check style, formatting and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 format: $(VENV)/installed  ## repair style and formatting
 	$(VENV)/bin/ruff check --fix .
@@ -48,11 +49,11 @@ fuzz: $(VENV)/installed  ## 4,000 damaged inputs and models: each ends in succes
 	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
 
-test-all: test test-slow test-backends test-versions fuzz  ## every test, the slow ones too
+test-all: lint test test-slow test-backends test-versions fuzz  ## every test, the slow ones too
 
 clean:  ## remove the environments, what was built, and demo_run
 	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
-	rm -rf .pytest_cache .ruff_cache .hypothesis
+	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BACKENDS)/installed: EXTRA := jax torch

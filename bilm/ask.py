@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.language_model import BiLM
@@ -84,7 +85,7 @@ def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
     return Scorer(model, [vocab.id_to_word(i) for i in range(vocab.size)])
 
 
-def _from_export(options_file, weight_file, softmax_file) -> Scorer:
+def _from_export(options_file: Any, weight_file: Any, softmax_file: Any) -> Scorer:
     options_file, weight_file = resolve(options_file, weight_file)
     require_softmax(weight_file, "score sentences or replace words")
     softmax_file = Path(softmax_file or softmax_beside(weight_file))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 from keras import ops
@@ -82,7 +83,7 @@ class Elmo(keras.layers.Layer):
         stateful: bool = False,
         embedding_weight_file: str | Path | None = None,
         n_words: int | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if combine not in COMBINATIONS:
@@ -277,11 +278,11 @@ class Elmo(keras.layers.Layer):
             self.build()
         return super().__reduce__()
 
-    def combined(self, layers, mask, k: int = 0):
+    def combined(self, layers: Any, mask: Any, k: int = 0) -> Any:
         """Return representation k of the layers, 0 where the mask is: float (B, T, width)."""
         return self._combine(layers, mask, k) * ops.cast(mask, layers.dtype)[..., None]
 
-    def _combine(self, layers, mask, k: int):
+    def _combine(self, layers: Any, mask: Any, k: int) -> Any:
         if self.combine == "mix":
             return self.mixes[k](layers, mask=mask)
         if self.combine == "top":

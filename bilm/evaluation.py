@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -63,7 +63,7 @@ def _is_perplexity(value: object) -> bool:
 
 def heldout_dataset(
     filepattern: str, vocab: Vocabulary, bidirectional: bool, on_bad_utf8: str = "error"
-):
+) -> LMDataset | BidirectionalLMDataset:
     """Return the reader of held-out text, each sentence once and in order."""
     reader = BidirectionalLMDataset if bidirectional else LMDataset
     return reader(filepattern, vocab, test=True, on_bad_utf8=on_bad_utf8)
@@ -82,7 +82,7 @@ class Evaluator:
         batch_size: int,
         stateless: bool = False,
         drop_remainder: bool = False,
-        state=None,
+        state: Any = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Perplexity:
         """Measure: see `perplexity`."""
@@ -126,7 +126,7 @@ def perplexity(
     batch_size: int,
     stateless: bool = False,
     drop_remainder: bool = False,
-    state=None,
+    state: Any = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Perplexity:
     """Measure a language model on text that it was not trained on.

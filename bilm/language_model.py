@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -38,7 +40,7 @@ class BiLM(keras.layers.Layer):
         softmax: bool = False,
         dropout: float = 0.0,
         precision: str = "float32",
-        **kwargs,
+        **kwargs: Any,
     ):
         # Whatever Keras' policy: states are sums over long sequences; `precision` rules products.
         super().__init__(**{"dtype": "float32", **kwargs})
@@ -94,15 +96,15 @@ class BiLM(keras.layers.Layer):
             for layer in stack.layers:
                 layer.cell.freeze()
 
-    def zero_state(self, batch_size) -> dict[str, list[LSTMState]]:
+    def zero_state(self, batch_size: int) -> dict[str, list[LSTMState]]:
         """Return the state of a fresh start: for each direction, one `LSTMState` a layer."""
         return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}
 
-    def flatten_state(self, state) -> list:
+    def flatten_state(self, state: Any) -> list:
         """Return a state's tensors as a list: by direction, layer, cell before hidden."""
         return [part for name in self.directions for layer in state[name] for part in layer]
 
-    def pack_state(self, tensors) -> dict[str, list[LSTMState]]:
+    def pack_state(self, tensors: Any) -> dict[str, list[LSTMState]]:
         """Return the state of which `flatten_state` gave the tensors."""
         parts = iter(tensors)
         n_layers = range(self.options.lstm.n_layers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -55,7 +56,7 @@ def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> Non
         )
 
 
-def ids_of(inputs, options: ModelOptions, speller: Callable):
+def ids_of(inputs: Any, options: ModelOptions, speller: Callable) -> Any:
     """Return the ids of a layer's inputs: strings are spelled, integers are checked.
 
     `speller` returns what spells them.
@@ -77,7 +78,7 @@ def ids_of(inputs, options: ModelOptions, speller: Callable):
     return inputs
 
 
-def is_string(inputs) -> bool:
+def is_string(inputs: Any) -> bool:
     """Return whether a tensor holds strings."""
     return keras.backend.standardize_dtype(inputs.dtype) == "string"
 
@@ -111,7 +112,7 @@ class BidirectionalLanguageModel:
         self._run = compiled(self.model)
         self.reset_states()
 
-    def __call__(self, ids) -> dict[str, np.ndarray]:
+    def __call__(self, ids: Any) -> dict[str, np.ndarray]:
         """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2), 0 being padding.
 
         Returns: dict of NumPy arrays: `lm_embeddings` float32 (B, layers + 1, T, 2 P) and `mask`
@@ -153,14 +154,14 @@ class BidirectionalLanguageModel:
         zeros = self.model.flatten_state(self.model.zero_state(0))
         self._rows = [ops.convert_to_numpy(tensor) for tensor in zeros]
 
-    def _start(self, n_rows: int):
+    def _start(self, n_rows: int) -> Any:
         """Return the states of the first rows; a row that was never there starts from zero."""
         missing = max(n_rows - len(self._rows[0]), 0)
         self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
         return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
 
 
-def _array(ids) -> np.ndarray:
+def _array(ids: Any) -> np.ndarray:
     """Return ids int32; a placeholder of TensorFlow 1 or another tensor of a graph has none."""
     try:
         return np.asarray(ids, dtype=np.int32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from bilm.language_model import BiLM
@@ -26,7 +28,7 @@ class RowStates(tf.Module):
             starts.append(variable[:n_rows])
         return self._bilm.pack_state(starts)
 
-    def finish(self, state) -> None:
+    def finish(self, state: Any) -> None:
         """Keep the state in which the first rows were left."""
         for variable, last in zip(self._parts, self._bilm.flatten_state(state), strict=True):
             variable.assign(tf.concat([last, variable[tf.shape(last)[0] :]], axis=0))

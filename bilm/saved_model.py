@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -43,7 +44,7 @@ def _module(elmo: Elmo) -> tf.Module:
     return module
 
 
-def _embed(elmo: Elmo, tokens) -> dict[str, tf.Tensor]:
+def _embed(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
     layers, mask, vectors = elmo.layers_of(tokens)
     there = tf.cast(mask, tf.float32)[..., None]
     mixed = tf.cast(elmo.combined(layers, mask), tf.float32)

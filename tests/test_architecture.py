@@ -21,9 +21,9 @@ LADDER = [  # from the bottom to the top; a name is a module at the top or a pac
     ["memory", "evaluation", "scores", "scoring", "ask"],
     ["model", "row_states", "elmo", "weighting", "embedding"],
     ["saved_model", "simple_elmo", "training"],
-    ["process"],
+    ["process", "installation"],
     ["commands"],
-    ["__init__"],
+    ["__init__", "__main__"],
 ]
 STEP = {name: k for k, names in enumerate(LADDER) for name in names}
 PLAIN_PYTHON = {"errors", "files", "exports", "schema", "options", "data"} | {

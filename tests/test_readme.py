@@ -14,6 +14,8 @@ import keras
 import pytest
 from conftest import golden_cases
 
+from bilm.commands.main import COMMANDS as NAMES
+
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the README is about TensorFlow", allow_module_level=True)
 
@@ -29,7 +31,8 @@ PROSE = {p: re.sub(r"```.*?```", "", text, flags=re.DOTALL) for p, text in TEXTS
 # The first column of its tables has other projects' names.
 PROSE[MIGRATION] = re.sub(r"^\|[^|]*\|", "|", PROSE[MIGRATION], flags=re.MULTILINE)
 OURS = "".join(PROSE.values())
-COMMANDS = [*sorted(f"bin/{p.name}" for p in (ROOT / "bin").glob("*.py")), "benchmarks/train.py"]
+SCRIPTS = sorted(f"bin/{p.name}" for p in (ROOT / "bin").glob("*.py"))
+COMMANDS = [*(f"bilm {name}" for name in NAMES), *SCRIPTS, "benchmarks/train.py"]
 
 
 def blocks(language, page):
@@ -50,9 +53,11 @@ def shell_commands():
 
 @cache
 def flags_of(script):
-    command = [sys.executable, script, "--help"]
+    start = ["-m", *script.split()] if script.startswith("bilm ") else [script]
+    command = [sys.executable, *start, "--help"]
     text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    return set(re.findall(r"^  --(?:\[no\])?(\w+):", text, flags=re.MULTILINE))
+    shown = re.findall(r"^  --(?:\[no_?\])?(\w+)[: ].*", text, flags=re.MULTILINE)
+    return {*shown, *re.findall(r" or --(\w+) ", text)}
 
 
 def example_model():
@@ -89,9 +94,9 @@ def test_shell_commands_exist():
         if program == "make":
             assert first in targets
         else:
-            assert program == "python" and (ROOT / first).is_file()
+            assert program == "bilm" or (program == "python" and (ROOT / first).is_file())
             flags = {word.lstrip("-").split("=")[0] for word in rest if word.startswith("--")}
-            assert flags <= flags_of(first)
+            assert flags <= flags_of(first if program == "python" else f"bilm {first}")
 
 
 def test_what_is_named_is_there():
@@ -127,3 +132,12 @@ def test_the_readme_is_short():
 def test_code_in_prose_names_options():
     for name in ("tiny", "small", "medium", "original"):
         assert f"`{name}`" in OURS and (ROOT / "options" / f"{name}.json").is_file()
+
+
+def test_each_flag_that_has_another_name_in_bin_is_in_the_table():
+    rows = re.findall(r"^\| `bin/(\w+\.py)` \| `(bilm \w+)` \| (.*) \|$", TEXTS[MIGRATION], re.M)
+    assert [f"bin/{script}" for script, _, _ in sorted(rows)] == SCRIPTS
+    for script, command, cell in rows:
+        pairs = dict(re.findall(r"`--(\w+)` → `--(\w+)`", cell))
+        assert set(pairs) == flags_of(f"bin/{script}") - flags_of(command)
+        assert set(pairs.values()) == flags_of(command) - flags_of(f"bin/{script}")

@@ -6,9 +6,12 @@ import difflib
 import importlib
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from bilm.commands import terminal
+
+if TYPE_CHECKING:  # not imported before `terminal.start`
+    from bilm.commands.command import Command
 
 # A command is a module of this package with a text for its help, `define_flags(flags)` and
 # `main(args)`, which returns the status to exit with, or None.
@@ -70,7 +73,7 @@ def script(name: str) -> NoReturn:
     sys.exit(command.run(_module(name), program, sys.argv[1:], old_names=True))
 
 
-def _module(name: str) -> command.Command:  # noqa: F821 (not imported before `terminal.start`)
+def _module(name: str) -> Command:
     return importlib.import_module(f"bilm.commands.{name}")
 
 

@@ -20,7 +20,7 @@ line of the log is AVERAGE PERPLEXITY = <number>, that of `bilm test --stateless
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bilm.commands.flags import Flags
@@ -56,7 +56,7 @@ def main(args: Namespace) -> None:
     scorer = load_scorer(args)
     lines = token_lines if args.per_token else sentence_line
 
-    def printed():
+    def printed() -> Iterator[Score]:
         text = read_sentences(shards, args.on_bad_utf8)
         sentences, again = tee(watched(text, args.input, scorer.words))
         for words, found in zip(sentences, scorer.score(again), strict=True):

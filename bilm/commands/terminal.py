@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 OUTPUT = "standard output"
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 and the signal's number, as a shell reports them
@@ -25,7 +26,8 @@ def start() -> None:
     # Text is UTF-8 on its way in, whatever the locale, and so it is on its way out. What is not,
     # in the name of a file, comes out as it came in.
     if not replaced:
-        by_line = sys.stdout is None or sys.stdout.line_buffering or sys.stdout.write_through
+        old: Any = sys.stdout
+        by_line = old is None or old.line_buffering or old.write_through
         output = io.BufferedWriter(_Output(1, "w", closefd=False))
         sys.stdout = io.TextIOWrapper(output, "utf-8", "surrogateescape", line_buffering=by_line)
     if hasattr(sys.stderr, "reconfigure"):
@@ -35,7 +37,7 @@ def start() -> None:
 class _Output(io.FileIO):
     """Standard output, which an error in writing to it names."""
 
-    def write(self, data) -> int | None:
+    def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except OSError as error:
@@ -55,7 +57,7 @@ def interruptible() -> Iterator[threading.Event]:
     """
     pressed = threading.Event()
 
-    def handler(*_) -> None:
+    def handler(*_: object) -> None:
         pressed.set()
         raise KeyboardInterrupt
 
@@ -89,7 +91,7 @@ def say(line: str) -> None:
 
 
 def _stop_at_once() -> None:
-    def handler(*_) -> None:
+    def handler(*_: object) -> None:
         os.write(2, b"interrupted\n")
         os._exit(INTERRUPTED)
 

@@ -51,7 +51,7 @@ def main(args: Namespace) -> None:
             raise BilmError(f"--batch_size={args.batch_size}: the checkpoint has {n_rows} rows")
     result = perplexity(
         model,
-        heldout_dataset(args.input, vocab, model.options.bidirectional, args.on_bad_utf8),
+        heldout_dataset(args.input, vocab, len(model.options.directions) == 2, args.on_bad_utf8),
         args.batch_size,
         stateless=args.stateless,
         state=state,

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -174,12 +174,12 @@ class _Runs:
     of objects, the files can run nothing when they are read.
     """
 
-    def __init__(self, prefix: Path, key=None):
+    def __init__(self, prefix: Path, key: Any = None):
         self.prefix, self.key = prefix, key
         self.paths: list[Path] = []
         self._numbers = count()
 
-    def add(self, pairs: Iterable[WordCount], combine=iter) -> None:
+    def add(self, pairs: Iterable[WordCount], combine: Any = iter) -> None:
         """Write a sorted run; when there are many, put them together into one."""
         if len(self.paths) == MAX_RUNS:
             runs, whole = self.paths, self._store(combine(self.merged()))
@@ -201,7 +201,7 @@ class _Runs:
         return path
 
 
-def _opened(path: Path, mode: str):
+def _opened(path: Path, mode: str) -> Any:
     return open(path, mode, encoding="utf-8", newline="\n", buffering=1 << 17)
 
 

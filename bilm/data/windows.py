@@ -6,6 +6,7 @@ Training, evaluation, scoring and the cache of token vectors share these.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, 
     return tuple(groups), order
 
 
-def distinct_shapes(options: ModelOptions):
+def distinct_shapes(options: ModelOptions) -> Any:
     """Return the shapes of `distinct` in a batch: one, or one a group of characters."""
     if options.char_cnn is None:
         return (None,)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,7 +86,7 @@ class ElmoEmbedder:
     def __reduce__(self):
         return _unpickled, (type(self), self.options_file, self.weight_file, *self._settings)
 
-    def __getattr__(self, name: str):  # of what __init__ has not set, as in a forked process
+    def __getattr__(self, name: str) -> Any:  # of what __init__ has not set, as in a forked process
         self._check_process()
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
@@ -195,7 +196,7 @@ class ElmoEmbedder:
         words = list(dict.fromkeys(chain(self._marks, *group)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
-    def _embed(self, group: list[list[str]], select: Callable):
+    def _embed(self, group: list[list[str]], select: Callable) -> Any:
         """Yield the number of each sentence of a group and its vectors, as they are done."""
         places, table = self._look_up(group)
         filled, (begin, end) = [k for k, words in enumerate(group) if words], self._marks
@@ -220,7 +221,7 @@ class ElmoEmbedder:
         return np.empty((self.n_layers, 0, self.dim), np.float32)
 
 
-def _unpickled(cls: type, *arguments) -> ElmoEmbedder:
+def _unpickled(cls: type, *arguments: Any) -> ElmoEmbedder:
     """Load a pickled embedder. In a forked process its first use raises the error: one raised
     here would kill a worker of `multiprocessing.Pool`, whose caller then waits for ever."""
     is_forked = cls._process not in (None, os.getpid())

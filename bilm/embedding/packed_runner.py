@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import keras
 import numpy as np
@@ -28,7 +29,7 @@ class PackedRunner:
         self.dim = len(model.directions) * self.options.lstm.projection_dim
         self._run_steps = compiled(self._steps, self._signature())
 
-    def __call__(self, table: np.ndarray, sentences: list[np.ndarray]):
+    def __call__(self, table: np.ndarray, sentences: list[np.ndarray]) -> Any:
         """Run over sentences with their marks, each the rows of a table of token vectors.
 
         Yields the number of each sentence and its layers, float32 (layers + 1, T, 2 P) without its
@@ -72,7 +73,7 @@ class PackedRunner:
             )
             yield steps, found
 
-    def _lay_out(self, sentences: list[np.ndarray], packing: Packing):
+    def _lay_out(self, sentences: list[np.ndarray], packing: Packing) -> Any:
         """Return each direction's places in the table, integer (B, T) in the order it reads in,
         and where sentences start, boolean (B, T)."""
         shape = packing.n_rows, packing.n_steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -50,7 +51,7 @@ class Parts:
             raise
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: Any) -> None:
         os.close(self._lock)
 
     def path(self, part: int) -> Path:

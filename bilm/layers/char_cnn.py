@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import initializers, ops
@@ -39,7 +40,7 @@ class CharacterCNN(WeightedLayer):
         filters: Sequence[tuple[int, int]],
         activation: str = "relu",
         precision: str = "float32",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
@@ -68,7 +69,7 @@ class CharacterCNN(WeightedLayer):
             self.biases.append(self.add_weight((n_filters,), "zeros", name=f"bias_{i}"))
         self.built = True
 
-    def call(self, char_ids, padded: bool = False):
+    def call(self, char_ids: Any, padded: bool = False) -> Any:
         """Return one feature vector a token: integer (..., C) -> float (..., F)."""
         lead, n_chars = ops.shape(char_ids)[:-1], char_ids.shape[-1]
         flat = ops.reshape(char_ids, (-1, ops.shape(char_ids)[-1] if n_chars is None else n_chars))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -15,7 +17,7 @@ def checked_precision(precision: str) -> str:
     return precision
 
 
-def product(x, y, precision: str = "float32"):
+def product(x: Any, y: Any, precision: str = "float32") -> Any:
     """Matrix product: float (..., K), (K, N) -> (..., N) of the type of x.
 
     With `bfloat16` the operands are rounded to it, the sums are kept in float32 inside the
@@ -54,7 +56,7 @@ def _on_this_replica(value):
     return replicas[int(tf.get_static_value(context.replica_id_in_sync_group))]
 
 
-def dropout(x, rate: float, seed):
+def dropout(x: Any, rate: float, seed: Any) -> Any:
     """Drop entries of x with probability `rate`, scaling the others; seed None drops nothing.
 
     Args:
@@ -73,7 +75,7 @@ def dropout(x, rate: float, seed):
     return keras.random.dropout(x, rate)
 
 
-def fold_seed(seed, data: int):
+def fold_seed(seed: Any, data: int) -> Any:
     """Derive another seed (2,) from a seed and a number; None stays None."""
     if seed is None or keras.backend.backend() != "tensorflow":
         return seed

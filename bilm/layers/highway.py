@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import initializers, ops
 
@@ -26,7 +28,7 @@ class Highway(WeightedLayer):
     Reference: Srivastava et al. 2015, arXiv:1505.00387.
     """
 
-    def __init__(self, n_layers: int, precision: str = "float32", **kwargs):
+    def __init__(self, n_layers: int, precision: str = "float32", **kwargs: Any):
         super().__init__(**kwargs)
         self.n_layers = n_layers
         self.precision = checked_precision(precision)
@@ -46,7 +48,7 @@ class Highway(WeightedLayer):
             self.biases.append(self.add_weight((dim,), "zeros", name=f"bias_{i}"))
         self.built = True
 
-    def _square(self, dim: int, name: str):
+    def _square(self, dim: int, name: str) -> Any:
         # An initializer of Keras gives the same numbers each time: every matrix has its own.
         return self.add_weight((dim, dim), initializers.RandomNormal(0.0, dim**-0.5), name=name)
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -48,7 +50,7 @@ class LSTMCell(WeightedLayer):
         cell_clip: float | None = None,
         proj_clip: float | None = None,
         precision: str = "float32",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.dim = dim
@@ -86,7 +88,7 @@ class LSTMCell(WeightedLayer):
             for variable in self.weights:
                 variable.assign = _refuse_assignment
 
-    def call(self, x, state: LSTMState) -> LSTMState:
+    def call(self, x: Any, state: LSTMState) -> LSTMState:
         """Make one step: float (B, input) and state -> state."""
         return self.step(self.project_input(x), state)
 
@@ -94,7 +96,7 @@ class LSTMCell(WeightedLayer):
         """Return the input's part of the gates: float (..., input) -> (..., 4 D)."""
         return product(x, self.kernel[: self.input_dim], self.precision) + self.bias
 
-    def step(self, input_gates, state: LSTMState) -> LSTMState:
+    def step(self, input_gates: Any, state: LSTMState) -> LSTMState:
         """Make one step from the input's part of the gates, float (B, 4 D)."""
         recurrent = self.kernel[self.input_dim :]
         gates = input_gates + product(state.hidden, recurrent, self.precision)
@@ -150,7 +152,7 @@ class LSTM(keras.layers.Layer):
         cell_clip: float | None = None,
         proj_clip: float | None = None,
         precision: str = "float32",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.cell = LSTMCell(
@@ -185,7 +187,9 @@ class LSTM(keras.layers.Layer):
         return {**super().get_config(), **{name: config[name] for name in names}}
 
 
-def scan_cell(cell: LSTMCell, x, state: LSTMState, steps_mask, reverse: bool, fresh=None):
+def scan_cell(
+    cell: LSTMCell, x: Any, state: LSTMState, steps_mask: Any, reverse: bool, fresh: Any = None
+) -> Any:
     """Run a cell over time on any backend: see `LSTM` for shapes."""
     input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
     shape = ops.shape(input_gates)[:2]

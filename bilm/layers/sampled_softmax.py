@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import initializers, ops
@@ -44,7 +44,7 @@ class SampledSoftmax(WeightedLayer):
     Reference: Jean et al. 2015, arXiv:1412.2007.
     """
 
-    def __init__(self, n_tokens: int, dim: int, precision: str = "float32", **kwargs):
+    def __init__(self, n_tokens: int, dim: int, precision: str = "float32", **kwargs: Any):
         super().__init__(**kwargs)
         self.n_tokens = n_tokens
         self.dim = dim
@@ -59,13 +59,13 @@ class SampledSoftmax(WeightedLayer):
         self.bias = self.add_weight((self.n_tokens,), "zeros", name="bias")
         self.built = True
 
-    def call(self, hidden, targets, negatives: Negatives | None = None):
+    def call(self, hidden: Any, targets: Any, negatives: Negatives | None = None) -> Any:
         """Return the loss of each target, sampled where `negatives` are given."""
         if negatives is None:
             return self.full_loss(hidden, targets)
         return self.sampled_loss(hidden, targets, negatives)
 
-    def sampled_loss(self, hidden, targets, negatives: Negatives):
+    def sampled_loss(self, hidden: Any, targets: Any, negatives: Negatives) -> Any:
         """Score the target against the draws only, each corrected by its expected count."""
         true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
         true = true + gather_rows(self.bias, targets) - ops.log(negatives.true_expected_count)

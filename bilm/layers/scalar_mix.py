@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -24,7 +26,7 @@ class ScalarMix(keras.layers.Layer):
     1/layers to every weight before the softmax, which changes nothing.
     """
 
-    def __init__(self, do_layer_norm: bool = False, l2_coef: float | None = None, **kwargs):
+    def __init__(self, do_layer_norm: bool = False, l2_coef: float | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.do_layer_norm = do_layer_norm

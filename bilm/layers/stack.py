@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -37,7 +39,7 @@ class LSTMStack(keras.layers.Layer):
         use_skip_connections: bool = False,
         dropout: float = 0.0,
         precision: str = "float32",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.use_skip_connections = use_skip_connections
@@ -90,7 +92,7 @@ class LSTMStack(keras.layers.Layer):
         outputs[-1] = dropout(x, self.dropout, fold_seed(dropout_seed, len(self.layers)))
         return outputs, last_states
 
-    def zero_state(self, batch_size) -> list[LSTMState]:
+    def zero_state(self, batch_size: int) -> list[LSTMState]:
         """Return the state of a fresh start for `batch_size` rows."""
         shapes = [(batch_size, width) for width in (self.dim, self.projection_dim)]
         dtype = self.compute_dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import initializers, ops
@@ -47,7 +48,7 @@ class TokenEncoder(WeightedLayer):
         precision: str = "float32",
         words: tuple[int, int] | None = None,
         always_projects: bool = False,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if not filters and words is None:
@@ -151,7 +152,7 @@ class WordEncoder(WeightedLayer):
     Inputs: integer `(...)`. Returns: float `(..., P)`. Stored as `embedding`.
     """
 
-    def __init__(self, projection_dim: int, n_words: int, **kwargs):
+    def __init__(self, projection_dim: int, n_words: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.projection_dim = projection_dim
         self.n_words = n_words

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
 
@@ -21,12 +23,12 @@ class WeightedLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.initial = {}
 
-    def add_weight(self, shape, initializer, name: str):
+    def add_weight(self, shape: Any, initializer: Any, name: str) -> Any:
         """Make a variable, from `initial` where that has its name."""
         if name in self.initial:
             initializer = self.initial[name](shape)
         return super().add_weight(shape=shape, initializer=initializer, name=name)
 
-    def own_weight(self, name: str):
+    def own_weight(self, name: str) -> Any:
         """Return the variable of this layer, not of one inside it, that has the name."""
         return next(variable for variable in self.weights if variable.name == name)

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -141,7 +141,7 @@ def read_latest(folder: str | Path, read: Callable[[str], T]) -> T | None:
     return None
 
 
-def open_checkpoint(path: str):
+def open_checkpoint(path: str) -> Any:
     """Return TensorFlow's reader of a checkpoint. Raises: WeightsError if there is none to read."""
     try:
         return tf.train.load_checkpoint(path)
@@ -150,7 +150,7 @@ def open_checkpoint(path: str):
         raise WeightsError(f"{path}: not a whole checkpoint ({reason(error)})") from error
 
 
-def read_tensors(reader, path: str) -> Iterator[tuple[str, np.ndarray]]:
+def read_tensors(reader: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name and value of every tensor, so that damage shows before anything is used.
 
     A file that was cut short or has a byte wrong does not have the checksums that it says.

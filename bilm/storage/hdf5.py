@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -78,7 +78,7 @@ class NewHDF5(h5py.File):
         if self._disk.error is not None:
             raise self._disk.error
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: Any) -> None:
         try:
             super().__exit__(*error)
         finally:
@@ -91,7 +91,7 @@ class _Disk(io.FileIO):
 
     error: OSError | None = None
 
-    def write(self, data) -> int:
+    def write(self, data: Any) -> int:
         left = memoryview(data).cast("B")
         try:
             while left and self.error is None:  # the disk may take a part

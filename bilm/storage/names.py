@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -36,7 +37,7 @@ HIGHWAY = {
 }
 
 
-def stored_places(model) -> dict[str, tuple[WeightedLayer, str]]:
+def stored_places(model: Any) -> dict[str, tuple[WeightedLayer, str]]:
     """Return where a `BiLM` keeps its variables: layer and name in it, by stored name.
 
     They are in the order of the graph, and known before the model is built.
@@ -56,7 +57,7 @@ def stored_places(model) -> dict[str, tuple[WeightedLayer, str]]:
     return places
 
 
-def _encoder_places(encoder) -> dict[str, tuple[WeightedLayer, str]]:
+def _encoder_places(encoder: Any) -> dict[str, tuple[WeightedLayer, str]]:
     if isinstance(encoder, WordEncoder):
         return {"embedding": (encoder, "embedding")}
     places = {} if encoder.words is None else {"word_embed": (encoder, "word_table")}
@@ -74,13 +75,13 @@ def _encoder_places(encoder) -> dict[str, tuple[WeightedLayer, str]]:
     return places
 
 
-def stored_variables(model) -> dict[str, object]:
+def stored_variables(model: Any) -> dict[str, object]:
     """Return a built `BiLM`'s variables by their stored names, in the order of the graph."""
     places = stored_places(model)
     return {stored: layer.own_weight(name) for stored, (layer, name) in places.items()}
 
 
-def stored_values(model) -> dict[str, np.ndarray]:
+def stored_values(model: Any) -> dict[str, np.ndarray]:
     """Return the weights as files hold them: float32 by stored name, without a padding row."""
     values = {name: v.numpy() for name, v in stored_variables(model).items()}
     if model.padding:
@@ -115,7 +116,7 @@ def tf1_names(name: str) -> list[str]:
 
 
 def assign(
-    model,
+    model: Any,
     stored: Iterable[str],
     read: Callable[[str], np.ndarray | h5py.Dataset],
     source: str,
@@ -159,7 +160,7 @@ def stored_name(
     raise WeightsError(f"{source}: {name} is missing; the options say that it is there")
 
 
-def checked(value, shape: tuple[int, ...], padded: bool, where: str) -> np.ndarray:
+def checked(value: Any, shape: tuple[int, ...], padded: bool, where: str) -> np.ndarray:
     """Return a stored value as its variable holds it.
 
     Args:
@@ -177,14 +178,16 @@ def checked(value, shape: tuple[int, ...], padded: bool, where: str) -> np.ndarr
     return np.concatenate([np.zeros_like(value[:1]), value]) if padded else value
 
 
-def check_shape(value, shape: tuple[int, ...], padded: bool, where: str) -> None:
+def check_shape(value: Any, shape: tuple[int, ...], padded: bool, where: str) -> None:
     """Check a stored value's shape: see `checked`. Raises: WeightsError."""
     expected = (shape[0] - 1, *shape[1:]) if padded else shape
     if value.shape != expected:
         raise WeightsError(f"{where} has shape {value.shape}, the options ask for {expected}")
 
 
-def load_hdf5(model, path: str | Path, only: Callable[[str], bool] = lambda name: True) -> None:
+def load_hdf5(
+    model: Any, path: str | Path, only: Callable[[str], bool] = lambda name: True
+) -> None:
     """Set a model's variables from an HDF5 weight file; extra datasets give one warning.
 
     Raises: WeightsError if the file is no whole HDF5 file, or as `assign` does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -94,7 +95,7 @@ class _Unchanging:
             used.add(found)
         weights.warn_of_extra(names - used, self.tensors.source, only)
 
-    def _initializer(self, name: str, padded: bool):
+    def _initializer(self, name: str, padded: bool) -> Any:
         """Return the function from a variable's shape to its initializer."""
         where = f"{self.tensors.source}: {name}"
 
@@ -146,7 +147,7 @@ def refuse_unset(model: BiLM) -> None:
         raise WeightsError(UNSET)
 
 
-def as_initial_value(read: Callable[[], np.ndarray], shape, dtype):
+def as_initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any) -> Any:
     """Return what an initializer gives: the value, or in a graph the operation that reads it.
 
     Keras asks for values in its scratch graphs too, which never run.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import tensorflow as tf
 
@@ -51,7 +52,7 @@ class TrainingText:
         self.traces: deque[Trace] = deque()
         self.failures: list[BilmError] = []
 
-    def batches(self, devices: Devices, saved: Saved | None):
+    def batches(self, devices: Devices, saved: Saved | None) -> Any:
         """Yield the pipeline of the run from a checkpoint on."""
         options, n_replicas = self.options, devices.n_replicas
         step, position = (saved.step, saved.position) if saved else (0, None)

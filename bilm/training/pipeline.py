@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -50,7 +51,9 @@ def replica_batches(
             yield batch
 
 
-def batch_signature(options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int):
+def batch_signature(
+    options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int
+) -> Any:
     """Return the `tf.TensorSpec` of each part of a replica's batch; 0 negatives for none."""
     directions = options.directions
     shape = batch_size, unroll_steps
@@ -81,7 +84,7 @@ def as_dataset(
     signature: dict,
     strategy: tf.distribute.Strategy,
     failures: list[BilmError] | None = None,
-):
+) -> Any:
     """Make a distributed `tf.data` pipeline that prefetches.
 
     Args:

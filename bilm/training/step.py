@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -75,7 +75,7 @@ class Trainer:
             )
         self.state = devices.run_everywhere(lambda: self.model.zero_state(options.batch_size))
 
-    def step(self, iterator, step: int) -> StepResult:
+    def step(self, iterator: Any, step: int) -> StepResult:
         """Train on one batch per replica from `iterator`; the state is carried on.
 
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
@@ -151,7 +151,7 @@ class Trainer:
         """Return a seed (2,) for each direction, or None without dropout."""
         return self._seeds(step, DROPOUT) if self.options.dropout else None
 
-    def _seeds(self, step, purpose: int):
+    def _seeds(self, step: Any, purpose: int) -> Any:
         """Return a seed (2,) for each direction, by run, step, replica and purpose."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)

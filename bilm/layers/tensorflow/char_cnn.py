@@ -7,12 +7,14 @@ them again for the maximum and several times for its gradient.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from bilm.layers.tensorflow.products import transposed_copy
 
 
-def maximum_over_places(characters, kernels, precision: str):
+def maximum_over_places(characters: Any, kernels: Any, precision: str) -> Any:
     """Return the largest value of each filter over the places that the widest one has.
 
     Args:

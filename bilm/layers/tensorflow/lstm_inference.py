@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -37,7 +37,7 @@ class Operands(NamedTuple):
     negated: bool = False
 
 
-def operands(cell, dtype: tf.DType) -> Operands:
+def operands(cell: Any, dtype: tf.DType) -> Operands:
     """Return a cell's weights in the type of the operands, all gates together as stored."""
     kernel, bias = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.bias)
     kernel, n_inputs = tf.cast(kernel, dtype), cell.input_dim
@@ -50,7 +50,7 @@ def operands(cell, dtype: tf.DType) -> Operands:
     )
 
 
-def freeze(cell) -> None:
+def freeze(cell: Any) -> None:
     """Take the gates apart for good and lay them out as products are fastest.
 
     Each gate then comes out of its product in memory of its own, a joint one after its activation.
@@ -60,7 +60,7 @@ def freeze(cell) -> None:
         _freeze(cell)
 
 
-def _freeze(cell) -> None:
+def _freeze(cell: Any) -> None:
     together = operands(cell, tf.as_dtype(cell.precision))
     rounded, joint = cell.precision != "float32", not together.of_input
     # In float32 rows of 2^k numbers get into each other's way in the cache, a fifth of the time of

@@ -53,7 +53,7 @@ def loop(body, carry, n_steps, reverse, shapes, dtype):
     return carry, [array.stack() for array in arrays]
 
 
-def unrolled(n_steps) -> bool:
+def unrolled(n_steps: object) -> bool:
     """Return whether `loop` makes every step an operation of its own in the graph."""
     return isinstance(n_steps, int) and n_steps <= MAX_UNROLL and not tf.executing_eagerly()
 

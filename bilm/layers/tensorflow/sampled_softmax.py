@@ -8,11 +8,12 @@ gradient makes the scores again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 
-def log_normalizer(hidden, kernel, bias, chunks: Sequence[slice]):
+def log_normalizer(hidden: Any, kernel: Any, bias: Any, chunks: Sequence[slice]) -> Any:
     """Return log sum_v exp(score_v).
 
     Args:
@@ -46,11 +47,11 @@ def log_normalizer(hidden, kernel, bias, chunks: Sequence[slice]):
     return run(*map(tf.convert_to_tensor, (hidden, kernel, bias)))  # `run` takes no variables
 
 
-def _scores(hidden, kernel, bias, chunk: slice):
+def _scores(hidden: Any, kernel: Any, bias: Any, chunk: slice) -> Any:
     return tf.matmul(hidden, kernel[chunk], transpose_b=True) + bias[chunk]
 
 
-def _after(tensor, done: Sequence[tf.Tensor]):
+def _after(tensor: Any, done: Sequence[tf.Tensor]) -> Any:
     """Return a tensor that is not there before others are."""
     with tf.control_dependencies(done):
         return tf.identity(tensor)

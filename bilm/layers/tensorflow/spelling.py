@@ -64,7 +64,7 @@ def _frame(spelled, lengths, max_characters):
     return tf.where(place == 0, BOW_CHAR, ids)
 
 
-def _mark(letter: int, max_characters: int):
+def _mark(letter: int, max_characters: int) -> Any:
     spelled = tf.one_hot(0, max_characters - 2, letter, 0, dtype=tf.int32)
     return _frame(spelled, tf.constant(1), max_characters) + 1
 
