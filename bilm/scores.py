@@ -68,7 +68,7 @@ class Substitutes(NamedTuple):
 
 
 def perplexity(scores: Iterable[Score]) -> Perplexity:
-    """Return the perplexity of scored sentences, as a stateless evaluation reports it.
+    """Return the perplexity of scored sentences, which is `evaluation.perplexity`'s stateless one.
 
     Raises: DataError if there are no sentences.
     """

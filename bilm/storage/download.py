@@ -20,7 +20,7 @@ from bilm.schema import read_object
 from bilm.storage.hdf5 import open_hdf5
 from bilm.storage.web import PATIENCE, Patience, pieces
 
-MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights take 0.4 GB
+MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights have 0.4 GB
 _LOCKS: dict[Path, Lock] = {}
 
 
