@@ -200,7 +200,7 @@ class RunOptions(Checked):
             needs = f"{N_CHARACTERS} to train; the export adds the row of padding that makes 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
             raise InvalidNumberOfCharacters(str(found))
-        _ = self.model  # raises an error for values that contradict each other
+        _ = self.model  # refuses what contradicts itself
 
     @property
     def model(self) -> ModelOptions:
