@@ -10,7 +10,7 @@ CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format test-backends test-versions fuzz test-all clean
+.PHONY: help install demo test test-slow lint format test-backends test-versions fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -20,8 +20,13 @@ install: $(VENV)/installed  ## make the environment .venv with bilm in it
 demo: $(VENV)/installed  ## train a small model, measure it, export it and ask it for neighbours
 	$(VENV)/bin/python examples/demo.py
 
-test: $(VENV)/installed  ## run the tests
-	$(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile tests
+PYTEST = $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist
+
+test: $(VENV)/installed  ## run the tests, but for the slow ones
+	$(PYTEST) loadfile -m "not slow" tests
+
+test-slow: $(VENV)/installed  ## run the demo, the examples, a run that is killed: minutes each
+	$(PYTEST) load -m slow tests
 
 lint: $(VENV)/installed  ## check style and formatting
 	$(VENV)/bin/ruff check .
@@ -43,7 +48,7 @@ fuzz: $(VENV)/installed  ## 4,000 damaged inputs and models: each ends in succes
 	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
 
-test-all: test test-backends test-versions fuzz  ## every test, the slow ones too
+test-all: test test-slow test-backends test-versions fuzz  ## every test, the slow ones too
 
 clean:  ## remove the environments, what was built, and demo_run
 	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run

@@ -23,6 +23,33 @@ START = time.perf_counter()
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
 PLACES = 10  # of a character filter in a distinct word of English, 9 bytes with its marks
 
+MIDDLE = {  # options of the size that docs/experiments.md compares recipes on
+    "bidirectional": True,
+    "char_cnn": {
+        "activation": "relu",
+        "embedding": {"dim": 16},
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 128]],
+        "max_characters_per_token": 50,
+        "n_characters": 261,
+        "n_highway": 1,
+    },
+    "lstm": {
+        "cell_clip": 3,
+        "dim": 512,
+        "n_layers": 2,
+        "proj_clip": 3,
+        "projection_dim": 128,
+        "use_skip_connections": True,
+    },
+    "dropout": 0.1,
+    "all_clip_norm_val": 10.0,
+    "learning_rate": 0.2,
+    "n_epochs": 10,
+    "batch_size": 64,
+    "unroll_steps": 20,
+    "n_negative_samples_batch": 1024,
+}
+
 
 def seconds_since_start() -> float:
     """Return the seconds since this process started, including interpreter and imports."""

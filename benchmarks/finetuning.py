@@ -30,7 +30,7 @@ from bilm.data.vocabulary import MARKS
 from bilm.evaluation import Perplexity
 from bilm.storage.checkpoint import VOCABULARY
 from bilm.training.finetuning import finetune
-from bilm.training.run import train
+from bilm.training.run import TrainingRun
 from bilm.training.starting_point import Source
 
 FLAGS = flags.FLAGS
@@ -99,7 +99,7 @@ def compare(vocab_file: Path, is_new: bool, text: common.Text, runs: Path) -> di
         rate = source.options.other.get("learning_rate", 0.2)
         options = source.run_options({"n_epochs": n_epochs, "learning_rate": rate})
         folder = str(runs / "alone")
-        result = train(options, str(vocab_file), text.train, folder, text.heldout)
+        result = TrainingRun(options, vocab_file, text.train, folder, text.heldout).train()
         check_finished(result.finished)
         return result.heldout
 

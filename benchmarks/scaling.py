@@ -23,8 +23,8 @@ from absl import app, flags
 from bilm.data.vocabulary import PAD_CHAR
 from bilm.language_model import BiLM
 from bilm.options import load_run_options
+from bilm.training.devices import Devices, make_strategy
 from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
-from bilm.training.run import make_strategy
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
 
@@ -77,8 +77,8 @@ def training_steps(vocabulary=20_000, batch=None, unroll=20, replicas=1):
         unroll_steps=unroll,
         n_negative_samples_batch=FLAGS.negatives,
     )
-    strategy = make_strategy(n_gpus=0, cpu_replicas=replicas)
-    trainer = Trainer(options, vocabulary, strategy)
+    devices = Devices(make_strategy(n_gpus=0, cpu_replicas=replicas))
+    trainer = Trainer(options, vocabulary, devices)
     sampler = LogUniformSampler(vocabulary, FLAGS.negatives, seed=0)
     random = np.random.default_rng(0)
     signature = batch_signature(
@@ -89,7 +89,7 @@ def training_steps(vocabulary=20_000, batch=None, unroll=20, replicas=1):
         text = windows(options, n_rows, vocabulary, random)
         return replica_batches(text, options.model, replicas, sampler)
 
-    iterator = iter(as_dataset(batches, signature, strategy))
+    iterator = iter(as_dataset(batches, signature, devices.strategy))
     step = 0
     while True:
         start = time.perf_counter()

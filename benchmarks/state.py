@@ -21,7 +21,7 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.evaluation import Evaluator, heldout_dataset
 from bilm.options import RunOptions
 from bilm.storage.checkpoint import load_run, load_state
-from bilm.training.run import train
+from bilm.training.run import TrainingRun
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("rates", ["0", "0.05"], "Probabilities of resetting a row at a window's start.")
@@ -29,33 +29,6 @@ flags.DEFINE_list("seeds", ["0"], "Seeds of the runs.")
 flags.DEFINE_list("steps", ["250", "500", "1000", "1500"], "Steps at which to measure.")
 flags.DEFINE_string("save_dir", None, "Folder that keeps the runs [none].")
 flags.DEFINE_string("json", None, "JSON file for the figures.")
-
-OPTIONS = {
-    "bidirectional": True,
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": 16},
-        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 128]],
-        "max_characters_per_token": 50,
-        "n_characters": 261,
-        "n_highway": 1,
-    },
-    "lstm": {
-        "cell_clip": 3,
-        "dim": 512,
-        "n_layers": 2,
-        "proj_clip": 3,
-        "projection_dim": 128,
-        "use_skip_connections": True,
-    },
-    "dropout": 0.1,
-    "all_clip_norm_val": 10.0,
-    "learning_rate": 0.2,
-    "n_epochs": 10,
-    "batch_size": 64,
-    "unroll_steps": 20,
-    "n_negative_samples_batch": 1024,
-}
 
 
 def measure(save_dir: str, vocab_file: str, heldout: str) -> dict:
@@ -84,8 +57,11 @@ def main(argv):
         print("rate  seed  step   zero state fwd/bwd   carried fwd/bwd   zero : carried")
         for rate, seed, step in itertools.product(FLAGS.rates, FLAGS.seeds, steps):
             save_dir = runs / f"rate{rate}_seed{seed}"
-            options = RunOptions.from_dict({**OPTIONS, "state_reset_probability": float(rate)})
-            train(options, text.vocab_file, text.train, str(save_dir), n_steps=step, seed=int(seed))
+            options = RunOptions.from_dict(
+                {**common.MIDDLE, "state_reset_probability": float(rate)}
+            )
+            given = options, text.vocab_file, text.train, save_dir
+            TrainingRun(*given, n_steps=step, seed=int(seed)).train()
             found = measure(str(save_dir), text.vocab_file, text.heldout)
             figures.append({"rate": float(rate), "seed": int(seed), "step": step, **found})
             zero, carried = found["zero"], found["carried"]

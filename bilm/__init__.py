@@ -1,10 +1,12 @@
 """bilm: the bidirectional language model behind ELMo on TensorFlow 2 and Keras 3."""
 
+from typing import Any
+
 from bilm.exports import lazily
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazily(
+_get, __dir__, __all__ = lazily(
     __name__,
     {
         "Batcher": "data.batcher",
@@ -31,3 +33,11 @@ __getattr__, __dir__, __all__ = lazily(
         "weight_layers": "weighting",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    value = _get(name)
+    from bilm.installation import warn_of_conflict  # not before there is something to use
+
+    warn_of_conflict()
+    return value

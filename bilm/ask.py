@@ -12,8 +12,8 @@ from bilm.scoring import Scorer
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import load_run, run_vocabulary
 from bilm.storage.export_id import check_same_export
+from bilm.storage.formats.known import read_options, require_softmax
 from bilm.storage.hdf5 import strings
-from bilm.storage.load import stored_options
 from bilm.storage.locate import resolve
 
 
@@ -73,6 +73,11 @@ def substitutes(
     return load_scorer(**files).substitutes(tokens, position, n)
 
 
+def softmax_beside(weight_file: Path) -> Path:
+    """Return where the softmax of an export is, if it has one."""
+    return weight_file.with_name(f"{weight_file.stem}_softmax.hdf5")
+
+
 def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
     model = load_run(save_dir)
     vocab = run_vocabulary(save_dir, model, vocab_file)
@@ -81,13 +86,14 @@ def _from_run(save_dir: Path, vocab_file: str | Path | None) -> Scorer:
 
 def _from_export(options_file, weight_file, softmax_file) -> Scorer:
     options_file, weight_file = resolve(options_file, weight_file)
-    softmax_file = Path(softmax_file or weight_file.with_name(f"{weight_file.stem}_softmax.hdf5"))
+    require_softmax(weight_file, "score sentences or replace words")
+    softmax_file = Path(softmax_file or softmax_beside(weight_file))
     if not softmax_file.is_file():
         raise WeightsError(
-            f"{softmax_file}: no such file; a model can be asked with its softmax alone, which "
-            "dump_weights.py --include_softmax writes"
+            f"{softmax_file}: no such file; a model needs its softmax to be asked, which "
+            "bilm export --include_softmax writes"
         )
-    options = stored_options(options_file, weight_file)
+    options = read_options(options_file, weight_file)
     check_same_export(options, options_file, weight_file, softmax_file)
     with weights.open_hdf5(softmax_file) as file:
         words = strings(file, "vocabulary")

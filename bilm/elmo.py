@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 from keras import ops
 
+from bilm.data.alphabet import alphabet_of
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.language_model import BiLM
 from bilm.layers.functional import with_marks
@@ -115,7 +116,8 @@ class Elmo(keras.layers.Layer):
         self._states = None
         self._building = threading.RLock()
         # XLA knows no strings and no variable that grows. `build` sees whether inputs are strings.
-        may_read_strings = options.char_cnn is not None and keras.backend.backend() == "tensorflow"
+        may_read_strings = not options.reads_words and keras.backend.backend() == "tensorflow"
+        self._spell = None
         self.supports_jit = not (may_read_strings or stateful)
 
     @property
@@ -171,7 +173,7 @@ class Elmo(keras.layers.Layer):
     def layers_of(self, inputs, training=None):
         """Return the biLM's layers float (B, layers + 1, T, 2 P), their mask and P-wide vectors."""
         self.require_weights()
-        ids = self._ids(inputs)
+        ids = ids_of(inputs, self.options, self.speller)
         start = self._row_states().start(ops.shape(ids)[0]) if self.stateful else None
         result = self.bilm(ids, start, training=bool(training) and self.trainable_bilm)
         if self.stateful:
@@ -211,7 +213,7 @@ class Elmo(keras.layers.Layer):
         if self.combine == "concat":
             width *= self.options.lstm.n_layers + 1
         n_rows, n_steps = input_shape[:2]
-        has_marks = len(input_shape) == 3 or self.options.char_cnn is None  # ids, not strings
+        has_marks = len(input_shape) == 3 or self.options.reads_words  # ids, not strings
         if n_steps is not None:
             n_steps += 2 * (self.keep_sentence_boundaries - has_marks)
         shape = n_rows, n_steps, width
@@ -289,5 +291,10 @@ class Elmo(keras.layers.Layer):
         n_layers = layers.shape[1]
         return ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
 
-    def _ids(self, inputs):
-        return ids_of(inputs, self.options)
+    def speller(self):
+        """Return what spells strings, made when first used. TensorFlow only."""
+        if self._spell is None:
+            from bilm.layers.tensorflow.spelling import speller
+
+            self._spell = speller(alphabet_of(self.options))
+        return self._spell

@@ -74,7 +74,7 @@ class Evaluator:
 
     def __init__(self, model: BiLM):
         self.model = model
-        self._run = tf.function(self._window, reduce_retracing=True)
+        self._run = tf.function(self._window, autograph=False, reduce_retracing=True)
 
     def __call__(
         self,

@@ -42,30 +42,14 @@ class BiLM(keras.layers.Layer):
     ):
         # Whatever Keras' policy: states are sums over long sequences; `precision` rules products.
         super().__init__(**{"dtype": "float32", **kwargs})
-        if n_tokens is None and (softmax or options.char_cnn is None):
+        if n_tokens is None and (softmax or options.reads_words):
             raise ValueError("n_tokens, the vocabulary size, is needed for word input or softmax")
         if options.bidirectional is None:
             raise ValueError("options.bidirectional is None: say whether there is a backward stack")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
-        lstm, char_cnn = options.lstm, options.char_cnn
+        lstm = options.lstm
         self.directions = options.directions
-        if char_cnn is None:
-            n_words = n_tokens + 1 if padding else n_tokens
-            self.encoder = WordEncoder(
-                lstm.projection_dim, n_words, dtype=self.dtype_policy, name="encoder"
-            )
-        else:
-            self.encoder = TokenEncoder(
-                lstm.projection_dim,
-                N_CHARACTERS_WITH_PADDING if padding else N_CHARACTERS,
-                char_cnn.embedding.dim,
-                char_cnn.filters,
-                char_cnn.activation,
-                char_cnn.n_highway,
-                precision,
-                dtype=self.dtype_policy,
-                name="encoder",
-            )
+        self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
         self.stacks = {
             direction: LSTMStack(
                 lstm.n_layers,
@@ -132,7 +116,7 @@ class BiLM(keras.layers.Layer):
         Returns: for each direction token vectors float (B, T, P).
         """
         distinct = batch["distinct"]
-        words = self.options.char_cnn is None
+        words = self.options.reads_words
         table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
@@ -214,3 +198,23 @@ class BiLM(keras.layers.Layer):
 def _time_first(mask):
     """Swap the axes of a boolean (B, T), as numbers: oneDNN says that it cannot do others."""
     return None if mask is None else ops.transpose(ops.where(mask, 1.0, 0.0)) > 0
+
+
+def _encoder(options: ModelOptions, n_tokens: int | None, padding: bool, precision: str, dtype):
+    """Return the layer that makes vectors of tokens; with padding every table has a row more."""
+    width, how = options.lstm.projection_dim, {"dtype": dtype, "name": "encoder"}
+    if options.reads_words:
+        return WordEncoder(width, n_tokens + padding, **how)
+    cnn = options.char_cnn
+    if cnn is not None:
+        n_characters = N_CHARACTERS_WITH_PADDING if padding else N_CHARACTERS
+        shape = n_characters, cnn.embedding.dim, cnn.filters, cnn.activation, cnn.n_highway
+        return TokenEncoder(width, *shape, precision, **how)
+    cnn = options.lexicon_encoder
+    words, characters = cnn.words, cnn.characters
+    shape = (0, 0, (), cnn.activation, 0)
+    if characters is not None:
+        n_characters = characters.n_rows + padding
+        shape = n_characters, characters.dim, cnn.filters, cnn.activation, cnn.n_highway
+    table = words and (words.n_rows + padding, words.dim)
+    return TokenEncoder(width, *shape, precision, words=table, always_projects=True, **how)

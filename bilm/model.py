@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
 import numpy as np
 from keras import ops
 
+from bilm.data.alphabet import alphabet_of
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import DataError
 from bilm.layers.functional import compiled
-from bilm.options import N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.options import ModelOptions
 from bilm.storage.load import load_bilm
 
 __all__ = ["BidirectionalLanguageModel", "dump_bilm_embeddings", "dump_token_embeddings"]
@@ -30,6 +32,8 @@ def batcher(
     """
     if options.char_cnn is not None:
         return Batcher(lm_vocab_file, options.char_cnn.max_characters_per_token)
+    if options.lexicon_encoder is not None:
+        return Batcher.of(alphabet_of(options))
     if lm_vocab_file is None:
         raise DataError("this model reads words; give the vocabulary file of its word table")
     return TokenBatcher(lm_vocab_file)
@@ -37,13 +41,13 @@ def batcher(
 
 def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> None:
     """Check the shape of a batch of ids. Raises: DataError, if another batcher has made them."""
-    if options.char_cnn is None:
+    if options.reads_words:
         if len(shape) != 2:
             raise DataError(f"ids have shape {tuple(shape)}, expected 2 axes as TokenBatcher gives")
         return
     if len(shape) != 3:
         raise DataError(f"ids have shape {tuple(shape)}, expected 3 axes as Batcher gives")
-    n_characters = options.char_cnn.max_characters_per_token
+    n_characters = alphabet_of(options).width
     if shape[2] not in (None, n_characters):
         raise DataError(
             f"ids have {shape[2]} characters a word, but the model reads {n_characters}; make them "
@@ -51,19 +55,19 @@ def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> Non
         )
 
 
-def ids_of(inputs, options: ModelOptions):
+def ids_of(inputs, options: ModelOptions, speller: Callable):
     """Return the ids of a layer's inputs: strings are spelled, integers are checked.
+
+    `speller` returns what spells them.
 
     Raises: DataError for inputs of another type or shape; ValueError for strings that a model of
         words cannot read.
     """
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     if dtype == "string":
-        from bilm.layers.tensorflow.spelling import char_ids
-
-        if options.char_cnn is None:
+        if options.reads_words:
             raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
-        return char_ids(inputs, options.char_cnn.max_characters_per_token)
+        return speller()(inputs)
     if "int" not in dtype:
         raise DataError(
             f"the inputs are {dtype}, expected strings or integer ids; say which to Keras: "
@@ -139,10 +143,10 @@ class BidirectionalLanguageModel:
 
     def _check(self, ids: np.ndarray) -> None:
         check_ids_shape(ids.shape, self.options)
-        words = self.options.char_cnn is None
-        n_ids = self.model.n_tokens + 1 if words else N_CHARACTERS_WITH_PADDING
-        if ids.size and not 0 <= ids.min() <= ids.max() < n_ids:
-            raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids - 1}")
+        alphabet = alphabet_of(self.options)
+        n_ids = np.array([self.model.n_tokens]) if alphabet is None else alphabet.n_ids
+        if ids.size and not ((ids >= 0) & (ids <= n_ids)).all():
+            raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids.max()}")
 
     def reset_states(self) -> None:
         """Start afresh: the next call finds zero states in every row."""

@@ -7,7 +7,6 @@ that. Options of a new run are read strictly (`load_run_options`), those of a st
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,107 +16,72 @@ from absl import logging
 
 from bilm import schema
 from bilm.errors import InvalidNumberOfCharacters, OptionsError
+from bilm.lexicon_options import LexiconEncoderOptions, check_widest
+from bilm.rules import (
+    ACTIVATION,
+    BOOLEAN,
+    CHARACTERS,
+    COUNT,
+    FILTERS,
+    LAYERS,
+    LAYERS_OR_NONE,
+    N_CHARACTERS,
+    N_CHARACTERS_WITH_PADDING,
+    NUMBER,
+    POSITIVE,
+    PROBABILITY,
+    SHARE,
+    SIZE,
+    WORD_LENGTH,
+)
 from bilm.schema import Checked, Rule, key, unexpected
 
 DIRECTIONS = ("forward", "backward")
-N_CHARACTERS = 261  # what training learns: 256 bytes and 5 marks
-N_CHARACTERS_WITH_PADDING = 262  # what is exported: a row of zeros above them, for padding
-EXPORT_ID = "bilm_export"  # the key, and the attribute in HDF5, of what was exported together
-MAX_SIZE = 2**31 - 1  # of an axis: ids and places in tables are int32
-MAX_LAYERS = 128  # of LSTMs, of highways and of filters: each takes milliseconds to make
 MAX_SEED = 2**31 - 1  # seeds are int32 where dropout is drawn
-MIN_FLOAT32, MAX_FLOAT32 = 1e-37, 3e38  # beyond them float32 has 0 and infinity
-MAX_WORD_LENGTH = 10_000  # every token of a batch takes room for so many characters
+LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002}  # where none is given, by optimizer
+DECAYS = ("none", "linear", "cosine")
+EXPORT_ID = "bilm_export"  # the key, and the attribute in HDF5, of what was exported together
 
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    is_real = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_real and abs(value) <= sys.float_info.max  # neither NaN nor infinite
-
-
-def _is_filters(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and 0 < len(value) <= MAX_LAYERS
-        and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
-        and all(_is_integer(number) and 0 < number <= MAX_SIZE for pair in value for number in pair)
-    )
-
-
-_BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
-_NUMBER = Rule(lambda value: _is_integer(value) and value > 0, "a positive integer")
-_SIZE = Rule(
-    lambda value: _is_integer(value) and 0 < value <= MAX_SIZE,
-    f"a positive integer up to {MAX_SIZE}",
+OPTIMIZER = Rule(
+    lambda value: isinstance(value, str) and value in LEARNING_RATES, " or ".join(LEARNING_RATES)
 )
-_LAYERS = Rule(
-    lambda value: _is_integer(value) and 0 < value <= MAX_LAYERS,
-    f"an integer from 1 to {MAX_LAYERS}",
-)
-_LAYERS_OR_NONE = Rule(
-    lambda value: _is_integer(value) and 0 <= value <= MAX_LAYERS,
-    f"an integer from 0 to {MAX_LAYERS}",
-)
-_POSITIVE = Rule(
-    lambda value: _is_number(value) and MIN_FLOAT32 <= value <= MAX_FLOAT32,
-    f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, which float32 holds",
-)
-_PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
-_ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
-_FILTERS = Rule(
-    _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
-)
-_WORD_LENGTH = Rule(
-    lambda value: _is_integer(value) and 3 <= value <= MAX_WORD_LENGTH,
-    f"an integer from 3 (the begin mark, one character, the end mark) to {MAX_WORD_LENGTH}",
-)
-_CHARACTERS = Rule(
-    lambda value: _is_integer(value) and value in (N_CHARACTERS, N_CHARACTERS_WITH_PADDING),
-    f"{N_CHARACTERS}, or {N_CHARACTERS_WITH_PADDING} in an exported file",
-)
+DECAY = Rule(lambda value: value in DECAYS, " or ".join(DECAYS))
 
 
 @dataclass(frozen=True)
 class EmbeddingOptions(Checked):
     """The character embedding."""
 
-    dim: int = key(_SIZE)
+    dim: int = key(SIZE)
 
 
 @dataclass(frozen=True)
 class CharCnnOptions(Checked):
     """The character CNN: `filters` holds pairs of width and number."""
 
-    activation: str = key(_ACTIVATION)
+    activation: str = key(ACTIVATION)
     embedding: EmbeddingOptions = key(EmbeddingOptions)
-    filters: tuple[tuple[int, int], ...] = key(_FILTERS)
-    max_characters_per_token: int = key(_WORD_LENGTH)
-    n_characters: int = key(_CHARACTERS)
-    n_highway: int = key(_LAYERS_OR_NONE, 0, null=True)
+    filters: tuple[tuple[int, int], ...] = key(FILTERS)
+    max_characters_per_token: int = key(WORD_LENGTH)
+    n_characters: int = key(CHARACTERS)
+    n_highway: int = key(LAYERS_OR_NONE, 0, null=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "filters", tuple(tuple(pair) for pair in self.filters))
-        widest = max(width for width, _ in self.filters)
-        if widest > self.max_characters_per_token:
-            limit = f"at most max_characters_per_token, {self.max_characters_per_token}"
-            raise OptionsError(f"filters: found a filter of width {widest}, expected {limit}")
+        check_widest(self.filters, self.max_characters_per_token)
 
 
 @dataclass(frozen=True)
 class LstmOptions(Checked):
     """One stack of LSTM layers; without projection `projection_dim` equals `dim`."""
 
-    dim: int = key(_SIZE)
-    projection_dim: int = key(_SIZE)
-    n_layers: int = key(_LAYERS)
-    cell_clip: float | None = key(_POSITIVE, None)
-    proj_clip: float | None = key(_POSITIVE, None)
-    use_skip_connections: bool = key(_BOOLEAN, False)
+    dim: int = key(SIZE)
+    projection_dim: int = key(SIZE)
+    n_layers: int = key(LAYERS)
+    cell_clip: float | None = key(POSITIVE, None)
+    proj_clip: float | None = key(POSITIVE, None)
+    use_skip_connections: bool = key(BOOLEAN, False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,7 +91,7 @@ class LstmOptions(Checked):
 
 @dataclass(frozen=True)
 class ModelOptions(Checked):
-    """What shapes a model. Without `char_cnn` it reads words, not characters.
+    """What shapes a model. It reads characters by `char_cnn` or `lexicon_encoder`, else words.
 
     Args:
         bidirectional: None if the file does not say; the weights then decide.
@@ -136,14 +100,26 @@ class ModelOptions(Checked):
 
     lstm: LstmOptions = key(LstmOptions)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
-    bidirectional: bool | None = key(_BOOLEAN, None)
-    share_embedding_softmax: bool = key(_BOOLEAN, False)
+    bidirectional: bool | None = key(BOOLEAN, None)
+    share_embedding_softmax: bool = key(BOOLEAN, False)
+    lexicon_encoder: LexiconEncoderOptions | None = key(LexiconEncoderOptions, None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.lexicon_encoder and (self.char_cnn or self.share_embedding_softmax):
+            raise OptionsError("lexicon_encoder: beside char_cnn or a shared table, expected alone")
         if self.share_embedding_softmax and self.char_cnn:
             needs = "false with char_cnn, which has no word table to share"
             raise unexpected("share_embedding_softmax", True, needs)
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether tokens are rows of a word table whose vocabulary is a file beside the model."""
+        return self.char_cnn is None and self.lexicon_encoder is None
+
+    def with_table(self) -> ModelOptions:
+        """Return the options of the same model on a table of its tokens' vectors."""
+        return self.replace(char_cnn=None, lexicon_encoder=None)
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -172,27 +148,34 @@ class RunOptions(Checked):
     Args:
         n_train_tokens: predictions an epoch; None: counted from the corpus.
         n_tokens_vocab: None: taken from the vocabulary file.
+        learning_rate: None: the optimizer's, in `LEARNING_RATES`. How `warmup_steps` and the keys
+            of the decay change it, `bilm.training.schedule` says.
         state_reset_probability: that of a row to start afresh at a window's start; 0 never resets,
             as the reference, and leaves a start from zero state to chance.
     """
 
     ALLOWED = (EXPORT_ID,)  # of an export whose options a new run takes over
 
-    bidirectional: bool = key(_BOOLEAN)
+    bidirectional: bool = key(BOOLEAN)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
     lstm: LstmOptions = key(LstmOptions)
-    dropout: float = key(_PROBABILITY)
-    all_clip_norm_val: float = key(_POSITIVE)
-    learning_rate: float = key(_POSITIVE, 0.2)
-    n_epochs: int = key(_NUMBER)
-    n_train_tokens: int | None = key(_NUMBER, None)
-    batch_size: int = key(_SIZE)
-    n_tokens_vocab: int | None = key(_SIZE, None)
-    unroll_steps: int = key(_SIZE)
-    n_negative_samples_batch: int = key(_SIZE)
-    sample_softmax: bool = key(_BOOLEAN, True)
-    share_embedding_softmax: bool = key(_BOOLEAN, False)
-    state_reset_probability: float = key(_PROBABILITY, 0.0)
+    dropout: float = key(PROBABILITY)
+    all_clip_norm_val: float = key(POSITIVE)
+    optimizer: str = key(OPTIMIZER, "adagrad")
+    learning_rate: float | None = key(POSITIVE, None)
+    warmup_steps: int = key(COUNT, 0)
+    decay: str = key(DECAY, "none")
+    decay_start: float = key(SHARE, 0.0)
+    decay_floor: float = key(SHARE, 0.0)
+    n_epochs: int = key(NUMBER)
+    n_train_tokens: int | None = key(NUMBER, None)
+    batch_size: int = key(SIZE)
+    n_tokens_vocab: int | None = key(SIZE, None)
+    unroll_steps: int = key(SIZE)
+    n_negative_samples_batch: int = key(SIZE)
+    sample_softmax: bool = key(BOOLEAN, True)
+    share_embedding_softmax: bool = key(BOOLEAN, False)
+    state_reset_probability: float = key(PROBABILITY, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,7 +183,15 @@ class RunOptions(Checked):
             needs = f"{N_CHARACTERS} to train; the export adds the row of padding that makes 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
             raise InvalidNumberOfCharacters(str(found))
-        _ = self.model  # refuses what contradicts itself
+        if self.learning_rate is None:
+            object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
+        _ = self.model  # raises an error for values that contradict each other
+
+    def replace(self, **changes: Any) -> RunOptions:
+        """Return a copy; another optimizer has its own learning rate unless one is given."""
+        if changes.get("optimizer", self.optimizer) != self.optimizer:
+            changes.setdefault("learning_rate", None)
+        return super().replace(**changes)
 
     @property
     def model(self) -> ModelOptions:
@@ -212,6 +203,14 @@ class RunOptions(Checked):
     def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:
         """Read the content of an `options.json`; unknown keys are an error."""
         return schema.read(cls, values, strict=True)
+
+
+# What belongs to the model, the corpus, or a row's place in the text; the rest may change while a
+# run lasts.
+_FIXED = {field.name for field in schema.keys(ModelOptions)} | {
+    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "unroll_steps",
+}  # fmt: skip
+CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 
 
 def load_run_options(name_or_path: str | Path) -> RunOptions:

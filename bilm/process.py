@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+LOG_LEVEL, LOUD, QUIET = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2"
 SIDE_BY_SIDE = 2  # operations at a time, as many as there are directions
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # what TensorFlow reads too
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
@@ -18,22 +18,28 @@ def quiet() -> None:
     """Import TensorFlow and have it look for devices, without the dozen lines it logs about that.
 
     Call it before TensorFlow or Keras is imported; afterwards it does no harm. Warnings of
-    TensorFlow are off from then on, its errors are not. Where TF_CPP_MIN_LOG_LEVEL is set, or Keras
-    is told to use another backend, nothing changes. Set CUDA_VISIBLE_DEVICES before.
+    TensorFlow are off from then on, its errors are not. Where TF_CPP_MIN_LOG_LEVEL asks for more,
+    with 0 or 1, or Keras is told to use another backend, nothing changes. Set CUDA_VISIBLE_DEVICES
+    before.
 
     Example:
         import bilm
         bilm.quiet()
         import keras
     """
-    if LOG_LEVEL in os.environ or os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+    if is_loud() or os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         return
-    os.environ[LOG_LEVEL] = "2"
+    os.environ.setdefault(LOG_LEVEL, QUIET)
     with _standard_error_held():  # the first lines come before TensorFlow reads the level
         import tensorflow as tf
 
         tf.config.list_physical_devices()
     tf.get_logger().setLevel("ERROR")
+
+
+def is_loud() -> bool:
+    """Return whether TF_CPP_MIN_LOG_LEVEL asks for more of TensorFlow's lines than its errors."""
+    return os.environ.get(LOG_LEVEL) in LOUD
 
 
 @contextmanager

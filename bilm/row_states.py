@@ -27,7 +27,7 @@ class RowStates(tf.Module):
         return self._bilm.pack_state(starts)
 
     def finish(self, state) -> None:
-        """Keep the state in which the first rows were left."""
+        """Store the final state of the first rows."""
         for variable, last in zip(self._parts, self._bilm.flatten_state(state), strict=True):
             variable.assign(tf.concat([last, variable[tf.shape(last)[0] :]], axis=0))
 

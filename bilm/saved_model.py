@@ -21,6 +21,7 @@ def _module(elmo: Elmo) -> tf.Module:
     """
     module = tf.Module()
     module.weights = [variable.value for variable in elmo.variables]
+    module.speller = elmo.speller()  # its lexicons, where it has any, are saved too
 
     @tf.function(
         input_signature=[
@@ -74,7 +75,7 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
         module = tf.saved_model.load(path)
         module.signatures["default"](tf.constant(["the cat sat"]))["elmo"]
     """
-    if elmo.stateful or elmo.options.char_cnn is None:
+    if elmo.stateful or elmo.options.reads_words:
         raise ValueError("a SavedModel holds a stateless Elmo that reads strings")
     if not elmo.built:
         elmo.build()

@@ -83,6 +83,15 @@ class Checked:
         yield from self.other
 
 
+def difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """Return the dotted name and the values of the first key in which two objects differ."""
+    if not (isinstance(old, Checked) and isinstance(new, Checked)):
+        return None if old == new else (name, old, new)
+    names = (field.name for field in keys(old))
+    pairs = ((getattr(old, k), getattr(new, k), f"{name}.{k}".lstrip(".")) for k in names)
+    return next(filter(None, (difference(*pair) for pair in pairs)), None)
+
+
 def read(cls: type[T], values: Any, *, strict: bool) -> T:
     """Build `cls` from a JSON object.
 

@@ -7,6 +7,8 @@ written to --work_dir, which is made anew each time.
 
 import re
 import shutil
+import sys
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -14,13 +16,11 @@ from pydoc_data.topics import topics
 import numpy as np
 
 import bilm
-from bilm.commands import command, flag_kinds
-from bilm.commands.command import FLAGS, flags
+from bilm.commands import command
+from bilm.commands.flags import Flags
+from bilm.commands.terminal import INTERRUPTED
 from bilm.data.vocabulary import MARKS
 from bilm.options import load_run_options
-
-flag_kinds.define_path("work_dir", "demo_run", "The folder to write to.")
-flags.DEFINE_integer("n_steps", None, "Steps of training [from n_epochs in tiny.json].", 1)
 
 WORD = "with"
 CONTEXTS = (  # the name of a statement, and a preposition
@@ -31,10 +31,16 @@ N_NEIGHBOURS = 5
 MADE_HERE = ".made_by_demo"
 
 
-def main() -> int | None:
-    from bilm.training.run import train
+def define_flags(flags: Flags) -> None:
+    flags.group("flags")
+    flags.path("work_dir", "The folder to write to.", "FOLDER", default="demo_run")
+    flags.integer("n_steps", "Steps of training [from n_epochs in tiny.json].", 1)
 
-    work_dir = empty_folder(FLAGS.work_dir)
+
+def main(args: Namespace) -> int | None:
+    from bilm.training.run import TrainingRun
+
+    work_dir = empty_folder(args.work_dir)
     vocab_file, train_file, heldout_file = (
         str(work_dir / name) for name in ("vocab.txt", "train.txt", "heldout.txt")
     )
@@ -57,9 +63,10 @@ def main() -> int | None:
 
     # The log tells how the held-out perplexity falls.
     options = load_run_options("tiny")
-    result = train(options, vocab_file, train_file, run, heldout_file, n_steps=FLAGS.n_steps)
+    given = options, vocab_file, train_file, run, heldout_file
+    result = TrainingRun(*given, n_steps=args.n_steps).train()
     if not result.finished:
-        return command.INTERRUPTED
+        return INTERRUPTED
     print(f"held-out perplexity: unigram {unigram:.1f}, biLM {result.heldout.mean:.1f}")
 
     # The export is what a published model is: options.json and an HDF5 file.
@@ -151,4 +158,4 @@ def in_context(words: list[str], i: int) -> str:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run_script(sys.modules[__name__])

@@ -2,9 +2,9 @@
 """A sequence tagger with and without ELMo: parts of speech or named entities.
 
 Examples:
-  python examples/tagger.py --options_file elmo/options.json --weight_file elmo/weights.hdf5 \\
+  python examples/tagger.py --model elmo \\
       --train pos/train.tsv --dev pos/dev.tsv
-  python examples/tagger.py --noelmo --train ner/train.tsv --dev ner/dev.tsv --seeds 0,1,2
+  python examples/tagger.py --no_elmo --train ner/train.tsv --dev ner/dev.tsv --seeds 0,1,2
 
 The files hold a token and its tag a line, separated by a tab, with a blank line between sentences;
 further columns are left alone. Tags in IOB2 (B-place, I-place, O) are scored by F1 of whole
@@ -15,35 +15,41 @@ word vectors, and with --elmo_output beside the output of the tagger's own LSTM 
 from __future__ import annotations
 
 import statistics
+import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from absl import logging
 
 import bilm
-from bilm.commands import command, flag_kinds
-from bilm.commands.command import FLAGS, flags, logging
+from bilm.commands import command
+from bilm.commands.flags import Flags
 from bilm.data.text import read_lines
 
 if TYPE_CHECKING:  # imported where it is used: --help does not wait for TensorFlow
     import keras
 
-flag_kinds.define_path("options_file", None, "The biLM's options, or what stands for both files.")
-flag_kinds.define_path("weight_file", None, "The biLM's weights.")
-flag_kinds.define_path("train", None, "Tagged sentences to learn from.")
-flag_kinds.define_path("dev", None, "Tagged sentences to measure on.")
-flags.DEFINE_bool("elmo", True, "Use ELMo; --noelmo leaves the learned word vectors alone.")
-flags.DEFINE_bool("elmo_output", False, "Use ELMo at the tagger's output too.")
-flags.DEFINE_list("seeds", ["0"], "One tagger is trained for each.")
-flags.DEFINE_integer("epochs", 5, "Passes over the training sentences.", 1)
-flags.DEFINE_integer("units", 100, "LSTM units in each direction of the tagger.", 1)
-flags.DEFINE_integer("max_sentences", None, "Read no more sentences than this.", 1)
-
 Sentence = tuple[list[str], list[str]]
 PADDING_TAG = ""
 
 
-def read_sentences(path: str) -> list[Sentence]:
+def define_flags(flags: Flags) -> None:
+    flags.group("flags")
+    flags.path("model", "A stored biLM, unless --no_elmo.", "MODEL", old=["options_file"])
+    flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
+    flags.path("train", "Tagged sentences to learn from.", required=True)
+    flags.path("dev", "Tagged sentences to measure on.", required=True)
+    flags.switch("elmo", "Use ELMo beside the learned word vectors.", default=True)
+    flags.switch("elmo_output", "Use ELMo at the tagger's output too.")
+    flags.names("seeds", "One tagger is trained for each.", default=["0"])
+    flags.integer("epochs", "Passes over the training sentences.", 1, default=5)
+    flags.integer("units", "LSTM units in each direction of the tagger.", 1, default=100)
+    flags.integer("max_sentences", "Read no more sentences than this.", 1)
+
+
+def read_sentences(path: str, limit: int | None) -> list[Sentence]:
     sentences, words, tags = [], [], []
     for number, line in [*read_lines(path), (0, "")]:
         if line:
@@ -57,7 +63,7 @@ def read_sentences(path: str) -> list[Sentence]:
         elif words:
             sentences.append((words, tags))
             words, tags = [], []
-    return sentences[: FLAGS.max_sentences]
+    return sentences[:limit]
 
 
 def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuffle_seed=None):
@@ -85,7 +91,7 @@ def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuff
     return dataset.apply(tf.data.experimental.assert_cardinality(len(groups))).prefetch(2)
 
 
-def build(train: list[Sentence], n_tags: int) -> keras.Model:
+def build(train: list[Sentence], n_tags: int, args: Namespace) -> keras.Model:
     import keras
     import tensorflow as tf
 
@@ -94,20 +100,20 @@ def build(train: list[Sentence], n_tags: int) -> keras.Model:
     tokens = keras.Input((None,), dtype="string")
     x = keras.layers.Embedding(lookup.vocabulary_size(), 100, mask_zero=True)(lookup(tokens))
     elmo = []
-    if FLAGS.elmo:
-        n_representations = 2 if FLAGS.elmo_output else 1
+    if args.elmo:
+        n_representations = 2 if args.elmo_output else 1
         layer = bilm.Elmo(
-            FLAGS.options_file,
-            FLAGS.weight_file,
+            args.model,
+            args.weights,
             n_representations=n_representations,
             l2_coef=1e-3,
             dropout=0.3,
         )
-        elmo = layer(tokens) if FLAGS.elmo_output else [layer(tokens)]
+        elmo = layer(tokens) if args.elmo_output else [layer(tokens)]
         x = keras.layers.Concatenate()([x, elmo[0]])
     x = keras.layers.Dropout(0.3)(x)
-    x = keras.layers.Bidirectional(keras.layers.LSTM(FLAGS.units, return_sequences=True))(x)
-    if FLAGS.elmo_output:
+    x = keras.layers.Bidirectional(keras.layers.LSTM(args.units, return_sequences=True))(x)
+    if args.elmo_output:
         x = keras.layers.Concatenate()([x, elmo[1]])
     x = keras.layers.Dropout(0.3)(x)
     return keras.Model(tokens, keras.layers.Dense(n_tags)(x))
@@ -144,17 +150,19 @@ def evaluate(model: keras.Model, dev: list[Sentence], names: list[str]) -> tuple
     return "F1", 200 * len(gold & found) / max(1, len(gold) + len(found))
 
 
-def train_once(seed: int, train: list[Sentence], dev: list[Sentence]) -> tuple[str, float]:
+def train_once(
+    seed: int, train: list[Sentence], dev: list[Sentence], args: Namespace
+) -> tuple[str, float]:
     import keras
 
     keras.utils.set_random_seed(seed)
     names = [PADDING_TAG, *sorted({tag for _, tags in train for tag in tags})]
     tag_ids = {name: i for i, name in enumerate(names)}
-    model = build(train, len(names))
+    model = build(train, len(names), args)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(2e-3, clipnorm=5.0), loss)
     data = batches(train, tag_ids, 32, shuffle_seed=seed)
-    for epoch in range(FLAGS.epochs):
+    for epoch in range(args.epochs):
         history = model.fit(data, verbose=0, shuffle=False)
         metric, score = evaluate(model, dev, names)
         loss_now = history.history["loss"][0]
@@ -164,18 +172,18 @@ def train_once(seed: int, train: list[Sentence], dev: list[Sentence]) -> tuple[s
     return metric, score
 
 
-def main() -> None:
-    if FLAGS.elmo and FLAGS.options_file is None:
-        raise bilm.BilmError("--options_file must be given, or --noelmo")
-    train, dev = read_sentences(FLAGS.train), read_sentences(FLAGS.dev)
+def main(args: Namespace) -> None:
+    if args.elmo and args.model is None:
+        raise bilm.BilmError("--model must be given, or --no_elmo")
+    train, dev = (read_sentences(path, args.max_sentences) for path in (args.train, args.dev))
     scores = []
-    for seed in FLAGS.seeds:
-        metric, score = train_once(int(seed), train, dev)
+    for seed in args.seeds:
+        metric, score = train_once(int(seed), train, dev, args)
         scores.append(score)
-    kind = "with ELMo" if FLAGS.elmo else "without ELMo"
+    kind = "with ELMo" if args.elmo else "without ELMo"
     listed = ", ".join(f"{score:.2f}" for score in scores)
     print(f"dev {metric} {kind}: mean {statistics.mean(scores):.2f} ({listed})")
 
 
 if __name__ == "__main__":
-    command.run(main, required=["train", "dev"])
+    command.run_script(sys.modules[__name__])

@@ -1,4 +1,4 @@
-"""Running the commands of `bin/` in tests, in a process of their own or in this one."""
+"""Running `bilm` and the scripts of `bin/` in tests, in a process of their own or in this one."""
 
 import os
 import runpy
@@ -11,10 +11,16 @@ import pytest
 BIN = Path(__file__).parent.parent / "bin"
 
 
+def words_of(command):
+    """Return the words that start a command: `bilm train`, or `train_elmo.py` in `bin/`."""
+    program, *name = command.split()
+    return [sys.executable, *(["-m", program, *name] if name else [BIN / program])]
+
+
 def run(command, *arguments, **variables):
-    """Run a command on its own."""
+    """Run a command on its own: see `words_of`."""
     return subprocess.run(
-        [sys.executable, BIN / command, *arguments],
+        [*words_of(command), *arguments],
         capture_output=True,
         text=True,
         env=environment(**variables),
@@ -32,35 +38,24 @@ def environment(**variables):
 def run_here(monkeypatch, capfd):
     """Run a command in this process, which spares the seconds that TensorFlow takes to start."""
     import tensorflow as tf
-    from absl import flags, logging  # not before pytest holds standard error
+    from absl import logging  # not before pytest holds standard error
 
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     verbosity, level = logging.get_verbosity(), tf.get_logger().level
-    modules = flags.FLAGS.flags_by_module_dict().items()
-    of_absl = {f.name for name, own in modules if name.startswith("absl") for f in own}
-    # Of scripts that other tests have imported: a command may have flags of the same names.
-    others = {name: flags.FLAGS[name] for name in flags.FLAGS}
-    others = {name: flag for name, flag in others.items() if flag.name not in of_absl}
-    for name in others:
-        delattr(flags.FLAGS, name)
-    before = set(flags.FLAGS)
 
     def run_here(command, *arguments):
         capfd.readouterr()  # what the fixtures have left
-        monkeypatch.setattr(sys, "argv", [str(BIN / command), *map(str, arguments)])
-        try:
-            with pytest.raises(SystemExit) as stopped:
-                runpy.run_path(str(BIN / command), run_name="__main__")
-        finally:
-            for name in set(flags.FLAGS) - before - {"help", "helpfull", "helpshort", "helpxml"}:
-                delattr(flags.FLAGS, name)
-            flags.FLAGS.unparse_flags()
+        program, *name = command.split()
+        monkeypatch.setattr(sys, "argv", [str(BIN / program), *name, *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            if name:
+                runpy.run_module(program, run_name="__main__")
+            else:
+                runpy.run_path(str(BIN / program), run_name="__main__")
         out, err = capfd.readouterr()
         return subprocess.CompletedProcess(command, stopped.value.code or 0, out, err)
 
     yield run_here
-    for name, flag in others.items():
-        flags.FLAGS[name] = flag
     logging.set_verbosity(verbosity)
     tf.get_logger().setLevel(level)
 
@@ -71,7 +66,13 @@ def assert_fails(done, *expected, status=1):
     assert done.stdout == ""
     *before, last = done.stderr.splitlines()
     assert all(line.endswith((" predictions", " vocabulary")) for line in before), done.stderr
-    name = Path(done.args[1] if isinstance(done.args, list) else done.args).name
-    assert last.startswith(f"{name}: error: ")
+    assert last.startswith(f"{program(done.args)}: error: ")
     for part in expected:
         assert str(part) in last
+
+
+def program(args):
+    """Return what a command calls itself, from its name or from the words that started it."""
+    if isinstance(args, str):
+        return args
+    return " ".join(args[2:4]) if args[1] == "-m" else Path(args[1]).name

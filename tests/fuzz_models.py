@@ -24,9 +24,11 @@ from bilm import Elmo, read_embeddings
 from bilm.ask import load_scorer
 from bilm.storage.checkpoint import load_run
 from bilm.storage.load import load_bilm
+from bilm.training.devices import make_strategy
 from bilm.training.export import dump_weights
-from bilm.training.run import Saving, find_saved, make_strategy, train
-from bilm.training.run_folder import read_measured
+from bilm.training.run import Saving, TrainingRun
+from bilm.training.run_folder import RunFolder
+from bilm.training.saved import find_saved
 from bilm.training.starting_point import Source
 
 # What Keras raises for what it checks itself: the arguments of every layer, and its archive.
@@ -69,7 +71,7 @@ def runs() -> list[Path]:
     """A run with a best checkpoint, and one of the reference."""
     one_device = make_strategy(n_gpus=0)
     how = {"n_steps": 3, "saving": Saving(steps=1), "strategy": one_device}
-    train(tiny_options(), str(VOCABULARY), TEXT, str(home() / "run"), HELDOUT, **how)
+    TrainingRun(tiny_options(), VOCABULARY, TEXT, home() / "run", HELDOUT, **how).train()
     shutil.rmtree(home() / "run" / "logs")
     return [home() / "run", GOLDEN / "checkpoint" / "chars"]
 
@@ -186,7 +188,7 @@ def try_run(path: Path, rng: random.Random, loaded: object) -> None:
                 target.write_bytes(damaged(target.read_bytes(), rng))
     expect(load_run, folder)
     expect(find_saved, folder)
-    expect(read_measured, folder)
+    expect(RunFolder(folder).read_measured)
     expect(Source, folder)
 
 

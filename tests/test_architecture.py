@@ -11,6 +11,8 @@ ROOT = Path(__file__).parent.parent
 LADDER = [  # from the bottom to the top; a name is a module at the top or a package
     ["errors", "files", "exports"],
     ["schema"],
+    ["rules"],
+    ["lexicon_options"],
     ["options"],
     ["data"],
     ["layers"],
@@ -24,7 +26,10 @@ LADDER = [  # from the bottom to the top; a name is a module at the top or a pac
     ["__init__"],
 ]
 STEP = {name: k for k, names in enumerate(LADDER) for name in names}
-PLAIN_PYTHON = {"errors", "files", "exports", "schema", "options", "data"}
+PLAIN_PYTHON = {"errors", "files", "exports", "schema", "options", "data"} | {
+    "rules",
+    "lexicon_options",
+}
 # They run on every backend of Keras and import TensorFlow only where it is used.
 NEUTRAL = {"layers", "language_model", "storage", "model", "elmo", "weighting", "embedding"}
 FAST_TWINS = "bilm.layers.tensorflow"

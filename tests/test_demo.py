@@ -48,6 +48,7 @@ def test_demo(tmp_path):
         assert len({other.lower() for _, other, _ in found} | {word}) == 6
 
 
+@pytest.mark.slow
 def test_demo_spares_other_folders(tmp_path):
     (tmp_path / "vocab.txt").write_text("mine\n")
     done = run_demo("--work_dir", tmp_path)

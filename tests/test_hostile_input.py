@@ -21,13 +21,16 @@ ROOT = Path(__file__).parent.parent
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="one backend does")
 @pytest.mark.parametrize(
     ("script", "n_inputs", "kinds"),
     [
-        ("fuzz_inputs.py", 400, ["options", "vocabulary", "text", "hdf5", "zip"]),
-        ("fuzz_models.py", 30, ["export", "keras", "run", "embeddings"]),
+        ("fuzz_inputs.py", 200, ["options", "vocabulary", "text", "hdf5", "zip"]),
+        ("fuzz_manylangs.py", 30, ["state_dict", "zip", "text"]),
+        pytest.param(
+            *("fuzz_models.py", 30, ["export", "keras", "run", "embeddings"]),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_damaged_inputs(script, n_inputs, kinds):

@@ -35,7 +35,17 @@ def test_reads_the_options_of_the_reference(tmp_path):
     assert (options.learning_rate, options.sample_softmax) == (0.2, True)
     assert options.model == ModelOptions(options.lstm, options.char_cnn, True)
     added = {"learning_rate": 0.2, "sample_softmax": True, "share_embedding_softmax": False}
-    assert options.to_dict() == RUN | added | {"state_reset_probability": 0.0}
+    added |= {"optimizer": "adagrad", "warmup_steps": 0, "decay": "none"}
+    added |= {"decay_start": 0.0, "decay_floor": 0.0, "state_reset_probability": 0.0}
+    assert options.to_dict() == RUN | added
+
+
+def test_another_optimizer_has_its_own_learning_rate():
+    options = RunOptions.from_dict(RUN)
+    assert options.replace(optimizer="adam").learning_rate == 0.002
+    assert options.replace(optimizer="adam", learning_rate=0.01).learning_rate == 0.01
+    assert options.replace(optimizer="adagrad", dropout=0.5).learning_rate == 0.2
+    assert RunOptions.from_dict(RUN | {"optimizer": "adam"}).learning_rate == 0.002
 
 
 @pytest.mark.parametrize("name", sorted(set(dotted_names(RUN)) - OPTIONAL))
@@ -102,6 +112,14 @@ def test_an_ill_typed_value_is_refused_by_name(tmp_path, name, wrong):
         ("dropout", -0.1),
         ("dropout", False),
         ("learning_rate", 0),
+        ("optimizer", "sgd"),
+        ("optimizer", ["adam"]),
+        ("warmup_steps", -1),
+        ("warmup_steps", 1.5),
+        ("decay", "exponential"),
+        ("decay", True),
+        ("decay_start", 1.1),
+        ("decay_floor", -0.1),
         ("all_clip_norm_val", None),
         ("sample_softmax", "true"),
         ("char_cnn.activation", "gelu"),

@@ -3,13 +3,12 @@
 import json
 import math
 import subprocess
-import sys
 from itertools import cycle, islice
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from command_runs import words_of
 from conftest import GOLDEN, golden_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +32,6 @@ from bilm.storage import names as weights
 from bilm.storage.checkpoint import load_run, model_vocabulary
 from bilm.training.export import dump_weights
 
-ROOT = Path(__file__).parent.parent
 HELDOUT, VOCABULARY = GOLDEN / "data" / "heldout" / "*", GOLDEN / "data" / "vocab.txt"
 CHECKPOINTS = golden_cases("checkpoint")
 MARKS = ["<S>", "</S>", "<UNK>"]
@@ -281,18 +279,21 @@ def test_golden_commands():
     run = ["--save_dir", folder, "--vocab_file", VOCABULARY]
     started = [
         start("run_test.py", *run, "--test_prefix", HELDOUT, "--stateless"),
-        start("score.py", *run, "--input", HELDOUT),
+        start("bilm score", "--model", folder, "--vocab", VOCABULARY, "--input", HELDOUT),
         start("score.py", *run, "--per_token", stdin="one two\n\nthree\n"),
         start("substitutes.py", *run, "--sentence", "one ? three", "--position", 1, "--n", 3),
-        start("substitutes.py", *run, "--sentence", "one two three", "--position", 3),
+        start("bilm substitutes", *run, "--sentence", "one two three", "--position", 3),
     ]
-    measured, scored, by_token, table = (finish(p, 0)[0].splitlines() for p in started[:4])
+    measured, scored, by_token, table = (finish(p, 0) for p in started[:4])
     _, error = finish(started[4], 1)
 
-    name, value = scored.pop().split(" = ")
+    name, value = scored[1].splitlines()[-1].split(" = ")
+    measured, scored, by_token, table = (
+        done[0].splitlines() for done in (measured, scored, by_token, table)
+    )
     assert name == "AVERAGE PERPLEXITY"
     assert float(value) == pytest.approx(float(measured[-1].split(" = ")[1]), rel=1e-5)
-    lines = [line.split("\t") for line in scored]
+    lines = [line.split("\t") for line in scored]  # rows only
     assert [line[-1].split() for line in lines] == list(heldout())
     n_predictions = sum(int(line[3]) for line in lines)
     assert f"PREDICTIONS A DIRECTION = {n_predictions}" in measured
@@ -303,7 +304,7 @@ def test_golden_commands():
     total, mean = sum(map(float, lines[0][:2])), float(lines[0][2])
     assert mean == pytest.approx(total / 2 / int(lines[0][3]), abs=1e-5)
 
-    column = [line.split("\t")[-1] for line in by_token[:-1]]
+    column = [line.split("\t")[-1] for line in by_token]
     assert column == ["<S>", "one", "two", "</S>", "", "<S>", "three", "</S>", ""]
     assert by_token[0].startswith("nan\t") and by_token[3].split("\t")[1] == "nan"
     assert table[0].split() == ["forward", "backward", "both"] and len(table) == 4
@@ -317,7 +318,7 @@ def test_golden_commands():
 
 def start(name, *arguments, stdin=""):
     process = subprocess.Popen(
-        [sys.executable, ROOT / "bin" / name, *map(str, arguments)],
+        [*words_of(name), *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

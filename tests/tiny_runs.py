@@ -7,7 +7,8 @@ from pathlib import Path
 from bilm.options import RunOptions
 from bilm.storage.checkpoint import load_run
 from bilm.storage.names import stored_values
-from bilm.training.run import Saving, TrainResult, make_strategy, train
+from bilm.training.devices import make_strategy
+from bilm.training.run import Saving, TrainingRun, TrainResult
 
 # The project's own copy: the tests that use it know its counts.
 GOLDEN = Path(__file__).parent / "golden"
@@ -62,6 +63,11 @@ def tiny_options(**changes) -> RunOptions:
         if isinstance(changes.get(name), dict):
             values[name] = OPTIONS[name] | changes[name]
     return RunOptions.from_dict(values)
+
+
+def train(*arguments, **named) -> TrainResult:
+    """What a `TrainingRun` of these arguments returns."""
+    return TrainingRun(*arguments, **named).train()
 
 
 def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) -> TrainResult:

@@ -1,4 +1,7 @@
-"""What the commands in `bin/` share: flags, a quiet TensorFlow, one line for an error.
+"""The program `bilm`: one module per command, and what the commands share.
 
-Nothing imports this package but the commands.
+`main` starts a command and lists them all; `command` runs one: a quiet TensorFlow, a plain log, one
+line for an error; `flags` and `values` read the command line; `terminal` owns the standard streams
+and Ctrl-C; `run_flags`, `model_flags` and `text_flags` are flags that several commands have. The
+scripts of `bin/` and the examples come in through here too. Nothing else imports this package.
 """

@@ -1,58 +1,109 @@
-"""What the commands in bin/ share: flags, a quiet TensorFlow, a plain log, a line for an error."""
+"""Running a command: its flags, a quiet TensorFlow, a plain log, one line for an error."""
 
 from __future__ import annotations
 
-from bilm.commands import terminal
-
-terminal.start()  # before absl is imported, which takes longer than Python's own start
-
+import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from logging import WARNING, LogRecord
-
-from absl import app, flags, logging
+from typing import NoReturn, Protocol
 
 import bilm
+from bilm.commands import terminal
+from bilm.commands.flags import Flags, WrongUse
 from bilm.commands.terminal import BROKEN_PIPE, INTERRUPTED
 from bilm.errors import BilmError
-from bilm.process import keep_freed_memory, quiet, share_cores
+from bilm.installation import conflict
+from bilm.process import is_loud, keep_freed_memory, quiet, share_cores
 
-FLAGS = flags.FLAGS
 FAILED, WRONG_USE = 1, 2
 
 
-def run(
-    main: Callable[[], int | None], required: Sequence[str] = (), tensorflow: bool = True
-) -> None:
-    """Parse the flags, call `main` and exit.
+class Command(Protocol):
+    """What a module has that is a command; `TENSORFLOW = False` in it where it needs none."""
+
+    __doc__: str | None
+
+    def define_flags(self, flags: Flags) -> None:
+        """Declare the flags."""
+
+    def main(self, args: argparse.Namespace) -> int | None:
+        """Do what the command is for, and return the status to exit with; None for 0."""
+
+
+def run(command: Command, program: str, words: Sequence[str], old_names: bool = False) -> int:
+    """Run a command and return the status to exit with.
 
     Bad input ends in one line and status 1, flags that cannot be used in one line and status 2,
     Ctrl-C in status 130, and a reader of the output that has left in 141.
 
     Args:
-        main: the command.
-        required: flags that must be given.
-        tensorflow: whether it needs TensorFlow, which takes seconds to start.
+        command: the module.
+        program: what the user has called it by, such as `bilm train`.
+        words: of the command line, after those.
+        old_names: see `Flags`.
     """
-    app.run(partial(_call, main, tensorflow), flags_parser=partial(_parse, required))
+    flags = Flags(program, command.__doc__ or "", old_names)
+    command.define_flags(flags)
+    try:
+        args = flags.parse(words)
+    except WrongUse as error:
+        return fail(program, error, WRONG_USE)
+    except OSError as error:
+        return _status(program, error)
+    if args.help:
+        return say(flags.help().rstrip())
+    if args.version:
+        return say(version(program))
+    return _call(command, program, args)
 
 
-def _call(main: Callable[[], int | None], tensorflow: bool, argv: Sequence[str]) -> int:
-    """Call `main` and return the status to exit with."""
-    del argv  # `_parse` has refused what is left of it
-    # Standard error carries the log, standard output the results.
-    logging.set_verbosity(logging.INFO)
-    logging.get_absl_handler().setFormatter(None)
+def run_script(command: Command) -> NoReturn:
+    """Run a module that was started as a script, an example, and exit."""
+    terminal.start()
+    sys.exit(run(command, os.path.basename(sys.argv[0]), sys.argv[1:]))
+
+
+def version(program: str) -> str:
+    """Return the line that --version prints."""
+    name = "bilm" if program.startswith("bilm") else f"{program} (bilm)"
+    return f"{name} {bilm.__version__}"
+
+
+def say(text: str) -> int:
+    """Print a text on standard output and return the status to exit with."""
+    try:
+        print(text)
+        error = terminal.output_error()
+    except OSError as reason:
+        error = reason
+    return 0 if error is None else _status("bilm", error)
+
+
+def fail(program: str, error: object, status: int = FAILED) -> int:
+    """Say in one line what is wrong, and return the status."""
+    message = " ".join(str(error).split())
+    if status == WRONG_USE:
+        message = f"{message.rstrip('.')}; see {program} --help"
+    terminal.say(f"{program}: error: {message}")
+    return status
+
+
+def _call(command: Command, program: str, args: argparse.Namespace) -> int:
+    """Call `main` of a command and return the status to exit with."""
+    _start_log()
+    if message := conflict():
+        return fail(program, message)
     keep_freed_memory()
     try:
-        if tensorflow:
+        if getattr(command, "TENSORFLOW", True):
             _start_tensorflow()
         with terminal.interruptible() as pressed:
             try:
-                status = main() or 0
-                return status if (error := terminal.output_error()) is None else _status(error)
+                status = command.main(args) or 0
+                error = terminal.output_error()
+                return status if error is None else _status(program, error)
             except BaseException:
                 if pressed.is_set():
                     raise KeyboardInterrupt from None
@@ -60,25 +111,34 @@ def _call(main: Callable[[], int | None], tensorflow: bool, argv: Sequence[str])
     except KeyboardInterrupt:
         terminal.say("interrupted")
         return INTERRUPTED
-    except app.UsageError as error:
-        return _fail(error, WRONG_USE)
+    except WrongUse as error:
+        return fail(program, error, WRONG_USE)
     except OSError as error:
-        return _status(error)
+        return _status(program, error)
     except (BilmError, ImportError) as error:
-        return _fail(error)
+        return fail(program, error)
     except MemoryError as error:
-        return _fail(f"out of memory. {error}")
+        return fail(program, f"out of memory. {error}")
     except UnicodeEncodeError as error:  # TensorFlow takes names of files as UTF-8 only
         name = os.fsencode(error.object).decode(errors="backslashreplace")
-        return _fail(f"{name}: the name is not UTF-8 here; set PYTHONUTF8=1, or rename it")
+        return fail(program, f"{name}: the name is not UTF-8 here; set PYTHONUTF8=1, or rename it")
+
+
+def _start_log() -> None:
+    """Standard error carries the log, as plain lines, standard output the results."""
+    from absl import flags, logging
+
+    flags.FLAGS.mark_as_parsed()  # absl's own, which nobody gives; until then its log complains
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().setFormatter(None)
 
 
 def _start_tensorflow() -> None:
-    """Start TensorFlow and take its own notes out of the log.
+    """Start TensorFlow and take its own notes out of the log, unless the user asks for them."""
+    from absl import logging
 
-    Who sets TF_CPP_MIN_LOG_LEVEL gets every line of that level.
-    """
-    if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
+    if not is_loud():
         quiet()
         logging.get_absl_handler().addFilter(_is_for_users)
     share_cores()
@@ -89,95 +149,9 @@ def _is_for_users(record: LogRecord) -> bool:
     return record.levelno >= WARNING or "/tensorflow/python/" not in record.pathname
 
 
-def _name() -> str:
-    return os.path.basename(sys.argv[0])
-
-
-def _fail(error: object, status: int = FAILED) -> int:
-    """Say in one line what is wrong, and return the status."""
-    message = " ".join(str(error).split())
-    if status == WRONG_USE:
-        message = f"{message.rstrip('.')}; see {_name()} --help"
-    terminal.say(f"{_name()}: error: {message}")
-    return status
-
-
-def _status(error: OSError) -> int:
+def _status(program: str, error: OSError) -> int:
     if isinstance(error, BrokenPipeError) and error.filename == terminal.OUTPUT:
         terminal.output_error()  # `| head` has seen enough
         return BROKEN_PIPE
     named = error.filename and error.strerror
-    return _fail(f"{os.fsdecode(error.filename)}: {error.strerror}" if named else error)
-
-
-# --- flags ---
-
-
-class _Help(app.HelpFlag):
-    """--help and -h, with the status of a command that did what it was asked to."""
-
-    SHORT_NAME = "h"
-
-    def __init__(self):
-        super().__init__()
-        self.allow_override = True  # absl has its own, which ends in status 1
-
-    def parse(self, arg) -> None:
-        if self._parse(arg):
-            app.usage(shorthelp=True, writeto_stdout=True)
-            print("\n-h and --help show this, --version the version, --helpfull all flags;")
-            print("--flagfile=FILE reads flags from a file, one a line.")
-            _exit_without_main()
-
-
-class _Version(flags.BooleanFlag):
-    def __init__(self):
-        super().__init__("version", False, "show the version", allow_override=True)
-
-    def parse(self, arg) -> None:
-        if self._parse(arg):
-            print(f"{_name()} (bilm) {bilm.__version__}")
-            _exit_without_main()
-
-
-def _exit_without_main() -> None:
-    error = terminal.output_error()
-    sys.exit(0 if error is None else _status(error))
-
-
-def _parse(required: Sequence[str], argv: Sequence[str]) -> list[str]:
-    """Parse the flags; what cannot be used ends in one line and status 2."""
-    for flag in (_Help(), _Version()):
-        flags.DEFINE_flag(flag)
-    FLAGS.set_gnu_getopt()  # a word that stands alone does not hide the flags behind it
-    try:
-        left = FLAGS(argv)[1:]
-    except flags.Error as error:
-        sys.exit(_fail(error, WRONG_USE))
-    except OSError as error:  # whoever read --help has left
-        sys.exit(_status(error))
-    twice = [flag.name for flag in {FLAGS[name] for name in FLAGS} if _is_given_twice(flag)]
-    # What follows a file of flags may change what it says.
-    if twice and not any(word.lstrip("-").startswith("flagfile") for word in argv):
-        sys.exit(_fail(f"--{min(twice)} is given twice", WRONG_USE))
-    if left:
-        sys.exit(_fail(_stray(left), WRONG_USE))
-    missing = [f"--{name}" for name in required if FLAGS[name].value is None]
-    if missing:
-        sys.exit(_fail(f"{', '.join(missing)} must be given", WRONG_USE))
-    return [argv[0]]
-
-
-def _is_given_twice(flag: flags.Flag) -> bool:
-    return flag.present > 1 and not isinstance(flag, flags.MultiFlag)
-
-
-def _stray(words: Sequence[str]) -> str:
-    """Say what may be wrong about words that belong to no flag."""
-    more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-    found = f"unexpected argument {words[0]!r}{more}"
-    if not all(map(os.path.exists, words)):
-        return f"{found}; every value needs its --flag"
-    folder, ending = os.path.dirname(words[0]), os.path.splitext(words[0])[1]
-    pattern = os.path.join(folder, f"*{ending}")
-    return f"{found}; put a pattern of files in quotes, such as '{pattern}'"
+    return fail(program, f"{os.fsdecode(error.filename)}: {error.strerror}" if named else error)

@@ -2,71 +2,116 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any
 
-from absl import flags
-
-from bilm.commands import flag_kinds
+from bilm.commands.flags import Flags
+from bilm.commands.text_flags import define_on_bad_utf8
 from bilm.data.text import require_files, resolve_shards
 from bilm.errors import OptionsError
-from bilm.options import MAX_SEED
+from bilm.options import DECAYS, LEARNING_RATES, MAX_SEED
 
-FLAGS = flags.FLAGS
+RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
 
 
-def define() -> None:
-    """Define the flags that say how a run is trained, watched and saved."""
-    flag_kinds.define_path("train_prefix", None, "Glob of the training shards.")
-    flag_kinds.define_path("save_dir", None, "Folder of the run: checkpoints, options, logs.")
-    flag_kinds.define_path("heldout_prefix", None, "Glob of text to measure perplexity on.")
-    flags.DEFINE_integer("eval_steps", None, "Steps between evaluations [one an epoch].", 1)
-    flags.DEFINE_integer("n_steps", None, "Total steps of the run; overrides --n_epochs.", 1)
-    flags.DEFINE_integer(
-        "seed", 0, "Keys weights, order of the text, dropout and negatives.", 0, MAX_SEED
+def define_run(flags: Flags) -> None:
+    """Declare what a run reads and writes, how long it is, how it is saved, and where it runs."""
+    flags.group("text and folder")
+    flags.path("input", "Glob of the training text.", "GLOB", required=True, old=["train_prefix"])
+    flags.path(
+        "output",
+        "Folder of the run: checkpoints, options, logs.",
+        "FOLDER",
+        required=True,
+        old=["save_dir"],
     )
-    flags.DEFINE_enum(
-        "precision", "float32", ["float32", "bfloat16"],
+    flags.path("heldout", "Glob of text to measure perplexity on.", "GLOB", old=["heldout_prefix"])
+    define_on_bad_utf8(flags)
+    flags.group("length and reports")
+    flags.integer("n_steps", "Total steps of the run; overrides --n_epochs.", 1)
+    flags.integer("eval_steps", "Steps between evaluations [one per epoch].", 1)
+    flags.integer("log_steps", "Steps between reports [one every 5 seconds].", 1)
+    _define_rate(flags)
+    flags.group("checkpoints")
+    flags.choice(
+        "resume",
+        "Continue the run in the folder if there is one, refuse to, or insist that there is one.",
+        ["auto", "never", "must"],
+        default="auto",
+    )
+    flags.integer("checkpoint_steps", "Steps between checkpoints.", 1, default=1000)
+    flags.number(
+        "checkpoint_minutes", "Minutes between checkpoints, if that is less.", 0, default=15.0
+    )
+    flags.integer("keep_checkpoints", "How many checkpoints stay, beside the best.", 1, default=3)
+    flags.group("devices and numbers")
+    flags.names("gpus", "Numbers of the GPUs to use, such as 0,1 [all].")
+    flags.integer("n_gpus", "How many GPUs to use, 0 for the CPU [all].", 0)
+    flags.integer("cpu_replicas", "Logical CPU devices to train on without a GPU.", 1, default=1)
+    flags.choice(
+        "precision",
         "Of the operands of products; weights, states, sums and the loss stay in float32.",
-    )  # fmt: skip
-    flags.DEFINE_bool(
+        ["float32", "bfloat16"],
+        default="float32",
+    )
+    flags.switch(
         "tf32",
-        True,
         "On GPUs of compute capability 8 or more, round the operands of float32 products to TF32.",
+        default=True,
     )
-    flags.DEFINE_list("gpus", None, "Numbers of the GPUs to use, e.g. 0,1 [all].")
-    flags.DEFINE_integer("n_gpus", None, "How many GPUs to use, 0 for the CPU [all].", 0)
-    flags.DEFINE_integer("cpu_replicas", 1, "Logical CPU devices to train on without a GPU.", 1)
-    flags.DEFINE_enum(
-        "resume", "auto", ["auto", "never", "must"],
-        "Continue the run in --save_dir if there is one, refuse to, or insist that there is one.",
-    )  # fmt: skip
-    flag_kinds.define_on_bad_utf8()
-    flags.DEFINE_integer("checkpoint_steps", 1000, "Steps between checkpoints.", 1)
-    flags.DEFINE_float(
-        "checkpoint_minutes", 15.0, "Minutes between checkpoints, if that is less.", 0
+    flags.integer(
+        "seed",
+        "Determines weights, order of the text, dropout and negatives.",
+        0,
+        MAX_SEED,
+        default=0,
     )
-    flags.DEFINE_integer("keep_checkpoints", 3, "How many checkpoints stay, the best apart.", 1)
-    flags.DEFINE_integer("log_steps", None, "Steps between reports [one every 5 seconds].", 1)
 
 
-def arguments() -> dict[str, Any]:
-    """Return what the flags say as arguments of `bilm.training.run.train`, the devices included.
+def _define_rate(flags: Flags) -> None:
+    """Declare the flags of RATE, which stand for keys of the options."""
+    rates = ", ".join(f"{rate} for {name}" for name, rate in LEARNING_RATES.items())
+    flags.group("optimizer")
+    flags.choice("optimizer", "[from the options, or adagrad].", list(LEARNING_RATES))
+    flags.number("learning_rate", f"After the warm-up [from the options, or {rates}].", 0)
+    flags.integer(
+        "warmup_steps", "Steps in which the learning rate rises [from the options, or 0].", 0
+    )
+    flags.choice(
+        "decay",
+        "How the learning rate falls to the run's end [from the options, or none].",
+        list(DECAYS),
+    )
+    flags.number("decay_start", "Share of the run before the decay [from the options, or 0].", 0, 1)
+    flags.number(
+        "decay_floor", "Share of the learning rate at the end [from the options, or 0].", 0, 1
+    )
 
-    Raises: OptionsError, naming the flag, for devices that are no numbers or not there.
+
+def run_arguments(args: Namespace) -> dict[str, Any]:
+    """Return what the flags say as arguments of `bilm.TrainingRun`, the devices included.
+
+    Raises: OptionsError, naming the flag, for devices that are not numbers or not there.
     """
-    from bilm.training.run import Saving, make_strategy
+    from bilm.training.devices import make_strategy
+    from bilm.training.run import Saving
 
-    for pattern in (FLAGS.train_prefix, FLAGS.heldout_prefix):
+    for pattern in (args.input, args.heldout):
         require_files([] if pattern is None else resolve_shards(pattern))
-    if FLAGS.gpus is not None and not all(k.strip().isdigit() for k in FLAGS.gpus):
-        raise OptionsError(f"--gpus={','.join(FLAGS.gpus)}: expected numbers such as 0,1")
-    gpus = None if FLAGS.gpus is None else [int(k) for k in FLAGS.gpus]
-    alike = (
-        "train_prefix save_dir heldout_prefix eval_steps n_steps seed precision resume "
-        "on_bad_utf8 log_steps"
-    )
+    if args.gpus is not None and not all(k.strip().isdigit() for k in args.gpus):
+        raise OptionsError(f"--gpus={','.join(args.gpus)}: expected numbers such as 0,1")
+    gpus = None if args.gpus is None else [int(k) for k in args.gpus]
+    alike = "eval_steps n_steps seed precision resume on_bad_utf8 log_steps"
     return {
-        "strategy": make_strategy(gpus, FLAGS.n_gpus, FLAGS.cpu_replicas, FLAGS.tf32),
-        "saving": Saving(FLAGS.checkpoint_steps, FLAGS.checkpoint_minutes, FLAGS.keep_checkpoints),
-        **{name: FLAGS[name].value for name in alike.split()},
+        "train_prefix": args.input,
+        "save_dir": args.output,
+        "heldout_prefix": args.heldout,
+        "strategy": make_strategy(gpus, args.n_gpus, args.cpu_replicas, args.tf32),
+        "saving": Saving(args.checkpoint_steps, args.checkpoint_minutes, args.keep_checkpoints),
+        **{name: getattr(args, name) for name in alike.split()},
     }
+
+
+def given(args: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the flags that were given, by name."""
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}

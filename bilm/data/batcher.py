@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bilm.data.vocabulary import BOS, EOS, CharacterEncoder, Vocabulary
+from bilm.data.alphabet import Alphabet, ByteAlphabet
+from bilm.data.vocabulary import BOS, EOS, Vocabulary
 from bilm.errors import DataError
 from bilm.files import expanded
 
@@ -26,7 +27,14 @@ class Batcher:
     def __init__(self, lm_vocab_file: str | os.PathLike | None, max_token_length: int):
         if lm_vocab_file is not None and not os.path.isfile(expanded(lm_vocab_file)):
             raise DataError(f"{lm_vocab_file}: no such file; None does for character input")
-        self._characters = CharacterEncoder(max_token_length)
+        self._alphabet: Alphabet = ByteAlphabet(max_token_length)
+
+    @classmethod
+    def of(cls, alphabet: Alphabet) -> Batcher:
+        """Return the batcher that spells as another alphabet does; C is its `width`."""
+        made = cls.__new__(cls)
+        made._alphabet = alphabet
+        return made
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.
@@ -36,10 +44,10 @@ class Batcher:
 
         Raises: DataError if a sentence is not a list of words.
         """
-        n_steps = _check(sentences)
-        ids = np.zeros((len(sentences), n_steps, self._characters.max_word_length), np.int64)
+        n_steps, spell = _check(sentences), self._alphabet
+        ids = np.zeros((len(sentences), n_steps, spell.width), np.int64)
         for row, words in zip(ids, sentences, strict=True):
-            row[: len(words) + 2] = self._characters([BOS, *words, EOS]) + 1
+            row[: len(words) + 2] = spell([spell.begin, *words, spell.end]) + 1
         return ids
 
 

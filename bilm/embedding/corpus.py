@@ -21,6 +21,7 @@ from bilm.embedding.embedding_file import SENTENCE, join_words
 from bilm.embedding.parts import Parts
 from bilm.errors import DataError
 from bilm.files import expanded, keep_inputs, replacing
+from bilm.storage.formats.known import model_files
 from bilm.storage.hdf5 import NewHDF5
 
 DTYPES = ("float32", "float16")
@@ -74,17 +75,19 @@ def dump_bilm_embeddings(
     keep_inputs(outfile, dataset_file, vocab_file)
     text = _survey(dataset_file, on_bad_utf8)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
-    keep_inputs(outfile, embedder.options_file, embedder.weight_file)
+    files = model_files(embedder.options_file, embedder.weight_file)
+    keep_inputs(outfile, *files)
     layer_selector(layers, embedder.n_layers)
     run = {
         "dataset": text.digest,
         "options": _digest(embedder.options_file),
         "weights": _digest(embedder.weight_file),
-        "vocabulary": None if embedder.options.char_cnn else _digest(vocab_file),
+        "vocabulary": _digest(vocab_file) if embedder.options.reads_words else None,
         "layers": layers if isinstance(layers, str) else list(map(int, layers)),
         "dtype": dtype,
         "precision": precision,
         "part_sentences": part_sentences,
+        **{path.name: _digest(path) for path in files[2:]},
     }
     with Parts(outfile, run) as parts:
         n_parts = -(-text.n_sentences // part_sentences)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.data.vocabulary import BOS, EOS
 from bilm.embedding.packed_runner import PackedRunner
 from bilm.embedding.token_cache import TokenCache, WordEncoder
 from bilm.errors import BilmError, DataError, OptionsError
@@ -78,7 +77,8 @@ class ElmoEmbedder:
         self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
         self.model.freeze()
         self.options, self.batch_tokens = self.model.options, batch_tokens
-        self._cache = TokenCache(cache_size, WordEncoder(self.model, vocab_file))
+        encode = WordEncoder(self.model, vocab_file)
+        self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)
         self._runner = PackedRunner(self.model, batch_tokens)
         self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
 
@@ -192,15 +192,15 @@ class ElmoEmbedder:
     def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
         """Return the places of a group's words, marks included, in a table float32 (U, P)."""
         self._check_process()
-        words = list(dict.fromkeys(chain((BOS, EOS), *group)))
+        words = list(dict.fromkeys(chain(self._marks, *group)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
     def _embed(self, group: list[list[str]], select: Callable):
         """Yield the number of each sentence of a group and its vectors, as they are done."""
         places, table = self._look_up(group)
-        filled = [k for k, words in enumerate(group) if words]
+        filled, (begin, end) = [k for k, words in enumerate(group) if words], self._marks
         if filled:
-            sentences = [np.array([places[w] for w in (BOS, *group[k], EOS)]) for k in filled]
+            sentences = [np.array([places[w] for w in (begin, *group[k], end)]) for k in filled]
             with closing(self._runner(table, sentences)) as embedded:
                 for k, layers in embedded:
                     yield filled[k], select(layers)

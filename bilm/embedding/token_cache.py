@@ -11,12 +11,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
+from bilm.data.alphabet import alphabet_of
+from bilm.data.vocabulary import BOS, EOS, Vocabulary
 from bilm.data.windows import batches
 from bilm.errors import DataError, OptionsError
 from bilm.files import expanded, keep_inputs, replacing
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
+from bilm.storage.formats.known import model_files
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
@@ -35,28 +37,31 @@ class WordEncoder:
     """
 
     def __init__(self, model: BiLM, vocab_file: str | Path | None = None):
-        self.model = model
-        char_cnn = model.options.char_cnn
-        if char_cnn is None:
+        self.model, self._alphabet = model, alphabet_of(model.options)
+        if self._alphabet is None:
             self._vocab = _read_vocabulary(vocab_file, model.n_tokens)
         else:
-            self._characters = CharacterEncoder(char_cnn.max_characters_per_token)
+            self._widest = max((width for width, _ in model.encoder.filters), default=0)
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """The words that stand for the marks of a sentence."""
+        return (BOS, EOS) if self._alphabet is None else (self._alphabet.begin, self._alphabet.end)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of words, float32 (n, P)."""
-        char_cnn = self.model.options.char_cnn
-        if char_cnn is None:
+        if self._alphabet is None:
             ids = self._vocab.known_ids(words) + 1
             return ops.convert_to_numpy(self.model.encoder(ids))
         vectors = np.empty((len(words), self.model.options.lstm.projection_dim), np.float32)
-        char_ids = self._characters(words) + 1  # n, C
+        spelled = self._alphabet(words)  # n, C
         # Past the longest word and the widest filter every window sees padding alone.
-        lengths = (char_ids != PAD_CHAR + 1).sum(axis=1) + max(w for w, _ in char_cnn.filters)
-        lengths = np.minimum(-(-lengths // 4) * 4, char_ids.shape[1])
+        lengths = self._alphabet.lengths(words, spelled) + self._widest
+        lengths = np.minimum(-(-lengths // 4) * 4, self._alphabet.width)
         for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
-            ids = np.full((n_padded, lengths[rows[0]]), PAD_CHAR + 1, np.int32)
-            ids[: len(rows)] = char_ids[rows, : ids.shape[1]]
+            ids = np.full((n_padded, lengths[rows[0]]), self._alphabet.pad + 1, np.int32)
+            ids[: len(rows)] = spelled[rows, : ids.shape[1]] + 1
             encoded = self._encode(ops.convert_to_tensor(ids))
             vectors[rows] = ops.convert_to_numpy(encoded)[: len(rows)]
         return vectors
@@ -140,17 +145,19 @@ def dump_token_embeddings(
     """
     vocab = Vocabulary(expanded(vocab_file))
     files = resolve(expanded(options_file), expanded(weight_file))
-    keep_inputs(outfile, vocab_file, *files)
+    keep_inputs(outfile, vocab_file, *model_files(*files))
     model = load_bilm(*files)
-    if model.options.char_cnn is None:
+    if model.options.reads_words:
         raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
     encode = WordEncoder(model)
+    marks = dict(zip((BOS, EOS), encode.marks, strict=True))  # the vocabulary has its own
     with replacing(outfile) as temporary, NewHDF5(temporary) as file:
         shape = vocab.size, model.options.lstm.projection_dim
         table = file.create_dataset("embedding", shape, "float32")
         for start in range(0, vocab.size, TABLE_WORDS):
             ids = range(start, min(start + TABLE_WORDS, vocab.size))
-            table[start : ids.stop] = encode([vocab.id_to_word(i) for i in ids])
+            words = [vocab.id_to_word(i) for i in ids]
+            table[start : ids.stop] = encode([marks.get(word, word) for word in words])
             file.check()
 
 

@@ -107,4 +107,5 @@ def compiled(function, signature=None):
 
     if signature is not None:
         signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), signature)
-    return tf.function(function, input_signature=signature, reduce_retracing=True)
+    # Without AutoGraph, which rewrites every function below and is not needed, tracing is quicker.
+    return tf.function(function, signature, autograph=False, reduce_retracing=True)

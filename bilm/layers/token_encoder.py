@@ -17,15 +17,22 @@ from bilm.layers.weighted import WeightedLayer
 class TokenEncoder(WeightedLayer):
     """Character CNN, highway stack and projection: the context-independent vector of a token.
 
+    With a table of words the projection reads [word ; highway(CNN)], or the word's vector alone.
+
     Args:
         projection_dim: width P of a token's vector; there is no projection where the CNN has
-            exactly as many filters.
-        n_characters, embedding_dim, filters, activation: see `CharacterCNN`.
+            exactly as many filters, unless `always_projects`.
+        n_characters, embedding_dim, filters, activation: see `CharacterCNN`; without filters there
+            is no CNN.
         n_highway: number of highway layers, 0 for none.
         precision: of the operands of products, `float32` or `bfloat16`.
+        words: rows and width of a table of words, or None.
+        always_projects: whether there is a projection whatever the widths; always with a table.
 
-    Inputs: integer `(..., C)`. Returns: float `(..., P)`.
-    Stored as `char_embed`, `CNN*`, `CNN_high_*`, `CNN_proj/W_proj`, `CNN_proj/b_proj`.
+    Inputs: integer `(..., C)`; with a table the word's id stands before the characters,
+    `(..., 1 + C)`. Returns: float `(..., P)`.
+    Stored as `word_embed`, `char_embed`, `CNN*`, `CNN_high_*`, `CNN_proj/W_proj` and
+    `CNN_proj/b_proj`.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -38,9 +45,13 @@ class TokenEncoder(WeightedLayer):
         activation: str = "relu",
         n_highway: int = 0,
         precision: str = "float32",
+        words: tuple[int, int] | None = None,
+        always_projects: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if not filters and words is None:
+            raise ValueError("TokenEncoder needs filters or a table of words, got neither")
         self.projection_dim = projection_dim
         self.n_characters = n_characters
         self.embedding_dim = embedding_dim
@@ -49,7 +60,12 @@ class TokenEncoder(WeightedLayer):
         self.n_highway = n_highway
         self.precision = checked_precision(precision)
         self.n_filters = sum(n for _, n in self.filters)
-        self.has_projection = self.n_filters != projection_dim
+        self.words = words and tuple(words)
+        self.always_projects = always_projects or words is not None
+        self.has_projection = self.always_projects or self.n_filters != projection_dim
+        self.cnn = self.highway = None
+        if not self.filters:
+            return
         self.cnn = CharacterCNN(
             n_characters,
             embedding_dim,
@@ -63,21 +79,32 @@ class TokenEncoder(WeightedLayer):
 
     def build(self, input_shape=None):
         """Make every variable; no shape of an input is needed."""
-        self.cnn.build()
-        self.highway.build((None, self.n_filters))
+        word_dim = 0
+        if self.words is not None:
+            word_dim = self.words[1]
+            self.word_table = self.add_weight(self.words, "glorot_uniform", name="word_table")
+        if self.filters:
+            self.cnn.build()
+            self.highway.build((None, self.n_filters))
         self.kernel = self.bias = None
         if self.has_projection:
+            n_features = word_dim + self.n_filters
             self.kernel = self.add_weight(
-                (self.n_filters, self.projection_dim),
-                initializers.RandomNormal(0.0, self.n_filters**-0.5),
+                (n_features, self.projection_dim),
+                initializers.RandomNormal(0.0, n_features**-0.5),
                 name="kernel",
             )
             self.bias = self.add_weight((self.projection_dim,), "zeros", name="bias")
         self.built = True
 
     def call(self, char_ids):
-        """Encode tokens: integer (..., C) -> float (..., P)."""
-        return self._project(self.cnn(char_ids))
+        """Encode tokens: integer (..., C) or (..., 1 + C) -> float (..., P)."""
+        if self.words is None:
+            return self._project(self.highway(self.cnn(char_ids)))
+        features = [gather_rows(self.word_table, char_ids[..., 0])]
+        if self.filters:
+            features.append(self.highway(self.cnn(char_ids[..., 1:])))
+        return self._project(ops.concatenate(features, axis=-1))
 
     def encode_groups(self, groups):
         """Encode tokens in groups of like length: integers (U_i, C_i) -> float (sum of U_i, P).
@@ -86,13 +113,12 @@ class TokenEncoder(WeightedLayer):
         """
         *padded, rest = groups
         features = [self.cnn(group, padded=True) for group in padded] + [self.cnn(rest)]
-        return self._project(ops.concatenate(features, axis=0))
+        return self._project(self.highway(ops.concatenate(features, axis=0)))
 
     def _project(self, features):
-        vectors = self.highway(features)
-        if self.kernel is not None:
-            vectors = product(vectors, self.kernel, self.precision) + self.bias
-        return vectors
+        if self.kernel is None:
+            return features
+        return product(features, self.kernel, self.precision) + self.bias
 
     def compute_output_shape(self, input_shape):
         """Replace the character axis by the vector."""
@@ -109,6 +135,8 @@ class TokenEncoder(WeightedLayer):
             "activation": self.activation,
             "n_highway": self.n_highway,
             "precision": self.precision,
+            "words": self.words,
+            "always_projects": self.always_projects,
         }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.errors import DataError, WeightsError
-from bilm.files import expanded, replacing
+from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.options import load_model_options
 from bilm.storage import names as weights
@@ -25,6 +24,7 @@ from bilm.storage.checkpoint_folder import (
     read_tensors,
     reason,
 )
+from bilm.storage.formats.known import refuse_as_run
 from bilm.storage.hdf5 import Held
 
 OPTIONS, VOCABULARY = "options.json", "vocab.txt"
@@ -44,6 +44,7 @@ class StoredRun:
 
     def __init__(self, save_dir: str | Path, path: str | None = None):
         save_dir = Path(expanded(save_dir))
+        refuse_as_run(save_dir)
         options = load_model_options(save_dir / OPTIONS)
         found = self._read(expanded(path)) if path else read_latest(save_dir, self._read)
         if found is None:
@@ -132,12 +133,6 @@ def load_state(save_dir: str | Path, model: BiLM) -> tuple[dict, int]:
 def checkpoint_names(name: str) -> list[str]:
     """Return the names that a stored name may have in our checkpoints or the reference's."""
     return [f"weights/{name.replace('/', '.S')}{SUFFIX}", *weights.tf1_names(name)]
-
-
-def copy_vocabulary(vocab_file: str | Path, save_dir: str | Path) -> None:
-    """Put the vocabulary beside the checkpoints."""
-    with replacing(Path(save_dir) / VOCABULARY) as temporary:
-        shutil.copyfile(vocab_file, temporary)
 
 
 def run_vocabulary(

@@ -24,7 +24,7 @@ SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError)  # what TensorFlow raises
 CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+)"
 UNFINISHED = re.escape(PREFIX) + r"-\d+_temp"  # the folder that TensorFlow first writes to
-OURS = ("weights/", "adagrad/", "state/")  # what must be finite in checkpoints of ours
+MAY_BE_INFINITE = f"best{SUFFIX}"  # of the numbers in checkpoints of ours: nothing was measured yet
 
 
 class CheckpointFolder:
@@ -155,14 +155,15 @@ def read_tensors(reader, path: str) -> Iterator[tuple[str, np.ndarray]]:
 
     A file that was cut short or has a byte wrong does not have the checksums that it says.
 
-    Raises: WeightsError; also for weights, accumulators and states that are not finite.
+    Raises: WeightsError; also where a checkpoint of ours holds a number that is not finite.
     """
     for name in reader.get_variable_to_shape_map():
         try:
             value = reader.get_tensor(name)
         except (*UNREADABLE, ValueError) as error:
             raise WeightsError(f"{path}: not a whole checkpoint ({reason(error)})") from error
-        if name.startswith(OURS) and not np.isfinite(value).all():
+        is_number = name.endswith(SUFFIX) and name != MAY_BE_INFINITE and value.dtype.kind == "f"
+        if is_number and not np.isfinite(value).all():
             raise WeightsError(f"{path}: {name.removesuffix(SUFFIX)} is not finite")
         yield name, value
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -17,10 +16,10 @@ from bilm.errors import BilmError, WeightsError
 from bilm.files import replacing
 from bilm.schema import MAX_BYTES as MAX_OPTIONS_BYTES
 from bilm.schema import read_object
+from bilm.storage.archive import MAX_BYTES, is_archive
 from bilm.storage.hdf5 import open_hdf5
 from bilm.storage.web import PATIENCE, Patience, pieces
 
-MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights have 0.4 GB
 _LOCKS: dict[Path, Lock] = {}
 
 
@@ -47,7 +46,7 @@ def _open_hdf5(path: Path) -> None:
 
 OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, lambda path: _reads(read_object, path))
 WEIGHTS = Kind("a whole HDF5 file", MAX_BYTES, lambda path: _reads(_open_hdf5, path))
-ARCHIVE = Kind("a whole ZIP archive", MAX_BYTES, zipfile.is_zipfile)
+ARCHIVE = Kind("a whole ZIP archive or tar.gz", MAX_BYTES, is_archive)
 
 
 def cached(key: str) -> Path:
@@ -76,9 +75,7 @@ def make_folder(folder: Path) -> None:
     except OSError:
         writable = False
     if not writable:
-        raise WeightsError(
-            f"{folder}: cannot write to this cache; set BILM_CACHE to another folder"
-        )
+        raise WeightsError(f"{folder}: cannot write to the cache; set BILM_CACHE to another folder")
 
 
 def alone(path: Path) -> Lock:

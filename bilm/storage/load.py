@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bilm.errors import OptionsError
 from bilm.language_model import BiLM
-from bilm.options import ModelOptions, load_model_options
+from bilm.options import ModelOptions
 from bilm.storage import names as weights
-from bilm.storage.export_id import check_same_export
+from bilm.storage.formats.known import format_of, read_options
+from bilm.storage.hdf5 import Held
 from bilm.storage.locate import resolve
 from bilm.storage.stored_weights import StoredWeights
+from bilm.storage.tensors import HDF5Tensors
 
 
 def load_bilm(
@@ -53,23 +56,26 @@ def stored_model(
     Raises: OptionsError, WeightsError.
     """
     options_file, weight_file = resolve(options_file, weight_file)
-    options = stored_options(options_file, weight_file)
-    if options.char_cnn is not None and not words:
-        weights.check_room(options, weight_file)
-        return options, None, StoredWeights(weight_file)
-    options, table = options.replace(char_cnn=None), embedding_weight_file or weight_file
-    n_words = weights.n_words(table)
-    weights.check_room(options, weight_file, table, n_rows=n_words)
-    return options, n_words, StoredWeights(weight_file, table)
+    options = read_options(options_file, weight_file)
+    stored = format_of(weight_file).open_tensors(options_file, weight_file, options)
+    if not options.reads_words and not words:
+        weights.check_held(options, stored.held(), stored.source)
+        return options, None, StoredWeights(stored)
+    table = HDF5Tensors(_table_file(options, weight_file, embedding_weight_file))
+    options, n_words = options.with_table(), weights.n_words(table.source)
+    found = stored.held()
+    if table.paths != stored.paths:
+        found = Held(*map(sum, zip(found, table.held(), strict=True)))
+    weights.check_held(options, found, stored.source, n_words)
+    return options, n_words, StoredWeights(stored, table)
 
 
-def stored_options(options_file: Path, weight_file: Path) -> ModelOptions:
-    """Read the options of a stored model; what they leave open the weights decide.
-
-    Raises: OptionsError; WeightsError, also if the two files come from two exports.
-    """
-    options = load_model_options(options_file)
-    if options.bidirectional is None:
-        options = options.replace(bidirectional=weights.has_backward(weight_file))
-    check_same_export(options, options_file, weight_file)
-    return options
+def _table_file(
+    options: ModelOptions, weight_file: Path, embedding_weight_file: str | Path | None
+) -> str | Path:
+    if embedding_weight_file is None and options.lexicon_encoder is not None:
+        raise OptionsError(
+            f"{weight_file.parent}: its word table stands beside characters; to read token ids, "
+            "give the embedding_weight_file that dump_token_embeddings writes"
+        )
+    return embedding_weight_file or weight_file

@@ -1,17 +1,16 @@
-"""What stands for a stored model: two files, a folder, a ZIP archive, a URL or a published name."""
+"""What stands for a stored model: two files, a folder, an archive, a URL or a published name."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import zipfile
-import zlib
-from pathlib import Path, PurePath, PureWindowsPath
+from pathlib import Path, PurePath
 
 from bilm.errors import WeightsError
-from bilm.files import replacing
 from bilm.storage import download
-from bilm.storage.download import MAX_BYTES, Kind, alone, cached, fetch, make_folder
+from bilm.storage.archive import is_archive, open_archive
+from bilm.storage.download import Kind, alone, cached, fetch, make_folder
+from bilm.storage.formats.foreign import what_it_is
+from bilm.storage.formats.known import find, unpacked_pair
 
 PUBLISHED = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
 NAMES = {
@@ -22,31 +21,21 @@ NAMES = {
 }
 # Size and SHA-256 of the published weights, where they are known.
 CHECKS = {"small": (54_402_456, "747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229")}
-HDF5_SUFFIXES = (".hdf5", ".h5")
-MAX_RATIO = 100  # of a member to its packed size; weights hardly shrink
-COPY_BYTES = 1 << 20
-UNPACKING_ERRORS = (  # OSError: an archive that points outside of itself, or a full disk
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    UnicodeDecodeError,
-)
 
 
 def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> tuple[Path, Path]:
     """Return the paths of the options and of the weights.
 
-    In a folder or an archive both files lie at its top, or in one folder inside. The weights are
+    An ELMoForManyLangs model is a folder, here `config.json` and `encoder.pkl` in it. Otherwise in
+    a folder or an archive both files lie at its top, or in one folder inside. The weights are
     `model.hdf5`, or else `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one
     HDF5 file but for `*_softmax.hdf5`. Their options are `<stem>_options.json`, or else
     `options.json`, or else the one file `*options.json`.
 
     Args:
-        options_file: `options.json`, or its URL; alone it may be a folder or a ZIP archive that
-            holds both files, the URL of such an archive, or one of the names in `NAMES`. What is
-            on disk comes before a name.
+        options_file: `options.json`, or its URL; alone it may be a folder or an archive (ZIP, tar,
+            tar.gz) that holds both files, the URL of such an archive, or one of the names in
+            `NAMES`. What is on disk comes before a name.
         weight_file: the HDF5 file, or its URL.
     Raises: WeightsError if the two files are not found, or one of them cannot be fetched.
     """
@@ -54,8 +43,7 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
         return _local(options_file, download.OPTIONS), _local(weight_file, download.WEIGHTS)
     path = Path(options_file)
     if path.is_dir():
-        files = [p for pattern in ("*", "*/*") for p in path.glob(pattern) if p.is_file()]
-        options, weights = _pair([p.relative_to(path) for p in files], path)
+        options, weights, *_ = find(_files_in(path), path).values()
         return path / options, path / weights
     if str(options_file) in NAMES and not path.exists():
         return _published(str(options_file))
@@ -66,10 +54,13 @@ def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> 
             f"{options_file}: no such file or folder; without a weight file, expected a folder or "
             f"a ZIP archive with both files, its URL, or one of {known}"
         )
-    if zipfile.is_zipfile(path):
+    if is_archive(path):
         return _unpacked(path)
+    foreign = what_it_is([PurePath(path.name)])
     raise WeightsError(
-        f"{options_file}: no folder and no ZIP archive; the weight file has to be given too"
+        f"{options_file}: {foreign}"
+        if foreign
+        else f"{options_file}: no folder and no ZIP archive; the weight file has to be given too"
     )
 
 
@@ -91,92 +82,29 @@ def _published(name: str) -> tuple[Path, Path]:
     )
 
 
-def _pair(paths: list[PurePath], where: Path) -> tuple[PurePath, PurePath]:
-    """Choose the two files among those of a folder or an archive, whose paths start there."""
-    paths = [p for p in paths if not p.name.startswith(".")]  # macOS adds ._model.hdf5
-    options = [p for p in paths if p.name.endswith("options.json") and len(p.parts) <= 2]
-    options = [p for p in options if len(p.parts) == 1] or options
-    if len({p.parent for p in options}) != 1:
-        _only(options, "options.json", where)
-    beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
-    weights = [p for p in beside if not p.stem.endswith("_softmax")]
-    preferred = (
-        [p for p in weights if p.stem == "model"],
-        [p for p in weights if p.stem == "weights"],
-        [p for p in weights if p.stem.endswith("_weights")],
-        weights,
-    )
-    expected = ".hdf5 file with the weights beside the options; name it weights.hdf5"
-    chosen = _only(next(filter(None, preferred), []), expected, where)
-    stems = chosen.stem, chosen.stem.removesuffix("_weights")
-    for name in (*(f"{stem}_options.json" for stem in stems), "options.json"):
-        if chosen.with_name(name) in options:
-            return chosen.with_name(name), chosen
-    return _only(options, "options.json", where), chosen
-
-
-def _only(found: list[PurePath], expected: str, where: Path) -> PurePath:
-    if len(found) != 1:
-        names = ", ".join(sorted(p.as_posix() for p in found)) or "none"
-        of_a_run = "; it holds a run: export it with dump_weights.py" if _is_run(where) else ""
-        raise WeightsError(f"{where}: found {names}, expected one {expected}{of_a_run}")
-    return found[0]
-
-
-def _is_run(where: Path) -> bool:
-    return where.is_dir() and any(where.glob("model.ckpt-*.index"))
+def _files_in(folder: Path) -> list[PurePath]:
+    """Return the files of a folder and of the folders in it, from there on."""
+    found = [p for pattern in ("*", "*/*") for p in folder.glob(pattern) if p.is_file()]
+    return [p.relative_to(folder) for p in found]
 
 
 def _unpacked(archive: Path) -> tuple[Path, Path]:
-    """Unpack the two members that are needed into the cache, under names of ours."""
+    """Unpack the members that are needed into the cache, under names of ours."""
     stat = archive.stat()
     folder = cached(f"{archive.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}")
-    targets = folder / "options.json", folder / "weights.hdf5"
-    if all(target.exists() for target in targets):
-        return targets
     with alone(folder):
-        if not all(target.exists() for target in targets):
+        found = unpacked_pair(folder)
+        if found is None:
             make_folder(folder)
-            _unpack(archive, targets)
-    return targets
+            _unpack(archive, folder)
+            found = unpacked_pair(folder)
+    return found
 
 
-def _unpack(archive: Path, targets: tuple[Path, Path]) -> None:
-    try:
-        with zipfile.ZipFile(archive) as file:
-            for member, target in zip(_members(file, archive), targets, strict=True):
-                _copy(file, member, target)
-    except UNPACKING_ERRORS as error:
-        raise WeightsError(f"{archive}: cannot be unpacked: {error}") from error
-
-
-def _members(file: zipfile.ZipFile, archive: Path) -> list[zipfile.ZipInfo]:
-    """Choose the two members; refuse an archive that is made to do harm."""
-    members = {}
-    for member in file.infolist():
-        path = PureWindowsPath(member.filename)  # it knows either kind of slash
-        if path.anchor or ".." in path.parts:
-            raise WeightsError(f"{archive}: {member.filename} is a path out of the archive")
-        if not member.is_dir():
-            members[path] = member
-    chosen = [members[path] for path in _pair(list(members), archive)]
-    room = MAX_BYTES
-    for member, kind in zip(chosen, (download.OPTIONS, download.WEIGHTS), strict=True):
-        if member.flag_bits & 1:
-            raise WeightsError(f"{archive}: {member.filename} is encrypted")
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise WeightsError(f"{archive}: {member.filename} is not packed by deflate")
-        limit = min(room, kind.max_bytes, MAX_RATIO * max(member.compress_size, 1 << 10))
-        if member.file_size > limit:
-            raise WeightsError(
-                f"{archive}: {member.filename} unpacks to {member.file_size:,} bytes, expected at "
-                f"most {limit:,}"
-            )
-        room -= member.file_size
-    return chosen
-
-
-def _copy(file: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    """Unpack a member; `ZipExtFile` reads no more than its stated size and checks its CRC."""
-    with replacing(target) as temporary, file.open(member) as packed, open(temporary, "wb") as out:
-        shutil.copyfileobj(packed, out, COPY_BYTES)
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack a model's files, those last that stand for all of them."""
+    with open_archive(archive) as opened:
+        chosen = find(list(opened.members), archive)
+        opened.check(list(chosen.values()))
+        for name, place in reversed(chosen.items()):
+            opened.copy(place, folder / name)

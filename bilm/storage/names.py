@@ -27,7 +27,7 @@ __all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined 
 SOFTMAX = "softmax/"
 FAR = 4  # times as large as what its files hold: a model of other options than theirs
 SMALL_MODEL, SMALL_PARTS = 1 << 20, 64  # numbers and variables of a model that is made anyway
-PADDED = ("char_embed", "embedding")
+PADDED = ("char_embed", "embedding", "word_embed")
 HIGHWAY = {
     "W_carry": "gate",
     "b_carry": "gate_bias",
@@ -59,11 +59,13 @@ def stored_places(model) -> dict[str, tuple[WeightedLayer, str]]:
 def _encoder_places(encoder) -> dict[str, tuple[WeightedLayer, str]]:
     if isinstance(encoder, WordEncoder):
         return {"embedding": (encoder, "embedding")}
-    places = {"char_embed": (encoder.cnn, "embedding")}
+    places = {} if encoder.words is None else {"word_embed": (encoder, "word_table")}
+    if encoder.filters:
+        places["char_embed"] = encoder.cnn, "embedding"
     for i in range(len(encoder.filters)):
         places[f"CNN/W_cnn_{i}"] = encoder.cnn, f"kernel_{i}"
         places[f"CNN/b_cnn_{i}"] = encoder.cnn, f"bias_{i}"
-    for i in range(encoder.n_highway):
+    for i in range(encoder.n_highway if encoder.filters else 0):
         for stored, name in HIGHWAY.items():
             places[f"CNN_high_{i}/{stored}"] = encoder.highway, f"{name}_{i}"
     if encoder.has_projection:
@@ -264,20 +266,32 @@ def n_numbers(options: ModelOptions) -> int:
 
 def _sizes(options: ModelOptions) -> Iterator[int]:
     """Yield the size of each variable that `n_numbers` counts."""
-    cnn, lstm = options.char_cnn, options.lstm
-    for _ in range(lstm.n_layers * (1 if options.bidirectional is False else 2)):
-        yield 2 * lstm.projection_dim * 4 * lstm.dim
+    lstm, width = options.lstm, options.lstm.projection_dim
+    for _ in range(lstm.n_layers * len(options.directions)):
+        yield 2 * width * 4 * lstm.dim
         yield 4 * lstm.dim
-        if lstm.projection_dim != lstm.dim:
-            yield lstm.dim * lstm.projection_dim
-    if cnn is None:
+        if width != lstm.dim:
+            yield lstm.dim * width
+    if options.reads_words:
         return
-    yield N_CHARACTERS * cnn.embedding.dim
-    for width, number in cnn.filters:
-        yield width * cnn.embedding.dim * number
+    cnn, lexicons, n_features = options.char_cnn, options.lexicon_encoder, 0
+    if lexicons is not None and lexicons.words is not None:
+        yield lexicons.words.n_rows * lexicons.words.dim
+        n_features = lexicons.words.dim
+    if cnn is not None or lexicons.characters is not None:
+        n_characters = N_CHARACTERS if cnn is not None else lexicons.characters.n_rows
+        dim = cnn.embedding.dim if cnn is not None else lexicons.characters.dim
+        yield n_characters * dim
+        yield from _cnn_sizes(cnn or lexicons, dim)
+        n_features += sum(number for _, number in (cnn or lexicons).filters)
+    if lexicons is not None or n_features != width:
+        yield from (n_features * width, width)
+
+
+def _cnn_sizes(cnn, dim: int) -> Iterator[int]:
+    for n_places, number in cnn.filters:
+        yield n_places * dim * number
         yield number
     n_filters = sum(number for _, number in cnn.filters)
     for _ in range(cnn.n_highway):
         yield from (n_filters * n_filters, n_filters) * 2
-    if n_filters != lstm.projection_dim:
-        yield from (n_filters * lstm.projection_dim, lstm.projection_dim)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -14,7 +13,7 @@ from keras import ops
 from bilm.errors import WeightsError
 from bilm.language_model import BiLM
 from bilm.storage import names as weights
-from bilm.storage.hdf5 import dataset_names, numbers, open_hdf5
+from bilm.storage.tensors import Tensors
 
 UNSET = (
     "this Elmo was made from options alone and has no weights yet; load them into it, or make it "
@@ -24,22 +23,21 @@ _known: dict[str, StoredWeights] = {}
 
 
 class StoredWeights:
-    """The weight file of a biLM and, where it reads words, the file with their table.
+    """The weights of a biLM and, where it reads words, their table.
 
     No value stays in memory: a variable's initializer reads it when Keras asks, which may be
     later and more than once. The files must stay as they are until then.
 
     Args:
-        weight_file: HDF5.
-        embedding_file: HDF5 with `embedding`, for a biLM that reads words.
+        weights: of the biLM.
+        table: holds `embedding`, for a biLM that reads words.
     Attributes:
         key: names the files as they are now, for `known`; it does not tell their paths.
-    Raises: WeightsError if a file is missing or no HDF5 file.
     """
 
-    def __init__(self, weight_file: str | Path, embedding_file: str | Path | None = None):
-        self._weights = _File(weight_file)
-        self._table = None if embedding_file is None else _File(embedding_file)
+    def __init__(self, weights: Tensors, table: Tensors | None = None):
+        self._weights = _Unchanging(weights)
+        self._table = None if table is None else _Unchanging(table)
         files = self._weights.found, self._table and self._table.found
         self.key = hashlib.sha256(repr(files).encode()).hexdigest()
         _known[self.key] = self
@@ -52,7 +50,7 @@ class StoredWeights:
         Raises: WeightsError for a dataset that is missing; when the model is built, for one of
             another shape; when a variable is made, for values that are not finite.
         """
-        if model.options.char_cnn is not None:
+        if not model.options.reads_words:
             self._weights.start(model, weights.is_bilm)
             return
         self._table.start(model, lambda name: name == "embedding")
@@ -70,59 +68,57 @@ def known(key: str | None) -> StoredWeights | None:
     return stored if stored is not None and stored.unchanged else None
 
 
-class _File:
-    """An HDF5 file that must not change while variables are still to be read from it."""
+class _Unchanging:
+    """Tensors whose files must not change while variables are still to be read from them."""
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path).absolute()  # the program may change its folder
-        with open_hdf5(path) as file:
-            self.names = dataset_names(file)
+    def __init__(self, tensors: Tensors):
+        self.tensors = tensors
         self.found = self._look()
 
-    def _look(self) -> tuple:
-        stat = os.stat(self.path)
-        return str(self.path), stat.st_ino, stat.st_size, stat.st_mtime_ns
+    def _look(self) -> list[tuple]:
+        stats = [(path, os.stat(path)) for path in self.tensors.paths]
+        return [(str(path), s.st_ino, s.st_size, s.st_mtime_ns) for path, s in stats]
 
     @property
     def unchanged(self) -> bool:
-        return self.path.is_file() and self._look() == self.found
+        return all(p.is_file() for p in self.tensors.paths) and self._look() == self.found
 
     def start(self, model: BiLM, only: Callable[[str], bool]) -> None:
-        used = set()
+        used, names = set(), self.tensors.names
         for stored, (layer, name) in weights.stored_places(model).items():
             if not only(stored):
                 continue
-            found = weights.stored_name(stored, self.names, str(self.path))
+            found = weights.stored_name(stored, names, self.tensors.source)
             padded = model.padding and stored in weights.PADDED
             layer.initial[name] = self._initializer(found, padded)
             used.add(found)
-        weights.warn_of_extra(self.names - used, self.path, only)
+        weights.warn_of_extra(names - used, self.tensors.source, only)
 
     def _initializer(self, name: str, padded: bool):
         """Return the function from a variable's shape to its initializer."""
-        where = f"{self.path}: {name}"
+        where = f"{self.tensors.source}: {name}"
 
         def initializer_for(shape):
             def read() -> np.ndarray:
-                with self._open() as file:
-                    return weights.checked(numbers(file, name), shape, padded, where)
+                with self._opened() as tensor:
+                    return weights.checked(tensor(name), shape, padded, where)
 
             def initialize(shape, dtype=None):
                 return as_initial_value(read, shape, dtype)
 
-            with self._open() as file:
-                weights.check_shape(numbers(file, name), shape, padded, where)
+            with self._opened() as tensor:
+                weights.check_shape(tensor(name), shape, padded, where)
             return initialize
 
         return initializer_for
 
-    def _open(self):
-        if self.path.is_file() and self._look() != self.found:
+    def _opened(self):
+        if all(path.is_file() for path in self.tensors.paths) and self._look() != self.found:
             raise WeightsError(
-                f"{self.path}: the file has changed since the layer was made from it; make the "
-                "layer anew"
+                f"{self.tensors.source}: the file has changed since the layer was made from it; "
+                "make the layer anew"
             )
-        return open_hdf5(self.path)
+        return self.tensors.opened()
 
 
 def leave_unset(model: BiLM) -> None:

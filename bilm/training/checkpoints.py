@@ -1,53 +1,56 @@
-"""What a run saves and continues from: weights, accumulators, states and place in the text."""
+"""What a run saves and continues from: weights, slots, states and place in the text."""
 
 from __future__ import annotations
 
 import math
 import os
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 import tensorflow as tf
 
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
-from bilm.files import replacing
 from bilm.storage import names as weights
-from bilm.storage.checkpoint import OPTIONS, VOCABULARY
 from bilm.storage.checkpoint_folder import UNREADABLE, CheckpointFolder, reason
-from bilm.training.saved import BEST, Saved, find_best
+from bilm.training.run_folder import RunFolder
+from bilm.training.saved import Saved
 from bilm.training.step import Trainer
 
 PARTS = ("reader", "buffer", "rows")  # of a position, for each direction
 
 
 class RunCheckpoints:
-    """Saves and restores a `Trainer`: weights, accumulators, LSTM states, and where the run is.
+    """Saves and restores a `Trainer`: weights, slots, LSTM states, and where the run is.
 
     Args:
         trainer: what to save.
-        save_dir: the run's folder.
+        folder: the run's.
+        n_steps: length of the run.
         shards: the text's files, as `bilm.data.stream.describe_shards` gives them.
-        batch_size: rows a replica that the run was first requested.
+        batch_size: rows per replica that were first requested.
         max_to_keep: how many checkpoints stay; the best one stays beside them, in `best`.
     """
 
     def __init__(
         self,
         trainer: Trainer,
-        save_dir: str | Path,
+        folder: RunFolder,
+        n_steps: int,
         shards: Sequence[str] = (),
         batch_size: int | None = None,
         max_to_keep: int = 3,
     ):
-        self.trainer, self.best, self._saved_step = trainer, math.inf, None
+        self.trainer, self.folder = trainer, folder
+        self.best, self._saved_step = math.inf, None
         stored = weights.stored_variables(trainer.model)
         self._state = [tf.Variable(array) for array in trainer.global_state()]
         self._model = {
             "weights": {name: variable.value for name, variable in stored.items()},
-            "adagrad": dict(zip(stored, trainer.optimizer.accumulators, strict=True)),
             "state": self._state,
+            **{
+                name: dict(zip(stored, slots, strict=True))
+                for name, slots in trainer.optimizer.slots.items()
+            },
         }
         self.batch_size = batch_size or trainer.options.batch_size
         names = [os.fsencode(name) for name in shards]
@@ -64,15 +67,15 @@ class RunCheckpoints:
             self._checkpoint = tf.train.Checkpoint(
                 **self._model,
                 step=self._step,
+                n_steps=tf.Variable(n_steps, dtype=tf.int64),
                 seed=tf.Variable(trainer.seed, dtype=tf.int64),
                 batch=tf.Variable([self._state[0].shape[0], self.batch_size], dtype=tf.int64),
                 best=self._best,
                 position=self._position,
                 shards=tf.Variable(tf.constant(names, tf.string, (len(names),))),
             )
-        self.save_dir = Path(save_dir)
-        self.latest = CheckpointFolder(self.save_dir, max_to_keep)
-        self.best_folder = CheckpointFolder(self.save_dir / BEST, 1)
+        self.latest = CheckpointFolder(folder.path, max_to_keep)
+        self.best_folder = CheckpointFolder(folder.best, 1)
 
     def save(self, step: int, position: Position | None = None) -> str:
         """Save the trainer after `step` steps; return the checkpoint's path.
@@ -88,9 +91,10 @@ class RunCheckpoints:
         for variable, array in zip(self._state, self.trainer.global_state(), strict=True):
             variable.assign(array)
         self._check_finite(step)
-        path = self.latest.write(self._checkpoint, step)
+        if self.folder.writes:
+            self.latest.write(self._checkpoint, step)
         self._saved_step = step
-        return path
+        return self.latest.path(step)
 
     def save_if_best(self, step: int, perplexity: float) -> bool:
         """Save what was saved or restored last once more, in `best`, if nothing was better."""
@@ -98,11 +102,9 @@ class RunCheckpoints:
             return False
         self.best = perplexity
         self._best.assign(perplexity)
-        self.best_folder.write(self._checkpoint, step)
-        for name in (OPTIONS, VOCABULARY):  # so that it can be measured and exported on its own
-            if (self.save_dir / name).exists():
-                with replacing(self.save_dir / BEST / name) as temporary:
-                    shutil.copyfile(self.save_dir / name, temporary)
+        if self.folder.writes:
+            self.best_folder.write(self._checkpoint, step)
+            self.folder.copy_inputs_to_best()
         return True
 
     def _note(self, step: int, position: Position | None) -> None:
@@ -114,20 +116,19 @@ class RunCheckpoints:
 
     def _check_finite(self, step: int) -> None:
         """Look through all numbers, a variable at a time."""
-        model = self._model
-        named = [*model["weights"].items(), *model["adagrad"].items()]
-        named += [(f"state {i}", variable) for i, variable in enumerate(self._state)]
-        for name, variable in named:
-            try:
-                tf.debugging.check_numerics(variable, name)
-            except tf.errors.InvalidArgumentError:
-                raise NotFiniteError(
-                    f"step {step}: {name} is not finite, so that nothing was saved; the last "
-                    "checkpoint stands; lower learning_rate"
-                ) from None
+        for group, variables in self._model.items():
+            named = variables.items() if isinstance(variables, dict) else enumerate(variables)
+            for name, variable in named:
+                try:
+                    tf.debugging.check_numerics(variable, "")
+                except tf.errors.InvalidArgumentError:
+                    raise NotFiniteError(
+                        f"step {step}: {group}/{name} is not finite, so that nothing was saved; "
+                        "the last checkpoint stands; lower learning_rate"
+                    ) from None
 
     def restore(self, saved: Saved) -> None:
-        """Bring weights, accumulators, states and place back, and the best score.
+        """Bring weights, slots, states and place back, and the best score.
 
         Raises: WeightsError if the checkpoint is not this model's or has other rows.
         """
@@ -149,7 +150,7 @@ class RunCheckpoints:
                 f"{saved.path}: not a checkpoint of this model ({reason(error)})"
             ) from error
         self.trainer.set_state([variable.numpy() for variable in self._state])
-        best = find_best(self.save_dir)
+        best = self.folder.find_best()
         self.best = min(saved.best, math.inf if best is None else best.best)
         self._note(saved.step, saved.position)
         self._saved_step = saved.step

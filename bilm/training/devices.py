@@ -1,4 +1,4 @@
-"""What a run computes on."""
+"""What a run computes on, and whether this process writes its files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,43 @@ from absl import logging
 from bilm.errors import BilmError
 
 DRIVER = Path("/proc/driver/nvidia/version")  # Linux's, where NVIDIA's driver is loaded
+
+
+class Devices:
+    """The replicas that a run computes on.
+
+    Args:
+        strategy: from `make_strategy`; None takes all GPUs, or the CPU.
+    Attributes: `strategy`; `n_replicas`, how many there are; `names`, such as `CPU:0`, one per
+        replica of this process.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy | None = None):
+        self.strategy = strategy or make_strategy()
+        self.n_replicas = self.strategy.num_replicas_in_sync
+        workers = self.strategy.extended.worker_devices
+        self.names = [name.split("device:")[-1] for name in workers]
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether all replicas share this machine's memory."""
+        return all(name.startswith("CPU") for name in self.names)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the run's files: one of them does, the only one or not."""
+        return self.strategy.extended.should_checkpoint
+
+    def local(self, value) -> tuple:
+        """Return the parts that this process's replicas hold of a distributed value."""
+        return self.strategy.experimental_local_results(value)
+
+    def run_everywhere(self, make):
+        """Call `make` on every replica, compiled; return the distributed result."""
+        return self.strategy.run(tf.function(make, autograph=False))
 
 
 def make_strategy(

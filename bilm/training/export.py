@@ -21,9 +21,9 @@ from bilm.storage import names as weights
 from bilm.storage.checkpoint import OPTIONS, load_run, run_vocabulary
 from bilm.storage.checkpoint_folder import checkpoint_paths
 from bilm.storage.export_id import export_id
+from bilm.storage.formats.bilm_tf import HDF5_SUFFIXES
 from bilm.storage.load import load_bilm
-from bilm.storage.locate import HDF5_SUFFIXES
-from bilm.training.run_folder import warn_of_better
+from bilm.training.run_folder import RunFolder
 
 
 def dump_weights(
@@ -51,7 +51,7 @@ def dump_weights(
     save_dir, outfile = Path(expanded(save_dir)), _weights_path(Path(expanded(outfile)))
     options_file = _options_path(outfile)
     model = load_run(save_dir)
-    warn_of_better(save_dir)
+    RunFolder(save_dir).warn_of_better()
     vocabulary = run_vocabulary(save_dir, model, vocab_file) if include_softmax else None
     _warn_of_readers(model)
 
@@ -99,7 +99,7 @@ def _options_path(outfile: Path) -> Path:
     for path in paths:
         if not path.exists() or _is_exported(path):
             return path
-    raise WeightsError(f"{paths[1]}: these options are from no export; give another --outfile")
+    raise WeightsError(f"{paths[1]}: these options are from no export; give another --output")
 
 
 def _is_exported(options_file: Path) -> bool:

@@ -12,14 +12,12 @@ from bilm import schema
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, WeightsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
-from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.storage import names as weights
-from bilm.storage.checkpoint_folder import holds_checkpoint
-from bilm.training.run import load_vocabulary, train
+from bilm.training.preparation import load_vocabulary
+from bilm.training.run import TrainingRun
+from bilm.training.run_folder import RunFolder
 from bilm.training.starting_point import Source, choose_vocabulary, words_of
-
-RECORD = "finetuning.json"
 
 
 class TuneResult(NamedTuple):
@@ -44,12 +42,12 @@ def finetune(
 ) -> TuneResult:
     """Train a stored model on; what comes out is a run like others, and is continued like others.
 
-    Adagrad's accumulators, the LSTM states and the count of steps start anew.
+    The optimizer's slots, the LSTM states and the count of steps start anew.
 
     Args:
         source, weight_file: what to start from, see `Source`.
-        train_prefix, heldout_prefix: see `train`; held-out text is also measured before the first
-            step.
+        train_prefix, heldout_prefix: see `TrainingRun`; held-out text is also measured before the
+            first step.
         save_dir: folder of the new run.
         vocab_file: the vocabulary of the source; None for the `vocab.txt` beside it.
         new_vocab_file: another vocabulary to predict, with a new softmax. Words that are in the
@@ -57,14 +55,14 @@ def finetune(
             HDF5 file of a model for characters, which has none; not for a model that reads words.
         changes: of the options, by key; the rest is the source's or a default, see
             `bilm.training.starting_point`.
-        training: the other arguments of `train`.
+        training: the other arguments of `TrainingRun`.
     Raises: BilmError for what cannot be used.
     """
     start = Source(source, weight_file)
-    save_dir = Path(expanded(save_dir))
-    if start.folder.resolve() == save_dir.resolve():
-        raise BilmError(f"{save_dir}: source and save_dir are one folder; give another save_dir")
-    record = _read_record(save_dir, start)
+    folder = RunFolder(save_dir)
+    if start.folder.resolve() == folder.path.resolve():
+        raise BilmError(f"{folder}: source and save_dir are one folder; give another save_dir")
+    record = _read_record(folder, start)
     options = start.run_options(changes or {})
     own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
     vocab = load_vocabulary(vocab_file, options)
@@ -83,15 +81,15 @@ def finetune(
             before = Evaluator(model)(dataset, options.batch_size)
             logging.info("before: held-out perplexity from zero state: %s", before)
         record.update(source=start.id, before=before and before._asdict(), after=None)
-        schema.write(save_dir / RECORD, record)
+        folder.write_tuning(record)
 
-    result = train(
-        options, str(vocab_file), train_prefix, str(save_dir), heldout_prefix,
+    result = TrainingRun(
+        options, vocab_file, train_prefix, folder.path, heldout_prefix,
         initialize=initialize, **training,
-    )  # fmt: skip
+    ).train()  # fmt: skip
     if result.finished and result.heldout is not None:
         record["after"] = result.heldout._asdict()
-        schema.write(save_dir / RECORD, record)
+        folder.write_tuning(record)
     return TuneResult(result.step, result.finished, *_measured(record))
 
 
@@ -106,13 +104,13 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
+def _read_record(folder: RunFolder, start: Source) -> dict[str, Any]:
     """Return what the folder says of its fine-tuning; one with another run is not written to."""
-    path = save_dir / RECORD
-    if not holds_checkpoint(save_dir):
+    path = folder.tuning_file
+    if not folder.holds_run:
         return {}
     if not path.exists():
-        raise BilmError(f"{save_dir}: holds a run that is no fine-tuning; give another save_dir")
+        raise BilmError(f"{folder}: holds a run that is no fine-tuning; give another save_dir")
     try:
         record = schema.read_object(path)
         if list(record) != ["source", "before", "after"] or not _are_names(record["source"]):
@@ -123,14 +121,14 @@ def _read_record(save_dir: Path, start: Source) -> dict[str, Any]:
         raise BilmError(f"{path}: not the record of a fine-tuning ({message})") from None
     if record["source"] != start.id:
         raise BilmError(
-            f"{save_dir}: this folder's run started from {' '.join(record['source'])}, but "
+            f"{folder}: this folder's run started from {' '.join(record['source'])}, but "
             f"{' '.join(start.id)} was requested"
         )
     return record
 
 
 def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary) -> None:
-    """Return a model the source's weights, and its softmax as far as the words are the same."""
+    """Give a model the source's weights, and its softmax as far as the words are the same."""
     path = start.weight_file if start.run is None else start.run.path
     if start.run is None or own is None:
         start.assign(model, softmax=False)

@@ -15,6 +15,7 @@ from bilm.data.text import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, NotFiniteError
 from bilm.options import RunOptions
+from bilm.training.devices import Devices
 from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.saved import Saved
@@ -50,9 +51,9 @@ class TrainingText:
         self.traces: deque[Trace] = deque()
         self.failures: list[BilmError] = []
 
-    def batches(self, strategy, saved: Saved | None):
+    def batches(self, devices: Devices, saved: Saved | None):
         """Yield the pipeline of the run from a checkpoint on."""
-        options, n_replicas = self.options, strategy.num_replicas_in_sync
+        options, n_replicas = self.options, devices.n_replicas
         step, position = (saved.step, saved.position) if saved else (0, None)
         sampler = None
         if options.sample_softmax:
@@ -79,7 +80,7 @@ class TrainingText:
         def batches() -> Iterator[dict]:
             return replica_batches(windows(), options.model, n_replicas, sampler, step)
 
-        return as_dataset(batches, signature, strategy, self.failures)
+        return as_dataset(batches, signature, devices.strategy, self.failures)
 
     @contextmanager
     def explaining(self, step: int) -> Iterator[None]:

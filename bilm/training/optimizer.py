@@ -1,79 +1,171 @@
-"""Adagrad over replicas: mean of the gradients, clip by global norm, update; rows stay sparse."""
+"""Optimizers: mean of the gradients over replicas, clip by global norm, update; rows sparse."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import tensorflow as tf
 
-INITIAL_ACCUMULATOR = 1.0
-NOT_FINITE = "gradient's norm"  # what the error is about where it is not finite
+from bilm.training.devices import Devices
+
+NORM = "gradient's norm"  # what the error is about where it is not finite
 
 
-class Adagrad:
-    """Adagrad whose step costs what the gradient holds, whatever the size of the tables.
+class Optimizer:
+    """What all optimizers share; a new one names its slots and updates one variable.
 
-    a += g^2; w -= learning_rate g / sqrt(a), with a starting at 1 and no epsilon. Rows of a table
-    that a step did not use have no gradient and are not touched, which changes no number.
+    A slot is a number kept for each weight. Rows of a table that a step does not use have no
+    gradient; neither they nor their slots are touched, so that a step costs what the gradient
+    holds, whatever the size of the tables.
+
+    Class attributes:
+        SLOTS: the slots' names, which checkpoints store them under, and the values they start at.
 
     Args:
         variables: `tf.Variable`s, made in the strategy's scope as this object has to be.
-        learning_rate: 0.2 in the reference.
+        rate: the learning rate of a step, counted from 0, such as a `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
-        strategy: whose replicas the gradients come from.
-    Reference: Duchi et al. 2011.
+        devices: whose replicas the gradients come from.
     """
+
+    SLOTS: ClassVar[dict[str, float]]
 
     def __init__(
         self,
         variables: Sequence[tf.Variable],
-        learning_rate: float,
+        rate: Callable[[int], float],
         max_norm: float,
-        strategy: tf.distribute.Strategy,
+        devices: Devices,
     ):
-        self.variables, self.strategy = list(variables), strategy
-        self.learning_rate, self.max_norm = learning_rate, max_norm
-        self.accumulators = [
-            tf.Variable(tf.fill(v.shape, INITIAL_ACCUMULATOR), trainable=False)
-            for v in self.variables
-        ]
+        self.variables, self.devices = list(variables), devices
+        self.rate, self.max_norm = rate, max_norm
+        self.slots = {
+            name: [tf.Variable(tf.fill(v.shape, start), trainable=False) for v in self.variables]
+            for name, start in self.SLOTS.items()
+        }
 
-    def apply(self, gradients: Sequence) -> tf.Tensor:
+    def step_size(self, step: int) -> float:
+        """Return the factor of the update of step `step`, counted from 0."""
+        return self.rate(step)
+
+    def apply(self, gradients: Sequence, step_size: tf.Tensor) -> tf.Tensor:
         """Update the variables; call it outside `strategy.run`.
 
         Args:
-            gradients: one a variable, each a value a replica, dense or `tf.IndexedSlices`.
+            gradients: one per variable, each a value per replica, dense or `tf.IndexedSlices`.
+            step_size: float32 (), what the method `step_size` returns.
         Returns: the global norm of the mean gradient before clipping, float32 ().
         Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
             updated then, since every update needs the norm.
         """
         means = [self._mean(g, v) for g, v in zip(gradients, self.variables, strict=True)]
-        firsts = [self.strategy.experimental_local_results(mean)[0] for mean in means]
-        norm = tf.debugging.check_numerics(tf.linalg.global_norm(firsts), NOT_FINITE)
+        norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
+        norm = tf.debugging.check_numerics(norm, NORM)
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
-        for variable, accumulator, mean in zip(
-            self.variables, self.accumulators, means, strict=True
-        ):
-            self.strategy.extended.update(
-                variable, self._update, args=(accumulator, mean, scale), group=False
+        for variable, mean, *slots in zip(self.variables, means, *self.slots.values(), strict=True):
+            self.devices.strategy.extended.update(
+                variable, self._clip_and_update, args=(mean, scale, step_size, *slots), group=False
             )
         return norm
 
     def _mean(self, gradient, variable):
         """Average over replicas; rows that occur more than once are summed into one."""
-        local = self.strategy.experimental_local_results(gradient)
+        local = self.devices.local(gradient)
         if isinstance(local[0], tf.IndexedSlices):
             rows, places = tf.unique(tf.concat([g.indices for g in local], axis=0))
             values = tf.concat([g.values for g in local], axis=0) / len(local)
             values = tf.math.unsorted_segment_sum(values, places, tf.size(rows))
             return tf.IndexedSlices(values, rows)
-        reduce_to = self.strategy.extended.reduce_to
+        reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)
 
-    def _update(self, variable, accumulator, gradient, scale):
-        common = dict(var=variable.handle, accum=accumulator.handle, lr=self.learning_rate)
+    def _clip_and_update(self, variable, gradient, scale, step_size, *slots):
         if isinstance(gradient, tf.IndexedSlices):
-            return tf.raw_ops.ResourceSparseApplyAdagradV2(
-                **common, epsilon=0.0, grad=gradient.values * scale, indices=gradient.indices
-            )
-        return tf.raw_ops.ResourceApplyAdagradV2(**common, epsilon=0.0, grad=gradient * scale)
+            rows = gradient.indices
+            return self.update_rows(variable, rows, gradient.values * scale, step_size, *slots)
+        return self.update(variable, gradient * scale, step_size, *slots)
+
+    def update(self, variable, gradient, step_size, *slots) -> tf.Operation:
+        """Update a variable on one device, its slots in the order of `SLOTS`."""
+        raise NotImplementedError
+
+    def update_rows(self, variable, rows, gradient, step_size, *slots) -> tf.Operation:
+        """Update the rows (N,) of a variable, each of which occurs once, by a gradient (N, ...)."""
+        raise NotImplementedError
+
+
+class Adagrad(Optimizer):
+    """a += g^2; w -= rate g / sqrt(a), with a starting at 1 and no epsilon.
+
+    That an unused row is not touched changes no number. The reference's rate is 0.2.
+
+    Reference: Duchi et al. 2011.
+    """
+
+    SLOTS: ClassVar[dict[str, float]] = {"adagrad": 1.0}
+
+    def update(self, variable, gradient, step_size, accumulator) -> tf.Operation:
+        """See `Optimizer.update`."""
+        return tf.raw_ops.ResourceApplyAdagradV2(
+            var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0, grad=gradient
+        )
+
+    def update_rows(self, variable, rows, gradient, step_size, accumulator) -> tf.Operation:
+        """See `Optimizer.update_rows`."""
+        return tf.raw_ops.ResourceSparseApplyAdagradV2(
+            var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0,
+            grad=gradient, indices=rows,
+        )  # fmt: skip
+
+
+class Adam(Optimizer):
+    """m += (1 - b1)(g - m); s += (1 - b2)(g^2 - s); w -= rate c m / (sqrt(s) + epsilon).
+
+    c = sqrt(1 - b2^t) / (1 - b1^t) corrects both averages for their start at 0, where t counts the
+    steps of the run from 1. This is the paper's second form, in which epsilon is not corrected.
+
+    The averages of a row stand still while it is not used, and its t is the run's: a row that is
+    first used late moves by up to sqrt(10) times the rate. To let them decay would be to touch
+    whole tables.
+
+    TensorFlow's own kernel updates dense variables. It has none for rows, and Keras' Adam makes
+    their gradient dense, so that rows are gathered, computed and scattered here.
+
+    Reference: Kingma and Ba 2015, arXiv:1412.6980.
+    """
+
+    SLOTS: ClassVar[dict[str, float]] = {"adam_mean": 0.0, "adam_square": 0.0}
+    BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+    def step_size(self, step: int) -> float:
+        """Return the rate times c: see the class."""
+        t = step + 1
+        return self.rate(step) * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
+
+    def update(self, variable, gradient, step_size, mean, square) -> tf.Operation:
+        """See `Optimizer.update`."""
+        return tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=mean.handle, v=square.handle, grad=gradient, lr=step_size,
+            beta1=self.BETA_1, beta2=self.BETA_2, epsilon=self.EPSILON,
+            beta1_power=0.0, beta2_power=0.0,  # the correction is in the step size
+        )  # fmt: skip
+
+    def update_rows(self, variable, rows, gradient, step_size, mean, square) -> tf.Operation:
+        """See `Optimizer.update_rows`."""
+        means = self._average(mean, rows, gradient, self.BETA_1)
+        squares = self._average(square, rows, tf.square(gradient), self.BETA_2)
+        change = step_size * means / (tf.sqrt(squares) + self.EPSILON)
+        return tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
+
+    @staticmethod
+    def _average(slot, rows, values, beta: float) -> tf.Tensor:
+        """Take values into the moving averages of rows; return these."""
+        old = tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
+        new = old + (1 - beta) * (values - old)
+        tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=rows, updates=new)
+        return new
+
+
+OPTIMIZERS = {"adagrad": Adagrad, "adam": Adam}  # by their names in options

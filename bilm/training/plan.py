@@ -11,6 +11,8 @@ from absl import logging
 from bilm.errors import BilmError
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.options import RunOptions
+from bilm.training.devices import Devices
+from bilm.training.optimizer import OPTIMIZERS
 
 FLOAT = 4  # bytes
 PROGRAM = 800_000_000  # bytes that Python, TensorFlow and the text in memory take, as measured
@@ -45,10 +47,13 @@ class Plan:
 
 
 class Memory(NamedTuple):
-    """Bytes that a replica takes, by what they hold; gradients and activations are rough."""
+    """Bytes per replica, by what they hold; gradients and activations are rough.
+
+    The slots are the optimizer's.
+    """
 
     weights: int
-    accumulators: int
+    slots: int
     gradients: int
     states: int
     activations: int
@@ -106,7 +111,7 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
         activations += int(DISTINCT * window) * n_characters * _n_filters(options)
     return Memory(
         FLOAT * n_parameters,
-        FLOAT * n_parameters,
+        FLOAT * n_parameters * len(OPTIMIZERS[options.optimizer].SLOTS),
         FLOAT * (n_dense + n_rows),
         FLOAT * n_directions * lstm.n_layers * options.batch_size * (lstm.dim + width),
         FLOAT * activations,
@@ -122,14 +127,13 @@ def machine_memory() -> int:
         return n_bytes
 
 
-def tell(plan: Plan, options: RunOptions, n_tokens: int, n_replicas: int, on_cpu: bool) -> None:
+def tell(plan: Plan, options: RunOptions, n_tokens: int, devices: Devices) -> None:
     """Say on the log what the run will take, and warn where the machine's memory is too small.
 
     Args:
         plan: steps.
         options, n_tokens: see `estimate_memory`.
-        n_replicas: how many there are.
-        on_cpu: whether all of them share the machine's memory; a GPU's is not known here.
+        devices: whose memory it takes; that of GPUs is not known here.
     """
     n_parameters, _ = count_parameters(options, n_tokens)
     memory = estimate_memory(options, n_tokens)
@@ -144,8 +148,8 @@ def tell(plan: Plan, options: RunOptions, n_tokens: int, n_replicas: int, on_cpu
             "more than once; smaller are batch_size and unroll_steps",
             f"{options.n_train_tokens:,}", f"{plan.predictions_a_step:,}",
         )  # fmt: skip
-    needed, there = sum(memory) * n_replicas + PROGRAM, machine_memory()
-    if on_cpu and needed > there:
+    needed, there = sum(memory) * devices.n_replicas + PROGRAM, machine_memory()
+    if devices.on_cpu and needed > there:
         logging.warning(
             "about %s are needed, but this machine has %s: the run may be killed; smaller are "
             "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary",

@@ -13,10 +13,11 @@ from bilm.data.dataset import LMDataset
 from bilm.data.survey import survey
 from bilm.data.text import count_tokens, resolve_shards
 from bilm.data.vocabulary import MARKS, Vocabulary, load_vocab
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.evaluation import heldout_dataset
 from bilm.options import MAX_SEED, RunOptions
-from bilm.training.run_folder import stored_option
+from bilm.training.run_folder import RunFolder
+from bilm.training.saved import Saved
 
 
 def checked_seed(seed: int) -> int:
@@ -63,7 +64,7 @@ def completed(
     options: RunOptions,
     vocab: Vocabulary,
     train_prefix: str,
-    save_dir: str | Path,
+    folder: RunFolder,
     on_bad_utf8: str = "error",
 ) -> RunOptions:
     """Return the options with what the corpus and the vocabulary say.
@@ -73,7 +74,7 @@ def completed(
     Raises: DataError if the corpus holds no sentence.
     """
     shards = resolve_shards(train_prefix)
-    stored = stored_option(save_dir, "n_train_tokens")
+    stored = folder.stored_options().get("n_train_tokens")
     if options.n_train_tokens is None:
         options = options.replace(n_train_tokens=stored)
     if options.n_train_tokens is None:
@@ -91,3 +92,29 @@ def completed(
         )  # fmt: skip
         sampled = False
     return options.replace(n_tokens_vocab=vocab.size, sample_softmax=sampled)
+
+
+def share_rows(options: RunOptions, saved: Saved | None, n_replicas: int) -> RunOptions:
+    """Return the options with the rows of the run that is continued shared by all replicas.
+
+    Raises: WeightsError if they cannot be shared, or if another number was requested.
+    """
+    if saved is None or options.batch_size * n_replicas == saved.n_rows:
+        return options
+    if options.batch_size != saved.batch_size:
+        requested = options.batch_size * n_replicas
+        raise WeightsError(
+            f"{saved.path}: saved with {saved.n_rows} rows, but this run has {requested}, which is "
+            "batch_size times replicas"
+        )
+    batch_size, left = divmod(saved.n_rows, n_replicas)
+    if left:
+        raise WeightsError(
+            f"{saved.path}: its {saved.n_rows} rows cannot be shared by {n_replicas} replicas; "
+            "expected a number of replicas that divides them"
+        )
+    logging.info(
+        "the run's %d rows are shared anew: %d replicas x %d rows",
+        saved.n_rows, n_replicas, batch_size,
+    )  # fmt: skip
+    return options.replace(batch_size=batch_size)

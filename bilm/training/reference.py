@@ -147,7 +147,7 @@ def _check_restart(restart_ckpt_file: str | None, save_dir: str | Path) -> None:
     if os.path.realpath(folder) != os.path.realpath(expanded(save_dir)):
         raise BilmError(
             f"{restart_ckpt_file}: expected a checkpoint in {save_dir}, since a run continues in "
-            "its own folder; bin/finetune.py starts a new run from stored weights"
+            "its own folder; bilm finetune starts a new run from stored weights"
         )
     latest = StoredRun(save_dir).path
     if os.path.basename(latest) != os.path.basename(restart_ckpt_file):

@@ -15,7 +15,6 @@ from bilm.options import RunOptions
 from bilm.training.plan import Plan
 from bilm.training.step import StepResult
 
-LOGS = "logs"  # TensorBoard's folder in the run's
 LOG_SECONDS = 5.0
 SMOOTHING = 0.7  # of the rate, from which the time left is estimated
 
@@ -26,7 +25,7 @@ class RunReport:
     Args:
         plan: steps in an epoch and in the run, predictions per step.
         options: of the run.
-        log_dir: where TensorBoard's files go.
+        log_dir: where TensorBoard's files go; None writes none.
         log_steps: steps between reports; None for one every few seconds.
     """
 
@@ -34,7 +33,7 @@ class RunReport:
         self,
         plan: Plan,
         options: RunOptions,
-        log_dir: str | Path,
+        log_dir: str | Path | None,
         log_steps: int | None = None,
     ):
         self.predictions_a_step, self.log_steps = plan.predictions_a_step, log_steps
@@ -42,9 +41,13 @@ class RunReport:
         # The sampled loss is well below the full one, and is never called a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
-        self.folder = Path(log_dir)
+        self.folder = log_dir
         with self._writing():
-            self.writer = tf.summary.create_file_writer(str(self.folder))
+            self.writer = (
+                tf.summary.create_noop_writer()
+                if log_dir is None
+                else tf.summary.create_file_writer(str(log_dir))
+            )
         self.total, self.n_added = 0.0, 0  # of the losses since the last report, on the device
         self.since, self.rate = time.monotonic(), None
 
@@ -71,9 +74,13 @@ class RunReport:
         else:
             self.rate = SMOOTHING * self.rate + (1 - SMOOTHING) * rate if self.rate else rate
             left = _clock((self.n_steps - done) * self.predictions_a_step / self.rate)
-            speed = f"{rate:,.0f} tokens/s, {left} left"
+            speed = f"{rate:,.0f} tokens/s, {left} left, learning rate {result.learning_rate:.3g}"
             logging.info("%s, %s, %s %s (not held out)", place, speed, self.loss_name, losses)
-        scalars = {"train/global_norm": result.global_norm, "train/tokens_per_s": rate}
+        scalars = {
+            "train/global_norm": result.global_norm,
+            "train/learning_rate": result.learning_rate,
+            "train/tokens_per_s": rate,
+        }
         for direction, mean in zip(self.directions, means, strict=True):
             scalars[f"train/{self.loss_name.replace(' ', '_')}_{direction}"] = mean
         self._write(done, scalars)

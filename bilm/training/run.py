@@ -18,26 +18,20 @@ from bilm.evaluation import Evaluator, Perplexity
 from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.memory import explaining_memory
-from bilm.options import RunOptions, write_options
-from bilm.storage.checkpoint import OPTIONS, copy_vocabulary
+from bilm.options import RunOptions
 from bilm.training import plan as plans
 from bilm.training.checkpoints import RunCheckpoints
-from bilm.training.devices import make_strategy
+from bilm.training.devices import Devices
 from bilm.training.input import TrainingText
-from bilm.training.preparation import checked_seed, completed, heldout_reader, load_vocabulary
-from bilm.training.report import LOGS, RunReport
-from bilm.training.run_folder import (
-    check_folder,
-    check_resume,
-    check_same_run,
-    locked,
-    read_measured,
+from bilm.training.preparation import (
+    checked_seed,
+    completed,
+    heldout_reader,
+    load_vocabulary,
     share_rows,
-    tell_changes,
-    tell_end,
-    write_measured,
 )
-from bilm.training.saved import find_saved
+from bilm.training.report import RunReport
+from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
 
@@ -109,18 +103,17 @@ class TrainingRun:
         on_bad_utf8: str = "error",
         log_dir: str | Path | None = None,
     ):
-        paths = vocab_file, train_prefix, save_dir, heldout_prefix, log_dir
-        self.vocab_file, self.train_prefix, self.save_dir, self.heldout_prefix, log_dir = map(
-            expanded, paths
-        )
-        self.log_dir = log_dir or Path(self.save_dir) / LOGS
+        paths = vocab_file, train_prefix, heldout_prefix, log_dir
+        self.vocab_file, self.train_prefix, self.heldout_prefix, log_dir = map(expanded, paths)
         self.seed = checked_seed(seed)
         self.options, self.resume, self.saving = options, resume, saving
         self.n_steps, self.eval_steps, self.log_steps = n_steps, eval_steps, log_steps
         self.precision, self.initialize, self.on_bad_utf8 = precision, initialize, on_bad_utf8
         keras.utils.set_random_seed(self.seed)
-        check_folder(self.save_dir)
-        self.strategy = strategy or make_strategy()
+        RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
+        self.devices = Devices(strategy)
+        self.folder = RunFolder(save_dir, writes=self.devices.is_chief)
+        self.log_dir = log_dir or self.folder.logs
         self.vocab = load_vocabulary(self.vocab_file, options)
         self._check_run()
 
@@ -128,7 +121,7 @@ class TrainingRun:
         """Take the steps that are left, from the last whole checkpoint to the end of the run."""
         self.shards = resolve_shards(self.train_prefix)
         self.heldout = self._heldout()
-        with locked(self.save_dir), explaining_memory(self.save_dir, SMALLER):
+        with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_run()  # another process may have trained here since
             self._prepare()
             if self._is_over():
@@ -137,15 +130,15 @@ class TrainingRun:
             self._tell_start()
             result = self._loop()
             if result.finished:
-                tell_end(self.save_dir, result.step)
+                self.folder.log_end(result.step)
             else:
                 how = " with --resume=auto" if self.resume == "never" else ""
                 logging.info("the same command%s continues the run", how)
             return result
 
     def _check_run(self) -> None:
-        check_resume(self.save_dir, self.resume)
-        check_same_run(self.save_dir, self.options, self.vocab_file)
+        self.folder.check_resume(self.resume)
+        self.folder.check_same_run(self.options, self.vocab_file)
 
     def _heldout(self):
         if not self.heldout_prefix:
@@ -155,23 +148,27 @@ class TrainingRun:
 
     def _prepare(self) -> None:
         """Count the text, make model and checkpoints, and restore the last whole one."""
-        given = self.options, self.vocab, self.train_prefix, self.save_dir, self.on_bad_utf8
+        given = self.options, self.vocab, self.train_prefix, self.folder, self.on_bad_utf8
         options = completed(*given)
         # Stored as requested: a continued run may have a vocabulary that allows sampling.
         self.stored = options.replace(sample_softmax=self.options.sample_softmax)
-        self.saved = find_saved(self.save_dir)
+        self.saved = self.folder.find_saved()
         if self.saved:
             check_shards(self.shards, self.saved.shards or describe_shards(self.shards))
-            tell_changes(self.save_dir, self.stored)
-        n_replicas, n_words = self.strategy.num_replicas_in_sync, self.vocab.size
+            self.folder.log_changes(self.stored)
+        n_replicas, n_words = self.devices.n_replicas, self.vocab.size
         requested = self.saved.batch_size if self.saved else options.batch_size
         self.run_options = options = share_rows(options, self.saved, n_replicas)
         self.stored = self.stored.replace(batch_size=options.batch_size)
         self.plan = plans.Plan(options, n_replicas, self.n_steps, self.eval_steps)
-        plans.tell(self.plan, options, n_words, n_replicas, _on_cpu(self.strategy))
-        self.trainer = Trainer(options, n_words, self.strategy, self.seed, self.precision)
+        plans.tell(self.plan, options, n_words, self.devices)
+        self.trainer = Trainer(
+            options, n_words, self.devices, self.seed, self.precision, self.plan.n_steps
+        )
         shards, keep = describe_shards(self.shards), self.saving.keep
-        self.checkpoints = RunCheckpoints(self.trainer, self.save_dir, shards, requested, keep)
+        self.checkpoints = RunCheckpoints(
+            self.trainer, self.folder, self.plan.n_steps, shards, requested, keep
+        )
         self.step, self.position = 0, None
         if self.saved is not None:
             self.checkpoints.restore(self.saved)
@@ -179,7 +176,7 @@ class TrainingRun:
 
     def _is_over(self) -> bool:
         """Whether no step and no evaluation is left."""
-        measured_step, _ = (self.heldout and read_measured(self.save_dir)) or (None, None)
+        measured_step, _ = (self.heldout and self.folder.read_measured()) or (None, None)
         at_end = self.step == self.plan.n_steps
         return self.step > self.plan.n_steps or (
             at_end and (not self.heldout or measured_step == self.step)
@@ -188,29 +185,28 @@ class TrainingRun:
     def _end_at_once(self) -> TrainResult:
         n_steps = self.plan.n_steps
         more = "" if self.step == n_steps else f"; {n_steps} were requested"
-        logging.info("%s: finished at step %d%s", self.save_dir, self.step, more)
-        tell_end(self.save_dir, self.step)
-        step, measured = (self.heldout and read_measured(self.save_dir)) or (None, None)
+        logging.info("%s: finished at step %d%s", self.folder, self.step, more)
+        self.folder.log_end(self.step)
+        step, measured = (self.heldout and self.folder.read_measured()) or (None, None)
         return TrainResult(self.step, True, measured if step == self.step else None)
 
     def _write_inputs(self) -> None:
-        """Return a new run its weights, and put options and vocabulary into its folder."""
+        """Give a new run its weights, and put options and vocabulary into its folder."""
         if self.saved is None and self.initialize is not None:
             self.initialize(self.trainer.model)
-        write_options(Path(self.save_dir) / OPTIONS, self.stored.to_dict())
-        copy_vocabulary(self.vocab_file, self.save_dir)
+        self.folder.write_inputs(self.stored, self.vocab_file)
 
     def _tell_start(self) -> None:
-        devices = self.strategy.extended.worker_devices
         logging.info(
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, vocabulary %d",
             "continuing at" if self.step else "starting at", self.step, self.plan.n_steps,
-            ", ".join(name.split("device:")[-1] for name in devices),
-            self.strategy.num_replicas_in_sync, self.run_options.batch_size,
+            self.devices, self.devices.n_replicas, self.run_options.batch_size,
             self.run_options.unroll_steps, self.vocab.size,
         )  # fmt: skip
+        logging.info("%s", self.trainer.optimizer.rate)
         if self.saved is not None:
             logging.info("continuing from %s", self.saved.path)
+            self.trainer.optimizer.rate.log_new_length(self.saved)
         logging.info("the first step compiles the graph, which may take half a minute")
 
     def _loop(self) -> TrainResult:
@@ -218,11 +214,12 @@ class TrainingRun:
         text = TrainingText(
             self.run_options, self.vocab, self.train_prefix, self.seed, self.on_bad_utf8
         )
-        self.report = RunReport(self.plan, self.run_options, self.log_dir, self.log_steps)
+        log_dir = self.log_dir if self.folder.writes else None
+        self.report = RunReport(self.plan, self.run_options, log_dir, self.log_steps)
         self.evaluator, perplexity = Evaluator(self.trainer.model), None
-        iterator = iter(text.batches(self.strategy, self.saved))
+        iterator = iter(text.batches(self.devices, self.saved))
         with stop_on_signal() as stop:
-            measured = (read_measured(self.save_dir) or [None])[0]
+            measured = (self.folder.read_measured() or [None])[0]
             if self.step and self._evaluation_due() and measured != self.step:
                 perplexity = self._evaluate()  # a kill interrupted it
             self.last_save = time.monotonic()
@@ -269,14 +266,5 @@ class TrainingRun:
             self.report.heldout(self.step, found)
             if self.checkpoints.save_if_best(self.step, found.mean):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
-            write_measured(self.save_dir, self.step, found)
+            self.folder.write_measured(self.step, found)
         return found
-
-
-def train(*arguments: Any, **named: Any) -> TrainResult:
-    """Train a biLM: `TrainingRun(...).train()`, whose arguments it takes."""
-    return TrainingRun(*arguments, **named).train()
-
-
-def _on_cpu(strategy: tf.distribute.Strategy) -> bool:
-    return all("CPU" in name for name in strategy.extended.worker_devices)

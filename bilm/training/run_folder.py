@@ -1,252 +1,258 @@
-"""The folder of a run: who may write to it, and which run it belongs to."""
+"""The folder of a run: what is in it, who may write to it, and which run it belongs to."""
 
 from __future__ import annotations
 
 import filecmp
 import os
 import shlex
+import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from absl import logging
 
 from bilm import schema
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity
-from bilm.files import expanded
-from bilm.options import RunOptions, load_model_options
+from bilm.files import expanded, replacing
+from bilm.options import CHANGEABLE, RunOptions, load_model_options, write_options
 from bilm.storage.checkpoint import OPTIONS, VOCABULARY
 from bilm.storage.checkpoint_folder import check_name, holds_checkpoint, remove_unfinished
-from bilm.training.report import LOGS
-from bilm.training.saved import BEST, Saved, find_best
+from bilm.training.saved import Saved, find_saved
 
 try:
     import fcntl
 except ImportError as error:  # Windows
     raise BilmError("training runs on Linux and macOS; this system cannot lock a folder") from error
 
-LOCK = ".lock"
-MEASURED = "heldout.json"
-EXPORT = "export"  # a folder in the run's, for the files that readers of ELMo load
-CHANGEABLE = (
-    "dropout",
-    "all_clip_norm_val",
-    "learning_rate",
-    "n_negative_samples_batch",
-    "sample_softmax",
-    "state_reset_probability",
-)
 RESUME = ("auto", "never", "must")
 
 
-def check_folder(save_dir: str | Path) -> None:
-    """Refuse what cannot become or be the folder of a run, before anything is written.
+class RunFolder:
+    """A run's folder: it knows the names of all files, and every write to them goes through it.
 
-    Raises: BilmError, naming the path.
+    The checkpoints in it, and in `best`, are those of `bilm.storage.checkpoint_folder`.
+
+    Args:
+        path: the folder, which need not exist.
+        writes: False where another process writes the files of this run; all writes do nothing.
+    Attributes: `best`, the folder of the checkpoint that was best on held-out text; `logs`, that of
+        TensorBoard; `export`, that of the files which readers of ELMo load; and the `*_file`s.
     """
-    check_name(save_dir)
-    folder = Path(save_dir)
-    for path in (folder, folder / LOGS, folder / BEST):
-        if path.exists() and not path.is_dir():
-            raise BilmError(f"{path}: is a file; expected a folder, or nothing")
 
+    def __init__(self, path: str | Path, writes: bool = True):
+        self.path, self.writes = Path(expanded(path)), writes
+        self.best, self.logs, self.export = (self.path / k for k in ("best", "logs", "export"))
+        self.options_file, self.vocab_file = self.path / OPTIONS, self.path / VOCABULARY
+        self.measured_file = self.path / "heldout.json"
+        self.tuning_file = self.path / "finetuning.json"
+        self.lock_file = self.path / ".lock"
 
-@contextmanager
-def locked(save_dir: str | Path) -> Iterator[None]:
-    """Keep the folder to this process, which makes it; the lock dies with the process.
+    def __str__(self) -> str:
+        return str(self.path)
 
-    Raises: BilmError, naming the folder and the process, if another one holds it.
-    """
-    folder = Path(save_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:  # its bytes are another's until ours
+    # --- whether it can be written to ---
+
+    def check_usable(self) -> None:
+        """Refuse what cannot become or be the folder of a run, before anything is written.
+
+        Raises: BilmError, naming the path.
+        """
+        check_name(self.path)
+        for path in (self.path, self.logs, self.best):
+            if path.exists() and not path.is_dir():
+                raise BilmError(f"{path}: is a file; expected a folder, or nothing")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep the folder to this process, which makes it; the lock dies with the process.
+
+        Raises: BilmError, naming the folder and the process, if another one holds it.
+        """
+        if not self.writes:
+            yield
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        # Opened to append: until the lock is ours, the content is another's.
+        with open(self.lock_file, "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read(200).strip() or "another process"
+                raise BilmError(f"{self}: {holder} is training in this folder") from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            for folder in (self.path, self.best):
+                remove_unfinished(folder)
+            yield
+
+    # --- which run it belongs to ---
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether it holds any checkpoint, whole or not."""
+        return holds_checkpoint(self.path)
+
+    def check_resume(self, resume: str) -> None:
+        """Compare what the folder holds with what was requested.
+
+        Args:
+            resume: "auto", "never" to refuse a folder with a run, "must" to refuse one without.
+        Raises: BilmError, naming the folder.
+        """
+        if resume not in RESUME:
+            raise BilmError(f"resume={resume}: expected one of {', '.join(RESUME)}")
+        there = self.holds_run
+        if resume == "never" and there:
+            raise BilmError(f"{self}: holds a run; give another folder, or continue: --resume=auto")
+        if resume == "must" and not there:
+            raise BilmError(f"{self}: holds no checkpoint of a run that could be continued")
+
+    def check_same_run(self, options: RunOptions, vocab_file: str | Path) -> None:
+        """Refuse a folder that holds another run, or files that a run would overwrite.
+
+        Raises: OptionsError or DataError, naming what differs.
+        """
+        if not self.holds_run:
+            self._check_unused()
+            return
+        path = self.options_file
+        there = load_model_options(path) if path.exists() else options.model
+        found = schema.difference(there, options.model)
+        # With others, the place in the text would be another, or the slots.
+        for name, default in (("unroll_steps", options.unroll_steps), ("optimizer", "adagrad")):
+            found = found or schema.difference(
+                there.other.get(name, default), getattr(options, name), name
+            )
+        if found:
+            name, old, new = found
+            raise OptionsError(
+                f"{path}: {name} is {old} in this folder's run, but {new} was requested"
+            )
+        path = self.vocab_file
+        if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
+            raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
+
+    def _check_unused(self) -> None:
+        """Refuse files of somebody else's.
+
+        A run that died before its first save has left its lock; it may be overwritten.
+        """
+        if self.lock_file.exists():
+            return
+        for path in (self.options_file, self.vocab_file):
+            if path.exists():
+                raise BilmError(
+                    f"{path}: is there, but no run is; training would overwrite it, so give "
+                    "another folder"
+                )
+
+    def log_changes(self, options: RunOptions) -> None:
+        """Log which options of training differ from those that the run had so far."""
+        stored = self.stored_options()
+        for name in CHANGEABLE:
+            new = getattr(options, name)
+            if name in stored and stored[name] != new:
+                logging.warning(
+                    "%s: %s was %s so far, and is %s from here",
+                    self.options_file, name, stored[name], new,
+                )  # fmt: skip
+
+    def stored_options_file(self) -> Path | None:
+        """Return the options file of the folder's run; None without a run."""
+        return self.options_file if self.holds_run and self.options_file.exists() else None
+
+    def stored_options(self) -> Mapping[str, Any]:
+        """Return the options of training that the folder's run has stored; empty without a run."""
+        path = self.stored_options_file()
+        return {} if path is None else load_model_options(path).other
+
+    def find_saved(self) -> Saved | None:
+        """Find the latest whole checkpoint: see `bilm.training.saved.find_saved`."""
+        return find_saved(self.path)
+
+    def find_best(self) -> Saved | None:
+        """Find the whole checkpoint that was best on held-out text; None if there is none."""
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read(200).strip() or "another process"
-            raise BilmError(f"{folder}: {holder} is training in this folder") from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-        for place in (folder, folder / BEST):
-            remove_unfinished(place)
-        yield
+            return find_saved(self.best)
+        except WeightsError as error:
+            logging.warning("%s", error)
+            return None
 
+    # --- what is written beside the checkpoints ---
 
-def check_resume(save_dir: str | Path, resume: str) -> None:
-    """Compare what the folder holds with what was requested.
+    def write_inputs(self, options: RunOptions, vocab_file: str | Path) -> None:
+        """Write the options, and put the vocabulary beside them."""
+        if self.writes:
+            write_options(self.options_file, options.to_dict())
+            _copy(Path(vocab_file), self.vocab_file)
 
-    Args:
-        resume: "auto", "never" to refuse a folder with a run, "must" to refuse one without.
-    Raises: BilmError, naming the folder.
-    """
-    if resume not in RESUME:
-        raise BilmError(f"resume={resume}: expected one of {', '.join(RESUME)}")
-    there = holds_checkpoint(save_dir)
-    if resume == "never" and there:
-        raise BilmError(f"{save_dir}: holds a run; give another folder, or continue: --resume=auto")
-    if resume == "must" and not there:
-        raise BilmError(f"{save_dir}: holds no checkpoint of a run that could be continued")
+    def copy_inputs_to_best(self) -> None:
+        """Copy both into `best`, so that it can be measured and exported on its own."""
+        for path in (self.options_file, self.vocab_file):
+            if self.writes and path.exists():
+                _copy(path, self.best / path.name)
 
+    def read_measured(self) -> tuple[int, Perplexity] | None:
+        """Return the step at which held-out text was last measured, and what was found."""
+        path = self.measured_file
+        if not path.exists():
+            return None
+        try:
+            values = schema.read_object(path)
+            step = values.pop("step", None)
+            if not isinstance(step, int):
+                raise schema.unexpected("step", step, "an integer")
+            return step, Perplexity.from_record(values)
+        except OptionsError as error:
+            message = str(error).removeprefix(f"{path}: ")
+            logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
+            return None
 
-def check_same_run(save_dir: str | Path, options: RunOptions, vocab_file: str) -> None:
-    """Refuse a folder that holds another run.
+    def write_measured(self, step: int, perplexity: Perplexity) -> None:
+        """Store what `read_measured` returns."""
+        if self.writes:
+            schema.write(self.measured_file, {"step": step, **perplexity._asdict()})
 
-    Raises: OptionsError or DataError, naming what differs.
-    """
-    if not holds_checkpoint(save_dir):
-        _check_unused(Path(save_dir))
-        return
-    path = Path(save_dir) / OPTIONS
-    there = load_model_options(path) if path.exists() else options.model
-    found = _difference(there, options.model)
-    unroll_steps = there.other.get("unroll_steps", options.unroll_steps)
-    if not found and unroll_steps != options.unroll_steps:  # the place in the text would be another
-        found = "unroll_steps", unroll_steps, options.unroll_steps
-    if found:
-        name, old, new = found
-        raise OptionsError(f"{path}: {name} is {old} in this folder's run, but {new} was requested")
-    path = Path(save_dir) / VOCABULARY
-    if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
-        raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
+    def write_tuning(self, record: Mapping[str, Any]) -> None:
+        """Store the record of a fine-tuning."""
+        if self.writes:
+            schema.write(self.tuning_file, record)
 
+    # --- what to do with it ---
 
-def _check_unused(folder: Path) -> None:
-    """Refuse a folder with files of somebody else's that a run would overwrite.
+    def log_end(self, step: int) -> None:
+        """Log which checkpoint of a run that ended after `step` steps to export, and how."""
+        measured, best, source = self.read_measured(), self.find_best(), self.path
+        if measured and measured[0] == step and best:
+            last = measured[1].mean
+            source = self.path if best.step == step else self.best
+            logging.info(
+                "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s "
+                "(%s)",
+                f"{best.best:,.2f}", f"{best.step:,}", self.best,
+                f"{last:,.2f}", f"{step:,}", self,
+            )  # fmt: skip
+        flags = f"--model={source}", f"--output={self.export / 'weights.hdf5'}"
+        logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
 
-    A run that died before its first save has left its lock; it may be overwritten.
-    """
-    if (folder / LOCK).exists():
-        return
-    for name in (OPTIONS, VOCABULARY):
-        if (folder / name).exists():
-            raise BilmError(
-                f"{folder / name}: is there, but no run is; training would overwrite it, so give "
-                "another folder"
-            )
-
-
-def tell_changes(save_dir: str | Path, options: RunOptions) -> None:
-    """Say on the log which options of training differ from those that the run had so far."""
-    path = Path(save_dir) / OPTIONS
-    there = load_model_options(path).other if path.exists() else {}
-    for name in CHANGEABLE:
-        new = getattr(options, name)
-        if name in there and there[name] != new:
+    def warn_of_better(self) -> None:
+        """Warn where `best` is better than the latest checkpoint, which is what is read."""
+        measured, best = self.read_measured(), self.find_best()
+        if measured and best and best.step != measured[0] and best.best < measured[1].mean:
             logging.warning(
-                "%s: %s was %s so far, and is %s from here", path, name, there[name], new
-            )
+                "%s: the latest checkpoint is used; held out, %s was better: perplexity %s at step "
+                "%s against %s at step %s (--model %s)",
+                self, self.best, f"{best.best:,.2f}", f"{best.step:,}",
+                f"{measured[1].mean:,.2f}", f"{measured[0]:,}", shlex.quote(str(self.best)),
+            )  # fmt: skip
 
 
-def read_measured(save_dir: str | Path) -> tuple[int, Perplexity] | None:
-    """Return the step at which held-out text was last measured, and what was found."""
-    path = Path(save_dir) / MEASURED
-    if not path.exists():
-        return None
-    try:
-        values = schema.read_object(path)
-        step = values.pop("step", None)
-        if not isinstance(step, int):
-            raise schema.unexpected("step", step, "an integer")
-        return step, Perplexity.from_record(values)
-    except OptionsError as error:
-        message = str(error).removeprefix(f"{path}: ")
-        logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
-        return None
-
-
-def write_measured(save_dir: str | Path, step: int, perplexity: Perplexity) -> None:
-    """Store what `read_measured` gives."""
-    schema.write(Path(save_dir) / MEASURED, {"step": step, **perplexity._asdict()})
-
-
-def tell_end(save_dir: str | Path, step: int) -> None:
-    """Say on the log which checkpoint is best on held-out text, and how to export it.
-
-    Args:
-        save_dir: the folder of a run that is finished.
-        step: its last.
-    """
-    measured, best = read_measured(save_dir), find_best(save_dir)
-    source = save_dir
-    if measured and measured[0] == step and best:
-        last = measured[1].mean
-        source = save_dir if best.step == step else Path(save_dir) / BEST
-        logging.info(
-            "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s (%s)",
-            f"{best.best:,.2f}", f"{best.step:,}", Path(save_dir) / BEST,
-            f"{last:,.2f}", f"{step:,}", save_dir,
-        )  # fmt: skip
-    logging.info("to export: %s", export_command(source, Path(save_dir) / EXPORT))
-
-
-def warn_of_better(save_dir: str | Path) -> None:
-    """Warn where `best` is better than the latest checkpoint, which is what is read."""
-    measured, best = read_measured(save_dir), find_best(save_dir)
-    if measured and best and best.step != measured[0] and best.best < measured[1].mean:
-        folder = Path(save_dir) / BEST
-        logging.warning(
-            "%s: the latest checkpoint is used; held out, %s was better: perplexity %s at step %s "
-            "against %s at step %s (--save_dir %s)",
-            save_dir, folder, f"{best.best:,.2f}", f"{best.step:,}",
-            f"{measured[1].mean:,.2f}", f"{measured[0]:,}", shlex.quote(str(folder)),
-        )  # fmt: skip
-
-
-def export_command(save_dir: str | Path, folder: Path) -> str:
-    """Return the command line that exports a run to a folder."""
-    return shlex.join(
-        ["dump_weights.py", f"--save_dir={save_dir}", f"--outfile={folder / 'weights.hdf5'}"]
-    )
-
-
-def share_rows(options: RunOptions, saved: Saved | None, n_replicas: int) -> RunOptions:
-    """Return the options with the rows of the run that is continued shared by all replicas.
-
-    Raises: WeightsError if they cannot be shared, or if another number was requested.
-    """
-    if saved is None or options.batch_size * n_replicas == saved.n_rows:
-        return options
-    if options.batch_size != saved.batch_size:
-        asked = options.batch_size * n_replicas
-        raise WeightsError(
-            f"{saved.path}: saved with {saved.n_rows} rows, but this run has {asked}, which is "
-            "batch_size times replicas"
-        )
-    batch_size, left = divmod(saved.n_rows, n_replicas)
-    if left:
-        raise WeightsError(
-            f"{saved.path}: its {saved.n_rows} rows cannot be shared by {n_replicas} replicas; "
-            "expected a number of replicas that divides them"
-        )
-    logging.info(
-        "the run's %d rows are shared anew: %d replicas x %d rows",
-        saved.n_rows, n_replicas, batch_size,
-    )  # fmt: skip
-    return options.replace(batch_size=batch_size)
-
-
-def stored_options(save_dir: str | Path) -> Path | None:
-    """Return the options file of the run that a folder holds; None where it holds none."""
-    path = Path(expanded(save_dir)) / OPTIONS
-    return path if holds_checkpoint(path.parent) and path.exists() else None
-
-
-def stored_option(save_dir: str | Path, name: str):
-    """Return what the folder's run has stored for an option, None where it has no checkpoint."""
-    path = Path(save_dir) / OPTIONS
-    if not (holds_checkpoint(save_dir) and path.exists()):
-        return None
-    return load_model_options(path).other.get(name)
-
-
-def _difference(old, new, name: str = "") -> tuple[str, object, object] | None:
-    """Return the dotted name and the values of the first key in which two options differ."""
-    if not (isinstance(old, schema.Checked) and isinstance(new, schema.Checked)):
-        return None if old == new else (name, old, new)
-    names = (field.name for field in schema.keys(old))
-    pairs = ((getattr(old, k), getattr(new, k), f"{name}.{k}".lstrip(".")) for k in names)
-    return next(filter(None, (_difference(*pair) for pair in pairs)), None)
+def _copy(source: Path, target: Path) -> None:
+    with replacing(target) as temporary:
+        shutil.copyfile(source, temporary)

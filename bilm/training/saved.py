@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from absl import logging
-
 from bilm.data.stream import Position
 from bilm.errors import WeightsError
 from bilm.storage.checkpoint_folder import SUFFIX, open_checkpoint, read_latest, read_tensors
 
-BEST = "best"  # a folder in the run's, which holds the checkpoint that was best on held-out text
+# What is read here, weights, slots and all but one of the states apart.
+SMALL = ("step", "n_steps", "seed", "batch", "best", "shards", "state/0")
+POSITION = "position/"
 
 
 class Saved(NamedTuple):
@@ -22,8 +22,9 @@ class Saved(NamedTuple):
     Fields:
         path: of the checkpoint.
         step, seed: how many steps were done, and by what they are keyed.
+        n_steps: length of the run that was requested, None in checkpoints that do not say.
         n_rows: of the global batch.
-        batch_size: rows a replica that the run was first requested.
+        batch_size: rows per replica that were first requested.
         best: the best mean perplexity held out so far; infinite where nothing was measured.
         position: of the readers, None in checkpoints that have none.
         shards: names and sizes of the text's files, in order.
@@ -31,6 +32,7 @@ class Saved(NamedTuple):
 
     path: str
     step: int
+    n_steps: int | None
     seed: int
     n_rows: int
     batch_size: int
@@ -50,24 +52,15 @@ def find_saved(save_dir: str | Path) -> Saved | None:
     return read_latest(save_dir, _read_saved)
 
 
-def find_best(save_dir: str | Path) -> Saved | None:
-    """Find the whole checkpoint that was best on held-out text; None if there is none."""
-    try:
-        return find_saved(Path(save_dir) / BEST)
-    except WeightsError as error:
-        logging.warning("%s", error)
-        return None
-
-
 def _read_saved(path: str) -> Saved:
     small = {
-        name.removesuffix(SUFFIX): value
+        key: value
         for name, value in read_tensors(open_checkpoint(path), path)
-        if not name.startswith(("weights/", "adagrad/", "_CHECKPOINTABLE"))
+        if (key := name.removesuffix(SUFFIX)) in SMALL or key.startswith(POSITION)
     }
     if "step" not in small or "state/0" not in small:
         raise WeightsError(f"{path}: no step and no states; expected a checkpoint of training")
-    position = {k.removeprefix("position/"): v for k, v in small.items() if "position/" in k}
+    position = {k.removeprefix(POSITION): v for k, v in small.items() if k.startswith(POSITION)}
     if not any(array.size for array in position.values()):
         position = None
     try:
@@ -75,6 +68,7 @@ def _read_saved(path: str) -> Saved:
         return Saved(
             path,
             step=int(small["step"]),
+            n_steps=int(small["n_steps"]) if "n_steps" in small else None,
             seed=int(small["seed"]),
             n_rows=int(n_rows),
             batch_size=int(batch_size),

@@ -13,7 +13,7 @@ from bilm.options import N_CHARACTERS, RunOptions
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import OPTIONS, VOCABULARY, StoredRun
 from bilm.storage.checkpoint_folder import holds_checkpoint
-from bilm.storage.load import stored_options
+from bilm.storage.formats.known import read_options, require_softmax
 from bilm.storage.locate import resolve
 
 # What a run takes over from the options of its source, and the value where they do not say.
@@ -24,9 +24,14 @@ KEPT = {
     "unroll_steps": 20,
     "n_negative_samples_batch": 8192,
     "sample_softmax": True,
+    "optimizer": "adagrad",
+    "warmup_steps": 0,
+    "decay": "none",
+    "decay_start": 0.0,
+    "decay_floor": 0.0,
 }
 # What belongs to the new corpus, whatever the source was trained with.
-OWN = {"n_epochs": 1, "learning_rate": 0.2, "state_reset_probability": 0.05}
+OWN = {"n_epochs": 1, "learning_rate": None, "state_reset_probability": 0.05}
 
 
 class Source:
@@ -51,8 +56,9 @@ class Source:
             self.options, self.n_tokens = self.run.options, self.run.n_tokens
         else:
             options_file, self.weight_file = _resolve(source, weight_file)
+            require_softmax(self.weight_file, "be tuned")
             self.folder = options_file.parent
-            self.options = stored_options(options_file, self.weight_file)
+            self.options = read_options(options_file, self.weight_file)
             if self.options.char_cnn is None:
                 self.n_tokens = weights.n_words(self.weight_file)
             weights.check_room(self.options, self.weight_file, n_rows=self.n_tokens)
@@ -106,19 +112,19 @@ def choose_vocabulary(
     if reads_words and new is not None:
         raise DataError(
             f"{new}: {start.source} reads words, by a table for its own vocabulary; it cannot be "
-            "tuned with another one (leave out --new_vocab_file)"
+            "tuned with another one (leave out --new_vocab)"
         )
     if start.n_tokens is None and new is None:
         raise DataError(
             f"{start.source}: HDF5 files hold no softmax; say which words a new one shall predict "
-            "(--new_vocab_file; it may be the vocabulary that the model was trained with)"
+            "(--new_vocab; it may be the vocabulary that the model was trained with)"
         )
     if own is None and start.n_tokens is not None and beside.exists():
         own = beside
     if own is None and new is None:
         raise DataError(
-            f"{beside}: no such file; give the vocabulary of the source (--vocab_file)"
-            + ("" if reads_words else ", or a new one (--new_vocab_file)")
+            f"{beside}: no such file; give the vocabulary of the source (--vocab)"
+            + ("" if reads_words else ", or a new one (--new_vocab)")
         )
     if own is not None and start.n_tokens is not None:
         _check_own(start, Path(own), beside)
@@ -128,7 +134,7 @@ def choose_vocabulary(
 def _check_own(start: Source, own: Path, beside: Path) -> None:
     hint = ""
     if start.options.char_cnn is not None:
-        hint = "; a new vocabulary has to be given as such (--new_vocab_file)"
+        hint = "; a new vocabulary has to be given as such (--new_vocab)"
     words = words_of(own)
     if len(words) != start.n_tokens:
         raise DataError(

@@ -1,4 +1,4 @@
-"""One training step over all replicas: forward, backward, mean, clip, Adagrad."""
+"""One training step over all replicas: forward, backward, mean, clip, update."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from bilm.layers.functional import fold_seed
 from bilm.layers.state import LSTMState
 from bilm.options import RunOptions
 from bilm.storage.names import stored_variables
-from bilm.training import optimizer
-from bilm.training.optimizer import Adagrad
+from bilm.training.devices import Devices
+from bilm.training.optimizer import NORM, OPTIMIZERS
+from bilm.training.schedule import Schedule
 
-NOT_FINITE = "loss"  # what the error is about where it is not finite
+LOSS = "loss"  # what the error is about where it is not finite
 DROPOUT, RESETS = range(2)  # what random numbers are drawn for
 
 
@@ -26,10 +27,12 @@ class StepResult(NamedTuple):
     Fields:
         losses: (replicas, directions), mean cross-entropy of a prediction in nats.
         global_norm: (), of the mean gradient of the loss times `unroll_steps`, before clipping.
+        learning_rate: of the step, a number.
     """
 
     losses: tf.Tensor
     global_norm: tf.Tensor
+    learning_rate: float
 
 
 class Trainer:
@@ -38,22 +41,24 @@ class Trainer:
     Args:
         options: of the run; `batch_size` is a replica's.
         n_tokens: vocabulary size.
-        strategy: where to train.
+        devices: where to train.
         seed: keys the dropout, together with step, replica, direction and layer; the initial
             weights come from Keras' global seed.
         precision: of the operands of products, see `BiLM`.
+        n_steps: length of the run; needed only where the learning rate decays.
     """
 
     def __init__(
         self,
         options: RunOptions,
         n_tokens: int,
-        strategy: tf.distribute.Strategy,
+        devices: Devices,
         seed: int = 0,
         precision: str = "float32",
+        n_steps: int | None = None,
     ):
-        self.options, self.strategy, self.seed = options, strategy, seed
-        with strategy.scope():
+        self.options, self.devices, self.seed = options, devices, seed
+        with devices.strategy.scope():
             self.model = BiLM(
                 options.model,
                 n_tokens,
@@ -62,35 +67,34 @@ class Trainer:
                 precision=precision,
             )
             self.model.build()
-            self.optimizer = Adagrad(
+            self.optimizer = OPTIMIZERS[options.optimizer](
                 [v.value for v in stored_variables(self.model).values()],
-                options.learning_rate,
+                Schedule(options, n_steps),
                 options.all_clip_norm_val,
-                strategy,
+                devices,
             )
-        self.n_replicas = strategy.num_replicas_in_sync
-        self.state = self._run_everywhere(lambda: self.model.zero_state(options.batch_size))
+        self.state = devices.run_everywhere(lambda: self.model.zero_state(options.batch_size))
 
     def step(self, iterator, step: int) -> StepResult:
         """Train on one batch per replica from `iterator`; the state is carried on.
 
-        Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, accumulators
-            and state are then those of before.
+        Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
+            state are then those of before.
         """
         try:
             number = tf.constant(step, tf.int32)
-            losses, norm, self.state = self._step(iterator, self.state, number)
+            size = tf.constant(self.optimizer.step_size(step), tf.float32)
+            losses, norm, self.state = self._step(iterator, self.state, number, size)
         except tf.errors.InvalidArgumentError as error:
-            for what in (NOT_FINITE, optimizer.NOT_FINITE):
+            for what in (LOSS, NORM):
                 if f"{what} : Tensor had" in error.message:
                     raise NotFiniteError(f"the {what} is not finite") from None
             raise
-        return StepResult(losses, norm)
+        return StepResult(losses, norm, self.optimizer.rate(step))
 
     def global_state(self) -> list[np.ndarray]:
         """Return the state of all rows, float32 (global batch, width) each: see `set_state`."""
-        local = self.strategy.experimental_local_results
-        parts = [local(tensor) for tensor in self.model.flatten_state(self.state)]
+        parts = [self.devices.local(tensor) for tensor in self.model.flatten_state(self.state)]
         return [np.concatenate([tensor.numpy() for tensor in part]) for part in parts]
 
     def set_state(self, arrays: list[np.ndarray]) -> None:
@@ -102,18 +106,15 @@ class Trainer:
             rows = [tf.constant(a)[replica * n_rows : (replica + 1) * n_rows] for a in arrays]
             return self.model.pack_state(rows)
 
-        self.state = self._run_everywhere(own_rows)
+        self.state = self.devices.run_everywhere(own_rows)
 
-    def _run_everywhere(self, make):
-        return self.strategy.run(tf.function(make))
-
-    @tf.function(reduce_retracing=True)
-    def _step(self, iterator, state, step):
-        batch = next(iterator)
-        gradients, losses, state = self.strategy.run(self._gradients, args=(batch, state, step))
-        losses = tf.stack(self.strategy.experimental_local_results(losses))
-        with tf.control_dependencies([tf.debugging.check_numerics(losses, NOT_FINITE)]):
-            norm = self.optimizer.apply(gradients)
+    @tf.function(autograph=False, reduce_retracing=True)
+    def _step(self, iterator, state, step, step_size):
+        run, batch = self.devices.strategy.run, next(iterator)
+        gradients, losses, state = run(self._gradients, args=(batch, state, step))
+        losses = tf.stack(self.devices.local(losses))
+        with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
+            norm = self.optimizer.apply(gradients, step_size)
         return losses, norm, state
 
     def _gradients(self, batch, state, step):

@@ -9,7 +9,7 @@ from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
 from bilm import BidirectionalLanguageModel
 from bilm.errors import OptionsError, WeightsError
-from bilm.storage import locate as source
+from bilm.storage import archive as archives
 from bilm.storage.locate import resolve
 
 
@@ -201,7 +201,7 @@ def test_archive_that_explodes(tmp_path, cache):
 def test_archive_over_the_limit(tmp_path, cache, monkeypatch):
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
     room = WEIGHTS.stat().st_size
-    monkeypatch.setattr(source, "MAX_BYTES", room)  # enough for the weights alone
+    monkeypatch.setattr(archives, "MAX_BYTES", room)  # enough for the weights alone
     with pytest.raises(WeightsError, match=rf"m\.zip: model\.hdf5 unpacks to {room:,} bytes"):
         resolve(archive)
     assert not files_in(cache)

@@ -18,7 +18,7 @@ from bilm.data.windows import model_batch
 from bilm.errors import BilmError
 from bilm.evaluation import Evaluator, heldout_dataset
 from bilm.training import devices
-from bilm.training.devices import make_strategy
+from bilm.training.devices import Devices, make_strategy
 from bilm.training.input import TrainingText
 from bilm.training.plan import Plan
 from bilm.training.report import RunReport
@@ -78,6 +78,12 @@ def test_gpus_keep_their_numbers_once_tensorflow_has_started(machine):
         make_strategy([0])
 
 
+def test_devices_are_named_and_counted():
+    devices = Devices(make_strategy(n_gpus=0, cpu_replicas=2))
+    assert (str(devices), devices.n_replicas) == ("CPU:0, CPU:1", 2)
+    assert devices.on_cpu and devices.is_chief
+
+
 def test_tf32_is_told_and_can_be_turned_off(machine, log):
     make_strategy()
     assert machine.tf32 and "round their operands to TF32" in log.text
@@ -120,11 +126,13 @@ def compared_as_int32(concrete):
 @pytest.mark.parametrize("changes", [{}, WORDS], ids=["characters", "words"])
 def test_nothing_in_a_step_is_compared_as_int32(changes):
     options = tiny_options(**changes, state_reset_probability=0.1)
-    strategy = make_strategy(n_gpus=0)
+    on_cpu = Devices(make_strategy(n_gpus=0))
     vocab = UnicodeCharsVocabulary(VOCABULARY, 50)
-    trainer = Trainer(options, vocab.size, strategy)
-    iterator = iter(TrainingText(options, vocab, TEXT, 0).batches(strategy, None))
-    step = trainer._step.get_concrete_function(iterator, trainer.state, tf.constant(0))
+    trainer = Trainer(options, vocab.size, on_cpu)
+    iterator = iter(TrainingText(options, vocab, TEXT, 0).batches(on_cpu, None))
+    step = trainer._step.get_concrete_function(
+        iterator, trainer.state, tf.constant(0), tf.constant(0.1)
+    )
     assert not compared_as_int32(step)
     evaluator = Evaluator(trainer.model)
     dataset = heldout_dataset(HELDOUT, vocab, options.bidirectional)
@@ -152,7 +160,7 @@ def test_losses_are_fetched_only_for_a_report(tmp_path, monkeypatch, log):
     counts = []
     for step, loss in enumerate(losses):
         before = len(fetched)
-        report.add(step, StepResult(tf.constant([[loss]]), tf.constant(1.0)))
+        report.add(step, StepResult(tf.constant([[loss]]), tf.constant(1.0), 0.2))
         counts.append(len(fetched) > before)
     assert counts == [True, False, False, True, False, False, False, True, True]
     assert "forward 3.000 (not held out)" in log.text  # the mean of 2, 3 and 4

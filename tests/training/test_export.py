@@ -291,7 +291,7 @@ def test_options_that_are_no_exports_stay(variant, tmp_path):
     assert load_bilm(tmp_path).options.other["bilm_export"]  # its own options are taken
     assert dump_weights(run, tmp_path / "weights.hdf5") == written
     shutil.copy(mine, written[1])
-    with pytest.raises(WeightsError, match=r"weights_options\.json: .* give another --outfile"):
+    with pytest.raises(WeightsError, match=r"weights_options\.json: .* give another --output"):
         dump_weights(run, tmp_path / "weights.hdf5")
 
 

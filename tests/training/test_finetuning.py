@@ -22,9 +22,9 @@ from bilm.storage.checkpoint import load_run, model_vocabulary
 from bilm.storage.load import load_bilm
 from bilm.storage.names import is_bilm, stored_values, stored_variables
 from bilm.training import run as training
+from bilm.training.devices import make_strategy
 from bilm.training.export import dump_weights
-from bilm.training.finetuning import RECORD, finetune
-from bilm.training.run import make_strategy
+from bilm.training.finetuning import finetune
 from bilm.training.starting_point import Source
 
 TF1_CHARS, TF1_WORDS = (GOLDEN / "checkpoint" / name for name in ("chars", "tokens"))
@@ -119,7 +119,7 @@ def test_perplexities_and_the_folder(tmp_path):
 def test_tf1_checkpoint(source, tmp_path):
     found = first_weights(source, tmp_path, vocab_file=VOCABULARY, heldout_prefix=HELDOUT)
     assert_same(found, stored_values(load_run(source)))
-    record = json.loads((tmp_path / RECORD).read_text())
+    record = json.loads((tmp_path / "finetuning.json").read_text())
     assert record["before"] == heldout_perplexity(source)._asdict()
 
 
@@ -163,7 +163,7 @@ def test_every_replica_gets_the_weights(tmp_path):
 
     def take(self, iterator, step):
         variable = stored_variables(self.model)["softmax/W"].value
-        raise TakenError([v.numpy() for v in self.strategy.experimental_local_results(variable)])
+        raise TakenError([v.numpy() for v in self.devices.local(variable)])
 
     two = make_strategy(n_gpus=0, cpu_replicas=2)
     with mock.patch.object(training.Trainer, "step", take), pytest.raises(TakenError) as taken:
@@ -307,7 +307,7 @@ def test_folders_of_other_runs(tmp_path, new_vocabulary):
     words = {"new_vocab_file": new_vocabulary}
     fails(DataError, "has another vocabulary than", source, tmp_path / "tuned", 2, **words)
     for text in ('{"source": ', "[]", '{"source": [], "before": 1, "after": null}'):
-        (tmp_path / "tuned" / RECORD).write_text(text)
+        (tmp_path / "tuned" / "finetuning.json").write_text(text)
         fails(BilmError, "not the record of a fine-tuning", source, tmp_path / "tuned", 2)
 
 
@@ -339,7 +339,7 @@ def test_command(run_here, tmp_path):
     ("changes", "expected"),
     [
         ({"source": "nowhere"}, "nowhere: no such file or folder"),
-        (FILES, "(--new_vocab_file; it may be the vocabulary"),
+        (FILES, "(--new_vocab; it may be the vocabulary"),
         ({"train_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
         ({"heldout_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
         ({"new_vocab_file": "nowhere.txt"}, "nowhere.txt: cannot be read"),

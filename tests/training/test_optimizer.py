@@ -1,4 +1,4 @@
-"""Adagrad: sparse equals dense, over replicas, and a big table costs what is used of it."""
+"""Optimizers against the papers' equations: dense and by rows, over replicas, clipped."""
 
 import keras
 import numpy as np
@@ -8,7 +8,9 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the optimizer is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.training.optimizer import Adagrad
+from bilm.options import LEARNING_RATES
+from bilm.training.devices import Devices
+from bilm.training.optimizer import OPTIMIZERS, Adagrad, Adam
 
 
 def train(n_replicas, sparse, max_norm):
@@ -17,7 +19,7 @@ def train(n_replicas, sparse, max_norm):
     rng = np.random.default_rng(0)
     with strategy.scope():
         table = tf.Variable(tf.constant(rng.normal(size=(7, 3)), tf.float32))
-        optimizer = Adagrad([table], 0.2, max_norm, strategy)
+        optimizer = Adagrad([table], lambda step: 0.2, max_norm, Devices(strategy))
     rows = tf.constant([[5, 1, 5], [1, 1, 2]])
     norms = []
     for _ in range(2):
@@ -28,7 +30,7 @@ def train(n_replicas, sparse, max_norm):
             slices = tf.IndexedSlices(values[replica], rows[replica], (7, 3))
             return slices if sparse else tf.convert_to_tensor(slices)
 
-        norms.append(optimizer.apply([strategy.run(gradient)]).numpy())
+        norms.append(optimizer.apply([strategy.run(gradient)], 0.2).numpy())
     return [np.asarray(v) for v in strategy.experimental_local_results(table)], norms
 
 
@@ -46,9 +48,102 @@ def test_the_update_is_the_papers():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         weight = tf.Variable([1.0, 2.0])
-        optimizer = Adagrad([weight], 0.2, 1.0, strategy)
-    norm = optimizer.apply([tf.constant([3.0, 4.0])])
+        optimizer = Adagrad([weight], lambda step: 0.2, 1.0, Devices(strategy))
+    norm = optimizer.apply([tf.constant([3.0, 4.0])], 0.2)
     assert norm.numpy() == pytest.approx(5.0)
     clipped = np.array([0.6, 0.8])
     expected = np.array([1.0, 2.0]) - 0.2 * clipped / np.sqrt(1.0 + clipped**2)
     np.testing.assert_allclose(weight, expected, rtol=1e-6)
+
+
+def test_every_optimizer_of_the_options_is_here():
+    assert set(OPTIMIZERS) == set(LEARNING_RATES)
+    names = [name for optimizer in OPTIMIZERS.values() for name in optimizer.SLOTS]
+    assert len(set(names)) == len(names)  # a checkpoint's slots say whose they are
+
+
+# --- Adam ---
+
+RATE = 0.01
+ROWS = np.array([[5, 1, 5], [1, 1, 2]])  # of each replica; some occur more than once
+
+
+def reference_adam(table, gradients, used):
+    """The second form of section 2 of the paper, in float64, on the rows that each step used."""
+    mean, square, weights = np.zeros_like(table), np.zeros_like(table), table.copy()
+    for t, (gradient, rows) in enumerate(zip(gradients, used, strict=True), start=1):
+        mean[rows] = 0.9 * mean[rows] + 0.1 * gradient[rows]
+        square[rows] = 0.999 * square[rows] + 0.001 * gradient[rows] ** 2
+        rate = RATE * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+        weights[rows] -= rate * mean[rows] / (np.sqrt(square[rows]) + 1e-8)
+    return weights, mean, square
+
+
+def adam_of(n_replicas, table, max_norm=1e9):
+    devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
+    with devices.strategy.scope():
+        variable = tf.Variable(tf.constant(table, tf.float32))
+        return variable, Adam([variable], lambda step: RATE, max_norm, devices)
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("shape", [(7, 3), (7,)], ids=["table", "bias"])
+def test_adam_is_the_papers(n_replicas, sparse, shape):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=shape)
+    variable, optimizer = adam_of(n_replicas, table)
+    means, used = [], []
+    for step in range(4):
+        # The first step uses row 3 too, which keeps its averages from then on.
+        rows = np.where(ROWS == 2, 3, ROWS) if step == 0 else ROWS
+        values = rng.normal(size=(2, 3, *shape[1:]))
+        mean = np.zeros(shape)
+        for k in range(n_replicas):
+            np.add.at(mean, rows[k], values[k] / n_replicas)
+        means.append(mean)
+        used.append(np.unique(rows[:n_replicas]) if sparse else np.arange(7))
+
+        def gradient(values=values, rows=rows):
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            values, rows = tf.constant(values, tf.float32)[replica], tf.constant(rows)[replica]
+            slices = tf.IndexedSlices(values, rows, shape)
+            return slices if sparse else tf.convert_to_tensor(slices)
+
+        size = tf.constant(optimizer.step_size(step), tf.float32)
+        optimizer.apply([optimizer.devices.strategy.run(gradient)], size)
+    expected = reference_adam(table, means, used)
+    slots = [optimizer.slots[name][0] for name in ("adam_mean", "adam_square")]
+    for distributed, value in zip([variable, *slots], expected, strict=True):
+        for copy in optimizer.devices.local(distributed):
+            np.testing.assert_allclose(copy, value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_row_that_adam_does_not_use_keeps_its_weights_and_averages():
+    variable, optimizer = adam_of(1, np.ones((4, 2)))
+    gradient = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([2]), (4, 2))
+    optimizer.apply([gradient], RATE)
+    first = [v.numpy() for v in (variable, *(slots[0] for slots in optimizer.slots.values()))]
+    optimizer.apply([tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0]), (4, 2))], RATE)
+    second = [v.numpy() for v in (variable, *(slots[0] for slots in optimizer.slots.values()))]
+    for before, after in zip(first, second, strict=True):
+        np.testing.assert_array_equal(after[1:], before[1:])
+        assert (after[0] != before[0]).all()
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_adam_takes_a_clipped_gradient_and_no_infinite_one(sparse):
+    variable, optimizer = adam_of(1, np.ones((2, 2)), max_norm=1.0)
+
+    def gradient(value):
+        dense = tf.constant([[3.0, 4.0], [0.0, value]])
+        return tf.IndexedSlices(dense, tf.constant([0, 1]), (2, 2)) if sparse else dense
+
+    assert optimizer.apply([gradient(0.0)], RATE).numpy() == pytest.approx(5.0)
+    mean = optimizer.slots["adam_mean"][0].numpy()
+    np.testing.assert_allclose(mean, [[0.06, 0.08], [0, 0]], rtol=1e-6)
+    before = variable.numpy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="gradient's norm"):
+        optimizer.apply([gradient(np.inf)], RATE)
+    np.testing.assert_array_equal(variable, before)
+    np.testing.assert_array_equal(optimizer.slots["adam_mean"][0], mean)

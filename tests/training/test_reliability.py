@@ -38,7 +38,7 @@ from bilm.storage.checkpoint_folder import CheckpointFolder
 from bilm.training import plan, preparation
 from bilm.training import run as training
 from bilm.training.run import Saving
-from bilm.training.run_folder import locked
+from bilm.training.run_folder import RunFolder
 from bilm.training.saved import find_saved
 from bilm.training.step import Trainer
 
@@ -158,7 +158,7 @@ def test_checkpoints_by_time(tmp_path):
 
 def test_two_runs_do_not_write_the_same_folder(tmp_path):
     with (
-        locked(tmp_path),
+        RunFolder(tmp_path).locked(),
         pytest.raises(
             BilmError, match=rf"{tmp_path}: process {os.getpid()} on .* is training in this folder"
         ),
@@ -168,15 +168,16 @@ def test_two_runs_do_not_write_the_same_folder(tmp_path):
 
 
 def test_the_lock_dies_with_its_process(tmp_path):
-    code = "import sys, time; from bilm.training.run_folder import locked\n"
-    code += "with locked(sys.argv[1]): print('locked', flush=True); time.sleep(60)"
+    code = "import sys, time; from bilm.training.run_folder import RunFolder\n"
+    code += "with RunFolder(sys.argv[1]).locked(): print('locked', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code, str(tmp_path)]
+    lock = RunFolder(tmp_path).locked
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "locked\n"
-        with pytest.raises(BilmError, match=f"process {process.pid} on"), locked(tmp_path):
+        with pytest.raises(BilmError, match=f"process {process.pid} on"), lock():
             pass
         process.kill()
-    with locked(tmp_path):
+    with lock():
         pass
 
 
@@ -236,10 +237,10 @@ def test_a_step_that_is_not_finite_changes_nothing(tmp_path, monkeypatch, what, 
 
 def values_of(trainer):
     """Weights, accumulators and states of every replica."""
-    local = trainer.strategy.experimental_local_results
+    local = trainer.devices.local
     named = {f"state {i}": array for i, array in enumerate(trainer.global_state())}
     for i, variables in enumerate(
-        zip(trainer.optimizer.variables, trainer.optimizer.accumulators, strict=True)
+        zip(trainer.optimizer.variables, *trainer.optimizer.slots.values(), strict=True)
     ):
         for j, variable in enumerate(variables):
             for k, part in enumerate(local(variable)):
@@ -340,8 +341,10 @@ def test_what_a_run_takes_is_told(tmp_path, log, monkeypatch):
 def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
     original = load_run_options("original")
     memory = plan.estimate_memory(original, 793_471)
-    assert memory.weights == memory.accumulators == 4 * plan.count_parameters(original, 793_471)[0]
+    assert memory.weights == memory.slots == 4 * plan.count_parameters(original, 793_471)[0]
     assert memory.gradients < memory.weights / 2
+    adam = plan.estimate_memory(original.replace(optimizer="adam"), 793_471)
+    assert adam.slots == 2 * memory.slots
     full = plan.estimate_memory(original.replace(sample_softmax=False), 793_471)
     assert full.gradients == full.weights and full.activations > memory.activations
     assert 0 < plan.machine_memory() < 1 << 60

@@ -21,6 +21,7 @@ from tiny_runs import (
     tiny_options,
     tiny_run,
     tiny_train,
+    train,
 )
 from tiny_runs import OPTIONS as TINY
 
@@ -30,7 +31,7 @@ from bilm.options import RunOptions
 from bilm.storage.checkpoint import load_run
 from bilm.storage.names import stored_values
 from bilm.training import run as training
-from bilm.training.run import make_strategy, train
+from bilm.training.devices import make_strategy
 from bilm.training.step import Trainer
 
 N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
@@ -89,6 +90,7 @@ def test_tensorboard_scalars(tmp_path):
         "train/sampled_loss_forward",
         "train/sampled_loss_backward",
         "train/global_norm",
+        "train/learning_rate",
         "train/tokens_per_s",
         "heldout/perplexity_forward",
         "heldout/perplexity_backward",

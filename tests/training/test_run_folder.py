@@ -30,11 +30,12 @@ from bilm.evaluation import Perplexity, heldout_dataset, perplexity
 from bilm.storage.checkpoint import StoredRun, load_run, load_state, model_vocabulary
 from bilm.storage.checkpoint_folder import checkpoint_paths, read_latest
 from bilm.training import run as training
+from bilm.training.devices import Devices
 from bilm.training.export import dump_weights
 from bilm.training.finetuning import finetune
 from bilm.training.run import Saving
-from bilm.training.run_folder import read_measured
-from bilm.training.saved import find_best, find_saved
+from bilm.training.run_folder import RunFolder
+from bilm.training.saved import find_saved
 from bilm.training.step import Trainer
 
 BIN = Path(__file__).parents[2] / "bin"
@@ -65,7 +66,7 @@ def command(name, **flags):
 # --- names ---
 
 
-@pytest.mark.parametrize("name", ["run?", "run*", "sp ace", "ünï", "new\nline", "-dash", "{a,b}"])
+@pytest.mark.parametrize("name", ["run?", "run*", "-sp ace\nünï {a,b}"])
 def test_a_run_touches_no_neighbour(tmp_path, three_steps, name):
     for neighbour in ("run1", "runx"):
         shutil.copytree(three_steps, tmp_path / neighbour)
@@ -137,6 +138,13 @@ def test_home_is_expanded(tmp_path, monkeypatch):
     tuned = finetune("~/run", "~/text/*", "~/tuned", vocab_file="~/words", n_steps=1)
     assert tuned.finished and (tmp_path / "tuned" / "finetuning.json").exists()
     assert dump_weights("~/run", tmp_path / "weights.hdf5")
+
+
+def test_a_process_that_is_not_the_chief_trains_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Devices, "is_chief", False)
+    result = run(tmp_path / "run", 2, heldout=HELDOUT)
+    assert result.step == 2 and result.heldout is not None
+    assert not (tmp_path / "run").exists()
 
 
 # --- readers ---
@@ -273,17 +281,17 @@ def test_the_end_tells_what_is_best_and_how_to_export_it(tmp_path, monkeypatch, 
     measured_as(monkeypatch, 9.0, 5.0, 7.0, 4.0)
     run(folder, 3, heldout=HELDOUT, eval_steps=1)
     assert "perplexity 5.00 at step 2" in log.text and "the last: 7.00 at step 3" in log.text
-    name, *flags = shlex.split(log.messages[-1].removeprefix("to export: "))
-    assert name == "dump_weights.py"
+    program, name, *flags = shlex.split(log.messages[-1].removeprefix("to export: "))
+    assert (program, name) == ("bilm", "export")
     arguments = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
-    assert arguments["save_dir"] == f"{folder}/best"
-    assert all(path.exists() for path in dump_weights(**arguments))
+    assert arguments["model"] == f"{folder}/best"
+    assert all(path.exists() for path in dump_weights(arguments["model"], arguments["output"]))
     log.clear()
     run(folder, 3, heldout=HELDOUT)  # told again
     assert "perplexity 5.00 at step 2" in log.text
     log.clear()
     run(folder, 4, heldout=HELDOUT, eval_steps=1)
-    assert log.messages[-1].startswith(f"to export: dump_weights.py '--save_dir={folder}' ")
+    assert log.messages[-1].startswith(f"to export: bilm export '--model={folder}' ")
 
 
 def test_an_export_warns_where_another_checkpoint_is_better(tmp_path, monkeypatch, log):
@@ -300,7 +308,8 @@ def test_a_damaged_best_ends_no_run(a_run, log):
     damage(a_run / "best", 3, "cut")
     assert run(a_run, 4, heldout=HELDOUT).step == 4
     assert "best/model.ckpt-3: not a whole checkpoint" in log.text
-    assert find_best(a_run) is None or find_best(a_run).step == 4
+    best = RunFolder(a_run).find_best()
+    assert best is None or best.step == 4
 
 
 # --- numbers that are not finite, memory, seeds ---
@@ -418,7 +427,7 @@ def test_a_last_evaluation_that_was_killed_is_made_up_for(tmp_path, monkeypatch)
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
     result = run(tmp_path, 4, heldout=HELDOUT)
     assert result.step == 4 and result.heldout is not None
-    assert read_measured(tmp_path)[0] == 4
+    assert RunFolder(tmp_path).read_measured()[0] == 4
 
 
 @pytest.mark.parametrize("change", [{"mean": True}, {"mean": 0.5}, {"n_predictions": -3}])
@@ -426,9 +435,9 @@ def test_a_record_of_impossible_numbers_is_ignored(tmp_path, change):
     values = {"step": 2, "directions": {"forward": 3.0}, "mean": 3.0, "n_predictions": 4}
     path = tmp_path / "heldout.json"
     path.write_text(json.dumps(values))
-    assert read_measured(tmp_path)[0] == 2
+    assert RunFolder(tmp_path).read_measured()[0] == 2
     path.write_text(json.dumps(values | change))
-    assert read_measured(tmp_path) is None
+    assert RunFolder(tmp_path).read_measured() is None
 
 
 def test_readers_pass_over_a_checkpoint_without_its_data(a_run):

@@ -16,6 +16,8 @@ from bilm.data.windows import model_batch
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options import RunOptions, load_run_options
 from bilm.storage import names as weights
+from bilm.training.devices import Devices
+from bilm.training.optimizer import OPTIMIZERS, Adam
 from bilm.training.pipeline import as_dataset, batch_signature
 from bilm.training.step import Trainer
 
@@ -54,7 +56,7 @@ def golden_batches(golden, options, n_replicas):
 def test_golden_training(folder, tmp_path):
     options, n_tokens, n_replicas = read_options(folder, tmp_path)
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
-    trainer = Trainer(options, n_tokens, strategy)
+    trainer = Trainer(options, n_tokens, Devices(strategy))
     with h5py.File(folder / "golden.hdf5") as golden:
         names = weights.tf1_names
         initial = golden["initial"]
@@ -93,19 +95,25 @@ def test_golden_training(folder, tmp_path):
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
-def test_no_step_reads_the_softmax_as_a_whole(n_replicas):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_no_step_reads_the_softmax_as_a_whole(n_replicas, optimizer):
     n_tokens = 1009
     options = load_run_options("tiny").replace(
-        batch_size=2, unroll_steps=3, n_negative_samples_batch=8
+        batch_size=2, unroll_steps=3, n_negative_samples_batch=8, optimizer=optimizer
     )
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
-    trainer = Trainer(options, n_tokens, strategy)
+    trainer = Trainer(options, n_tokens, Devices(strategy))
     signature = batch_signature(options.model, 2, 3, 8)
     iterator = iter(as_dataset(lambda: iter([]), signature, strategy))
-    step = trainer._step.get_concrete_function(iterator, trainer.state, tf.constant(0, tf.int32))
+    step = trainer._step.get_concrete_function(
+        iterator, trainer.state, tf.constant(0, tf.int32), tf.constant(0.1)
+    )
     operations = step.graph.get_operations()
     gathered = [op for op in operations if op.type == "ResourceGather"]
-    assert len(gathered) == n_replicas * 2 * 4  # rows and biases of targets and of negatives
+    # Adam gathers its slots of the softmax's rows and biases and of the characters' embedding.
+    of_slots = len(Adam.SLOTS) * n_replicas * 3 if optimizer == "adam" else 0
+    # Rows and biases of targets and of negatives, in each direction.
+    assert len(gathered) == n_replicas * 2 * 4 + of_slots
     read = [op.outputs[0].shape for op in operations if op.type == "ReadVariableOp"]
     assert read and not [shape for shape in read if shape.rank and shape[0] == n_tokens]
 
@@ -125,10 +133,10 @@ def test_rows_start_afresh_with_the_probability_asked_for(probability):
     options = RunOptions.from_dict(
         values | {"state_reset_probability": probability, "batch_size": 400}
     )
-    trainer = Trainer(options, 49, tf.distribute.MirroredStrategy(["CPU:0"]))
+    trainer = Trainer(options, 49, Devices(tf.distribute.MirroredStrategy(["CPU:0"])))
     ones = [np.ones_like(array) for array in trainer.global_state()]
     trainer.set_state(ones)
-    reset = trainer.strategy.run(trainer._reset_rows, args=(trainer.state, tf.constant(3)))
+    reset = trainer.devices.strategy.run(trainer._reset_rows, args=(trainer.state, tf.constant(3)))
     arrays = [tensor.numpy() for tensor in trainer.model.flatten_state(reset)]
     for array in arrays:
         assert ((array == 0).all(axis=1) | (array == 1).all(axis=1)).all()  # whole rows

@@ -1,0 +1,118 @@
+"""A full-size ELMoForManyLangs model of random weights: load time, memory, words per second.
+
+`python benchmarks/manylangs.py FOLDER` writes a folder in each of PyTorch's two file formats, with
+the published configuration, 100,000 words and 3,000 characters, and measures each in a process of
+its own: the time until `ElmoEmbedder` is there, its peak memory above what the process has after
+TensorFlow's import, and the words per second of text from `shared/data`, the cache being warm.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from common import CLASSICS
+
+ROOT = Path(__file__).resolve().parent.parent
+N_WORDS, N_CHARACTERS, N_SENTENCES = 100_000, 3_000, 300
+
+
+def shapes(config: dict) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the shapes of all tensors by the names of the two files."""
+    encoder, embedder = config["encoder"], config["token_embedder"]
+    dim, width = encoder["dim"], encoder["projection_dim"]
+    word_dim, char_dim = embedder["word_dim"], embedder["char_dim"]
+    found = {
+        "word_emb_layer.embedding.weight": (N_WORDS, word_dim),
+        "char_emb_layer.embedding.weight": (N_CHARACTERS, char_dim),
+    }
+    n_filters = sum(n for _, n in embedder["filters"])
+    for i, (n_places, n) in enumerate(embedder["filters"]):
+        found[f"convolutions.{i}.weight"] = n, char_dim, n_places
+        found[f"convolutions.{i}.bias"] = (n,)
+    for i in range(embedder["n_highway"]):
+        found[f"highways._layers.{i}.weight"] = 2 * n_filters, n_filters
+        found[f"highways._layers.{i}.bias"] = (2 * n_filters,)
+    found |= {"projection.weight": (width, word_dim + n_filters), "projection.bias": (width,)}
+    lstms = {}
+    for layer in range(encoder["n_layers"]):
+        for direction in ("forward", "backward"):
+            stored = f"{direction}_layer_{layer}"
+            lstms[f"{stored}.input_linearity.weight"] = 4 * dim, width
+            lstms[f"{stored}.state_linearity.weight"] = 4 * dim, width
+            lstms[f"{stored}.state_linearity.bias"] = (4 * dim,)
+            lstms[f"{stored}.state_projection.weight"] = width, dim
+    return {"token_embedder.pkl": found, "encoder.pkl": lstms}
+
+
+def write(folder: Path, packed: bool, seed: int = 0) -> Path:
+    """Write a model, in the format of PyTorch 1.6 if `packed`; give the folder."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from manylangs_files import MARKS, legacy, zipped
+
+    from bilm.storage.formats.manylangs import PUBLISHED, PUBLISHED_CONTENT
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    for name, tensors in shapes(PUBLISHED_CONTENT).items():
+        drawn = {n: rng.standard_normal(shape, "f4") * 0.05 for n, shape in tensors.items()}
+        (folder / name).write_bytes(zipped(drawn) if packed else legacy(drawn))
+    (folder / "config.json").write_text(json.dumps({"config_path": f"configs/{PUBLISHED[0]}"}))
+    words = (CLASSICS / "vocab.txt").read_text(encoding="utf-8").split()
+    characters = [chr(i) for i in range(0x21, 0x21 + N_CHARACTERS - len(MARKS))]
+    for name, keys in {"word.dic": words, "char.dic": characters}.items():
+        lines = [f"{key}\t{i}\n" for i, key in enumerate(dict.fromkeys([*MARKS, *keys]))]
+        (folder / name).write_text("".join(lines), encoding="utf-8", newline="\n")
+    return folder
+
+
+def measure(folder: Path) -> None:
+    """Print what a model takes, as JSON."""
+    import tensorflow as tf
+
+    from bilm import ElmoEmbedder
+
+    before = resident()
+    start = time.perf_counter()
+    embedder = ElmoEmbedder(folder)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    n_bytes = sum(p.stat().st_size for p in folder.glob("*.pkl"))
+    with open(CLASSICS / "dev.txt", encoding="utf-8") as file:
+        sentences = [line.split() for line, _ in zip(file, range(N_SENTENCES), strict=False)]
+    rates = []
+    for _ in range(3):
+        start = time.perf_counter()
+        for _ in embedder.embed_sentences(sentences, layers="top"):
+            pass
+        rates.append(sum(map(len, sentences)) / (time.perf_counter() - start))
+    found = {
+        "model": folder.name,
+        "file_mb": n_bytes / 1e6,
+        "load_s": seconds,
+        "peak_over_import_mb": (peak - before) / 1e6,
+        "peak_of_file": (peak - before) / n_bytes,
+        "words_per_s_cold_then_warm": [round(rate) for rate in rates],
+        "tensorflow": tf.__version__,
+    }
+    print(json.dumps(found))
+
+
+def resident() -> int:
+    """Return the bytes of memory that the process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--measure":
+        measure(Path(sys.argv[2]))
+    else:
+        for name, packed in (("legacy", False), ("zip", True)):
+            model = Path(sys.argv[1]) / name
+            if not model.exists():
+                write(model, packed)
+            subprocess.run([sys.executable, __file__, "--measure", model], check=True)

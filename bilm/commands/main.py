@@ -1,0 +1,79 @@
+"""The doors of the commands: `bilm COMMAND`, and the scripts of `bin/`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+from bilm.commands import terminal
+
+# A command is a module of this package with a text for its help, `define_flags(flags)` and
+# `main(args)`, which returns the status to exit with, or None.
+COMMANDS = (
+    "vocab",
+    "train",
+    "test",
+    "export",
+    "finetune",
+    "embed",
+    "score",
+    "substitutes",
+    "info",
+)
+HELP = """usage: bilm COMMAND [flags]
+
+The bidirectional language model behind ELMo: train it, measure it, and embed text with it.
+
+commands:
+{commands}
+
+Examples:
+  bilm vocab --input 'corpus/*.txt' --output vocab.txt --min_count 3
+  bilm train --input 'corpus/*.txt' --vocab vocab.txt --output run --options small
+  bilm export --model run --output elmo
+  bilm embed --model elmo --input corpus.txt --output corpus.hdf5
+
+bilm COMMAND --help shows the flags of a command, bilm --version the version."""
+
+
+def main() -> NoReturn:
+    """Run `bilm` with the words of the command line, and exit."""
+    terminal.start()  # before the imports that take time
+    from bilm.commands import command
+
+    name, *words = sys.argv[1:] or [""]
+    if name in COMMANDS:
+        sys.exit(command.run(_module(name), f"bilm {name}", words))
+    if name in ("-h", "--help", "help"):
+        sys.exit(command.say(_help()))
+    if name == "--version":
+        sys.exit(command.say(command.version("bilm")))
+    near = difflib.get_close_matches(name, COMMANDS, 1)
+    hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(COMMANDS)}"
+    what = f"unknown command {name!r}" if name else "a command must be given"
+    sys.exit(command.fail("bilm", f"{what}{hint}", command.WRONG_USE))
+
+
+def script(name: str) -> NoReturn:
+    """Run a command as a script of `bin/`, whose help and errors show the old names of its flags.
+
+    Args:
+        name: of the command.
+    """
+    terminal.start()
+    from bilm.commands import command
+
+    program = os.path.basename(sys.argv[0])
+    sys.exit(command.run(_module(name), program, sys.argv[1:], old_names=True))
+
+
+def _module(name: str) -> command.Command:  # noqa: F821 (not imported before `terminal.start`)
+    return importlib.import_module(f"bilm.commands.{name}")
+
+
+def _help() -> str:
+    summaries = ((name, (_module(name).__doc__ or "").partition("\n")[0]) for name in COMMANDS)
+    return HELP.format(commands="\n".join(f"  {name:<13}{text}" for name, text in summaries))

@@ -1,0 +1,81 @@
+"""Report the log-probabilities of sentences, in nats, by a biLM with its full softmax.
+
+Examples:
+  bilm score --model run --input dev.txt > dev.tsv
+  echo "The bank closed ." | bilm score --model run --per_token
+  bilm score --model elmo --input dev.txt
+
+--input holds one tokenized sentence per line; blank lines are skipped. Each sentence starts from
+zero state and has one line, with tabs between
+  forward  backward  mean  predictions  sentence
+where `forward` and `backward` are its log-probabilities, `mean` is the average per prediction, and
+`predictions` is how many predictions each direction made: one more than there are words.
+--per_token prints a line
+  forward  backward  token
+for each token and mark, and a blank line after the sentence. nan stands where there is no
+prediction: at the mark that a direction starts from, and backward in a forward-only model. The last
+line of the log is AVERAGE PERPLEXITY = <number>, that of `bilm test --stateless` on the same text.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bilm.commands.flags import Flags
+from bilm.commands.model_flags import MODEL, define_scorer, load_scorer
+from bilm.commands.text_flags import define_on_bad_utf8
+
+if TYPE_CHECKING:
+    from bilm.scores import Score
+
+__doc__ = f"{__doc__}{MODEL}"
+
+
+def define_flags(flags: Flags) -> None:
+    define_scorer(flags)
+    flags.group("text")
+    flags.path(
+        "input", "Glob of the text, plain or gzip; - is standard input.", "GLOB", default="-"
+    )
+    define_on_bad_utf8(flags)
+    flags.switch("per_token", "Print one line per token.")
+
+
+def main(args: Namespace) -> None:
+    from itertools import tee
+
+    from absl import logging
+
+    from bilm.data.text import STANDARD_INPUT, read_sentences, resolve_shards
+    from bilm.data.tokenization import watched
+    from bilm.scores import perplexity
+
+    shards = [STANDARD_INPUT] if args.input == "-" else resolve_shards(args.input)
+    scorer = load_scorer(args)
+    lines = token_lines if args.per_token else sentence_line
+
+    def printed():
+        text = read_sentences(shards, args.on_bad_utf8)
+        sentences, again = tee(watched(text, args.input, scorer.words))
+        for words, found in zip(sentences, scorer.score(again), strict=True):
+            print(lines(words, found))
+            yield found
+
+    logging.info("AVERAGE PERPLEXITY = %s", perplexity(printed()).mean)
+
+
+def sentence_line(words: Sequence[str], found: Score) -> str:
+    """Return the line of a sentence."""
+    totals = (found.total.get(name, float("nan")) for name in ("forward", "backward"))
+    numbers = "\t".join(f"{value:.6f}" for value in (*totals, found.mean))
+    return f"{numbers}\t{found.n_predictions}\t{' '.join(words)}"
+
+
+def token_lines(words: Sequence[str], found: Score) -> str:
+    """Return the lines of a sentence's tokens and marks."""
+    nan = float("nan")
+    backward = [nan] * len(found.forward) if found.backward is None else found.backward
+    rows = zip([nan, *found.forward], [*backward, nan], ["<S>", *words, "</S>"], strict=True)
+    return "".join(f"{f:.6f}\t{b:.6f}\t{word}\n" for f, b, word in rows)

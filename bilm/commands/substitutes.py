@@ -1,0 +1,49 @@
+"""List the most likely words at a position of a sentence, by a biLM with its full softmax.
+
+Examples:
+  bilm substitutes --model run --sentence "The bank closed early ." --position 1
+  bilm substitutes --model elmo --n 20 \\
+      --sentence "She sat on the [?] of the river ." --position 4
+
+--sentence holds tokens with spaces between them; --position is that of one of them, from 0, which
+itself is not read. `forward` predicts from what is left of the position, `backward` from what is
+right of it, each with log-probabilities in nats; `both` ranks by the product of the two
+probabilities, so its numbers are sums.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from bilm.commands.flags import Flags
+from bilm.commands.model_flags import MODEL, define_scorer, load_scorer
+
+if TYPE_CHECKING:
+    from bilm.scores import Substitutes
+
+__doc__ = f"{__doc__}{MODEL}"
+
+
+def define_flags(flags: Flags) -> None:
+    define_scorer(flags)
+    flags.group("place")
+    flags.text("sentence", "Tokens with spaces between them.", required=True)
+    flags.integer("position", "Which of the tokens, from 0.", required=True)
+    flags.integer("n", "How many words per column.", 1, default=10)
+
+
+def main(args: Namespace) -> None:
+    found = load_scorer(args).substitutes(args.sentence.split(), args.position, args.n)
+    print(table(found))
+
+
+def table(found: Substitutes) -> str:
+    """Return a column for each direction, and one for both."""
+    columns = []
+    for name, words in found._asdict().items():
+        if words is not None:
+            width = max(map(len, [name, *(word for word, _ in words)]))
+            cells = [f"{word:<{width}} {value:>8.3f}" for word, value in words]
+            columns.append([f"{name:<{width + 9}}", *cells])
+    return "\n".join("   ".join(row).rstrip() for row in zip(*columns, strict=True))

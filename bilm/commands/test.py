@@ -1,0 +1,65 @@
+"""Measure the perplexity of a trained biLM on held-out text, by the full softmax.
+
+Examples:
+  bilm test --model run --input 'heldout/*.txt'
+  bilm test --model run --input dev.txt --vocab vocab.txt --stateless
+
+--model is the folder of a run, of bilm or of the TensorFlow 1 reference. The LSTM state is carried
+from sentence to sentence within a row, so the figure depends on --batch_size; --stateless starts
+each sentence from zero state, --start=checkpoint where training left its rows. The last line on
+standard output is AVERAGE PERPLEXITY = <number>.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from bilm.commands.flags import Flags, WrongUse
+from bilm.commands.text_flags import define_on_bad_utf8
+
+
+def define_flags(flags: Flags) -> None:
+    flags.group("model and text")
+    flags.path("model", "Folder of a run.", "FOLDER", required=True, old=["save_dir"])
+    flags.path("input", "Glob of the text.", "GLOB", required=True, old=["test_prefix"])
+    flags.path("vocab", "The run's vocabulary [vocab.txt in its folder].", old=["vocab_file"])
+    define_on_bad_utf8(flags)
+    flags.group("measurement")
+    flags.integer("batch_size", "Rows among which the sentences are dealt.", 1, default=128)
+    flags.switch("stateless", "Start each sentence from zero state.")
+    flags.choice("start", "The state that rows start from.", ["zero", "checkpoint"], default="zero")
+
+
+def main(args: Namespace) -> None:
+    from absl import logging
+
+    from bilm.data.text import resolve_shards
+    from bilm.data.tokenization import check_tokenization
+    from bilm.errors import BilmError
+    from bilm.evaluation import heldout_dataset, perplexity
+    from bilm.storage.checkpoint import load_run, load_state, run_vocabulary
+
+    if args.stateless and args.start == "checkpoint":
+        raise WrongUse("--stateless starts from zero state: leave out --start=checkpoint")
+    model = load_run(args.model)
+    vocab = run_vocabulary(args.model, model, args.vocab)
+    check_tokenization(resolve_shards(args.input), args.on_bad_utf8)
+    state = None
+    if args.start == "checkpoint":
+        state, n_rows = load_state(args.model, model)
+        if n_rows != args.batch_size:
+            raise BilmError(f"--batch_size={args.batch_size}: the checkpoint has {n_rows} rows")
+    result = perplexity(
+        model,
+        heldout_dataset(args.input, vocab, model.options.bidirectional, args.on_bad_utf8),
+        args.batch_size,
+        stateless=args.stateless,
+        state=state,
+        on_progress=lambda n: logging.log_every_n_seconds(
+            logging.INFO, "%s predictions per direction so far", 5, f"{n:,}"
+        ),
+    )
+    for name, value in result.directions.items():
+        print(f"{name.upper()} PERPLEXITY = {value}")
+    print(f"PREDICTIONS A DIRECTION = {result.n_predictions}")
+    print(f"AVERAGE PERPLEXITY = {result.mean}")

@@ -1,0 +1,16 @@
+"""Flags of the commands that read text."""
+
+from __future__ import annotations
+
+from bilm.commands.flags import Flags
+from bilm.data.text import ON_BAD_UTF8
+
+
+def define_on_bad_utf8(flags: Flags) -> None:
+    """Declare --on_bad_utf8."""
+    flags.choice(
+        "on_bad_utf8",
+        "What to do with text that is not UTF-8: an error, or U+FFFD in place of the bytes.",
+        ON_BAD_UTF8,
+        default="error",
+    )

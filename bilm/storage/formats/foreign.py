@@ -1,0 +1,64 @@
+"""Models of other programs: not read here, but named for what they are, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import NamedTuple
+
+EXPECTED = "expected options.json with HDF5 weights, or an ELMoForManyLangs folder"
+
+
+class Foreign(NamedTuple):
+    """What tells a kind of model, what it is called and what its owner can do."""
+
+    holds: Callable[[set[str]], bool]
+    name: str
+    advice: str
+
+
+def _any_ends(*endings: str) -> Callable[[set[str]], bool]:
+    return lambda names: any(name.endswith(endings) for name in names)
+
+
+KINDS = (
+    Foreign(
+        lambda names: {"saved_model.pb", "tfhub_module.pb"} <= names,
+        "a TensorFlow Hub module",
+        "its weights are those of a published model: give that model's name, such as original",
+    ),
+    Foreign(
+        lambda names: "saved_model.pb" in names,
+        "a TensorFlow SavedModel",
+        "load it with tf.saved_model.load",
+    ),
+    Foreign(
+        lambda names: {"config.json", "weights.th"} <= names,
+        "an AllenNLP model that brings no ELMo weights of its own",
+        "give the options_file and weight_file that its config.json names",
+    ),
+    Foreign(
+        lambda names: "meta.json" in names and bool(names & {"config.cfg", "tokenizer", "vocab"}),
+        "a spaCy model",
+        "load it with spacy.load",
+    ),
+    Foreign(
+        _any_ends(".keras", ".weights.h5"),
+        "a Keras model",
+        "load it with keras.models.load_model",
+    ),
+    Foreign(
+        _any_ends(".pt", ".pth", ".th", ".pkl", ".ckpt", ".safetensors", "pytorch_model.bin"),
+        "a PyTorch model of another kind than ELMoForManyLangs",
+        "convert it to the HDF5 format of bilm-tf",
+    ),
+)
+
+
+def what_it_is(paths: list[PurePath]) -> str | None:
+    """Return what the files of a folder or archive are, and what to do; None if nobody knows."""
+    names = {part for path in paths for part in path.parts}
+    for kind in KINDS:
+        if kind.holds(names):
+            return f"holds {kind.name}; {EXPECTED}; {kind.advice}"
+    return None

@@ -1,0 +1,226 @@
+"""The pickles inside PyTorch files, read without PyTorch and without running what they name.
+
+A pickle is a program for a machine with a stack, which may call any function. This machine knows
+the few instructions that a state dict is made of, and builds strings, numbers, containers and
+descriptions of tensors. There is nothing in it that could call anything else.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from typing import Any, NamedTuple
+
+from bilm.errors import WeightsError
+
+MAX_BYTES = 1 << 20  # of a pickle; that of a state dict has some 150 bytes per tensor
+MAX_SHOWN = 60  # characters of a foreign name in a message
+STORAGES = {
+    f"{module} {kind}Storage": dtype
+    for module in ("torch", "torch.cuda")
+    for kind, dtype in {"Float": "<f4", "Double": "<f8", "Half": "<f2"}.items()
+}
+ORDERED_DICT = "collections OrderedDict"
+REBUILDERS = {"torch._utils _rebuild_tensor": (4, 4), "torch._utils _rebuild_tensor_v2": (6, 7)}
+CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+WITH_VALUE = ("BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1")
+EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+class Global(NamedTuple):
+    """A name that a pickle would have looked up in a module."""
+
+    name: str
+
+
+class Storage(NamedTuple):
+    """A row of numbers that tensors share: its NumPy dtype, its key in the file, its length."""
+
+    dtype: str
+    key: str
+    count: int
+
+
+class Tensor(NamedTuple):
+    """Where a tensor lies in its storage: `offset` and `strides` count numbers, not bytes."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def read_pickle(data: bytes, where: str) -> tuple[Any, int]:
+    """Read the pickle at the start of `data`.
+
+    Args:
+        data: at most `MAX_BYTES` of it are looked at.
+        where: names the source in messages.
+    Returns: the value, and how many bytes the pickle has.
+    Raises: WeightsError for a pickle that is cut short, or that holds anything but plain values
+        and tensors; the message names it.
+    """
+    machine = _Machine(where)
+    try:
+        for opcode, argument, place in pickletools.genops(data[:MAX_BYTES]):
+            if opcode.name == "STOP":
+                return machine.stack.pop(), place + 1
+            machine.step(opcode.name, argument)
+    except (ValueError, IndexError, KeyError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"{where}: a pickle in it is cut short or damaged") from error
+    raise WeightsError(f"{where}: a pickle in it is cut short or damaged")
+
+
+class _Machine:
+    """The stack machine: one instruction per `step`."""
+
+    def __init__(self, where: str):
+        self.where, self.stack, self.memo = where, [], {}
+        self.below: list[list] = []  # the stacks under each mark
+
+    def step(self, name: str, argument: Any) -> None:
+        stack = self.stack
+        if name in WITH_VALUE:
+            stack.append(argument)
+        elif name in CONSTANTS:
+            stack.append(CONSTANTS[name])
+        elif name in EMPTY:
+            stack.append(EMPTY[name]())
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            if argument > MAX_BYTES:  # each takes a byte or more, and they are numbered in turn
+                raise IndexError("a place in the memo that no pickle of this size reaches")
+            self.memo[argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(self.memo[argument])
+        elif name == "MARK":
+            self.below.append(stack)
+            self.stack = []
+        elif name == "GLOBAL":
+            stack.append(self._global(argument))
+        elif name != "PROTO":
+            self._combine(name)
+
+    def _combine(self, name: str) -> None:
+        """Carry out an instruction that takes values off the stack."""
+        if name == "TUPLE":
+            items = self._above_mark()
+            self.stack.append(tuple(items))
+        elif name in TUPLES:
+            items = [self.stack.pop() for _ in range(TUPLES[name])]
+            self.stack.append(tuple(items[::-1]))
+        elif name in ("APPEND", "APPENDS"):
+            items = self._above_mark() if name == "APPENDS" else [self.stack.pop()]
+            self._container(list).extend(items)
+        elif name in ("SETITEM", "SETITEMS"):
+            items = self._above_mark() if name == "SETITEMS" else self._two()
+            self._set_items(self._container(dict), items)
+        elif name == "BUILD":  # attributes, such as the version of each module
+            self.stack.pop()
+            self._container(dict)
+        elif name == "BINPERSID":
+            self.stack.append(self._storage(self.stack.pop()))
+        elif name == "REDUCE":
+            function, arguments = self._two()
+            self.stack.append(self._rebuilt(function, arguments))
+        else:
+            raise WeightsError(
+                f"{self.where}: its pickle has the instruction {name}, which no state dict needs"
+            )
+
+    def _above_mark(self) -> list:
+        items, self.stack = self.stack, self.below.pop()
+        return items
+
+    def _two(self) -> list:
+        second = self.stack.pop()
+        return [self.stack.pop(), second]
+
+    def _container(self, kind: type):
+        if not isinstance(self.stack[-1], kind):
+            raise self._unexpected(f"a {kind.__name__}", self.stack[-1])
+        return self.stack[-1]
+
+    def _set_items(self, target: dict, items: list) -> None:
+        if len(items) % 2:
+            raise IndexError("a key without a value")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, str):
+                raise self._unexpected("a string as a key", key)
+            target[key] = value
+
+    def _global(self, name: str) -> Global:
+        if name != ORDERED_DICT and name not in STORAGES and name not in REBUILDERS:
+            raise WeightsError(
+                f"{self.where}: names {_shown(name.replace(' ', '.'))}, which no state dict of "
+                "float32, float64 or float16 tensors needs; nothing of the file was run"
+            )
+        return Global(name)
+
+    def _storage(self, found: Any) -> Storage:
+        match found:
+            case ("storage", Global(kind), str(key), str(), int(count)) if kind in STORAGES:
+                pass
+            case ("storage", Global(kind), str(key), str(), int(count), None) if kind in STORAGES:
+                pass
+            case ("storage", _, _, _, _, _):
+                raise WeightsError(f"{self.where}: a tensor is a view of a storage; save a copy")
+            case _:
+                raise self._unexpected("a storage of numbers", found)
+        if isinstance(count, bool) or count < 0:
+            raise self._unexpected("the length of a storage", count)
+        return Storage(STORAGES[kind], key, count)
+
+    def _rebuilt(self, function: Any, arguments: Any) -> dict | Tensor:
+        if not isinstance(function, Global) or not isinstance(arguments, tuple):
+            raise self._unexpected("a call that builds a tensor", function)
+        if function.name == ORDERED_DICT and not arguments:
+            return {}
+        fewest, most = REBUILDERS.get(function.name, (1, 0))
+        if not fewest <= len(arguments) <= most:
+            raise self._unexpected(f"the arguments of {function.name}", len(arguments))
+        storage, offset, shape, strides = arguments[:4]
+        if not isinstance(storage, Storage):
+            raise self._unexpected("a storage", storage)
+        return self._tensor(storage, offset, shape, strides)
+
+    def _tensor(self, storage: Storage, offset: Any, shape: Any, strides: Any) -> Tensor:
+        """Return the tensor, every number of which lies in its storage."""
+        if not (_are_counts([offset]) and _are_counts(shape) and _are_counts(strides)):
+            raise self._unexpected("offset, shape and strides of a tensor", (offset, shape))
+        if len(shape) != len(strides):
+            raise self._unexpected(f"{len(shape)} strides", len(strides))
+        size = 1
+        for n in shape:
+            size *= n
+        last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        # A stride of 0 would make a large tensor of few numbers.
+        if size > storage.count or (size and last >= storage.count):
+            raise WeightsError(
+                f"{self.where}: a tensor of shape {_shown(shape)} reaches out of its storage of "
+                f"{storage.count:,} numbers"
+            )
+        return Tensor(storage, offset, tuple(shape), tuple(strides))
+
+    def _unexpected(self, expected: str, found: Any) -> WeightsError:
+        # Its type alone where it may be nested without end.
+        plain = isinstance(found, str | int | Global)
+        shown = _shown(found) if plain else type(found).__name__
+        return WeightsError(f"{self.where}: found {shown} in its pickle, expected {expected}")
+
+
+MAX_AXES, MAX_COUNT = 8, 1 << 62
+
+
+def _are_counts(values: Any) -> bool:
+    return (
+        isinstance(values, list | tuple)
+        and len(values) <= MAX_AXES
+        and all(type(value) is int and 0 <= value <= MAX_COUNT for value in values)
+    )
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value) if not isinstance(value, str) else ascii(value)[1:-1]
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

@@ -1,0 +1,72 @@
+"""The learning rate of each step of a run."""
+
+from __future__ import annotations
+
+import math
+
+from absl import logging
+
+from bilm.options import RunOptions
+from bilm.training.saved import Saved
+
+
+class Schedule:
+    """Rises in the warm-up, stays, and decays until the run ends; a function of the step alone.
+
+    Step k of `warmup_steps` takes k / `warmup_steps` of `learning_rate`. The decay starts after
+    the share `decay_start` of the run, and after the warm-up; it ends, after the last step, at
+    `decay_floor` times `learning_rate`, along a line or half a wave of a cosine.
+
+    Args:
+        options: of the run.
+        n_steps: how many steps the run has; needed only where the rate decays.
+    Raises: ValueError if it decays and `n_steps` is None.
+    """
+
+    def __init__(self, options: RunOptions, n_steps: int | None = None):
+        if n_steps is None and options.decay != "none":
+            raise ValueError(f"decay={options.decay} needs n_steps, the length of the run")
+        self.options, self.n_steps = options, n_steps
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of step `step`, counted from 0."""
+        options, done = self.options, step + 1
+        if done < options.warmup_steps:
+            return options.learning_rate * done / options.warmup_steps
+        if options.decay == "none" or step <= self.decay_start:
+            return options.learning_rate
+        progress = min(1.0, (step - self.decay_start) / (self.n_steps - self.decay_start))
+        left = 1 - progress
+        if options.decay == "cosine":
+            left = (1 + math.cos(math.pi * progress)) / 2
+        return options.learning_rate * (options.decay_floor + (1 - options.decay_floor) * left)
+
+    @property
+    def decay_start(self) -> int:
+        """The last step of the full rate, counted from 0, where the rate decays."""
+        start = round(self.options.decay_start * self.n_steps)
+        return min(max(start, self.options.warmup_steps), self.n_steps - 1)
+
+    def log_new_length(self, saved: Saved) -> None:
+        """Warn where a run that is continued had another length, and the rate is another."""
+        if saved.n_steps in (None, self.n_steps) or self.options.decay == "none":
+            return
+        before = Schedule(self.options, saved.n_steps)
+        logging.warning(
+            "the run was to end at step %d and now ends at step %d: the learning rate of the next "
+            "step, which was %.3g, is %.3g, and decays until the new end",
+            saved.n_steps, self.n_steps, before(saved.step), self(saved.step),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        options = self.options
+        parts = [f"{options.optimizer}, learning rate {options.learning_rate:g}"]
+        if options.warmup_steps:
+            parts.append(f"{options.warmup_steps:,} steps of warm-up")
+        if options.decay != "none":
+            end = options.learning_rate * options.decay_floor
+            parts.append(
+                f"{options.decay} decay from step {self.decay_start:,} to {end:g} at step "
+                f"{self.n_steps:,}"
+            )
+        return ", ".join(parts)

@@ -1,0 +1,273 @@
+"""The files of ELMoForManyLangs models: what is read, what is refused and how that is said."""
+
+import json
+import pickle
+import shutil
+import struct
+import zipfile
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from conftest import GOLDEN
+from manylangs_files import Reduced, legacy, small, write_model
+
+from bilm import ElmoEmbedder
+from bilm.ask import load_scorer
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.storage.formats.known import model_files, read_options
+from bilm.storage.formats.state_dict import StateDict
+from bilm.storage.locate import resolve
+from bilm.training.export import dump_weights
+from bilm.training.starting_point import Source
+
+CASES = sorted(p for p in (GOLDEN / "manylangs").iterdir() if p.is_dir())
+SENTENCES = [["The", "cat", "\U0001f600"], []]
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_model(tmp_path / "model")
+
+
+def options_of(folder):
+    return read_options(*resolve(folder))
+
+
+def change(folder, part, **values):
+    path = folder / "model.json"
+    content = json.loads(path.read_text())
+    content[part].update(values)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "f2"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_type_in_both_formats(tmp_path, kind, packed):
+    folder = write_model(tmp_path / "model", dtype=kind, packed=packed)
+    expected = write_model(tmp_path / "expected")
+    found = [ElmoEmbedder(f).embed_sentence(SENTENCES[0]) for f in (folder, expected)]
+    np.testing.assert_allclose(*found, atol=3e-3 if kind == "f2" else 1e-6)
+
+
+def test_the_two_files_stand_for_the_model(model):
+    pair = resolve(model)
+    assert [path.name for path in pair] == ["config.json", "encoder.pkl"]
+    assert options_of(model) == read_options(model / "config.json", model / "token_embedder.pkl")
+    names = ["config.json", "encoder.pkl", "token_embedder.pkl", "word.dic", "char.dic"]
+    assert [path.name for path in model_files(*pair)] == [*names, "model.json"]
+
+
+def test_a_model_in_the_one_folder_inside(tmp_path):
+    write_model(tmp_path / "a" / "inside")
+    assert resolve(tmp_path / "a")[1] == tmp_path / "a" / "inside" / "encoder.pkl"
+    write_model(tmp_path / "a" / "other")
+    with pytest.raises(WeightsError, match="ELMoForManyLangs models in inside, other"):
+        resolve(tmp_path / "a")
+
+
+PLACES = ["/home/a/conf.json", "conf.json", "C:\\a\\conf.json", "../conf.json"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_configuration_is_found_in_the_folder(model, place):
+    (model / "model.json").rename(model / "conf.json")
+    (model / "config.json").write_text(json.dumps({"config_path": place}))
+    assert options_of(model).lstm.n_layers == 1
+
+
+def test_no_configuration_outside_the_folder_is_opened(model):
+    (model / "model.json").rename(model.parent / "model.json")
+    for place in ("../model.json", str(model.parent / "model.json"), "a/../../model.json", "", 3):
+        (model / "config.json").write_text(json.dumps({"config_path": place}))
+        with pytest.raises(OptionsError, match="config_path"):
+            resolve(model) and options_of(model)
+
+
+def test_published_configurations_are_packaged(model):
+    place = "configs/cnn_0_100_512_4096_sample.json"
+    (model / "config.json").write_text(json.dumps({"config_path": place}))
+    with pytest.raises(WeightsError, match=r"has shape \(9, 2\).* asks for shape \(9, 100\)"):
+        ElmoEmbedder(model)  # whose weights are smaller
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        ("encoder", {"name": "lstm"}, 'encoder.name: found "lstm", expected "elmo"'),
+        ("token_embedder", {"name": "lstm"}, 'token_embedder.name: found "lstm", expected "cnn"'),
+        ("encoder", {"projection_dim": 6}, "dim: found 6, expected another width"),
+        ("encoder", {"n_layers": 2}, "forward_layer_1.input_linearity.weight is missing"),
+        ("encoder", {"cell_clip": -1}, r"encoder.cell_clip: found -1, expected 0 \(none\)"),
+        ("token_embedder", {"char_dim": 0, "word_dim": 0}, "word_dim and char_dim are 0"),
+        ("token_embedder", {"char_dim": 9}, r"char_emb_layer.* has shape \(12, 3\).*\(12, 9\)"),
+        ("token_embedder", {"filters": None}, "filters: missing"),
+        ("token_embedder", {"max_characters_per_token": 2}, "max_characters_per_token: found 2"),
+        ("token_embedder", {"activation": "elu"}, "activation: found"),
+    ],
+)
+def test_a_configuration_that_is_refused(model, part, values, message):
+    change(model, part, **values)
+    with pytest.raises(BilmError, match=message) as error:
+        ElmoEmbedder(model)
+    assert str(model) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("clip", [0, None])
+def test_a_clip_of_zero_is_none(model, clip):
+    change(model, "encoder", cell_clip=clip, proj_clip=clip)
+    assert options_of(model).lstm.cell_clip is options_of(model).lstm.proj_clip is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"x\t99\n", "line 13: its id is 99, but the table has 12 rows"),
+        (b"x\t-1\n", "line 13: found"),
+        (b"x 1\n", "line 13: found"),
+        (b"\n", "line 13: found"),
+        (b"\xff\t1\n", "line 13: not UTF-8"),
+    ],
+)
+def test_a_lexicon_that_is_refused(model, line, message):
+    path = model / "char.dic"
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(DataError, match=f"char.dic, {message}"):
+        options_of(model)
+
+
+def test_lexicons_hold_all_marks(model):
+    path = model / "char.dic"
+    path.write_bytes(path.read_bytes().replace(b"<bow>", b"<b>"))
+    with pytest.raises(DataError, match=r"char\.dic: <bow> missing"):
+        options_of(model)
+    path.unlink()
+    with pytest.raises(DataError, match=r"char\.dic: cannot be read"):
+        options_of(model)
+
+
+def test_lines_of_a_lexicon(model):
+    """They end at LF alone; the id follows the last tab; of equal keys the last one counts."""
+    path = model / "char.dic"
+    extra = "a\t10\u2028\n a\t b \t7\r\n\t8\n\ufeff\t9\na\t6\n"
+    path.write_bytes(path.read_bytes() + extra.replace("10\u2028", "10").encode())
+    lexicon = options_of(model).lexicon_encoder.characters.lexicon
+    assert [lexicon[key] for key in ("a\t b", "\u3000", "\ufeff", "a")] == [7, 8, 9, 6]
+
+
+def test_a_model_without_softmax_is_refused_where_one_is_needed(model, tmp_path):
+    with pytest.raises(OptionsError, match=r"ELMoForManyLangs model.* cannot score sentences"):
+        load_scorer(options_file=model)
+    with pytest.raises(OptionsError, match="ELMoForManyLangs model, not a run"):
+        load_scorer(model)
+    with pytest.raises(OptionsError, match=r"ELMoForManyLangs model.* cannot be tuned"):
+        Source(model)
+    with pytest.raises(OptionsError, match="cannot be exported to the HDF5 format of bilm-tf"):
+        dump_weights(model, tmp_path / "out")
+
+
+def test_tensors_of_no_use_give_one_warning(model, log):
+    tensors = small()["encoder.pkl"] | {"forward_layer_7.x": np.zeros(2, "f4")}
+    (model / "encoder.pkl").write_bytes(legacy(tensors))
+    ElmoEmbedder(model)
+    assert [r.getMessage().split(": ")[1] for r in log.records if r.levelname == "WARNING"] == [
+        "1 tensors are not used"
+    ]
+
+
+def test_values_are_finite(model):
+    tensors = small()["encoder.pkl"]
+    tensors["backward_layer_0.state_linearity.bias"][3] = np.nan
+    (model / "encoder.pkl").write_bytes(legacy(tensors))
+    with pytest.raises(WeightsError, match=r"RNN_1/.*/B holds values that are not finite"):
+        ElmoEmbedder(model)
+
+
+class Shell:
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch executed",)
+
+
+ARRAY = np.arange(6, dtype="f4").reshape(2, 3)
+HOSTILE = {
+    "os.system": (legacy({"a": Shell()}), r"names posix\.system, .* nothing of the file was run"),
+    "a pickle": (pickle.dumps({"a": [1]}, 2), "not a whole state dict"),
+    "another version": (legacy({"a": ARRAY}, version=1002), "no state dict of a known version"),
+    "big endian": (legacy({"a": ARRAY}, little=False), "not written on a little-endian machine"),
+    "no tensor": (legacy({"a": 3}), "'a' is of type int, expected a tensor"),
+    "no dict": (legacy([ARRAY]), "holds no tensors by name"),
+    "numbers as names": (legacy({3: ARRAY}), "expected a string as a key"),
+    "strides outside": (legacy({"a": Reduced(ARRAY, 0, (2, 3), (4, 1))}), "reaches out"),
+    "offset outside": (legacy({"a": Reduced(ARRAY, 1, (2, 3), (3, 1))}), "reaches out"),
+    "negative stride": (legacy({"a": Reduced(ARRAY, 5, (2, 3), (-3, -1))}), "strides of a tensor"),
+    "stride of 0": (legacy({"a": Reduced(ARRAY, 0, (1 << 40, 3), (0, 1))}), "reaches out"),
+    "a view": (legacy({"a": ARRAY}, view=("1", 0, 2)), "a view of a storage"),
+    "a count too large": (legacy({"a": ARRAY}, count=1 << 50), "cut short or damaged"),
+    "a count below 0": (legacy({"a": ARRAY}, count=-1), "length of a storage"),
+    "another type": (legacy({"a": ARRAY}, kind="LongStorage"), r"names torch\.LongStorage"),
+    "a tar archive": (b"\0" * 257 + b"ustar" + b"\0" * 250, "tar archive.* before 1.0"),
+    "nothing": (b"", "not a whole state dict"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_state_dict_that_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    content, message = HOSTILE[name]
+    (tmp_path / "a.pkl").write_bytes(content)
+    with pytest.raises(WeightsError, match=message) as error:
+        StateDict("a.pkl")
+    assert "a.pkl" in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_memo_bomb_takes_no_memory(tmp_path):
+    """PyTorch's own pickles number their memo; here one number reserves room for 2^31 objects."""
+    content = legacy({"a": ARRAY}).replace(b"q\x00", b"r\xff\xff\xff\x7f", 1)
+    (tmp_path / "a.pkl").write_bytes(content)
+    with pytest.raises(WeightsError, match="cut short or damaged"):
+        StateDict(tmp_path / "a.pkl")
+
+
+def test_every_cut_is_noticed(tmp_path):
+    whole = legacy({"a": ARRAY, "b": ARRAY[0]})
+    for n in range(len(whole)):
+        (tmp_path / "a.pkl").write_bytes(whole[:n])
+        with pytest.raises(WeightsError):
+            StateDict(tmp_path / "a.pkl")
+
+
+def test_layouts_that_pytorch_writes(tmp_path):
+    """Transposed, shared and empty tensors, and one that starts inside its storage."""
+    tensors = {
+        "transposed": Reduced(ARRAY, 0, (3, 2), (1, 3)),
+        "inside": Reduced(ARRAY, 3, (3,), (1,)),
+        "empty": Reduced(ARRAY, 0, (0, 4), (4, 1)),
+    }
+    (tmp_path / "a.pkl").write_bytes(legacy(OrderedDict(tensors)))
+    found = StateDict(tmp_path / "a.pkl")
+    np.testing.assert_array_equal(found.read("transposed"), ARRAY.T)
+    np.testing.assert_array_equal(found.read("inside"), ARRAY[1])
+    assert found.read("empty").shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", ["data.pkl", "data/0", "byteorder"])
+def test_members_of_a_zip_file_are_as_pytorch_stores_them(tmp_path, name):
+    folder = write_model(tmp_path / "model", packed=True)
+    path, damaged = folder / "encoder.pkl", tmp_path / "a.pkl"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(damaged, "w") as new:
+        for member in old.namelist():
+            is_it = member.endswith(f"/{name}")
+            how = zipfile.ZIP_DEFLATED if is_it else zipfile.ZIP_STORED
+            new.writestr(member, old.read(member) + bytes(64 if is_it else 0), how)
+    with pytest.raises(WeightsError, match="packed or encrypted"):
+        StateDict(damaged)
+    content = bytearray(path.read_bytes())
+    place = content.find(struct.pack("<f", 0.25))
+    content[place] ^= 1  # in the values, which have a checksum
+    damaged.write_bytes(content)
+    shutil.copy(damaged, path)
+    with pytest.raises(WeightsError, match="cannot be read"):
+        ElmoEmbedder(folder)

@@ -1,0 +1,215 @@
+"""The learning rate of each step: its values, and what a run says and keeps of it."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from tiny_runs import TEXT, VOCABULARY, WORDS, run, tiny_options, train
+
+from bilm.errors import NotFiniteError, OptionsError
+from bilm.training.checkpoints import RunCheckpoints
+from bilm.training.devices import Devices, make_strategy
+from bilm.training.finetuning import finetune
+from bilm.training.optimizer import OPTIMIZERS
+from bilm.training.run import Saving
+from bilm.training.run_folder import RunFolder
+from bilm.training.schedule import Schedule
+from bilm.training.step import Trainer
+
+ADAM = {"optimizer": "adam", "learning_rate": 0.01}
+DECAYING = {"warmup_steps": 2, "decay": "linear", "decay_start": 0.5}
+
+
+def rates(n_steps, **changes):
+    schedule = Schedule(tiny_options(learning_rate=1.0, **changes), n_steps)
+    return [schedule(step) for step in range(n_steps)]
+
+
+def every_number(folder, step):
+    """Everything a checkpoint holds, by name, but for what TensorFlow notes of its own objects."""
+    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
+    names = [n for n in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in n]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def assert_same_checkpoint(first, second, step):
+    one, other = every_number(first, step), every_number(second, step)
+    assert set(one) == set(other)
+    for name, value in one.items():
+        np.testing.assert_array_equal(other[name], value, err_msg=name)
+
+
+# --- its values ---
+
+
+def test_without_keys_the_rate_stays():
+    assert rates(3) == [1, 1, 1]
+    assert Schedule(tiny_options())(10**9) == 0.2
+
+
+def test_warm_up_rises_to_the_full_rate():
+    np.testing.assert_allclose(rates(6, warmup_steps=4), [0.25, 0.5, 0.75, 1, 1, 1])
+
+
+def test_linear_decay_starts_after_its_share_and_ends_at_its_floor():
+    found = rates(10, decay="linear", decay_start=0.5)
+    np.testing.assert_allclose(found, [1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2])
+    found = rates(4, decay="linear", decay_floor=0.2)
+    np.testing.assert_allclose(found, [1, 0.8, 0.6, 0.4])
+
+
+def test_cosine_decay_is_half_a_wave():
+    found = rates(6, decay="cosine", decay_floor=0.5)
+    np.testing.assert_allclose(found, 0.75 + 0.25 * np.cos(np.pi * np.arange(6) / 6))
+
+
+@pytest.mark.parametrize("decay", ["linear", "cosine"])
+def test_decay_waits_for_the_warm_up_and_never_reaches_zero(decay):
+    found = rates(8, warmup_steps=4, decay=decay)
+    assert found[:5] == [0.25, 0.5, 0.75, 1, 1]
+    assert min(found[5:]) > 0 and found[4:] == sorted(found[4:], reverse=True)
+    assert rates(3, warmup_steps=9, decay=decay) == pytest.approx([1 / 9, 2 / 9, 3 / 9])
+    assert rates(3, decay_start=1.0, decay=decay) == [1, 1, 1]
+
+
+def test_a_decay_needs_the_length_of_the_run():
+    with pytest.raises(ValueError, match="decay=cosine needs n_steps, the length of the run"):
+        Trainer(tiny_options(decay="cosine"), 9, Devices(make_strategy(n_gpus=0)))
+
+
+# --- in a run ---
+
+
+@pytest.mark.parametrize("changes", [{}, WORDS], ids=["characters", "words"])
+def test_adam_continues_to_the_last_bit(tmp_path, monkeypatch, changes):
+    """Stopped at every step of warm-up and decay, the last two times between saves."""
+    changes = changes | ADAM | DECAYING | {"state_reset_probability": 0.2}
+    run(tmp_path / "straight", 6, changes=changes)
+    step = Trainer.step
+    for end in (1, 2, 3, 5, 6):
+
+        def step_to(self, iterator, number, end=end):
+            if number == end:
+                raise KeyboardInterrupt
+            return step(self, iterator, number)
+
+        monkeypatch.setattr(Trainer, "step", step_to)
+        saving = Saving(steps=1 if end < 3 else 2)
+        if end < 6:
+            with pytest.raises(KeyboardInterrupt):
+                run(tmp_path / "run", 6, changes=changes, saving=saving)
+        else:
+            assert run(tmp_path / "run", 6, changes=changes, saving=saving).finished
+    assert_same_checkpoint(tmp_path / "straight", tmp_path / "run", 6)
+
+
+def test_adam_on_two_replicas_equals_one(tmp_path):
+    changes = WORDS | ADAM | DECAYING | {"dropout": 0.0, "sample_softmax": False}
+    run(tmp_path / "one", 4, changes=changes)
+    run(tmp_path / "two", 2, changes=changes)
+    # A run that is shared anew keeps its slots.
+    run(tmp_path / "two", 4, changes=changes | {"batch_size": 1}, n_replicas=2)
+    one, two = every_number(tmp_path / "one", 4), every_number(tmp_path / "two", 4)
+    for name, value in one.items():
+        if name.startswith(("weights/", "adam_", "state/")):
+            np.testing.assert_allclose(two[name], value, atol=2e-5, err_msg=name)
+
+
+def test_another_optimizer_than_the_runs_is_refused(tmp_path):
+    run(tmp_path / "run", 1)
+    path = tmp_path / "run" / "options.json"
+    with pytest.raises(OptionsError, match="optimizer is adagrad in this folder's run, but adam"):
+        run(tmp_path / "run", 2, changes=WORDS | ADAM)
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in values.items() if k != "optimizer"}))
+    with pytest.raises(OptionsError, match="optimizer is adagrad in this folder's run, but adam"):
+        run(tmp_path / "run", 2, changes=WORDS | ADAM)
+    assert run(tmp_path / "run", 2).finished
+
+
+def test_a_run_that_is_made_longer_says_what_becomes_of_the_rate(tmp_path, log):
+    changes = WORDS | ADAM | {"decay": "linear"}
+    run(tmp_path, 2, changes=changes)
+    assert "adam, learning rate 0.01, linear decay from step 0 to 0 at step 2" in log.text
+    assert RunFolder(tmp_path).find_saved().n_steps == 2
+    log.clear()
+    run(tmp_path, 4, changes=changes)
+    assert "was to end at step 2 and now ends at step 4" in log.text
+    assert "which was 0, is 0.005, and decays until the new end" in log.text
+    log.clear()
+    run(tmp_path / "steady", 1)
+    run(tmp_path / "steady", 2)
+    assert "was to end" not in log.text
+
+
+def test_changed_keys_of_the_rate_are_told(tmp_path, log):
+    run(tmp_path, 1)
+    run(tmp_path, 2, changes=WORDS | {"warmup_steps": 3, "learning_rate": 0.1})
+    for change in ("warmup_steps was 0 so far, and is 3", "learning_rate was 0.2 so far, and is 0"):
+        assert change in log.text
+
+
+def test_the_rate_is_on_the_log_and_in_tensorboard(tmp_path, log):
+    run(tmp_path, 4, changes=WORDS | {"warmup_steps": 4, "learning_rate": 1.0}, log_steps=1)
+    assert [f"learning rate {k}," in log.text for k in (0.5, 0.75, 1)] == [True] * 3
+    found = {}
+    for path in tmp_path.glob("logs/events.*"):
+        for record in tf.data.TFRecordDataset([str(path)]).as_numpy_iterator():
+            event = tf.compat.v1.Event.FromString(record)
+            for value in event.summary.value:
+                if value.tag == "train/learning_rate":
+                    found[event.step] = float(tf.make_ndarray(value.tensor))
+    assert found == {1: 0.25, 2: 0.5, 3: 0.75, 4: 1.0}
+
+
+@pytest.mark.parametrize("slot", ["adam_mean", "adam_square"])
+def test_slots_that_are_not_finite_are_neither_saved_nor_read(tmp_path, monkeypatch, slot, log):
+    step = Trainer.step
+
+    def spoil(self, iterator, number):
+        result = step(self, iterator, number)
+        variable = self.optimizer.slots[slot][0]
+        variable.assign(variable * np.nan)
+        return result
+
+    run(tmp_path, 1, changes=WORDS | ADAM)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", spoil)
+        with pytest.raises(NotFiniteError, match=rf"step 2: {slot}/\S+ is not finite"):
+            run(tmp_path, 2, changes=WORDS | ADAM)
+        patch.setattr(RunCheckpoints, "_check_finite", lambda *_: None)
+        run(tmp_path, 2, changes=WORDS | ADAM)
+    assert RunFolder(tmp_path).find_saved().step == 1
+    assert f"{slot}/" in log.text and "is not finite; trying" in log.text
+
+
+# --- fine-tuning ---
+
+
+def test_fine_tuning_takes_the_optimizer_and_starts_its_slots_anew(tmp_path):
+    run(tmp_path / "source", 2, changes=WORDS | ADAM | DECAYING)
+    finetune(tmp_path / "source", TEXT, tmp_path / "tuned", n_steps=1)
+    options = json.loads((tmp_path / "tuned" / "options.json").read_text())
+    kept = "adam", 0.002, 2, "linear", 0.5
+    names = "optimizer", "learning_rate", *DECAYING
+    assert tuple(options[name] for name in names) == kept
+    # After one step the mean of the gradients is a tenth of a gradient of norm 10 or less.
+    slots = every_number(tmp_path / "tuned", 1)
+    norm = sum(float((v**2).sum()) for k, v in slots.items() if k.startswith("adam_mean")) ** 0.5
+    assert 0 < norm <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_optimizer_brings_the_loss_down(tmp_path, name):
+    options = tiny_options(**WORDS, optimizer=name, dropout=0.0)
+    changes = {"learning_rate": 0.01} if name == "adam" else {}
+    result = train(
+        options.replace(**changes), VOCABULARY, TEXT, tmp_path, TEXT,
+        make_strategy(n_gpus=0), 100,
+    )  # fmt: skip
+    assert result.heldout.mean < 45  # of 49 words
