@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine's GEMM rate, memory, text, and where figures go."""
+"""Shared by the benchmarks: the machine's GEMM rate, memory, text, and the output of figures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MIDDLE = {  # options of the size that docs/experiments.md compares recipes on
 
 
 def seconds_since_start() -> float:
-    """Seconds since this process began, the interpreter's start and imports included."""
+    """Return the seconds since this process started, including interpreter and imports."""
     try:
         started = float(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
         uptime = float(Path("/proc/uptime").read_text().split()[0])
@@ -62,22 +62,22 @@ def seconds_since_start() -> float:
 
 
 def gemm_rates() -> dict[str, float]:
-    """The rates of both precisions, in GFLOP/s, as TensorFlow gives them when left alone.
+    """Return the rates of both precisions with TensorFlow's own threads, in GFLOP/s.
 
-    In a process of its own, which uses all cores for one product, while this one waits.
+    They are measured in a separate process, which uses all cores, while this one waits.
     """
     command = [sys.executable, Path(__file__).with_name("gemm.py")]
     env = {name: value for name, value in os.environ.items() if name != LOG_LEVEL}
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env).stdout)
 
 
-def figures(rate, flops_a_token, precision, rates, first_step_s) -> dict[str, float]:
-    """Put together what a benchmark prints and stores.
+def figures(rate, flops_per_token, precision, rates, first_step_s) -> dict[str, float]:
+    """Return the figures that a benchmark prints and stores.
 
     Args:
-        rate: tokens a second.
-        flops_a_token: useful work of a token in FLOP.
-        precision: of the products.
+        rate: tokens per second.
+        flops_per_token: useful work per token in FLOP.
+        precision: that of the products.
         rates: from `gemm_rates`, in the same run.
         first_step_s: seconds from the start of the process to the first result.
     """
@@ -86,14 +86,14 @@ def figures(rate, flops_a_token, precision, rates, first_step_s) -> dict[str, fl
         "gemm_gflops": rates["float32"],
         "gemm_gflops_bfloat16": rates["bfloat16"],
         "tokens_per_s_per_gflops": rate / rates["float32"],
-        "flops_share": flops_a_token * rate / rates[precision] / 1e9,
+        "flops_share": flops_per_token * rate / rates[precision] / 1e9,
         "peak_memory_mb": peak_memory_mb(),
         "first_step_s": first_step_s,
     }
 
 
 def report(title: str, values: dict[str, float], path: str | None) -> None:
-    """Print figures and write them where --json asks for them."""
+    """Print figures, and write them to the file of --json, if any."""
     print(title)
     for name, value in values.items():
         print(f"{name:>24}: {value:,.3f}")
@@ -101,14 +101,15 @@ def report(title: str, values: dict[str, float], path: str | None) -> None:
 
 
 def peak_memory_mb() -> float:
-    """The most memory that this process has held, in MB."""
+    """Return the peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def useful_flops(options, distinct_per_token: float) -> float:
-    """Forward work a token of both directions, each distinct token encoded once, in FLOP.
+    """Return the forward work per token in both directions, in FLOP.
 
-    Of the places of a character filter those count that hold any of the word and one of padding.
+    Each distinct token is encoded once. Positions of a character filter count if they hold any of
+    the word; one position of padding counts too.
     """
     cnn, lstm = options.char_cnn, options.lstm
     encoder = 0
@@ -123,7 +124,7 @@ def useful_flops(options, distinct_per_token: float) -> float:
 
 
 class Text(NamedTuple):
-    """Files of a corpus: a pattern of training text, its vocabulary, held-out text."""
+    """Files of a corpus: a pattern for training text, its vocabulary, held-out text."""
 
     train: str
     vocab_file: str
@@ -131,17 +132,17 @@ class Text(NamedTuple):
 
 
 def corpus(folder: Path, n_tokens: int | None = None) -> Text:
-    """Return classics_en, or Python's own documentation where that is not there.
+    """Return classics_en, or Python's own documentation if classics_en is missing.
 
     Args:
-        folder: takes the files that are made.
-        n_tokens: size to which the vocabulary is cut or filled up; None leaves it as it is.
+        folder: folder for the files that are written.
+        n_tokens: size to which the vocabulary is cut or filled up; None keeps its size.
     """
     if CLASSICS.is_dir():
         train, heldout = str(CLASSICS / "train" / "*"), str(CLASSICS / "dev.txt")
         words = (CLASSICS / "vocab.txt").read_text(encoding="utf-8").split()[len(MARKS) :]
     else:
-        print("classics_en is not there: the text is that of Python's own documentation")
+        print("classics_en not found: using the text of Python's own documentation")
         lines = [line for text in topics.values() for line in text.splitlines() if line.strip()]
         train, heldout = str(folder / "train.txt"), str(folder / "heldout.txt")
         held_out = lines[::10]
@@ -158,6 +159,6 @@ def corpus(folder: Path, n_tokens: int | None = None) -> Text:
 
 
 def write_json(path: str | None, figures: dict) -> None:
-    """Write figures where --json asks for them."""
+    """Write figures to the file of --json, if any."""
     if path:
         Path(path).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

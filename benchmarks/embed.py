@@ -1,14 +1,14 @@
 #!/usr/bin/env python
-"""Tokens a second of embedding a corpus into HDF5, with an empty cache of token vectors.
+"""Tokens per second when embedding a corpus into HDF5 with an empty cache of token vectors.
 
 Examples:
   python benchmarks/embed.py --model small
   python benchmarks/embed.py --model original --precision bfloat16 --json original.json
 
-The text is the first lines of dev.txt of classics_en, or the demo's where that is not there. The
-weights are drawn at random and stored first. After other sentences have been embedded the cache is
-emptied, and what is timed is characters, LSTMs and writing all layers. Compare tokens/s per
-GFLOP/s of the 2048^3 float32 product measured in the same run.
+The text is the start of dev.txt of classics_en, or the demo's text if classics_en is missing. The
+weights are drawn at random and stored first. After embedding other sentences, the cache is
+emptied. The time covers characters, LSTMs and writing all layers. Compare tokens/s per GFLOP/s of
+the 2048^3 float32 product, which the same run measures.
 """
 
 import statistics
@@ -25,14 +25,14 @@ from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import PRECISIONS
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "The published sizes.")
-flags.DEFINE_enum("precision", "float32", PRECISIONS, "Of the operands of products.")
+flags.DEFINE_enum("model", "small", ["small", "original"], "One of the published sizes.")
+flags.DEFINE_enum("precision", "float32", PRECISIONS, "Precision of the operands of products.")
 flags.DEFINE_integer("batch_size", 128, "Sentences of ordinary length in a batch.", 1)
 flags.DEFINE_integer("n_sentences", 640, "Lines of the text.", 2)
-flags.DEFINE_integer("n_times", 3, "How often the text is embedded; the median counts.", 1)
-flags.DEFINE_string("json", None, "File for the figures.")
+flags.DEFINE_integer("n_times", 3, "Times that the text is embedded; the median is reported.", 1)
+flags.DEFINE_string("json", None, "JSON file for the figures.")
 
-SENTENCE_TOKENS = 26  # of English prose, with the marks
+SENTENCE_TOKENS = 26  # of an English sentence, with the marks
 
 
 def main(argv):

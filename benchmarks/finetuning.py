@@ -1,19 +1,19 @@
 #!/usr/bin/env python
-"""What a biLM gains from training on another corpus before, and what fine-tuning costs.
+"""What fine-tuning gains over the source model, and over training on the new text alone.
 
 Examples:
   python benchmarks/finetuning.py --source run
   python benchmarks/finetuning.py --source run --data pos --vocabularies source --max_epochs 20
 
 --source is the folder of a run of train_elmo.py with its vocab.txt, such as one on classics_en.
---data holds train.tsv and dev.tsv, a token first on each line and a blank line between sentences:
-UD English EWT, en_ewt_pos of the shared data, if it is not said.
+--data holds train.tsv and dev.tsv, with a token first on each line and a blank line between
+sentences; the default is UD English EWT, en_ewt_pos of the shared data.
 
-Measured on the sentences of dev.tsv (full softmax, from zero state): the source as it is, the
-source tuned on those of train.tsv, and a model of the same shape trained on those alone; after one
-epoch, and where another epoch no longer helps. Once for the words of the source's vocabulary, once
-for the words that train.tsv holds --min_count times. Fewer words are easier to predict: figures
-compare within one vocabulary only.
+Perplexity is measured on dev.tsv (full softmax, from zero state) for three models: the source, the
+source tuned on train.tsv, and a model of the same shape trained on train.tsv alone. The last two
+are measured after each epoch, until another epoch no longer helps. This is done with the source's
+vocabulary, and with the words that occur --min_count times in train.tsv. Fewer words are easier to
+predict, so compare figures within one vocabulary only.
 """
 
 import sys
@@ -39,15 +39,15 @@ flags.DEFINE_string("data", str(common.CLASSICS.parent / "en_ewt_pos"), "train.t
 flags.DEFINE_multi_enum(
     "vocabularies", ["source", "own"], ["source", "own"], "Which words are predicted."
 )
-flags.DEFINE_integer("min_count", 2, "How often the text's own words are in train.tsv.", 1)
-flags.DEFINE_integer("max_epochs", 12, "Epochs after which a run ends in any case.", 1)
-flags.DEFINE_float("learning_rate", None, "Of the tuned model [finetune.py's].")
-flags.DEFINE_string("save_dir", None, "New folder for text and runs; none keeps.")
-flags.DEFINE_string("json", None, "File for the figures.")
+flags.DEFINE_integer("min_count", 2, "Least count in train.tsv of a word in the own vocabulary.", 1)
+flags.DEFINE_integer("max_epochs", 12, "Most epochs per run.", 1)
+flags.DEFINE_float("learning_rate", None, "Learning rate of the tuned model [that of finetune.py].")
+flags.DEFINE_string("save_dir", None, "New folder that keeps text and runs [none].")
+flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
 def write_sentences(tsv: Path, path: Path) -> Counter:
-    """Write the first column as sentences, one a line; give how often each word is there."""
+    """Write the first column as one sentence per line; return the count of each word."""
     sentences, words = [], []
     for _, line in read_lines(tsv):
         if line:
@@ -67,7 +67,7 @@ def own_vocabulary(counts: Counter, path: Path) -> Path:
 
 
 def epochs(label: str, train_until: Callable[[int], Perplexity]) -> list[float]:
-    """Train epoch by epoch until one no longer helps; print and give the perplexity after each."""
+    """Train until an epoch no longer helps; print and return the perplexity after each epoch."""
     found = []
     while len(found) < FLAGS.max_epochs and (len(found) < 2 or found[-1] < found[-2]):
         found.append(train_until(len(found) + 1).mean)
@@ -94,7 +94,7 @@ def compare(vocab_file: Path, is_new: bool, text: common.Text, runs: Path) -> di
         return result.after
 
     def train_alone(n_epochs):
-        # A new run takes the rate that the source was trained with.
+        # A new run uses the learning rate of the source.
         source = Source(FLAGS.source)
         rate = source.options.other.get("learning_rate", 0.2)
         options = source.run_options({"n_epochs": n_epochs, "learning_rate": rate})
@@ -116,7 +116,7 @@ def main(argv):
         if not path.is_file():
             sys.exit(f"{path}: no such file; --help says what --source and --data hold")
     if FLAGS.save_dir and Path(FLAGS.save_dir).exists():
-        sys.exit(f"{FLAGS.save_dir}: is there already; give a new folder")
+        sys.exit(f"{FLAGS.save_dir}: already exists; choose a new folder")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(FLAGS.save_dir or temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def main(argv):
             for run in ("tuned", "alone"):
                 first, best = found[run][0], min(found[run])
                 where = found[run].index(best) + 1
-                print(f"{run}: {first:,.1f} after an epoch, {best:,.1f} at best (epoch {where})")
+                print(f"{run}: {first:,.1f} after one epoch, {best:,.1f} at best (epoch {where})")
             common.write_json(FLAGS.json, figures)
 
 

@@ -8,11 +8,11 @@ import time
 from bilm.process import keep_freed_memory, quiet
 
 SIZE = 2048
-WARM_UP, N_TIMES = 25, 50  # a core takes a second to get up to speed
+WARM_UP, N_TIMES = 25, 50  # a core reaches full speed after a second
 
 
 def gemm_gflops(dtype: str) -> float:
-    """Median rate of the product, in GFLOP/s."""
+    """Return the median rate of the product, in GFLOP/s."""
     import tensorflow as tf
 
     a, b = (tf.cast(tf.random.normal((SIZE, SIZE)), dtype) for _ in range(2))
@@ -29,5 +29,5 @@ def gemm_gflops(dtype: str) -> float:
 
 if __name__ == "__main__":
     quiet()
-    keep_freed_memory()  # as what is compared with it does
+    keep_freed_memory()  # like the benchmarks that are compared with it
     print(json.dumps({dtype: gemm_gflops(dtype) for dtype in ("float32", "bfloat16")}))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""Kill a training run at random moments, again and again, and compare it with one left alone.
+"""Kill a training run at random moments, again and again; compare it with an undisturbed run.
 
 Examples:
   kill.py --schedules 20
   kill.py --schedules 3 --replicas 2 --tolerance 1e-6
 
-Each schedule runs bin/train_elmo.py, kills it with SIGKILL so many times, in random steps, saves
-and starts, and lets it finish. Every loss that was ever logged, those of steps that were taken
-twice too, and all that the last checkpoint holds must be what the undisturbed run has.
+Each schedule runs bin/train_elmo.py, kills it with SIGKILL --kills times, in random steps, saves
+and starts, and lets it finish. Every logged loss, also of steps that were repeated, and the whole
+last checkpoint must equal those of the undisturbed run.
 """
 
 import json
@@ -46,11 +46,11 @@ OPTIONS = {
     "n_negative_samples_batch": 32,
     "state_reset_probability": 0.05,
 }
-STARTING = 0.2  # of the kills hit the start, before the first step
+STARTING = 0.2  # share of kills at the start, before the first step
 
 
 class Comparison(NamedTuple):
-    """How a run that was killed differs from one that was not: the largest differences."""
+    """The largest differences between a killed and an undisturbed run."""
 
     n_kills: int
     n_losses: int
@@ -90,7 +90,7 @@ def start(folder: Path, run: Path, n_steps: int, checkpoint_steps: int, replicas
 
 
 def finish(process) -> tuple[float, float]:
-    """Wait for a run, which must succeed; give the seconds to its first step and of a step."""
+    """Wait for a run to succeed; return the seconds to its first step and per step."""
     times, log = [time.monotonic()], ""
     with process:
         for line in process.stderr:
@@ -99,13 +99,13 @@ def finish(process) -> tuple[float, float]:
                 times.append(time.monotonic())
     if process.returncode:
         raise RuntimeError(f"the run ended with status {process.returncode}:\n{log}")
-    if len(times) == 1:  # it was killed just after its end
+    if len(times) == 1:  # no step was left
         return 0.0, 0.0
     return times[1] - times[0], (times[-1] - times[1]) / max(1, len(times) - 2)
 
 
 def kill_at(process, step: int, seconds: float) -> bool:
-    """Kill a run so long after it has said that a step is done, or was started if that is 0."""
+    """Kill a run some seconds after it logs a step, or after its start for step 0."""
     if step:
         for line in process.stderr:
             if f"step {step} of" in line:
@@ -117,7 +117,7 @@ def kill_at(process, step: int, seconds: float) -> bool:
 
 
 def killed_run(folder, run, settings: tuple, seconds: tuple, n_kills: int, rng) -> int:
-    """Run to the end in spite of the kills; give how many of them hit."""
+    """Run to the end in spite of kills; return how many hit a running process."""
     n_steps, hits = settings[0], 0
     to_start, of_a_step = seconds
     for step in sorted(rng.sample(range(1, n_steps - 5), n_kills)):
@@ -131,7 +131,7 @@ def killed_run(folder, run, settings: tuple, seconds: tuple, n_kills: int, rng) 
 
 
 def logged_losses(run: Path) -> dict[tuple[str, int], set[float]]:
-    """Return all values that were ever logged of a loss after a step."""
+    """Return all values logged for each loss and step."""
     import tensorflow as tf
 
     values = defaultdict(set)
@@ -163,15 +163,15 @@ def compare(straight: Path, killed: Path, n_steps: int, n_kills: int) -> Compari
 
     expected, found = logged_losses(straight), logged_losses(killed)
     if {step for _, step in expected} != set(range(1, n_steps + 1)) or set(expected) != set(found):
-        raise RuntimeError(f"not every step of {killed} has its losses in the log")
+        raise RuntimeError(f"{killed}: losses of some steps are not in the log")
     differences = [abs(x - y) for name in expected for x in expected[name] for y in found[name]]
     one, other = stored_values(straight, n_steps), stored_values(killed, n_steps)
     if set(one) != set(other):
-        raise RuntimeError(f"the checkpoints of {killed} hold other names")
+        raise RuntimeError(f"the last checkpoint of {killed} holds other names")
     largest = 0.0
     for name, value in one.items():
         if value.dtype.kind == "f":
-            # The best score is infinite where nothing was measured.
+            # The best score is infinite before the first evaluation.
             finite = np.isfinite(value) | np.isfinite(other[name])
             difference = np.abs(value[finite] - other[name][finite])
             largest = max([largest, *difference.tolist()])
@@ -181,13 +181,13 @@ def compare(straight: Path, killed: Path, n_steps: int, n_kills: int) -> Compari
 
 
 def define_flags() -> None:  # not at the top: a test imports this beside other flags
-    flags.DEFINE_integer("schedules", 20, "How many runs to kill.", 1)
-    flags.DEFINE_integer("kills", 5, "How many times each of them is killed.", 1)
-    flags.DEFINE_integer("steps", 40, "Steps of a run.", 10)
+    flags.DEFINE_integer("schedules", 20, "Number of runs.", 1)
+    flags.DEFINE_integer("kills", 5, "Number of kills per run.", 1)
+    flags.DEFINE_integer("steps", 40, "Steps per run.", 10)
     flags.DEFINE_integer("checkpoint_steps", 2, "Steps between checkpoints.", 1)
     flags.DEFINE_integer("replicas", 1, "Logical CPU devices.", 1)
     flags.DEFINE_float("tolerance", 0.0, "Largest difference allowed; 0 is bit for bit.", 0)
-    flags.DEFINE_integer("seed", 0, "Draws the schedules.")
+    flags.DEFINE_integer("seed", 0, "Seed of the schedules.")
 
 
 def main(argv) -> None:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""Kill commands that write files at random moments, again and again, and compare what they wrote.
+"""Kill commands that write files, at random moments, and compare what they wrote.
 
 Examples:
   kill_outputs.py --schedules 10
   kill_outputs.py --commands build_vocab --schedules 50 --kills 10
 
-Each schedule gives one command so many times, kills it with SIGKILL at a random moment, most often
-while it writes, and gives it once more. After every kill each output must be missing or whole; at
-the end the outputs must be those of a command left alone, and nothing else may be in their folder.
+Each schedule starts one command --kills times, kills it with SIGKILL at a random moment, most often
+while it writes, and then lets it finish. After every kill, each output must be missing or whole. At
+the end, the outputs must equal those of an undisturbed command, with nothing else in the folder.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ BIN = Path(__file__).resolve().parent.parent / "bin"
 COMMANDS = ("build_vocab", "dump_embeddings", "dump_weights")
 POLL_SECONDS = 0.002
 
-Start = Callable[[Path], list]  # the folder for the outputs -> the command line
+Start = Callable[[Path], list]  # from the folder of the outputs to the command line
 
 
 class Undisturbed(NamedTuple):
-    """What a command writes: digests by name, seconds to its first file and from there on."""
+    """Digests of what a command writes, by name; seconds to its first file and from there on."""
 
     digests: dict[str, str]
     to_start: float
@@ -41,7 +41,7 @@ class Undisturbed(NamedTuple):
 
 
 def build_vocab(folder: Path) -> Start:
-    """Make text of so many words that their counts go through files."""
+    """Write text with so many words that their counts need temporary files."""
     rng = random.Random(0)
     words = [f"w{int(rng.paretovariate(0.5)) % 50_000}" for _ in range(200_000)]
     lines = (" ".join(words[i : i + 10]) + "\n" for i in range(0, len(words), 10))
@@ -51,7 +51,7 @@ def build_vocab(folder: Path) -> Start:
 
 
 def dump_embeddings(folder: Path) -> Start:
-    """Make a model and text for it."""
+    """Export a model and write text for it."""
     run = _run(folder)
     model = folder / "model.hdf5"
     finish(start(["dump_weights.py", f"--save_dir={run}", f"--outfile={model}"]))
@@ -83,14 +83,14 @@ def start(command: list) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> None:
-    """Wait for a command, which must succeed."""
+    """Wait for a command to succeed."""
     _, log = process.communicate()
     if process.returncode:
         raise RuntimeError(f"status {process.returncode}:\n{log}")
 
 
 def digests(out: Path) -> dict[str, str]:
-    """Return the digest of each file, and None for a folder, by name."""
+    """Return the digest of each file by name; None for a folder."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
         for path in out.iterdir()
@@ -105,7 +105,7 @@ def wait_for_writing(process: subprocess.Popen, out: Path) -> None:
 
 
 def undisturbed(command: Start, out: Path) -> Undisturbed:
-    """Return a command once and leave it alone."""
+    """Run a command once without kills."""
     began = time.monotonic()
     process = start(command(out))
     wait_for_writing(process, out)
@@ -115,9 +115,9 @@ def undisturbed(command: Start, out: Path) -> Undisturbed:
 
 
 def killed(command: Start, out: Path, expected: Undisturbed, n_kills: int, rng) -> int:
-    """Kill a command so many times, then let it finish; return how many kills hit.
+    """Kill a command several times, then let it finish; return how many kills hit.
 
-    Raises: RuntimeError if what it wrote is not what it writes undisturbed.
+    Raises: RuntimeError if an output differs from that of an undisturbed command.
     """
     hits = 0
     for _ in range(n_kills):
@@ -133,11 +133,11 @@ def killed(command: Start, out: Path, expected: Undisturbed, n_kills: int, rng) 
         found = digests(out) if out.exists() else {}
         cut = [name for name in expected.digests.keys() & found if found[name] != expected[0][name]]
         if cut:
-            raise RuntimeError(f"{out}: not whole after a kill: {', '.join(cut)}")
+            raise RuntimeError(f"{out}: files not whole after a kill: {', '.join(cut)}")
     finish(start(command(out)))
     if digests(out) != expected.digests:
         found = ", ".join(sorted(digests(out)))
-        raise RuntimeError(f"{out}: holds {found}, or other content than undisturbed")
+        raise RuntimeError(f"{out}: holds {found}, or differs from the undisturbed outputs")
     return hits
 
 
@@ -161,10 +161,10 @@ def main(argv) -> None:
 
 
 def define_flags() -> None:  # not at the top: a test imports this beside other flags
-    flags.DEFINE_multi_enum("commands", COMMANDS, COMMANDS, "What to kill.")
-    flags.DEFINE_integer("schedules", 10, "How many outputs of each command.", 1)
-    flags.DEFINE_integer("kills", 3, "How many times each of them is killed.", 1)
-    flags.DEFINE_integer("seed", 0, "Draws the schedules.")
+    flags.DEFINE_multi_enum("commands", COMMANDS, COMMANDS, "Commands to kill.")
+    flags.DEFINE_integer("schedules", 10, "Number of outputs per command.", 1)
+    flags.DEFINE_integer("kills", 3, "Number of kills per output.", 1)
+    flags.DEFINE_integer("seed", 0, "Seed of the schedules.")
 
 
 if __name__ == "__main__":

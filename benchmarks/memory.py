@@ -1,12 +1,12 @@
 #!/usr/bin/env python
-"""Peak memory of training and of embedding, against the length of the text.
+"""Peak memory of training and embedding for texts of different lengths.
 
 Examples:
   memory.py --what train                       # a shard of 10 MB and one of 1 GB
   memory.py --what embed --megabytes 0.1,1     # bin/dump_embeddings.py on 0.1 and on 1 MB
 
-The text is drawn at random: words by Zipf's law, 20 to a sentence. Each size is a run of the real
-command in a process of its own; peak memory is the most that was resident.
+The text is drawn at random: words by Zipf's law, 20 per sentence. Each size runs the real command
+in a process of its own; peak memory is the largest resident size.
 """
 
 import json
@@ -21,9 +21,9 @@ import numpy as np
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("what", "train", ["train", "embed"], "Which command.")
+flags.DEFINE_enum("what", "train", ["train", "embed"], "Command to run.")
 flags.DEFINE_list("megabytes", ["10", "1000"], "Sizes of the text.")
-flags.DEFINE_string("options", "tiny", "Options of the model.")
+flags.DEFINE_string("options", "tiny", "Options of the model, by name.")
 flags.DEFINE_integer("n_steps", 300, "Steps of training.", 1)
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +31,7 @@ N_WORDS = 20_000
 
 
 def write_text(path: Path, megabytes: float) -> None:
-    """Write a shard, a block of sentences at a time."""
+    """Write a shard in blocks of sentences."""
     rng = np.random.default_rng(0)
     words = np.array([f"w{i}" for i in range(N_WORDS)])
     with path.open("w") as file:
@@ -52,7 +52,7 @@ def make_model(folder: Path) -> None:
 
 
 def peak_megabytes(arguments: dict) -> float:
-    """Run a command of bin/; give the most memory that it took."""
+    """Run a command of bin/; return its peak memory in MB."""
     name = "train_elmo.py" if FLAGS.what == "train" else "dump_embeddings.py"
     command = [sys.executable, ROOT / "bin" / name, *(f"--{k}={v}" for k, v in arguments.items())]
     with tempfile.TemporaryFile() as log:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""What bfloat16 operands change: the loss after some steps, and the vectors of the model.
+"""How bfloat16 operands change the loss of training and the vectors of a model.
 
 Examples:
   python benchmarks/precision.py
   python benchmarks/precision.py --model original --n_steps 20 --json original.json
 
-Trains twice from the same weights on the same text, with the same draws, and compares the sampled
-loss of the last 50 steps. Then it embeds sentences with the weights that float32 gave, in both
-precisions: the error is the distance of two layers of a sentence over the norm of the float32 one.
+Trains twice from the same weights on the same text, with the same draws, and compares the mean
+sampled loss of the last 50 steps. Then embeds sentences in both precisions with the weights of the
+float32 run. The error of a sentence's layer is the distance over the norm of the float32 layer.
 """
 
 import statistics
@@ -27,20 +27,20 @@ from bilm.layers.functional import PRECISIONS
 from bilm.options import load_run_options, write_options
 from bilm.storage.names import save_hdf5, stored_values
 
-LAST = 50  # steps whose losses are averaged
+LAST = 50  # steps over which losses are averaged
 SENTENCES = 100
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "The published sizes.")
+flags.DEFINE_enum("model", "small", ["small", "original"], "One of the published sizes.")
 flags.DEFINE_integer("batch_size", 32, "Rows.", 1)
-flags.DEFINE_integer("negatives", 1024, "Negatives a direction.", 1)
+flags.DEFINE_integer("negatives", 1024, "Negatives per direction.", 1)
 flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
 flags.DEFINE_integer("n_steps", 300, "Steps of training.", 1)
-flags.DEFINE_string("json", None, "File for the figures.")
+flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
 def trained(options, folder, precision):
-    """Train from seed 0; give the model and the mean sampled loss of the last steps."""
+    """Train from seed 0; return the model and the mean sampled loss of the last steps."""
     keras.utils.set_random_seed(0)
     run = training_run(options, folder, FLAGS.n_tokens, precision)
     losses = []
@@ -58,7 +58,7 @@ def vectors(model, folder, sentences) -> dict[str, list[np.ndarray]]:
 
 
 def distances(exact, rounded) -> tuple[float, float]:
-    """Return the largest relative error of a sentence's layer and the least cosine of a token."""
+    """Return the largest relative error of a layer and the smallest cosine of a token."""
     errors, cosines = [], []
     for a, b in zip(exact, rounded, strict=True):
         norms = np.linalg.norm(a, axis=(1, 2))
@@ -76,7 +76,7 @@ def main(argv):
     )
     with tempfile.TemporaryDirectory() as name:
         folder, losses = Path(name), {}
-        for precision in ("bfloat16", "float32"):  # the model of the last is embedded with
+        for precision in ("bfloat16", "float32"):  # the last model embeds
             model, losses[precision] = trained(options, folder, precision)
             print(f"{precision}: loss {losses[precision]:.4f} after {FLAGS.n_steps} steps")
         text = corpus.read_corpus(common.corpus(folder).heldout)

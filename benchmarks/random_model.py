@@ -1,4 +1,4 @@
-"""A stored model of a given size with random weights, for measurements that no weight changes."""
+"""A stored model of a given size with random weights, where only the size matters."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from bilm.storage import names as weights
 
 
 def write(name: str, folder: Path) -> tuple[Path, Path]:
-    """Write options.json and weights.hdf5 of options that are packaged; give the two paths."""
+    """Write options.json and weights.hdf5 for packaged options; return the two paths."""
     options = load_run_options(name).model
     model = BiLM(options.replace(bidirectional=True), padding=False)
     model.build()

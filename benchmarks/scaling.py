@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""What a training step costs against one quantity, all others being the same.
+"""How the time per token depends on one quantity while all others stay the same.
 
 Examples:
   python benchmarks/scaling.py --axis vocabulary --negatives 8192
@@ -7,9 +7,9 @@ Examples:
   python benchmarks/scaling.py --axis sentence --values 5,10,20,40,80
   python benchmarks/scaling.py --axis replicas --values 1,2
 
-The steps of the values take turns, so that a noisy machine is noisy for all; the ratio of medians
-to the first is what to look at. The batches are drawn at random. `sentence` embeds 1,024 tokens in
-sentences of a length, and its values are words. --plot needs matplotlib.
+The values alternate step by step, so that noise of the machine affects all of them; compare the
+ratios of medians to the first value. The batches are drawn at random. `sentence` embeds 1,024
+tokens in sentences of equal length; its values are words per sentence. --plot needs matplotlib.
 """
 
 import statistics
@@ -37,20 +37,20 @@ VALUES = {
 }
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("axis", "vocabulary", list(VALUES), "The quantity.")
-flags.DEFINE_list("values", None, "Its values, the first for reference [some for each axis].")
-flags.DEFINE_integer("negatives", 1024, "Negatives a direction.", 1)
-flags.DEFINE_string("options", "small", "The model.")
+flags.DEFINE_enum("axis", "vocabulary", list(VALUES), "Quantity to change.")
+flags.DEFINE_list("values", None, "Values of the axis, the reference first [a list for each axis].")
+flags.DEFINE_integer("negatives", 1024, "Negatives per direction.", 1)
+flags.DEFINE_string("options", "small", "Options of the model, by name.")
 flags.DEFINE_integer("batch_size", 32, "Rows of the whole batch.", 1)
-flags.DEFINE_integer("n_steps", 9, "Steps of each value that are timed.", 1)
-flags.DEFINE_string("plot", None, "PNG file for a plot.")
+flags.DEFINE_integer("n_steps", 9, "Timed steps per value.", 1)
+flags.DEFINE_string("plot", None, "PNG file for the plot.")
 
-TOKENS = 1024  # that are embedded at a time
-N_TYPES = 20_000  # distinct words of the text; about as many in a window as in English
+TOKENS = 1024  # embedded at a time
+N_TYPES = 20_000  # distinct words in the text; a window then has about as many as in English
 
 
 def windows(options, n_rows, n_tokens, random):
-    """Yield windows of a text of `N_TYPES` words, whatever the vocabulary that is predicted."""
+    """Yield windows of a text of `N_TYPES` words, whatever the size of the vocabulary."""
     shape = (n_rows, options.unroll_steps)
     spelled = np.full((N_TYPES, 50), PAD_CHAR, "int32")
     spelled[:, :8] = random.integers(0, 256, size=(N_TYPES, 8))
@@ -65,12 +65,12 @@ def windows(options, n_rows, n_tokens, random):
 
 
 def zipf(n, shape, random):
-    """Draw ids below n as words are in text, by the law that the negatives are drawn by too."""
+    """Draw ids below n by the log-uniform law, like words in text and like the negatives."""
     return (((n + 1.0) ** random.random(shape)).astype("int32") - 1) % n
 
 
 def training_steps(vocabulary=20_000, batch=None, unroll=20, replicas=1):
-    """Yield the seconds of steps, and how many tokens a step has."""
+    """Yield the seconds of each step, and the tokens per step."""
     n_rows = batch or FLAGS.batch_size
     options = load_run_options(FLAGS.options).replace(
         batch_size=n_rows // replicas,
@@ -99,7 +99,7 @@ def training_steps(vocabulary=20_000, batch=None, unroll=20, replicas=1):
 
 
 def embedding_steps(n_words):
-    """Yield the seconds of embedding sentences of a length, and how many tokens that was."""
+    """Yield the seconds to embed sentences of one length, and the number of tokens."""
     model = BiLM(load_run_options(FLAGS.options).model, padding=True)
     model.build()
     run = tf.function(lambda ids: model(ids)["layers"])
@@ -112,7 +112,7 @@ def embedding_steps(n_words):
 
 
 def measure(values) -> dict[int, float]:
-    """Median seconds of a token, by value."""
+    """Return the median seconds per token, by value."""
     if FLAGS.axis == "sentence":
         steps = {value: embedding_steps(value) for value in values}
     else:
@@ -129,7 +129,7 @@ def measure(values) -> dict[int, float]:
 
 
 def plot(found: dict[int, float], path: str) -> None:
-    """Draw the cost of a token against the values."""
+    """Plot the time per token against the values."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -137,7 +137,7 @@ def plot(found: dict[int, float], path: str) -> None:
 
     figure, axes = pyplot.subplots(figsize=(5, 3.2), layout="constrained")
     axes.plot(list(found), [1e6 * seconds for seconds in found.values()], marker="o")
-    axes.set(xscale="log", xlabel=FLAGS.axis, ylabel="microseconds a token")
+    axes.set(xscale="log", xlabel=FLAGS.axis, ylabel="microseconds per token")
     axes.set_ylim(0, 1.1e6 * max(found.values()))
     axes.set_xticks(list(found), [f"{value:,}" for value in found], minor=False)
     axes.minorticks_off()
@@ -156,7 +156,9 @@ def main(argv):
     print(f"{FLAGS.options}, {FLAGS.batch_size} rows, {FLAGS.negatives} negatives")
     first = found[values[0]]
     for value, seconds in found.items():
-        print(f"{FLAGS.axis} {value:>9,}: {seconds * 1e6:8.1f} us a token, {seconds / first:.2f} x")
+        print(
+            f"{FLAGS.axis} {value:>9,}: {seconds * 1e6:8.1f} us per token, {seconds / first:.2f} x"
+        )
     if FLAGS.plot:
         plot(found, FLAGS.plot)
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""What resetting the LSTM state in training does to perplexity from carried and from zero state.
+"""How resetting the LSTM state in training changes perplexity from carried and from zero state.
 
 Examples:
   python benchmarks/state.py --rates 0,0.05 --steps 250,500,1000,1500
   python benchmarks/state.py --rates 0.05 --seeds 0,1,2 --json state.json
 
-Trains one biLM a rate and seed on classics_en of the shared data, or on the demo's text where that
-is not there. At each of the steps it measures the held-out text (full softmax, 64 rows) from zero
-state and from the state that training was in. A folder given with --save_dir is continued.
+Trains one biLM per rate and seed on classics_en of the shared data, or on the demo's text if it is
+missing. At each of --steps, it evaluates held-out text (full softmax, 64 rows) from zero state and
+from the state that training has reached. Runs in an existing --save_dir are continued.
 """
 
 import itertools
@@ -25,14 +25,14 @@ from bilm.training.run import TrainingRun
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("rates", ["0", "0.05"], "Probabilities of resetting a row at a window's start.")
-flags.DEFINE_list("seeds", ["0"], "Seeds.")
+flags.DEFINE_list("seeds", ["0"], "Seeds of the runs.")
 flags.DEFINE_list("steps", ["250", "500", "1000", "1500"], "Steps at which to measure.")
-flags.DEFINE_string("save_dir", None, "Folder for the runs; none keeps nothing.")
-flags.DEFINE_string("json", None, "File for the figures.")
+flags.DEFINE_string("save_dir", None, "Folder that keeps the runs [none].")
+flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
 def measure(save_dir: str, vocab_file: str, heldout: str) -> dict:
-    """Held-out perplexities of a run's last checkpoint, forward and backward."""
+    """Return the held-out perplexities of a run's last checkpoint, forward and backward."""
     model = load_run(save_dir)
     vocab = UnicodeCharsVocabulary(
         vocab_file, model.options.char_cnn.max_characters_per_token, validate_file=True

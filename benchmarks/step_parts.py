@@ -1,4 +1,4 @@
-"""The parts of a training step, each timed alone on the step's own data."""
+"""Timing the parts of a training step, each alone, on the data of a real step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PARTS = ("input", "encoder", "LSTM forward", "LSTM backward", "softmax", "optimi
 
 
 def time_parts(trainer: Trainer, batches, n_times: int = 7) -> dict[str, float]:
-    """Return the seconds of each part, medians; forward and backward where not said otherwise.
+    """Return the median seconds of each part, forward and backward unless its name says otherwise.
 
     Args:
         trainer: with one replica.
-        batches: iterator over batches as the pipeline makes them, not prefetched.
+        batches: iterator over batches of the pipeline, not prefetched.
     """
     model = trainer.model
     read = _median(lambda: next(batches), n_times)
@@ -35,21 +35,21 @@ def time_parts(trainer: Trainer, batches, n_times: int = 7) -> dict[str, float]:
             total = tf.add_n([tf.reduce_sum(v) for v in vectors().values()])
         return tape.gradient(total, model.encoder.trainable_variables)
 
-    given = tf.function(vectors)()
+    encoded = tf.function(vectors)()
     stacks = [v.value for s in model.stacks.values() for v in s.trainable_variables]
 
-    def run(given, training):
+    def run(encoded, training):
         seeds = trainer.dropout_seeds(step)
-        return model.windows(given, state, dropout_seeds=seeds, training=training)[0]
+        return model.windows(encoded, state, dropout_seeds=seeds, training=training)[0]
 
-    def forward_and_backward(given):
+    def forward_and_backward(encoded):
         with tf.GradientTape() as tape:
-            tape.watch(given)
-            outputs = run(given, True)
+            tape.watch(encoded)
+            outputs = run(encoded, True)
             total = tf.add_n([tf.reduce_sum(layers[-1]) for layers in outputs.values()])
-        return tape.gradient(total, [*stacks, *given.values()])
+        return tape.gradient(total, [*stacks, *encoded.values()])
 
-    outputs = tf.function(lambda: run(given, True))()
+    outputs = tf.function(lambda: run(encoded, True))()
 
     def softmax(outputs):
         with tf.GradientTape() as tape:
@@ -68,8 +68,8 @@ def time_parts(trainer: Trainer, batches, n_times: int = 7) -> dict[str, float]:
         return tape.gradient(total, variables)
 
     found = tf.function(gradients)()
-    both = _compiled(forward_and_backward, given, n_times=n_times)
-    forward = _compiled(lambda g: run(g, True), given, n_times=n_times)
+    both = _compiled(forward_and_backward, encoded, n_times=n_times)
+    forward = _compiled(lambda g: run(g, True), encoded, n_times=n_times)
     times = (
         read,
         _compiled(encoder, n_times=n_times),
@@ -82,7 +82,7 @@ def time_parts(trainer: Trainer, batches, n_times: int = 7) -> dict[str, float]:
 
 
 def _compiled(function: Callable, *args, n_times: int) -> float:
-    """Median seconds of a compiled function of tensors, fetching nothing."""
+    """Return the median seconds of a compiled function, without fetching its results."""
     function = tf.function(function)
     function(*args)
     return _median(lambda: function(*args), n_times)

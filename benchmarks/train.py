@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""Tokens a second of training: the whole step with pipeline, dropout, clipping and optimizer.
+"""Tokens per second of training: whole steps with pipeline, dropout, clipping and optimizer.
 
 Examples:
   python benchmarks/train.py --model small
   python benchmarks/train.py --model original --precision bfloat16 --batch_size 128
   python benchmarks/train.py --model small --profile --json small.json
 
-The text is classics_en of the shared data, or the demo's where that is not there. Machines differ
-and are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product measured in the same run.
+The text is classics_en of the shared data, or the demo's text if it is missing. Machines differ and
+are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product, which the same run measures.
 """
 
 import statistics
@@ -25,32 +25,32 @@ from training_run import training_run
 from bilm.layers.functional import PRECISIONS
 from bilm.options import load_run_options
 
-SAMPLE = 50  # batches in which distinct tokens are counted
+SAMPLE = 50  # batches whose distinct tokens are counted
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "The published sizes.")
+flags.DEFINE_enum("model", "small", ["small", "original"], "One of the published sizes.")
 flags.DEFINE_integer("batch_size", 32, "Rows.", 1)
-flags.DEFINE_integer("negatives", 1024, "Negatives a direction.", 1)
+flags.DEFINE_integer("negatives", 1024, "Negatives per direction.", 1)
 flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
-flags.DEFINE_enum("precision", "float32", PRECISIONS, "Of the operands of products.")
-flags.DEFINE_bool("profile", False, "Time the parts of a step too, each alone.")
-flags.DEFINE_float("seconds", 60.0, "How long steps are timed.", 1.0)
-flags.DEFINE_string("json", None, "File for the figures.")
+flags.DEFINE_enum("precision", "float32", PRECISIONS, "Precision of the operands of products.")
+flags.DEFINE_bool("profile", False, "Also time the parts of a step, each alone.")
+flags.DEFINE_float("seconds", 60.0, "Seconds for which steps are timed.", 1.0)
+flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
 def profile(trainer, batches, step_s):
-    """Print the parts of a step, each timed alone, beside the whole."""
+    """Print the time of each part of a step, timed alone, and of the whole step."""
     parts = time_parts(trainer, batches)
     read_s = parts.pop("input")
     computed_s = sum(parts.values())
     for name, seconds in parts.items():
         print(f"{name:>24}: {seconds * 1e3:8.1f} ms  {seconds / computed_s:6.1%}")
     print(f"{'sum':>24}: {computed_s * 1e3:8.1f} ms, a whole step {step_s * 1e3:.1f} ms")
-    print(f"{'input, beside the step':>24}: {read_s * 1e3:8.1f} ms, fed {step_s / read_s:.0f} x")
+    print(f"{'input, in parallel':>24}: {read_s * 1e3:8.1f} ms, fed {step_s / read_s:.0f} x")
 
 
 def n_distinct(batch) -> int:
-    """How many distinct tokens a batch has, those of both directions counted once."""
+    """Return the number of distinct tokens in a batch over both directions."""
     return len(np.unique(np.stack(list(batch["places"].values()))))
 
 

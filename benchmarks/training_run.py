@@ -1,4 +1,4 @@
-"""A run of training as the benchmarks time it: text, pipeline and trainer."""
+"""A training run that the benchmarks time: text, pipeline and trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bilm.training.step import Trainer
 
 
 class TimedRun(NamedTuple):
-    """A trainer, the pipeline that it reads, and what makes the same batches by themselves."""
+    """A trainer, its input pipeline, and a function that returns the same batches without it."""
 
     trainer: Trainer
     iterator: Iterator
@@ -26,13 +26,13 @@ class TimedRun(NamedTuple):
 
 
 def training_run(options: RunOptions, folder: Path, n_tokens: int, precision: str) -> TimedRun:
-    """Set up training on shuffled classics_en, or on the text that stands in for it.
+    """Set up training on shuffled classics_en, or on the text that replaces it.
 
     Args:
-        options: of the run.
-        folder: takes the files that are made.
+        options: those of the run.
+        folder: folder for the files that are written.
         n_tokens: vocabulary size.
-        precision: of the operands of products.
+        precision: that of the operands of products.
     """
     text = common.corpus(folder, n_tokens)
     max_length = options.char_cnn.max_characters_per_token

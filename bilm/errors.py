@@ -1,11 +1,11 @@
-"""The errors that bad input ends in: one clear line each, and one base class to catch."""
+"""The errors that bad input raises: one clear line each, and one base class to catch."""
 
 
 class BilmError(ValueError):
-    """Base of every error that bilm raises about its input.
+    """Base class of every error that bilm raises about its input.
 
-    The message names the file, the line or key, what was found and what is expected, so that a
-    command can print it alone.
+    The message names the file and the line or key, what was found and what was expected, so that
+    a command can print it without a traceback.
     """
 
 
@@ -14,7 +14,7 @@ class OptionsError(BilmError):
 
 
 class InvalidNumberOfCharacters(OptionsError):
-    """`n_characters` is not what is needed: 261 in training, 261 or 262 in a stored model."""
+    """`n_characters` is neither 261 nor, in a stored model, 262."""
 
 
 class DataError(BilmError):
@@ -26,8 +26,8 @@ class WeightsError(BilmError):
 
 
 class NotFiniteError(BilmError):
-    """A loss or a gradient that is infinite or no number."""
+    """A loss or gradient that is infinite or NaN."""
 
 
 class OutOfMemoryError(BilmError):
-    """The memory of the machine or of a GPU does not suffice."""
+    """The machine or a GPU ran out of memory."""

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used."""
+"""Importing the public names of a package on first use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def lazily(package: str, homes: Mapping[str, str]) -> Exports:
 
     Args:
         package: its dotted name.
-        homes: for each public name the module that defines it, dotted from the package's parent.
+        homes: for each public name the module that defines it, dotted, without `bilm.`.
 
-    Reading a vocabulary then does not wait for TensorFlow, and no package runs the modules in it
-    when one of them is imported.
+    Reading a vocabulary then does not wait for TensorFlow, and importing one module of a package
+    does not import the others.
     """
 
     def get(name: str) -> Any:

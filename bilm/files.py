@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and the leftovers of killed writers."""
+"""Writing files whole or not at all, and removing what killed writers left."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ try:
 except ImportError:  # Windows, where nothing is locked
     fcntl = None
 
-PREFIX = ".bilm-"  # of the names of writers' folders
-LOCK, CONTENT = "lock", "new"  # in them
-MAX_NAME_BYTES = 255  # of a file, on every common file system
+PREFIX = ".bilm-"  # starts the name of a writer's temporary folder
+LOCK, CONTENT = "lock", "new"  # what a writer's folder holds
+MAX_NAME_BYTES = 255  # of a file name, on every common file system
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 SWAPPED = "options come first, weights second"
@@ -29,13 +29,13 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 def is_hdf5(path: str | Path) -> bool:
-    """Return whether a file starts as HDF5 does."""
+    """Return whether a file starts like an HDF5 file."""
     with open(path, "rb") as file:
         return file.read(len(HDF5_MAGIC)) == HDF5_MAGIC
 
 
 def is_json_object(path: str | Path) -> bool:
-    """Return whether a file starts as a JSON object does."""
+    """Return whether a file starts like a JSON object."""
     with open(path, "rb") as file:
         return file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
@@ -45,8 +45,8 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary path to write to; move it to `path` if the block succeeds.
 
     The file gets the mode of the one it replaces, or that of a new file. If `path` is a link, the
-    file it points to is replaced. A block that fails leaves nothing; what a killed process left
-    is removed by the next writer of the same path.
+    file it points to is replaced. A block that fails leaves nothing behind. The next writer of the
+    same path removes what a killed process left.
 
     Raises: OSError, naming `path`, if it cannot be written or is not a regular file.
     """
@@ -65,10 +65,10 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 def scratch(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a new folder beside `path` for work in progress; remove it at the end.
 
-    Every writer has a folder of its own, be it a thread, a process or a container, and holds a
-    lock in it. The lock dies with the process: a folder that can be locked is a leftover.
+    Every writer, be it a thread, a process or a container, has a folder of its own and holds a
+    lock in it. The lock ends with the process, so a folder that can be locked is a leftover.
 
-    Raises: OSError, naming `path`, if the folder cannot be made or the disk is full.
+    Raises: OSError, naming `path`, if the folder cannot be created or the disk is full.
     """
     target = output_path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def scratch(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def remove_leftovers(path: str | os.PathLike) -> None:
-    """Remove the folders that killed writers of `path` left, not those still in use."""
+    """Remove the folders that killed writers of `path` left, but none that is in use."""
     target = output_path(path)
     if not target.parent.is_dir():
         return
@@ -95,20 +95,21 @@ def remove_leftovers(path: str | os.PathLike) -> None:
         prefix = _prefix(target)
         found = [e for e in entries if e.name.startswith(prefix)]
     for entry in found:
-        with suppress(OSError):  # it cannot be locked, or another process removes it too
+        with suppress(OSError):  # it cannot be locked, or another process is removing it
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
                 _remove_if_dead(Path(entry.path))
 
 
 def hold(path: str | os.PathLike, flags: int = 0) -> int | None:
-    """Open and lock a file until it is closed or the process ends.
+    """Open a file and lock it until it is closed or the process ends.
 
     Args:
         path: the file.
         flags: more flags for `os.open`, such as `os.O_CREAT`.
     Returns: the file descriptor, to be closed by the caller; None if another process or thread
-        holds the lock or has removed the file. On a file system without locks, the descriptor.
+        holds the lock or has removed the file. On a file system without locks, always the
+        descriptor.
     Raises: OSError if the file cannot be opened.
     """
     file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o666)
@@ -142,22 +143,24 @@ def output_path(path: str | os.PathLike) -> Path:
 
 
 def keep_inputs(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
-    """Refuse an output that is one of the files it is made from, by whatever name.
+    """Check that an output is not one of the input files, not even by another name.
 
-    Raises: DataError.
+    Raises: DataError if it is.
     """
     target = output_path(output)
     if any(target == Path(os.path.realpath(expanded(path))) for path in inputs if path is not None):
-        raise DataError(f"{output}: is itself read or written already; give another name")
+        raise DataError(
+            f"{output}: is also an input or another output of this command; choose another name"
+        )
 
 
 def expanded(path: str | os.PathLike | None) -> str | None:
-    """Return a path with the home folder in place of a leading `~`; None for None."""
+    """Return a path with a leading `~` replaced by the home folder; None for None."""
     return None if path is None else os.path.expanduser(os.fspath(path))
 
 
 def beside(path: Path, ending: str) -> Path:
-    """Return the path with an ending added; a name too long for that becomes its digest."""
+    """Return the path with an ending added; a digest replaces a name that gets too long."""
     name = path.name + ending
     fits = len(os.fsencode(name)) <= MAX_NAME_BYTES
     return path.with_name(name if fits else _digest(path.name) + ending)
@@ -168,12 +171,12 @@ def _digest(name: str) -> str:
 
 
 def _prefix(target: Path) -> str:
-    """Return the start of the names of all writers' folders for a file."""
+    """Return how the names of all temporary folders for a file start."""
     return f"{PREFIX}{_digest(target.name)}-"
 
 
 def _held_folder(prefix: Path) -> tuple[Path, int]:
-    """Make a folder and lock it; again, if another writer removes it before it is locked."""
+    """Create and lock a folder; retry if another writer removes it before it is locked."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix.name, dir=prefix.parent))
         try:
@@ -188,11 +191,11 @@ def _held_folder(prefix: Path) -> tuple[Path, int]:
 
 
 def _remove_if_dead(folder: Path) -> None:
-    """Remove a writer's folder if its lock is free. Raises: OSError, without locks too."""
+    """Remove a writer's folder if its lock is free. Raises: OSError, also if there are no locks."""
     try:
         file = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
-        folder.rmdir()  # without its lock it is always empty
+        folder.rmdir()  # a folder without a lock is always empty
         return
     try:
         if _locked(file):
@@ -204,7 +207,7 @@ def _remove_if_dead(folder: Path) -> None:
 def _locked(file: int) -> bool:
     """Lock an open file; return False if another process or thread holds the lock.
 
-    Raises: OSError where there are no locks.
+    Raises: OSError if the file system has no locks.
     """
     if fcntl is None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -216,7 +219,7 @@ def _locked(file: int) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a writer's folder. The lock goes last, so that a kill leaves a folder to lock."""
+    """Remove a writer's folder, the lock last: a kill leaves a folder that can be locked."""
     with suppress(FileNotFoundError):
         shutil.rmtree(folder / CONTENT)
     (folder / LOCK).unlink()
@@ -225,7 +228,7 @@ def _remove(folder: Path) -> None:
 
 @contextmanager
 def _naming(path: str | os.PathLike, temporary: Path) -> Iterator[None]:
-    """Make disk errors name the path that the user gave, not the temporary one."""
+    """Make disk errors name the path that the user passed, not the temporary one."""
     try:
         yield
     except OSError as error:

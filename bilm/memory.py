@@ -1,4 +1,4 @@
-"""Memory that does not suffice ends in one line."""
+"""One clear line when memory runs out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bilm.errors import OutOfMemoryError
 
 @contextmanager
 def explaining_memory(what: str, smaller: str) -> Iterator[None]:
-    """Say in one line what was being done when memory ran out, and what to make smaller.
+    """Report in one line what needed too much memory, and what to make smaller.
 
-    Raises: OutOfMemoryError.
+    Raises: OutOfMemoryError if the block runs out of memory.
     """
     try:
         yield

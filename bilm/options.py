@@ -1,8 +1,8 @@
-"""The hyperparameters: frozen dataclasses and the `options.json` that they are stored in.
+"""The hyperparameters: frozen dataclasses that are stored in `options.json`.
 
-Every key is declared once, with the rule that its value obeys; reading, checking and writing follow
-from that. A new run is read strictly (`load_run_options`), a stored model leniently
-(`load_model_options`): whatever does not shape the model is kept as it is and written back.
+Every key is declared once, with the rule for its value; reading, checking and writing follow from
+that. Options of a new run are read strictly (`load_run_options`), those of a stored model leniently
+(`load_model_options`): keys that do not shape the model are kept unchanged and written back.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class ModelOptions(Checked):
     """What shapes a model. It reads characters by `char_cnn` or `lexicon_encoder`, else words.
 
     Args:
-        bidirectional: None where the file does not say; the weights decide then.
-        other: the rest of a stored file, kept verbatim. So do `lstm.other` and `char_cnn.other`.
+        bidirectional: None if the file does not say; the weights then decide.
+        other: the rest of a stored file, unchanged, as are `lstm.other` and `char_cnn.other`.
     """
 
     lstm: LstmOptions = key(LstmOptions)
@@ -123,19 +123,19 @@ class ModelOptions(Checked):
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """The directions that the model reads in; both where nothing says otherwise."""
+        """The directions in which the model reads; both unless the options say otherwise."""
         return DIRECTIONS[:1] if self.bidirectional is False else DIRECTIONS
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelOptions:
-        """Read the content of a stored `options.json`, keeping keys without a meaning."""
+        """Read the content of a stored `options.json`; unknown keys are kept."""
         return schema.read(cls, values, strict=False)
 
     def for_export(self) -> dict[str, Any]:
-        """Return the content for an exported model: 262 characters, and what readers insist on."""
+        """Return the content for an exported model: 262 characters, and the keys readers need."""
         values = self.to_dict()
         clips = {"cell_clip": self.lstm.cell_clip, "proj_clip": self.lstm.proj_clip}
-        values["lstm"] |= clips  # null is written: AllenNLP wants the keys to be there
+        values["lstm"] |= clips  # written even if null, since AllenNLP requires these keys
         if self.char_cnn:
             values["char_cnn"]["n_characters"] = N_CHARACTERS_WITH_PADDING
         return values
@@ -185,7 +185,7 @@ class RunOptions(Checked):
             raise InvalidNumberOfCharacters(str(found))
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
-        _ = self.model  # refuses what contradicts itself
+        _ = self.model  # raises an error for values that contradict each other
 
     def replace(self, **changes: Any) -> RunOptions:
         """Return a copy; another optimizer has its own learning rate unless one is given."""
@@ -201,7 +201,7 @@ class RunOptions(Checked):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:
-        """Read the content of an `options.json`, refusing keys without a meaning."""
+        """Read the content of an `options.json`; unknown keys are an error."""
         return schema.read(cls, values, strict=True)
 
 
@@ -216,7 +216,7 @@ CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIX
 def load_run_options(name_or_path: str | Path) -> RunOptions:
     """Read the options of a new run: a name such as `tiny`, or a path.
 
-    Raises: OptionsError, naming the file and the key that is missing, unknown or ill-typed.
+    Raises: OptionsError, naming the file and the key that is missing, unknown or invalid.
     """
     name, packaged = str(name_or_path), _packaged()
     is_path = Path(name).name != name or name.endswith(".json") or Path(name).exists()
@@ -227,9 +227,9 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
 
 
 def load_model_options(path: str | Path) -> ModelOptions:
-    """Read the options of a stored model; one warning names the keys that mean nothing here.
+    """Read the options of a stored model; one warning names the keys that are not used.
 
-    Raises: OptionsError, naming the file and the key, where what shapes the model is unusable.
+    Raises: OptionsError, naming the file and the key, if a key that shapes the model is invalid.
     """
     options = schema.load(ModelOptions, path, strict=False)
     known = {EXPORT_ID, *(field.name for field in schema.keys(RunOptions))}
@@ -245,7 +245,7 @@ def write_options(path: str | Path, values: Mapping[str, Any]) -> None:
 
 
 def _packaged() -> dict[str, Path]:
-    """Return the options that come with bilm, by name: installed, or in a checkout beside it."""
+    """Return the options files that come with bilm, by name: in the package or its checkout."""
     here = Path(__file__).resolve().parent
     folder = here / "_options"
     folder = folder if folder.is_dir() else here.parent / "options"

@@ -1,4 +1,4 @@
-"""The LSTM states that a stateful `Elmo` carries from call to call, one variable for each part."""
+"""The LSTM states that a stateful `Elmo` carries from call to call, one variable per part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bilm.language_model import BiLM
 
 
 class RowStates(tf.Module):
-    """The state of every row; the variables grow with the batch."""
+    """The states of all rows; the variables grow to the largest batch."""
 
     def __init__(self, bilm: BiLM):
         super().__init__()
@@ -20,7 +20,7 @@ class RowStates(tf.Module):
             self._parts = [tf.Variable(z, shape=(None, z.shape[1]), trainable=False) for z in zeros]
 
     def start(self, n_rows):
-        """Return the state of the first rows; a row that was never there starts from zero."""
+        """Return the state of the first `n_rows` rows; new rows start from zero state."""
         starts = []
         for variable in self._parts:
             missing = tf.maximum(n_rows - tf.shape(variable)[0], 0)
@@ -29,11 +29,11 @@ class RowStates(tf.Module):
         return self._bilm.pack_state(starts)
 
     def finish(self, state: Any) -> None:
-        """Keep the state in which the first rows were left."""
+        """Store the final state of the first rows."""
         for variable, last in zip(self._parts, self._bilm.flatten_state(state), strict=True):
             variable.assign(tf.concat([last, variable[tf.shape(last)[0] :]], axis=0))
 
     def reset(self) -> None:
-        """Forget every row."""
+        """Set all rows to zero state."""
         for variable in self._parts:
             variable.assign(variable[:0])

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that check their values and know the JSON object that they are stored as."""
+"""Frozen dataclasses that check their values and convert to and from JSON objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_BYTES = 1 << 20  # of a JSON file; options have a few thousand
 
 
 class Rule(NamedTuple):
-    """What a value must be: a test, and the words that an error message has for it."""
+    """What a value must be: a test, and its description in error messages."""
 
     holds: Callable[[Any], bool]
     expected: str
@@ -27,8 +27,8 @@ def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool | None = 
     """Declare a key: its rule, or the class of a nested object.
 
     Args:
-        default: the value where the key is absent; without one it must be there.
-        null: whether null stands for the default; by default only where the default is None.
+        default: the value if the key is absent; without a default the key is required.
+        null: whether null stands for the default; by default only if the default is None.
     """
     null = default is None if null is None else null
     return dataclasses.field(default=default, metadata={"rule": rule, "null": null})
@@ -40,7 +40,7 @@ def keys(options: Checked | type[Checked]) -> list[dataclasses.Field]:
 
 
 def unexpected(name: str, found: Any, expected: str) -> OptionsError:
-    """Return the error that says what was found at a key and what is expected there."""
+    """Return an error that says what was found at a key and what was expected."""
     shown = json.dumps(found, default=repr)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     return OptionsError(f"{name}: found {shown}, expected {expected}")
@@ -48,9 +48,9 @@ def unexpected(name: str, found: Any, expected: str) -> OptionsError:
 
 @dataclass(frozen=True)
 class Checked:
-    """Values that are checked whenever they are made; `other` holds the keys without a meaning."""
+    """Values that are checked when an object is created; `other` holds the unknown keys."""
 
-    ALLOWED: ClassVar[tuple[str, ...]] = ()  # keys without a meaning that strict reading keeps
+    ALLOWED: ClassVar[tuple[str, ...]] = ()  # unknown keys that strict reading accepts
 
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True, hash=False)
 
@@ -63,19 +63,19 @@ class Checked:
                 raise unexpected(field.name, value, rule.expected)
 
     def replace(self: T, **changes: Any) -> T:
-        """Return a copy with some values changed, checked like any other."""
+        """Return a copy with some values changed and all checked."""
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object, keys without a meaning included and None left out.
+        """Return the JSON object, with unknown keys and without values that are None.
 
-        A key that is absent reads the same as null, and older readers stumble over null.
+        An absent key reads the same as null, and older readers fail on null.
         """
         values = {field.name: _plain(getattr(self, field.name)) for field in keys(self)}
         return {name: value for name, value in values.items() if value is not None} | {**self.other}
 
     def other_names(self) -> Iterator[str]:
-        """Yield the dotted names of the keys without a meaning."""
+        """Yield the dotted names of the unknown keys."""
         for field in keys(self):
             value = getattr(self, field.name)
             if isinstance(value, Checked):
@@ -96,7 +96,7 @@ def read(cls: type[T], values: Any, *, strict: bool) -> T:
     """Build `cls` from a JSON object.
 
     Args:
-        strict: refuse a key without a meaning, instead of keeping it in `other`.
+        strict: raise an error for an unknown key instead of keeping it in `other`.
 
     Raises: OptionsError that starts with the dotted name of the key.
     """
@@ -128,11 +128,11 @@ def read_object(path: str | Path) -> dict[str, Any]:
     """Read the JSON object of a file. Raises: OptionsError that starts with the path."""
     try:
         if is_hdf5(path):
-            raise OptionsError(f"an HDF5 file of weights, expected options.json; {SWAPPED}")
+            raise OptionsError(f"found an HDF5 file, expected options.json; {SWAPPED}")
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
-            raise OptionsError(f"more than {MAX_BYTES:,} bytes, expected a JSON object of a few")
+            raise OptionsError(f"found more than {MAX_BYTES:,} bytes, expected a small JSON object")
         values = json.loads(text, object_pairs_hook=_without_duplicates)
         if not isinstance(values, dict):
             raise unexpected("top level", values, "an object")
@@ -142,9 +142,9 @@ def read_object(path: str | Path) -> dict[str, Any]:
     except OptionsError as error:
         problem = str(error)
     except json.JSONDecodeError as error:
-        problem = f"no JSON at line {error.lineno}, column {error.colno}: {error.msg}"
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number or a nesting without end
-        problem = f"no JSON: {error}"
+        problem = f"invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}"
+    except (ValueError, RecursionError) as error:  # not UTF-8, endless digits or nesting
+        problem = f"invalid JSON: {error}"
     raise OptionsError(f"{path}: {problem}")
 
 
@@ -185,6 +185,6 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = set()
     for name, _ in pairs:
         if name in names:
-            raise OptionsError(f"{name}: the key is there twice")
+            raise OptionsError(f"{name}: found twice, expected once")
         names.add(name)
     return dict(pairs)

@@ -1,4 +1,4 @@
-"""What a language model answers: probabilities of sentences, the likeliest words of a place."""
+"""Results of a language model: probabilities of sentences, the likeliest words at a position."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from bilm.evaluation import Perplexity
 
 
 class Score(NamedTuple):
-    """What a sentence w_1 ... w_T is worth to each direction, in nats.
+    """The log-probabilities of a sentence w_1 ... w_T in each direction, in nats.
 
     Fields:
-        forward: float32 (T + 1,), the log-probabilities of w_1, ..., w_T, `</S>`, each given
-            what is left of it. `forward[i]` is that of the sentence's word i, from 0.
-        backward: float32 (T + 1,), those of `<S>`, w_1, ..., w_T, each given what is right of it,
-            in reading order though they are made from the end. `backward[i + 1]` is that of word
-            i. None for a forward-only model.
+        forward: float32 (T + 1,), of w_1, ..., w_T, `</S>`, each given what is left of it.
+            `forward[i]` belongs to word i of the sentence, counted from 0.
+        backward: float32 (T + 1,), of `<S>`, w_1, ..., w_T, each given what is right of it, in
+            reading order. `backward[i + 1]` belongs to word i. None for a forward-only model.
     """
 
     forward: np.ndarray
@@ -27,12 +26,12 @@ class Score(NamedTuple):
 
     @property
     def n_predictions(self) -> int:
-        """How many predictions each direction made, T + 1."""
+        """The number of predictions in each direction, T + 1."""
         return len(self.forward)
 
     @property
     def total(self) -> dict[str, float]:
-        """The log-probability of the sentence by direction."""
+        """The log-probability of the sentence, by direction."""
         return {
             name: float(values.sum(dtype=np.float64))
             for name, values in self._asdict().items()
@@ -41,26 +40,26 @@ class Score(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean log-probability of a prediction, over all directions."""
+        """The mean log-probability per prediction, over all directions."""
         totals = self.total.values()
         return sum(totals) / len(totals) / self.n_predictions
 
 
 class Substitute(NamedTuple):
-    """A word and its log-probability in a place, in nats."""
+    """A word and its log-probability at a position, in nats."""
 
     word: str
     log_probability: float
 
 
 class Substitutes(NamedTuple):
-    """The most likely words in a place, the likeliest first.
+    """The likeliest words at a position, the likeliest first.
 
     Fields:
-        forward: given what is left of the place.
+        forward: given what is left of the position.
         backward: given what is right of it; None for a forward-only model.
-        both: by the product of the two probabilities; `log_probability` is the sum of the two,
-            which is not normalized. None for a forward-only model.
+        both: by the product of the two probabilities; `log_probability` is the sum of the two
+            logarithms, which is not normalized. None for a forward-only model.
     """
 
     forward: list[Substitute]
@@ -71,7 +70,7 @@ class Substitutes(NamedTuple):
 def perplexity(scores: Iterable[Score]) -> Perplexity:
     """Return the perplexity of scored sentences, which is `evaluation.perplexity`'s stateless one.
 
-    Raises: DataError if there are none.
+    Raises: DataError if there are no sentences.
     """
     sums: dict[str, float] = {}
     n_predictions = 0
@@ -80,5 +79,5 @@ def perplexity(scores: Iterable[Score]) -> Perplexity:
             sums[direction] = sums.get(direction, 0.0) - value
         n_predictions += found.n_predictions
     if not n_predictions:
-        raise DataError("no sentence to measure")
+        raise DataError("found no sentences, expected at least one")
     return Perplexity.of(sums, n_predictions)

@@ -1,4 +1,4 @@
-"""`ElmoModel` as users of the package simple_elmo call it."""
+"""`ElmoModel` with the interface of the package simple_elmo."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LAYERS = ("average", "top", "all")
 
 
 class ElmoModel:
-    """A biLM behind the methods of simple_elmo's class of this name.
+    """A biLM with the methods of the class of this name in simple_elmo.
 
-    Unlike there, the same sentence always gets the same vectors, and a vector does not depend on
-    the padding of its batch; `warmup` is accepted and does nothing.
+    Unlike in simple_elmo, the same sentence always gets the same vectors, whatever the padding of
+    its batch; `warmup` is accepted and ignored.
 
-    Attributes: `vector_size` 2 P and `n_layers`, the token layer included; both None before
-    `load`.
+    Attributes: `vector_size`, 2 P, and `n_layers`, which includes the token layer; both are None
+    before `load`.
 
     Example:
         from bilm.simple_elmo import ElmoModel
@@ -49,13 +49,13 @@ class ElmoModel:
         """Load a model.
 
         Args:
-            directory: a folder or ZIP archive with `options.json` and HDF5 weights, or whatever
-                else `bilm.ElmoEmbedder` opens; with `full` also the folder of a training run.
-            max_batch_size: kept as `batch_size`; it changes no result.
-            limit: accepted and ignored; every word is cached until the cache is full.
-            full: load the softmax too, for `get_elmo_substitutes`: from a run, or from
+            directory: a folder or ZIP archive with `options.json` and HDF5 weights, or anything
+                else that `bilm.ElmoEmbedder` takes; with `full` also the folder of a training run.
+            max_batch_size: stored as `batch_size`; it changes no result.
+            limit: accepted and ignored; words are cached until the cache is full.
+            full: also load the softmax, for `get_elmo_substitutes`, from a run or from
                 `<weights>_softmax.hdf5` beside the weights.
-        Returns: a sentence that says so, as simple_elmo does.
+        Returns: a message, as in simple_elmo.
         Raises: OptionsError, WeightsError, DataError.
         """
         self.batch_size = max_batch_size
@@ -80,13 +80,14 @@ class ElmoModel:
         warmup: bool = True,
         layers: str = "average",
     ) -> np.ndarray:
-        """Return the vectors of sentences in one array, 0 after a sentence's end.
+        """Return the vectors of sentences in one array, padded with zeros.
 
         Args:
             texts: sentences, each a list of words.
             warmup: accepted and ignored.
             layers: `average`, `top` or `all`.
-        Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P), T the longest sentence.
+        Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T is the number of words in
+            the longest sentence.
         Raises: OptionsError for other `layers`, or before `load`; DataError if a sentence is not a
             list of words.
         """
@@ -107,12 +108,12 @@ class ElmoModel:
     ) -> np.ndarray:
         """Return one vector per sentence: the mean over its words, divided by its L2 norm.
 
-        With `all` the norm is that of all layers together, as in simple_elmo. A sentence without
-        words has zeros.
+        With `all`, the norm is that of all layers together, as in simple_elmo. A sentence without
+        words gets zeros.
 
         Args: see `get_elmo_vectors`.
         Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
-        Raises: as `get_elmo_vectors` does.
+        Raises: see `get_elmo_vectors`.
         """
         means = self._loaded(layers).sentence_vectors(texts, layers).astype(np.float64)
         axes = tuple(range(1, means.ndim))
@@ -125,11 +126,11 @@ class ElmoModel:
         topn: int = 3,
         nodelimiters: bool = True,
     ) -> list[list[dict[str, object]]]:
-        """Return the words that the language model expects in place of each word.
+        """Return the words that the language model predicts at the position of each word.
 
         Args:
             data: sentences, each a list of words or a string with spaces between words.
-            topn: how many words per direction.
+            topn: number of words per direction.
             nodelimiters: leave out the marks `<S>` and `</S>`.
         Returns: for each sentence a list with a dict per word: `word`, which is `<UNK>` if the
             vocabulary lacks it, and `forward` and `backward`, each a dict of three lists with the
@@ -139,7 +140,7 @@ class ElmoModel:
             is not a list of words.
         """
         if self._scorer is None:
-            raise OptionsError("no softmax is loaded: call load(directory, full=True) first")
+            raise OptionsError("the softmax is not loaded: call load(directory, full=True) first")
         if topn < 1:
             raise DataError(f"topn is {topn}, expected at least 1")
         return [self._substitutes(sentence, topn, nodelimiters) for sentence in data]

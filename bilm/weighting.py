@@ -1,4 +1,4 @@
-"""`weight_layers` of bilm-tf: a learned mix of a biLM's layers, by name."""
+"""`weight_layers` of bilm-tf: named learned mixes of a biLM's layers."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def weight_layers(
     do_layer_norm: bool = False,
     reuse: bool = False,
 ) -> dict[str, object]:
-    """Return the weighted sum of a biLM's layers, as bilm-tf's function of this name does.
+    """Return the weighted sum of a biLM's layers, like the function of this name in bilm-tf.
 
-    The weights belong to a Keras layer that this module keeps under `name`; `mix_layer(name)`
-    returns it, for an optimizer or to save it. A new network should use `bilm.Elmo`, which holds
-    the biLM as well.
+    This module keeps a Keras layer with the weights under `name`; `mix_layer(name)` returns it,
+    so that an optimizer can train it or a program can save it. In a new network, use `bilm.Elmo`,
+    which also holds the biLM.
 
     Args:
-        name: of the weights.
-        bilm_ops: what calling a `BidirectionalLanguageModel` returns: `lm_embeddings` float
+        name: name of the weights.
+        bilm_ops: what a call of a `BidirectionalLanguageModel` returns: `lm_embeddings` float
             `(B, layers, T, D)` and `mask` boolean `(B, T)`.
         l2_coef: weight of the penalty l2_coef * sum w^2 on the weights; None for no penalty.
-        use_top_only: gamma times the last layer, without a penalty.
+        use_top_only: return gamma times the last layer, without a penalty.
         do_layer_norm: normalize each layer before it is weighted.
         reuse: share the weights of the call that created `name`.
-    Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both are
-        tensors that hold values, since nothing here is a graph.
-    Raises: ValueError if `name` exists and `reuse` is False, or the other way round; DataError if
-        `bilm_ops` is not what a model with as many layers returns.
+    Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both
+        are eager tensors.
+    Raises: ValueError if `name` exists and `reuse` is False, or `name` does not exist and `reuse`
+        is True; DataError if `bilm_ops` is not the result of a model with as many layers.
 
     Example:
         model = bilm.BidirectionalLanguageModel("options.json", "weights.hdf5")
@@ -53,9 +53,9 @@ def weight_layers(
 
 
 def mix_layer(name: str) -> ScalarMix:
-    """Return the Keras layer with the weights that `weight_layers` created under a name.
+    """Return the Keras layer that holds the weights of `weight_layers` under a name.
 
-    Raises: ValueError if there is none.
+    Raises: ValueError if no weights have this name.
     """
     if name not in _mixes:
         known = ", ".join(sorted(_mixes)) or "none"

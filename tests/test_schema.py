@@ -18,12 +18,12 @@ from bilm.options import (
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no JSON at line 1, column 1"),
-        ('{\n  "lstm": }', "no JSON at line 2, column 11"),
+        ("", "invalid JSON at line 1, column 1"),
+        ('{\n  "lstm": }', "invalid JSON at line 2, column 11"),
         ("[1]", "top level: found [1], expected an object"),
-        ('{"lstm": {"dim": 1, "dim": 2}}', "dim: the key is there twice"),
-        ("[" * 100_000, "no JSON"),
-        ("1" * 10_000, "no JSON"),
+        ('{"lstm": {"dim": 1, "dim": 2}}', "dim: found twice, expected once"),
+        ("[" * 100_000, "invalid JSON"),
+        ("1" * 10_000, "invalid JSON"),
     ],
 )
 @pytest.mark.parametrize("load", [load_run_options, load_model_options])

@@ -1,4 +1,4 @@
-"""Files of embeddings: how words stand beside their vectors, and reading files of any origin."""
+"""Files of embeddings: storing words beside their vectors, and reading files of any origin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bilm.storage.hdf5 import DAMAGE
 SENTENCE = "sentence"  # the attribute with the words
 NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 OF_ALLENNLP = "sentence_to_index"
-MAX_RATIO = 100  # of the values to what is stored of them; embeddings hardly shrink
+MAX_RATIO = 100  # of uncompressed to stored bytes; embeddings hardly shrink
 
 
 def read_embeddings(
@@ -25,11 +25,11 @@ def read_embeddings(
 ) -> Iterator[tuple[int, list[str] | None, np.ndarray]]:
     """Yield number, words and vectors of each sentence of a file of embeddings, in order.
 
-    Files of bilm-tf and AllenNLP, which hold no words, give None for them. The file is closed
+    For files of bilm-tf and AllenNLP, which hold no words, the words are None. The file is closed
     when the iterator ends or is dropped.
 
     Raises: DataError, naming the file and the dataset, if the file is missing, damaged, or holds
-        anything else than arrays of numbers, (T, D) or (layers, T, D), named 0, 1, 2, ...
+        anything but arrays of numbers, (T, D) or (layers, T, D), named 0, 1, 2, ...
     """
     with _opened(path) as file:
         for number in _numbers(file, path):
@@ -38,9 +38,9 @@ def read_embeddings(
 
 
 def join_words(words: list[str]) -> str:
-    """Return words as one string. A FORM of CoNLL-U may hold a space: tabs part the words then."""
-    parted_by = "\t" if any(" " in word for word in words) else " "
-    return parted_by.join(words).replace("\0", "\u2400")  # an HDF5 string ends at NUL
+    """Return words as one string, separated by tabs if one has a space, as in CoNLL-U."""
+    separator = "\t" if any(" " in word for word in words) else " "
+    return separator.join(words).replace("\0", "\u2400")  # an HDF5 string ends at NUL
 
 
 def _split(sentence: str, n_words: int) -> list[str]:
@@ -79,7 +79,7 @@ def _read(
     """Return the words and the vectors of a sentence."""
     try:
         if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-            raise DataError("a link to another place, expected a dataset")
+            raise DataError("found a link, expected a dataset")
         dataset = file[name]
         _check(dataset)
         sentence = _sentence(dataset)
@@ -92,30 +92,32 @@ def _read(
     words = None if sentence is None else _split(sentence, n_words)
     if words is not None and len(words) != n_words:
         raise DataError(
-            f"{path}, dataset {name}: number of words {n_words} by the shape, {len(words)} by the "
-            f"attribute {SENTENCE!r}"
+            f"{path}, dataset {name}: {n_words} words by its shape, {len(words)} by its attribute "
+            f"{SENTENCE!r}"
         )
     return words, vectors
 
 
 def _check(dataset: h5py.Dataset) -> None:
-    """Refuse what are no vectors, or would take more memory than the file can justify."""
+    """Check that a dataset holds vectors and declares no more than the file can hold."""
     if not isinstance(dataset, h5py.Dataset):
-        raise DataError("a group, expected a dataset")
+        raise DataError("found a group, expected a dataset")
     if dataset.dtype.kind not in "fiu":
-        raise DataError(f"values of type {dataset.dtype}, expected numbers")
+        raise DataError(f"found values of type {dataset.dtype}, expected numbers")
     if dataset.shape is None or dataset.ndim not in (2, 3):
-        raise DataError(f"shape {dataset.shape}, expected (words, dim) or (layers, words, dim)")
+        raise DataError(
+            f"found shape {dataset.shape}, expected (words, dim) or (layers, words, dim)"
+        )
     if dataset.is_virtual or dataset.external:
         raise DataError("its values are in another file")
     stored = dataset.id.get_storage_size()
-    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # is read as a whole
+    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # read as a whole
     if max(dataset.nbytes, chunk if dataset.size else 0) > MAX_RATIO * stored:
-        raise DataError(f"shape {dataset.shape}, but only {stored:,} bytes are stored")
+        raise DataError(f"found shape {dataset.shape}, but only {stored:,} bytes are stored")
 
 
 def _sentence(dataset: h5py.Dataset) -> str | None:
-    """Return the attribute with the words, None if there is none."""
+    """Return the attribute with the words, or None if there is none."""
     if SENTENCE not in dataset.attrs:
         return None
     attribute = dataset.attrs.get_id(SENTENCE)

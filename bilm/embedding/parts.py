@@ -1,4 +1,4 @@
-"""One HDF5 file, written as closed parts that survive an interruption."""
+"""Writing one HDF5 file in closed parts, which survive an interruption."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ RUN = "run.json"
 
 
 class Parts:
-    """The folder `<outfile>.parts`: part files 0, 1, 2, ..., each there whole or not at all.
+    """The folder `<outfile>.parts` with part files 0, 1, 2, ..., each whole or missing.
 
     A context manager: inside the block no other process or thread can write the same output.
 
     Args:
-        outfile: what the parts will be merged into.
-        run: what shapes the result, by name, as JSON has it. A folder that is there is continued
-            only by the run that it was made for.
-    Raises: when entered, DataError if another process writes the folder, or if it belongs to
-        another run; OSError if it cannot be written.
+        outfile: the file into which the parts are merged.
+        run: the settings that shape the result, by name, as JSON values. An existing folder is
+            continued only with the settings that it was created with.
+    Raises: on entry, DataError if another process is writing the folder, or if it was created with
+        other settings; OSError if it cannot be written.
     """
 
     def __init__(self, outfile: str | os.PathLike, run: dict[str, object]):
@@ -36,16 +36,18 @@ class Parts:
     def __enter__(self) -> Parts:
         remove_leftovers(self.outfile)
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not (self.folder / RUN).exists() and self._strangers():
-            raise DataError(f"{self.folder} is no folder of parts; remove it or change outfile")
+        if not (self.folder / RUN).exists() and self._foreign_files():
+            raise DataError(
+                f"{self.folder}: not a folder of parts; remove it, or choose another output"
+            )
         self._lock = hold(self.folder / LOCK, os.O_CREAT)
         if self._lock is None:
             raise DataError(
                 f"{self.folder}: another process is writing {self.outfile}; wait until it ends, "
-                "or change outfile"
+                "or choose another output"
             )
         try:
-            self._begin()
+            self._check_run()
         except BaseException:
             os.close(self._lock)
             raise
@@ -59,7 +61,7 @@ class Parts:
         return self.folder / f"{part:06d}.hdf5"
 
     def n_closed(self) -> int:
-        """Return how many parts are there, up to the first that is not."""
+        """Return the number of parts up to the first that is missing."""
         n_parts = 0
         while self.path(n_parts).exists():
             n_parts += 1
@@ -74,16 +76,16 @@ class Parts:
             with NewHDF5(merged):
                 pass
             for part in range(n_parts):
-                # Opened anew, since what HDF5 keeps of an open file grows with what it holds.
-                with NewHDF5(merged, "a") as file, self._opened(part) as source:
+                # Opened anew per part: the memory that HDF5 uses for an open file grows with it.
+                with NewHDF5(merged, "a") as file, self._open_part(part) as source:
                     for name in sorted(source, key=int):
                         h5py.h5o.copy(source.id, name.encode(), file.id, name.encode())
                         file.check()
-        # A kill finds the folder whole or under the name of what the next run removes.
+        # After a kill, the folder is either whole or in the leftovers that the next run removes.
         with scratch(self.outfile) as folder:
             os.rename(self.folder, folder / "parts")
 
-    def _opened(self, part: int) -> h5py.File:
+    def _open_part(self, part: int) -> h5py.File:
         try:
             return h5py.File(self.path(part), "r")
         except OSError as error:
@@ -91,13 +93,13 @@ class Parts:
                 f"{self.path(part)}: damaged ({error}); remove it and repeat the command"
             ) from error
 
-    def _strangers(self) -> list[str]:
-        """Return the files that a run which was killed at its start does not leave."""
+    def _foreign_files(self) -> list[str]:
+        """Return the files that a run does not leave when it is killed at its start."""
         names = os.listdir(self.folder)
         return [name for name in names if name != LOCK and not name.startswith(PREFIX)]
 
-    def _begin(self) -> None:
-        """Write down which run the parts belong to, or compare it."""
+    def _check_run(self) -> None:
+        """Store the settings in a new folder, or compare them with those stored."""
         path = self.folder / RUN
         if not path.exists():
             with replacing(path) as temporary:
@@ -106,10 +108,10 @@ class Parts:
         try:
             found = dict(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise DataError(f"{path}: damaged ({error}); remove its folder") from error
+            raise DataError(f"{path}: damaged ({error}); remove the folder") from error
         other = [name for name in self._run if found.get(name) != self._run[name]]
         if other:
             raise DataError(
-                f"{self.folder} holds parts of a run with other {', '.join(other)}: repeat that "
-                "run's command, give another outfile, or remove the folder"
+                f"{self.folder}: holds parts of a run with other {', '.join(other)}; repeat the "
+                "command of that run, choose another output, or remove the folder"
             )

@@ -1,4 +1,4 @@
-"""An iterator that is one value ahead of whoever reads it."""
+"""An iterator that computes one value ahead of its reader."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ END = object()
 
 
 def ahead(values: Iterator[T]) -> Iterator[T]:
-    """Yield what an iterator gives, each value being made while the one before it is used.
+    """Yield the values of an iterator, computing each while the reader uses the one before it.
 
-    The iterator runs in a thread of its own, in which an operation of TensorFlow or NumPy leaves
-    the interpreter to others. One value is waiting at most. What it raises is raised here; a
-    reader who stops early waits for the value that is being made.
+    The iterator runs in a thread of its own; operations of TensorFlow and NumPy release the
+    interpreter lock there. At most one value is waiting. Errors of the iterator are raised here. A
+    reader that stops early waits for the value that is being computed.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
         following = thread.submit(next, values, END)

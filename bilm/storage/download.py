@@ -1,4 +1,4 @@
-"""Files from the web, fetched once: under their final name only when they are whole."""
+"""A cache of downloaded files, which get their final names only when they are whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOCKS: dict[Path, Lock] = {}
 
 
 class Kind(NamedTuple):
-    """What a download must be: its name, its largest size in bytes, and how to see that it is."""
+    """What a download must be: a description, the largest size in bytes, and a test of the file."""
 
     name: str
     max_bytes: int
@@ -40,7 +40,7 @@ def _reads(read: Callable[[Path], object], path: Path) -> bool:
 
 
 def _open_hdf5(path: Path) -> None:
-    with open_hdf5(path):  # HDF5 finds out itself whether its file was cut short
+    with open_hdf5(path):  # HDF5 itself notices a file that was cut short
         pass
 
 
@@ -50,36 +50,36 @@ ARCHIVE = Kind("a whole ZIP archive or tar.gz", MAX_BYTES, is_archive)
 
 
 def cached(key: str) -> Path:
-    """Return the folder of a key in the cache, whether it is there or not.
+    """Return the cache folder of a key, whether it exists or not.
 
-    The cache is the folder that `BILM_CACHE` names, or one among the user's.
-    Raises: WeightsError if the user has no home.
+    The cache is the folder that `BILM_CACHE` names, or else `bilm` in the user's cache folder.
+    Raises: WeightsError if the user has no home folder.
     """
     cache, home = os.environ.get("BILM_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
-    if not cache:  # a relative XDG_CACHE_HOME counts for none, says its specification
+    if not cache:  # its specification says to ignore a relative XDG_CACHE_HOME
         cache = Path(home if os.path.isabs(home) else "~/.cache") / "bilm"
     try:
         folder = Path(cache).expanduser()
     except RuntimeError:
         raise WeightsError(
-            f"{cache}: there is no home folder; set BILM_CACHE to a folder"
+            f"{cache}: no home folder; set BILM_CACHE to a folder for downloads"
         ) from None
     return folder / hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of the cache, if it is not there. Raises: WeightsError if it is read-only."""
+    """Create a cache folder unless it exists. Raises: WeightsError if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK | os.X_OK)
     except OSError:
         writable = False
     if not writable:
-        raise WeightsError(f"{folder}: this cache cannot be written; set BILM_CACHE to a folder")
+        raise WeightsError(f"{folder}: cannot write to the cache; set BILM_CACHE to another folder")
 
 
 def alone(path: Path) -> Lock:
-    """Return the lock under which one thread at a time makes something in the cache."""
+    """Return the lock that lets one thread at a time create a path in the cache."""
     return _LOCKS.setdefault(path, Lock())
 
 
@@ -90,24 +90,24 @@ def fetch(
     sha256: str | None = None,
     patience: Patience = PATIENCE,
 ) -> Path:
-    """Return the local copy of a URL; without a copy, download it.
+    """Return the local copy of a URL; download it if there is none.
 
     Args:
         url: http or https.
-        kind: what is expected there.
-        size: bytes, where they are known.
-        sha256: hash of the content, where it is known.
+        kind: what the file must be.
+        size: bytes, if known.
+        sha256: hash of the content, if known.
         patience: how long the server may take.
     Raises: WeightsError if the download fails, takes too long, is cut short or is not what was
-        expected; nothing is left under the final name then. OSError for the disk.
+        expected; OSError for the disk. After an error there is no file under the final name.
     """
     target = cached(url) / _file_name(url)
     if target.exists():
         return target
     with alone(target):
-        if not target.exists():  # another thread has fetched it in the meantime
+        if not target.exists():  # else another thread has downloaded it in the meantime
             make_folder(target.parent)
-            logging.info("%s: fetching it into %s", url, target.parent)
+            logging.info("%s: downloading to %s", url, target.parent)
             _download(url, target, kind, size, sha256, patience)
     return target
 
@@ -116,7 +116,7 @@ def _file_name(url: str) -> str:
     try:
         name = PurePosixPath(urlsplit(url).path).name
     except ValueError as error:
-        raise WeightsError(f"{url}: cannot be fetched: {error}") from error
+        raise WeightsError(f"{url}: cannot be downloaded: {error}") from error
     return name[-100:] if name not in ("", "..") else "file"
 
 
@@ -131,12 +131,12 @@ def _download(
                 digest.update(piece)
                 n_bytes += len(piece)
         if size is not None and n_bytes != size:
-            raise WeightsError(f"{url}: {n_bytes:,} bytes came, expected {size:,}; cut short?")
+            raise WeightsError(f"{url}: received {n_bytes:,} bytes, expected {size:,}; cut short?")
         if sha256 is not None and digest.hexdigest() != sha256:
-            raise WeightsError(f"{url}: its SHA-256 is {digest.hexdigest()}, expected {sha256}")
+            raise WeightsError(f"{url}: SHA-256 is {digest.hexdigest()}, expected {sha256}")
         if not kind.is_whole(part):
             with open(part, "rb") as file:
                 start = file.read(20)
             raise WeightsError(
-                f"{url}: {n_bytes:,} bytes came that begin with {start!r}, expected {kind.name}"
+                f"{url}: received {n_bytes:,} bytes that start with {start!r}, expected {kind.name}"
             )

@@ -1,7 +1,7 @@
-"""Which export a file belongs to: weights, options and softmax of one export share an id.
+"""The id that weights, options and softmax of one export share.
 
 The three files are renamed into place one after the other. A kill in between leaves files of two
-exports side by side, whose shapes are the same; the id is what tells them apart.
+exports side by side. Their shapes may be equal, but their ids differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def export_id(options: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> s
 
 
 def read_export_id(path: str | Path) -> str | None:
-    """Return the id of an HDF5 file; None for what another program or an older bilm wrote."""
+    """Return the id of an HDF5 file; None if another program or an older bilm wrote it."""
     with open_hdf5(path) as file:
         return attribute(file, EXPORT_ID)
 
@@ -40,9 +40,9 @@ def check_same_export(
     weight_file: str | Path,
     softmax_file: str | Path | None = None,
 ) -> None:
-    """Refuse files of two exports. Options without an id, as a run has them, go with any weights.
+    """Check that files are of one export. Options without an id, as in a run, match any weights.
 
-    Raises: WeightsError.
+    Raises: WeightsError if they are of different exports.
     """
     expected = read_export_id(weight_file)
     found = {options_file: options.other.get(EXPORT_ID, expected)}

@@ -1,7 +1,7 @@
-"""HDF5 files: reading those that may come from anywhere, writing on a disk that may be full.
+"""HDF5 files: reading untrusted ones, and writing to a disk that may be full.
 
 Every value is read through `numbers`, `strings` or `attribute`. They follow no link out of the
-file, read no values that lie elsewhere, and believe no size that the file does not hold.
+file, read no values of other files, and accept no declared size that the file does not hold.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from h5py import h5d, h5g, h5l, h5o
 from bilm.errors import BilmError, WeightsError
 from bilm.files import SWAPPED, is_json_object, replacing
 
-MAX_RATIO = 100  # of packed values to what the file stores of them; weights hardly shrink
-UNSTORED_BYTES = 1 << 20  # of a dataset that was made and never written, which reads as zeros
+MAX_RATIO = 100  # of uncompressed to stored bytes; weights hardly shrink
+UNSTORED_BYTES = 1 << 20  # of a dataset that was created but not written, and reads as zeros
 MAX_ITEMS = 10_000  # groups and datasets of a model's file; the largest known model has 50
 MAX_DEPTH = 16  # groups inside each other; stored names have up to 6 parts
 STRINGS_AT_ONCE = 256
-# What h5py makes of a damaged file, at whatever call it stumbles over it.
+# What h5py raises for a damaged file, at any call.
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
 
 
 class Held(NamedTuple):
-    """How many datasets and numbers a file really stores."""
+    """The number of datasets and of numbers that a file really stores."""
 
     n_datasets: int
     n_numbers: int
@@ -38,34 +38,34 @@ class Held(NamedTuple):
 
 @contextmanager
 def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading; damage that the block finds is an error of the file.
+    """Open an HDF5 file for reading; damage found in the block raises WeightsError too.
 
-    Raises: WeightsError if it is missing, cut short, damaged or no HDF5 file.
+    Raises: WeightsError if it is missing, cut short, damaged or not an HDF5 file.
     """
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
         if is_json_object(path):
-            raise WeightsError(f"{path}: JSON, expected an HDF5 file of weights; {SWAPPED}")
+            raise WeightsError(f"{path}: found JSON, expected an HDF5 file of weights; {SWAPPED}")
         with h5py.File(path, "r") as file:
             yield file
     except BilmError:
         raise
     except MemoryError as error:
-        raise WeightsError(f"{path}: asks for more memory than there is, or is damaged") from error
+        raise WeightsError(f"{path}: needs more memory than there is, or is damaged") from error
     except DAMAGE as error:
         raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
 
 
 class NewHDF5(h5py.File):
-    """An HDF5 file that is written; a context manager that closes it.
+    """An HDF5 file for writing; a context manager that closes it.
 
-    HDF5 crashes the process when it closes a file after a write has failed. So it is never told
-    of a failure: the first one is kept and raised by `check` and at the end of the block.
+    HDF5 crashes the process when it closes a file after a write has failed. Failures are
+    therefore hidden from it: `check` and the end of the block raise the first one.
 
     Args:
-        path: the file, best a temporary one.
-        mode: `w` for a new file, `a` to add to the file.
+        path: the file, preferably a temporary one.
+        mode: `w` for a new file, `a` to add to an existing one.
     Raises: OSError with the `errno` of the disk.
     """
 
@@ -74,7 +74,7 @@ class NewHDF5(h5py.File):
         super().__init__(self._disk, mode)
 
     def check(self) -> None:
-        """Raise OSError if a write has failed so far; call it often, to stop early."""
+        """Raise OSError if a write has failed; call it often, to stop early."""
         if self._disk.error is not None:
             raise self._disk.error
 
@@ -94,7 +94,7 @@ class _Disk(io.FileIO):
     def write(self, data: Any) -> int:
         left = memoryview(data).cast("B")
         try:
-            while left and self.error is None:  # the disk may take a part
+            while left and self.error is None:  # a write may be partial
                 left = left[super().write(left) :]
         except OSError as error:
             self._keep(error)
@@ -117,7 +117,7 @@ def save_hdf5(
     """Write arrays by name into one file, whole or not at all.
 
     Args:
-        attributes: strings that the file carries by name.
+        attributes: strings to store as attributes of the file, by name.
     Raises: OSError, naming `path`, if it cannot be written.
     """
     with replacing(path) as temporary, NewHDF5(temporary) as file:
@@ -129,15 +129,15 @@ def save_hdf5(
 
 
 def dataset_names(group: h5py.Group) -> set[str]:
-    """Return the names of all datasets below a group. Links to other places are not followed.
+    """Return the names of all datasets below a group, without following links.
 
-    Raises: WeightsError if there are more than a model has, or deeper ones.
+    Raises: WeightsError if there are too many for a model, or if they are nested too deeply.
     """
     return {path for path, _, _ in _datasets(group)}
 
 
 def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5g.GroupID, bytes]]:
-    """Yield the path of each dataset, the group that it is in and its name there."""
+    """Yield the path of each dataset, its group and its name in the group."""
     n_items, seen, waiting = 0, {h5o.get_info(group.id).addr}, [(group.id, "")]
     while waiting:
         parent, prefix = waiting.pop()
@@ -145,7 +145,7 @@ def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5g.GroupID, bytes]]:
         if n_items > MAX_ITEMS or prefix.count("/") > MAX_DEPTH:
             raise WeightsError(
                 f"{group.file.filename}: found more than {MAX_ITEMS:,} groups and datasets, or "
-                f"more than {MAX_DEPTH} groups inside each other; expected the weights of a model"
+                f"more than {MAX_DEPTH} nested groups; expected the weights of a model"
             )
         for name in parent:
             if parent.links.get_info(name).type != h5l.TYPE_HARD:
@@ -153,16 +153,16 @@ def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5g.GroupID, bytes]]:
             info, path = h5o.get_info(parent, name), prefix + name.decode(errors="backslashreplace")
             if info.type == h5o.TYPE_DATASET:
                 yield path, parent, name
-            elif info.type == h5o.TYPE_GROUP and info.addr not in seen:  # a link may lead back up
+            elif info.type == h5o.TYPE_GROUP and info.addr not in seen:  # a link may lead back
                 seen.add(info.addr)
                 waiting.append((h5g.open(parent, name), f"{path}/"))
 
 
 def numbers(file: h5py.File, name: str) -> h5py.Dataset:
-    """Return a dataset of real numbers; its values are not read yet.
+    """Return a dataset of real numbers without reading its values.
 
-    Raises: WeightsError if it holds anything else, if its values lie in another file, or if it
-        states a size that the file does not store.
+    Raises: WeightsError if it holds anything else, if its values are in another file, or if it
+        declares a size that the file does not hold.
     """
     found = _dataset(file, name)
     if found.shape is None or found.dtype.kind not in "fiu":
@@ -179,22 +179,22 @@ def strings(file: h5py.File, name: str) -> list[str]:
     """
     found = _dataset(file, name)
     if found.shape is None or found.ndim != 1 or h5py.check_string_dtype(found.dtype) is None:
-        raise WeightsError(f"{file.filename}: no dataset `{name}` of strings, with one axis")
+        raise WeightsError(f"{file.filename}: no dataset `{name}` of strings with one axis")
     _check_stored(found, name)
-    values, n_bytes, room = [], 0, max(found.nbytes, _file_size(found))
+    values, n_bytes, limit = [], 0, max(found.nbytes, _file_size(found))
     for start in range(0, len(found), STRINGS_AT_ONCE):
         try:
             values += [value.decode() for value in found[start : start + STRINGS_AT_ONCE].tolist()]
         except (UnicodeDecodeError, AttributeError) as error:
-            raise WeightsError(f"{file.filename}: `{name}` is not UTF-8 strings") from error
+            raise WeightsError(f"{file.filename}: `{name}` holds text that is not UTF-8") from error
         n_bytes += sum(map(len, values[start:]))
-        if n_bytes > room:  # many may point to one long string
+        if n_bytes > limit:  # many may refer to one long string
             raise WeightsError(f"{file.filename}: {name} holds more bytes than the file")
     return values
 
 
 def attribute(file: h5py.File, name: str) -> str | None:
-    """Return a string that the file carries, None if there is none of that name."""
+    """Return a string attribute of the file, or None if it has none of that name."""
     if name not in file.attrs or file.attrs.get_id(name).shape != ():
         return None
     value = file.attrs[name]
@@ -202,7 +202,7 @@ def attribute(file: h5py.File, name: str) -> str | None:
 
 
 def held(file: h5py.File) -> Held:
-    """Count what a file stores, whatever sizes it states. Raises: WeightsError."""
+    """Count what a file stores, whatever sizes it declares. Raises: WeightsError."""
     n_datasets = total = 0
     for _, parent, name in _datasets(file):
         found = h5py.Dataset(h5d.open(parent, name))
@@ -213,7 +213,7 @@ def held(file: h5py.File) -> Held:
 
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """Return a dataset to which no link but hard ones lead."""
+    """Return a dataset that is reached through hard links only."""
     found = file
     for part in name.encode().split(b"/"):
         if not isinstance(found, h5py.Group) or not found.id.links.exists(part):
@@ -227,13 +227,13 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def _check_stored(found: h5py.Dataset, name: str) -> None:
-    place = f"{found.file.filename}: {name}"
+    where = f"{found.file.filename}: {name}"
     if _is_elsewhere(found):
-        raise WeightsError(f"{place} has its values in another file")
+        raise WeightsError(f"{where} has its values in another file")
     chunk = int(np.prod(found.chunks, dtype=object)) * found.dtype.itemsize if found.chunks else 0
-    asked = max(found.nbytes, chunk)  # a chunk is unpacked as a whole
-    if asked > _stored_bytes(found) + UNSTORED_BYTES:
-        raise WeightsError(f"{place} states {asked:,} bytes, more than the file can hold")
+    declared = max(found.nbytes, chunk)  # a chunk is decompressed as a whole
+    if declared > _stored_bytes(found) + UNSTORED_BYTES:
+        raise WeightsError(f"{where} declares {declared:,} bytes, more than the file can hold")
 
 
 def _is_elsewhere(found: h5py.Dataset) -> bool:
@@ -241,7 +241,7 @@ def _is_elsewhere(found: h5py.Dataset) -> bool:
 
 
 def _stored_bytes(found: h5py.Dataset) -> int:
-    """Return how many bytes of values a dataset may have by what the file stores of it."""
+    """Return the most bytes that the stored part of a dataset can decompress to."""
     stored = min(found.id.get_storage_size(), _file_size(found))
     return stored * MAX_RATIO if found.id.get_create_plist().get_nfilters() else stored
 

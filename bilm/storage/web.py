@@ -1,7 +1,8 @@
-"""What a URL of http or https holds, from a server that may be slow, hostile or broken.
+"""Downloading an http or https URL from a server that may be slow, hostile or broken.
 
-The standard library does: it reads what has come without waiting for more (`read1`), which a floor
-on the rate needs, and a chain of handlers without FTP and files follows no redirect to them.
+The standard library suffices. `read1` returns the bytes that have arrived without waiting for
+more, so that a minimum rate can be checked. An opener without handlers for FTP and files follows
+no redirect to them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Patience(NamedTuple):
 
     Fields:
         seconds: to connect, to answer, and between two pieces.
-        rate: bytes a second, the least over each such time.
+        rate: least number of bytes per second, over each period of `seconds`.
     """
 
     seconds: float
@@ -40,27 +41,29 @@ PATIENCE = Patience(seconds=30.0, rate=8 << 10)
 
 
 def pieces(url: str, max_bytes: int, patience: Patience) -> Iterator[bytes]:
-    """Yield the body of a URL as it comes.
+    """Yield the body of a URL as it arrives.
 
     Args:
         url: http or https.
-        max_bytes: the most that is taken.
+        max_bytes: the largest size accepted.
         patience: how long the server may take.
-    Raises: WeightsError if it cannot be fetched, is cut short, too large or too slow.
+    Raises: WeightsError if the download fails, is cut short, too large or too slow.
     """
     try:
         with _opener().open(url, timeout=patience.seconds) as answer:
             coding = answer.headers.get("Content-Encoding", "identity")
             if coding.lower() != "identity":
-                raise WeightsError(f"{url}: comes packed as {coding}; expected it as it is")
+                raise WeightsError(f"{url}: compressed as {coding}, expected no compression")
             yield from _body(url, answer, max_bytes, patience)
     except WeightsError:
         raise
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: no URL
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: not a URL
         if isinstance(error, HTTPError):
-            error.close()  # it holds the connection
-        reason = " ".join(str(error).split())  # that of a redirection in a circle has lines
-        raise WeightsError(f"{url}: not in the cache, and cannot be fetched: {reason}") from error
+            error.close()  # closes the connection
+        reason = " ".join(str(error).split())  # that of a circular redirect has several lines
+        raise WeightsError(
+            f"{url}: not in the cache, and cannot be downloaded: {reason}"
+        ) from error
 
 
 def _body(url: str, answer: HTTPResponse, max_bytes: int, patience: Patience) -> Iterator[bytes]:
@@ -74,71 +77,71 @@ def _body(url: str, answer: HTTPResponse, max_bytes: int, patience: Patience) ->
             break
         n_bytes += len(piece)
         if n_bytes > max_bytes:
-            raise WeightsError(f"{url}: has more than {max_bytes:,} bytes, the most expected")
+            raise WeightsError(f"{url}: has more than {max_bytes:,} bytes, expected at most that")
         yield piece
         now = time.monotonic()
         if now - start > patience.seconds:
             if n_bytes - n_before < patience.rate * (now - start):
                 rate = (n_bytes - n_before) / (now - start)
                 raise WeightsError(
-                    f"{url}: {rate:,.0f} bytes a second came, expected {patience.rate:,} or more"
+                    f"{url}: {rate:,.0f} bytes per second, expected at least {patience.rate:,}"
                 )
             start, n_before = now, n_bytes
         if now - logged > LOG_SECONDS:
             logging.info("%s: %.1f MB of %s", url, n_bytes / 1e6, length and f"{length / 1e6:.1f}")
             logged = now
     if length is not None and n_bytes < length:
-        raise WeightsError(f"{url}: {n_bytes:,} of {length:,} bytes came; cut short")
+        raise WeightsError(f"{url}: received {n_bytes:,} of {length:,} bytes; cut short")
 
 
-class _Punctual:
-    """Of a connection: its answer is there in time, also if the header comes in drops."""
+class _WithDeadline:
+    """A connection whose answer arrives within its timeout, however slowly the header comes."""
 
     def getresponse(self) -> HTTPResponse:
-        late = Event()
+        timed_out = Event()
 
-        def hang_up() -> None:
-            late.set()
+        def disconnect() -> None:
+            timed_out.set()
             with suppress(OSError):
                 self.sock.shutdown(socket.SHUT_RDWR)
 
-        alarm = Timer(self.timeout, hang_up)
-        alarm.start()
+        timer = Timer(self.timeout, disconnect)
+        timer.start()
         answer = None
         try:
             answer = super().getresponse()
         except (OSError, HTTPException):
-            if not late.is_set():
+            if not timed_out.is_set():
                 raise
         finally:
-            alarm.cancel()
-        if late.is_set():
-            if answer is not None:  # with what had come of the header
+            timer.cancel()
+        if timed_out.is_set():
+            if answer is not None:  # with a part of the header
                 answer.close()
             raise TimeoutError(f"no answer in {self.timeout:g} s")
         return answer
 
 
-class _Plain(_Punctual, HTTPConnection):
+class _Http(_WithDeadline, HTTPConnection):
     pass
 
 
-class _Encrypted(_Punctual, HTTPSConnection):
+class _Https(_WithDeadline, HTTPSConnection):
     pass
 
 
-class _PlainHandler(request.HTTPHandler):
-    def http_open(self, asked: request.Request) -> HTTPResponse:
-        return self.do_open(_Plain, asked)
+class _HttpHandler(request.HTTPHandler):
+    def http_open(self, req: request.Request) -> HTTPResponse:
+        return self.do_open(_Http, req)
 
 
-class _EncryptedHandler(request.HTTPSHandler):
-    def https_open(self, asked: request.Request) -> HTTPResponse:
-        return self.do_open(_Encrypted, asked)
+class _HttpsHandler(request.HTTPSHandler):
+    def https_open(self, req: request.Request) -> HTTPResponse:
+        return self.do_open(_Https, req)
 
 
 def _opener() -> request.OpenerDirector:
-    """Return what opens http and https alone, wherever it is sent."""
+    """Return an opener for http and https only, also after redirects."""
     opener = request.OpenerDirector()
     for handler in (
         request.ProxyHandler,
@@ -146,8 +149,8 @@ def _opener() -> request.OpenerDirector:
         request.HTTPDefaultErrorHandler,
         request.HTTPRedirectHandler,
         request.HTTPErrorProcessor,
-        _PlainHandler,
-        _EncryptedHandler,
+        _HttpHandler,
+        _HttpsHandler,
     ):
         opener.add_handler(handler())
     return opener

@@ -135,7 +135,7 @@ def test_train_without_a_key(run_here, train_arguments):
 def test_train_with_no_json(run_here, train_arguments, broken_run):
     path = broken_run("options") / "options.json"
     done = run_here("train_elmo.py", *train_arguments(str(path)))
-    assert_fails(done, f"{path}: no JSON at line 1, column 10")
+    assert_fails(done, f"{path}: invalid JSON at line 1, column 10")
 
 
 def test_train_without_marks(run_here, train_arguments, no_marks):
@@ -162,7 +162,7 @@ def test_train_in_a_folder_of_another_run(run_here, train_arguments):
         ("index", "not a whole checkpoint (not an sstable"),
         ("no data", "not a whole checkpoint ("),
         ("no checkpoint", "no whole checkpoint in this folder"),
-        ("options", "options.json: no JSON at line 1, column 10"),
+        ("options", "options.json: invalid JSON at line 1, column 10"),
     ],
 )
 def test_broken_run(what, expected, run_here, broken_run, tmp_path):

@@ -129,9 +129,9 @@ def test_what_cannot_be_done_is_refused(corpus, tmp_path, changes, message):
 
 
 def test_outputs_that_are_inputs_are_refused(corpus, tmp_path):
-    with pytest.raises(DataError, match=r"a\.txt: is itself read or written already"):
+    with pytest.raises(DataError, match=r"a\.txt: is also an input or another output"):
         build_vocabulary(corpus, tmp_path / "corpus" / "a.txt")
-    with pytest.raises(DataError, match=r"v: is itself read or written already"):
+    with pytest.raises(DataError, match=r"v: is also an input or another output"):
         build_vocabulary(corpus, tmp_path / "v", tmp_path / "v")
     with pytest.raises(DataError, match=r"corpus: is a folder"):
         build_vocabulary(corpus, tmp_path / "corpus")

@@ -176,7 +176,7 @@ def test_what_is_refused_leaves_nothing(text, outfile, tmp_path):
     parts = outfile.with_name("vectors.hdf5.parts")
     parts.mkdir(parents=True)
     (parts / "mine.txt").write_text("keep")
-    with pytest.raises(DataError, match="no folder of parts"):
+    with pytest.raises(DataError, match="not a folder of parts"):
         dump(text, outfile)
     assert [path.name for path in parts.iterdir()] == ["mine.txt"]
 
@@ -196,9 +196,9 @@ def test_inputs_are_not_overwritten(tmp_path, name):
     (tmp_path / "link").symlink_to("weights.hdf5")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     files = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    with pytest.raises(DataError, match="is itself read or written already"):
+    with pytest.raises(DataError, match="is also an input or another output"):
         dump_bilm_embeddings(None, tmp_path / "text.txt", *files, tmp_path / name)
     if name != "text.txt":
-        with pytest.raises(DataError, match="is itself read or written already"):
+        with pytest.raises(DataError, match="is also an input or another output"):
             dump_token_embeddings(tmp_path / "words", *files, tmp_path / name)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -38,10 +38,13 @@ ODD = {
     "strings": (lambda f: f.create_dataset("0", (2, 4), STRING), "values of type object"),
     "references": (lambda f: f.create_dataset("0", (2, 4), h5py.ref_dtype), "of type object"),
     "complex": (lambda f: f.create_dataset("0", (2, 4), "c8"), "of type complex64"),
-    "soft link": (lambda f: f.__setitem__("0", h5py.SoftLink("/x")), "a link to another place"),
+    "soft link": (
+        lambda f: f.__setitem__("0", h5py.SoftLink("/x")),
+        "found a link, expected a dataset",
+    ),
     "external link": (
         lambda f: f.__setitem__("0", h5py.ExternalLink("other.hdf5", "/0")),
-        "a link to another place",
+        "found a link, expected a dataset",
     ),
     "virtual": (virtual, "values are in another file"),
     "external": (
@@ -62,7 +65,7 @@ ODD = {
     "number": (with_attribute(5), "attribute 'sentence' is not a string"),
     "list": (with_attribute(["a", "b"]), "attribute 'sentence' is not a string"),
     "not UTF-8": (with_attribute(np.bytes_(b"\xff b")), "attribute 'sentence' is not UTF-8"),
-    "other words": (with_attribute("a b c"), "words 2 by the shape, 3 by the attribute"),
+    "other words": (with_attribute("a b c"), "2 words by its shape, 3 by its attribute"),
 }
 
 

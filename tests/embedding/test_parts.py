@@ -78,7 +78,7 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch):
     assert len(names) == 4 and names[1:] == ["000000.hdf5", "lock", "run.json"], names
     closed = (parts / "000000.hdf5").stat().st_mtime_ns
 
-    with pytest.raises(DataError, match=r"other layers, dtype: repeat that"):
+    with pytest.raises(DataError, match=r"other layers, dtype; repeat the command"):
         dump(text, outfile, layers="top", dtype="float16")
     seen = []
     warm_up = ElmoEmbedder.warm_up

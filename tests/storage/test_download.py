@@ -53,7 +53,7 @@ def test_the_log_says_what_is_fetched(server, caplog, monkeypatch):
     monkeypatch.setattr("bilm.storage.web.LOG_SECONDS", 0)
     caplog.set_level("INFO", logger="absl")
     fetch(f"{server}/weights.hdf5", WEIGHT_FILE)
-    assert f"{server}/weights.hdf5: fetching it into" in caplog.messages[0]
+    assert f"{server}/weights.hdf5: downloading to" in caplog.messages[0]
     assert "0.1 MB of 0.1" in caplog.messages[-1]
 
 
@@ -68,7 +68,7 @@ def test_same_file_name_at_two_addresses(server, tmp_path):
 def test_url_of_an_archive(server, tmp_path):
     make_zip(tmp_path / "served" / "12.zip", ["options.json", "model.hdf5"])
     assert same(resolve(f"{server}/12.zip"), (OPTIONS, WEIGHTS))
-    with pytest.raises(WeightsError, match=r"begin with .*HDF.*, expected a whole ZIP"):
+    with pytest.raises(WeightsError, match=r"start with .*HDF.*, expected a whole ZIP"):
         resolve(f"{server}/weights.hdf5")
 
 
@@ -103,17 +103,17 @@ def test_published_weights_that_changed(server, tmp_path, monkeypatch, cache):
 @pytest.mark.parametrize(
     ("path", "checks", "message"),
     [
-        ("odd/short.hdf5", {}, "1,000 of 2,000 bytes came; cut short"),
+        ("odd/short.hdf5", {}, "received 1,000 of 2,000 bytes; cut short"),
         (
             "odd/short_without_length.hdf5",
             {},
-            "bytes came that .*, expected a whole HDF5",
+            "bytes that start with .*, expected a whole HDF5",
         ),
         ("odd/short_chunked.hdf5", {}, "IncompleteRead"),
-        ("odd/empty.hdf5", {}, "0 bytes came"),
-        ("odd/html.hdf5", {}, "begin with b'<html>.*', expected a whole HDF5 file"),
-        ("odd/packed.hdf5", {}, "comes packed as gzip"),
-        ("odd/endless.hdf5", {}, "more than 1,000,000 bytes, the most expected"),
+        ("odd/empty.hdf5", {}, "received 0 bytes"),
+        ("odd/html.hdf5", {}, "start with b'<html>.*', expected a whole HDF5 file"),
+        ("odd/packed.hdf5", {}, "compressed as gzip"),
+        ("odd/endless.hdf5", {}, "more than 1,000,000 bytes, expected at most that"),
         ("odd/huge.hdf5", {}, "has 1,099,511,627,776 bytes, expected at most 1,000,000"),
         ("odd/ftp.hdf5", {}, "unknown url type: ftp"),
         ("odd/file.hdf5", {}, "302.*file"),
@@ -138,7 +138,7 @@ def test_what_is_not_whole_leaves_nothing(server, cache, path, checks, message):
 
 @pytest.mark.parametrize("path", ["silent", "stalled", "trickle", "trickle_of_header"])
 def test_a_server_that_takes_for_ever_is_left(server, cache, path):
-    late = "timed out|no answer in 0.5 s|bytes a second came, expected 1,000 or more"
+    late = "timed out|no answer in 0.5 s|bytes per second, expected at least 1,000"
     with pytest.raises(WeightsError, match=late) as error:
         fetch(f"{server}/odd/{path}.hdf5", WEIGHT_FILE, patience=HASTE)
     assert server in str(error.value)
@@ -207,7 +207,7 @@ def test_offline_without_a_copy():
 
 @pytest.mark.parametrize("url", ["http://", "http://[::1", "http://a b/c", "http://\udc80/"])
 def test_what_is_no_address(url):
-    with pytest.raises(WeightsError, match="cannot be fetched") as error:
+    with pytest.raises(WeightsError, match="cannot be downloaded") as error:
         fetch(url, WEIGHT_FILE, patience=HASTE)
     assert "\n" not in str(error.value)
 

@@ -27,10 +27,10 @@ def test_two_files():
 
 
 def test_options_come_first():
-    expected = "an HDF5 file of weights, expected options.json; options come first, weights second"
+    expected = "found an HDF5 file, expected options.json; options come first, weights second"
     with pytest.raises(OptionsError, match=f"{WEIGHTS.name}: {expected}"):
         BidirectionalLanguageModel(WEIGHTS, OPTIONS)
-    expected = "JSON, expected an HDF5 file of weights; options come first, weights second"
+    expected = "found JSON, expected an HDF5 file of weights; options come first, weights second"
     with pytest.raises(WeightsError, match=f"{OPTIONS.name}: {expected}"):
         BidirectionalLanguageModel(OPTIONS, OPTIONS)
 

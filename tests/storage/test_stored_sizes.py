@@ -122,7 +122,7 @@ def test_a_table_of_words_that_is_not_stored(model):
     with h5py.File(table, "w") as file:
         file.create_dataset("embedding", (100 << 30, 2), "f4")
     assert table.stat().st_size < 4096
-    refused(n_words, table, match="embedding states 858,993,459,200 bytes, more than")
+    refused(n_words, table, match="embedding declares 858,993,459,200 bytes, more than")
     refused(lambda: Elmo(model, embedding_weight_file=table), match="more than the file can hold")
 
 
@@ -144,10 +144,10 @@ def test_packed_values_are_bounded(model):
     change(
         model / "weights.hdf5", **{CELL: {"data": np.zeros((1 << 12, 1 << 12), "f4"), **arguments}}
     )
-    refused(load_bilm, model, match="W_0 states 67,108,864 bytes, more than the file can hold")
+    refused(load_bilm, model, match="W_0 declares 67,108,864 bytes, more than the file can hold")
     corner = {"shape": (2, 2), "maxshape": (None, None), "chunks": (1 << 12, 1 << 12)}
     change(model / "weights.hdf5", **{CELL: {**corner, **arguments}})
-    refused(load_bilm, model, match="W_0 states 67,108,864 bytes, more than the file can hold")
+    refused(load_bilm, model, match="W_0 declares 67,108,864 bytes, more than the file can hold")
 
 
 def test_packed_weights_are_read(model):
@@ -203,7 +203,7 @@ def test_groups_in_a_circle(model):
         ({"shape": (1 << 30,), "dtype": "S9"}, "more than the file can hold"),
         ({"data": np.zeros(4, "f4")}, "no dataset `vocabulary` of strings"),
         ({"data": np.array([["a"]], dtype="S1")}, "no dataset `vocabulary` of strings"),
-        ({"data": np.array([b"\xff"] * 4)}, "`vocabulary` is not UTF-8"),
+        ({"data": np.array([b"\xff"] * 4)}, "`vocabulary` holds text that is not UTF-8"),
     ],
 )
 def test_words_that_are_refused(arguments, message, model):
