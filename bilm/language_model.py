@@ -98,17 +98,17 @@ class BiLM(keras.layers.Layer):
         self.built = True
 
     def freeze(self) -> None:
-        """Make ready for inference alone, with the weights that the model has now and keeps.
+        """Make all weights constants, for inference alone; call it before `build`.
 
-        On TensorFlow this keeps the LSTMs' weights a second time, in the layout in which products
-        are fastest: for `original` 305 MB in float32, half of that in bfloat16. These weights can
-        then not be assigned any more.
+        The model then has no variables: nothing trains or assigns its weights. On TensorFlow it
+        keeps those of LSTMs in the layout in which products are fastest, and in no other; with
+        `bfloat16` they take half the memory.
 
-        Raises: ValueError if the model is not built yet.
+        Raises: ValueError if the model is built already.
         """
-        for stack in self.stacks.values():
-            for layer in stack.layers:
-                layer.cell.freeze()
+        cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
+        for layer in [self.encoder, *cells, *filter(None, [self.softmax])]:
+            layer.freeze()
 
     def zero_state(self, batch_size) -> dict[str, list[LSTMState]]:
         """Return the state of a fresh start: for each direction, one `LSTMState` a layer."""

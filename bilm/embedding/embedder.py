@@ -75,8 +75,8 @@ class ElmoEmbedder:
         )
         vocab_file = vocab_file and os.path.abspath(expanded(vocab_file))
         self._settings = vocab_file, cache_size, batch_tokens, precision
-        self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
-        self.model.freeze()
+        files = self.options_file, self.weight_file
+        self.model = load_bilm(*files, precision=precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self._cache = TokenCache(cache_size, WordEncoder(self.model, vocab_file))
         self._runner = PackedRunner(self.model, batch_tokens)
