@@ -47,45 +47,45 @@ class BiLM(keras.layers.Layer):
         if options.bidirectional is None:
             raise ValueError("options.bidirectional is None: say whether there is a backward stack")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
-        lstm, char_cnn = options.lstm, options.char_cnn
         self.directions = options.directions
-        if char_cnn is None:
-            n_words = n_tokens + 1 if padding else n_tokens
-            self.encoder = WordEncoder(
-                lstm.projection_dim, n_words, dtype=self.dtype_policy, name="encoder"
-            )
-        else:
-            self.encoder = TokenEncoder(
-                lstm.projection_dim,
-                N_CHARACTERS_WITH_PADDING if padding else N_CHARACTERS,
-                char_cnn.embedding.dim,
-                char_cnn.filters,
-                char_cnn.activation,
-                char_cnn.n_highway,
-                precision,
-                dtype=self.dtype_policy,
-                name="encoder",
-            )
-        self.stacks = {
-            direction: LSTMStack(
-                lstm.n_layers,
-                lstm.dim,
-                lstm.projection_dim,
-                lstm.cell_clip,
-                lstm.proj_clip,
-                lstm.use_skip_connections,
-                dropout,
-                precision,
-                dtype=self.dtype_policy,
-                name=f"{direction}_stack",
-            )
-            for direction in self.directions
-        }
+        self.encoder = self._make_encoder(precision)
+        self.stacks = {d: self._make_stack(d, dropout, precision) for d in self.directions}
         self.softmax = None
         if softmax:
-            self.softmax = SampledSoftmax(
-                n_tokens, lstm.projection_dim, precision, dtype=self.dtype_policy, name="softmax"
-            )
+            width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
+            self.softmax = SampledSoftmax(n_tokens, width, precision, name="softmax", **how)
+
+    def _make_encoder(self, precision: str) -> TokenEncoder | WordEncoder:
+        width, char_cnn = self.options.lstm.projection_dim, self.options.char_cnn
+        how = {"dtype": self.dtype_policy, "name": "encoder"}
+        if char_cnn is None:
+            n_words = self.n_tokens + 1 if self.padding else self.n_tokens
+            return WordEncoder(width, n_words, **how)
+        return TokenEncoder(
+            width,
+            N_CHARACTERS_WITH_PADDING if self.padding else N_CHARACTERS,
+            char_cnn.embedding.dim,
+            char_cnn.filters,
+            char_cnn.activation,
+            char_cnn.n_highway,
+            precision,
+            **how,
+        )
+
+    def _make_stack(self, direction: str, dropout: float, precision: str) -> LSTMStack:
+        lstm = self.options.lstm
+        return LSTMStack(
+            lstm.n_layers,
+            lstm.dim,
+            lstm.projection_dim,
+            lstm.cell_clip,
+            lstm.proj_clip,
+            lstm.use_skip_connections,
+            dropout,
+            precision,
+            dtype=self.dtype_policy,
+            name=f"{direction}_stack",
+        )
 
     def build(self, input_shape=None):
         """Make every variable; no shape of an input is needed."""

@@ -26,11 +26,11 @@ flags.DEFINE_integer("words_in_memory", 2_000_000, "The most distinct words held
 
 
 def main() -> None:
-    from bilm.data.text import resolve_shards
-    from bilm.data.tokenization import check_tokenization
+    from bilm.data.shards import resolve_shards
+    from bilm.data.tokenization_check import check_tokenization
     from bilm.data.vocabulary_builder import build_vocabulary
 
-    check_tokenization(resolve_shards(FLAGS.train_prefix), FLAGS.on_bad_utf8)
+    check_tokenization(resolve_shards(FLAGS.train_prefix, FLAGS.on_bad_utf8))
     names = ("counts_file", "min_count", "max_size", "on_bad_utf8", "words_in_memory")
     found = build_vocabulary(
         FLAGS.train_prefix, FLAGS.outfile, **{name: FLAGS[name].value for name in names}

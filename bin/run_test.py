@@ -31,15 +31,16 @@ flags.register_multi_flags_validator(
 def main() -> None:
     from absl import logging
 
-    from bilm.data.text import resolve_shards
-    from bilm.data.tokenization import check_tokenization
+    from bilm.data.shards import resolve_shards
+    from bilm.data.tokenization_check import check_tokenization
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, perplexity
     from bilm.storage.checkpoint import load_run, load_state, run_vocabulary
 
     model = load_run(FLAGS.save_dir)
     vocab = run_vocabulary(FLAGS.save_dir, model, FLAGS.vocab_file)
-    check_tokenization(resolve_shards(FLAGS.test_prefix), FLAGS.on_bad_utf8)
+    text = resolve_shards(FLAGS.test_prefix, FLAGS.on_bad_utf8)
+    check_tokenization(text)
     state = None
     if FLAGS.start == "checkpoint":
         state, n_rows = load_state(FLAGS.save_dir, model)
@@ -47,7 +48,7 @@ def main() -> None:
             raise BilmError(f"--batch_size={FLAGS.batch_size}: the checkpoint has {n_rows} rows")
     result = perplexity(
         model,
-        heldout_dataset(FLAGS.test_prefix, vocab, model.options.bidirectional, FLAGS.on_bad_utf8),
+        heldout_dataset(text, vocab, model.options.bidirectional),
         FLAGS.batch_size,
         stateless=FLAGS.stateless,
         state=state,

@@ -50,23 +50,24 @@ def main() -> None:
     from itertools import tee
 
     from bilm.ask import load_scorer
-    from bilm.data.text import STANDARD_INPUT, read_sentences, resolve_shards
-    from bilm.data.tokenization import watched
-    from bilm.scores import perplexity
+    from bilm.data.shards import Shards, resolve_shards
+    from bilm.data.text import STANDARD_INPUT
+    from bilm.data.tokenization_check import watched
+    from bilm.scores import perplexity_of_scores
 
     files = ("save_dir", "vocab_file", "options_file", "weight_file", "softmax_file")
-    shards = [STANDARD_INPUT] if FLAGS.input == "-" else resolve_shards(FLAGS.input)
+    how, piped = FLAGS.on_bad_utf8, FLAGS.input == "-"
+    shards = Shards([STANDARD_INPUT], how) if piped else resolve_shards(FLAGS.input, how)
     scorer = load_scorer(**{name: FLAGS[name].value for name in files})
     lines = token_lines if FLAGS.per_token else sentence_lines
 
     def printed():
-        text = read_sentences(shards, FLAGS.on_bad_utf8)
-        sentences, again = tee(watched(text, FLAGS.input, scorer.words))
+        sentences, again = tee(watched(shards.sentences(), FLAGS.input, scorer.words))
         for words, found in zip(sentences, scorer.score(again), strict=True):
             print(lines(words, found))
             yield found
 
-    print(f"AVERAGE PERPLEXITY = {perplexity(printed()).mean}")
+    print(f"AVERAGE PERPLEXITY = {perplexity_of_scores(printed()).mean}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import os
 
 from absl import flags
 
-from bilm.data.text import ON_BAD_UTF8
+from bilm.data.shards import ON_BAD_UTF8
 from bilm.errors import DataError
 
 flags.disclaim_key_flags()  # --help lists a flag with those of the module that asked for it

@@ -7,7 +7,7 @@ from typing import Any
 from absl import flags
 
 from bilm.commands import flag_kinds
-from bilm.data.text import require_files, resolve_shards
+from bilm.data.shards import require_files, resolve_shards
 from bilm.errors import OptionsError
 from bilm.options import MAX_SEED
 

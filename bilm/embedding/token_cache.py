@@ -11,9 +11,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.vocabulary import BOS, EOS, PAD_CHAR, CharacterEncoder, Vocabulary
-from bilm.data.windows import batches
-from bilm.errors import DataError, OptionsError
+from bilm.data.batcher import shifted
+from bilm.data.characters import BOS, EOS, PAD_CHAR, CharacterEncoder
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
+from bilm.data.windows import batches, needed_characters, word_lengths
+from bilm.errors import OptionsError
 from bilm.files import expanded, keep_inputs, replacing
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
@@ -25,7 +27,7 @@ ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
 
-class WordEncoder:
+class WordVectors:
     """Words -> what the encoder of a stored biLM makes of them.
 
     Args:
@@ -38,7 +40,9 @@ class WordEncoder:
         self.model = model
         char_cnn = model.options.char_cnn
         if char_cnn is None:
-            self._vocab = _read_vocabulary(vocab_file, model.n_tokens)
+            if vocab_file is None:
+                raise OptionsError("this model reads words, not characters; give its vocab_file")
+            self._vocab = vocabulary_of(vocab_file, model.options, model.n_tokens, (BOS, EOS))
         else:
             self._characters = CharacterEncoder(char_cnn.max_characters_per_token)
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
@@ -47,17 +51,15 @@ class WordEncoder:
         """Return the vectors of words, float32 (n, P)."""
         char_cnn = self.model.options.char_cnn
         if char_cnn is None:
-            ids = self._vocab.known_ids(words) + 1
+            ids = shifted(self._vocab.known_ids(words))
             return ops.convert_to_numpy(self.model.encoder(ids))
         vectors = np.empty((len(words), self.model.options.lstm.projection_dim), np.float32)
-        char_ids = self._characters(words) + 1  # n, C
-        # Past the longest word and the widest filter every window sees padding alone.
-        lengths = (char_ids != PAD_CHAR + 1).sum(axis=1) + max(w for w, _ in char_cnn.filters)
-        lengths = np.minimum(-(-lengths // 4) * 4, char_ids.shape[1])
+        characters = self._characters(words)  # n, C
+        lengths = needed_characters(word_lengths(characters), char_cnn)
         for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
-            ids = np.full((n_padded, lengths[rows[0]]), PAD_CHAR + 1, np.int32)
-            ids[: len(rows)] = char_ids[rows, : ids.shape[1]]
-            encoded = self._encode(ops.convert_to_tensor(ids))
+            ids = np.full((n_padded, lengths[rows[0]]), PAD_CHAR, np.int32)
+            ids[: len(rows)] = characters[rows, : ids.shape[1]]
+            encoded = self._encode(ops.convert_to_tensor(shifted(ids)))
             vectors[rows] = ops.convert_to_numpy(encoded)[: len(rows)]
         return vectors
 
@@ -144,7 +146,7 @@ def dump_token_embeddings(
     model = load_bilm(*files)
     if model.options.char_cnn is None:
         raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
-    encode = WordEncoder(model)
+    encode = WordVectors(model)
     with replacing(outfile) as temporary, NewHDF5(temporary) as file:
         shape = vocab.size, model.options.lstm.projection_dim
         table = file.create_dataset("embedding", shape, "float32")
@@ -152,13 +154,3 @@ def dump_token_embeddings(
             ids = range(start, min(start + TABLE_WORDS, vocab.size))
             table[start : ids.stop] = encode([vocab.id_to_word(i) for i in ids])
             file.check()
-
-
-def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary:
-    if vocab_file is None:
-        raise OptionsError("this model reads words, not characters: it needs its vocab_file")
-    vocab = Vocabulary(expanded(vocab_file))
-    vocab.require_marks((BOS, EOS))
-    if vocab.size != n_tokens:
-        raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")
-    return vocab

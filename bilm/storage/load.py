@@ -73,7 +73,6 @@ def stored_options(options_file: Path, weight_file: Path) -> ModelOptions:
     Raises: OptionsError; WeightsError, also if the two files come from two exports.
     """
     options = load_model_options(options_file)
-    if options.bidirectional is None:
-        options = options.replace(bidirectional=weights.has_backward(weight_file))
+    options = weights.with_directions(options, lambda: weights.names_in(weight_file))
     check_same_export(options, options_file, weight_file)
     return options

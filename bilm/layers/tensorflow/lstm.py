@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bilm.layers.tensorflow.lstm_inference import run
+from bilm.layers.tensorflow.lstm_inference import run_without_gradient
 from bilm.layers.tensorflow.lstm_loop import Spec
 from bilm.layers.tensorflow.lstm_training import run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
@@ -24,11 +24,11 @@ def run_over_time(cell, x, state, steps_mask, reverse, training, fresh=None):
         fresh,
     )
     if not training and cell.frozen:
-        return run(x, state, cell.laid_out, spec)
+        return run_without_gradient(x, state, cell.laid_out, spec)
     weights = cell.kernel, cell.bias, cell.projection
     if training:
         weights = [tf.convert_to_tensor(w) for w in weights if w is not None]
         return run_with_gradient(x, state, weights, spec)
     layout = Layout.per_call(cell.kernel.shape[0])
     weights = CellWeights.of(layout, cell.input_dim, spec.operands, *weights)
-    return run(x, state, weights, spec)
+    return run_without_gradient(x, state, weights, spec)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tensorflow as tf
 
 from bilm.layers.state import LSTMState
-from bilm.layers.tensorflow.lstm_loop import Spec, loop, next_cell, projected
+from bilm.layers.tensorflow.lstm_loop import Spec, clipped, loop, next_cell
 from bilm.layers.tensorflow.lstm_weights import CellWeights
 from bilm.layers.tensorflow.products import rows_times
 
 
-def run(x, state: LSTMState, weights: CellWeights, spec: Spec):
+def run_without_gradient(x, state: LSTMState, weights: CellWeights, spec: Spec):
     """Run over time: x (T, B, input) -> outputs (T, B, P) and the last state."""
     gates_at = weights.gates(x)
     # Multiplied, since to choose by a condition takes several times as long; states are finite.
@@ -23,7 +23,9 @@ def run(x, state: LSTMState, weights: CellWeights, spec: Spec):
             old_cell, old_hidden = (old * going_on[t] for old in carry)
         i, j, f, o = gates_at(t, old_hidden)
         cell = next_cell(i, j, f, old_cell, spec.cell_clip)
-        hidden = projected(o * tf.tanh(cell), weights.projection, spec.proj_clip, rows_times)
+        hidden = o * tf.tanh(cell)
+        if weights.projection:
+            hidden = clipped(rows_times(hidden, weights.projection[0]), spec.proj_clip)
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, with_forget_bias
 
-ACTIVATIONS = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)  # of i, j, f, o
+GATE_ACTIVATIONS = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)  # of i, j, f, o
 
 
 class Layout(NamedTuple):
@@ -134,7 +134,7 @@ class CellWeights(NamedTuple):
                 parts = [tf.cast(part + other[t], x.dtype) for part, other in pairs]
             if not self.layout.apart:
                 parts = tf.split(tf.cast(parts[0], x.dtype), 4, axis=1)
-            pairs = zip(ACTIVATIONS, parts, strict=True)
+            pairs = zip(GATE_ACTIVATIONS, parts, strict=True)
             i, j, f, o = (tf.cast(activate(part), x.dtype) for activate, part in pairs)
             return i, j, 1.0 - f if self.layout.forgetting else f, o
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bilm.data.vocabulary import BOS, BOS_CHAR, BOW_CHAR, EOS, EOS_CHAR, EOW_CHAR, PAD_CHAR
+from bilm.data.batcher import shifted
+from bilm.data.characters import BOS, BOS_CHAR, BOW_CHAR, EOS, EOS_CHAR, EOW_CHAR, PAD_CHAR
 
 
 def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
@@ -24,7 +25,7 @@ def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
         spelled = tf.where(is_mark[..., None], letters, spelled)
         lengths = tf.where(is_mark, 1, lengths)
     ids = _frame(spelled, lengths, max_characters)
-    ids = tf.where(tf.equal(tokens, "")[..., None], 0, ids + 1)  # B, T, C
+    ids = tf.where(tf.equal(tokens, "")[..., None], 0, shifted(ids))  # B, T, C
 
     n_tokens = tf.shape(tokens)[1]
     # The end mark follows the last token that is no padding.
@@ -47,4 +48,4 @@ def _frame(spelled, lengths, max_characters):
 
 def _mark(letter: int, max_characters: int):
     spelled = tf.one_hot(0, max_characters - 2, letter, 0, dtype=tf.int32)
-    return _frame(spelled, tf.constant(1), max_characters) + 1
+    return shifted(_frame(spelled, tf.constant(1), max_characters))
