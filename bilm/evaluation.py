@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from bilm.data.bidirectional import BidirectionalLMDataset
 from bilm.data.dataset import LMDataset
+from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError
@@ -62,11 +64,11 @@ def _is_perplexity(value: object) -> bool:
 
 
 def heldout_dataset(
-    filepattern: str, vocab: Vocabulary, bidirectional: bool, on_bad_utf8: str = "error"
+    filepattern: str | os.PathLike | Shards, vocab: Vocabulary, bidirectional: bool
 ) -> LMDataset | BidirectionalLMDataset:
     """Return the reader of held-out text, each sentence once and in order."""
     reader = BidirectionalLMDataset if bidirectional else LMDataset
-    return reader(filepattern, vocab, test=True, on_bad_utf8=on_bad_utf8)
+    return reader(filepattern, vocab, test=True)
 
 
 class Evaluator:

@@ -49,29 +49,28 @@ class BiLM(keras.layers.Layer):
         if options.bidirectional is None:
             raise ValueError("options.bidirectional is None: say whether there is a backward stack")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
-        lstm = options.lstm
         self.directions = options.directions
         self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
-        self.stacks = {
-            direction: LSTMStack(
-                lstm.n_layers,
-                lstm.dim,
-                lstm.projection_dim,
-                lstm.cell_clip,
-                lstm.proj_clip,
-                lstm.use_skip_connections,
-                dropout,
-                precision,
-                dtype=self.dtype_policy,
-                name=f"{direction}_stack",
-            )
-            for direction in self.directions
-        }
+        self.stacks = {d: self._make_stack(d, dropout, precision) for d in self.directions}
         self.softmax = None
         if softmax:
-            self.softmax = SampledSoftmax(
-                n_tokens, lstm.projection_dim, precision, dtype=self.dtype_policy, name="softmax"
-            )
+            width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
+            self.softmax = SampledSoftmax(n_tokens, width, precision, name="softmax", **how)
+
+    def _make_stack(self, direction: str, dropout: float, precision: str) -> LSTMStack:
+        lstm = self.options.lstm
+        return LSTMStack(
+            lstm.n_layers,
+            lstm.dim,
+            lstm.projection_dim,
+            lstm.cell_clip,
+            lstm.proj_clip,
+            lstm.use_skip_connections,
+            dropout,
+            precision,
+            dtype=self.dtype_policy,
+            name=f"{direction}_stack",
+        )
 
     def build(self, input_shape=None):
         """Make every variable; no shape of an input is needed."""
@@ -84,17 +83,17 @@ class BiLM(keras.layers.Layer):
         self.built = True
 
     def freeze(self) -> None:
-        """Make ready for inference alone, with the weights that the model has now and keeps.
+        """Make all weights constants, for inference alone; call it before `build`.
 
-        On TensorFlow this keeps the LSTMs' weights a second time, in the layout in which products
-        are fastest: for `original` 305 MB in float32, half of that in bfloat16. These weights can
-        then not be assigned any more.
+        The model then has no variables: nothing trains or assigns its weights. On TensorFlow it
+        keeps those of LSTMs in the layout in which products are fastest, and in no other; with
+        `bfloat16` they take half the memory.
 
-        Raises: ValueError if the model is not built yet.
+        Raises: ValueError if the model is built already.
         """
-        for stack in self.stacks.values():
-            for layer in stack.layers:
-                layer.cell.freeze()
+        cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
+        for layer in [self.encoder, *cells, *filter(None, [self.softmax])]:
+            layer.freeze()
 
     def zero_state(self, batch_size: int) -> dict[str, list[LSTMState]]:
         """Return the state of a fresh start: for each direction, one `LSTMState` a layer."""

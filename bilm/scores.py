@@ -67,7 +67,7 @@ class Substitutes(NamedTuple):
     both: list[Substitute] | None
 
 
-def perplexity(scores: Iterable[Score]) -> Perplexity:
+def perplexity_of_scores(scores: Iterable[Score]) -> Perplexity:
     """Return the perplexity of scored sentences, which is `evaluation.perplexity`'s stateless one.
 
     Raises: DataError if there are no sentences.

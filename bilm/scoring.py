@@ -9,8 +9,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.vocabulary import BOS, EOS, MARKS, PAD_CHAR, UNK, CharacterEncoder
-from bilm.data.windows import SUFFIX, batches, distinct_shapes, model_batch
+from bilm.data.characters import BOS, EOS, CharacterEncoder
+from bilm.data.sentences import checked_sentence
+from bilm.data.vocabulary import MARKS, UNK
+from bilm.data.windows import (
+    KEY_SUFFIX,
+    Row,
+    Spelled,
+    batches,
+    distinct_shapes,
+    empty_window,
+    model_batch,
+)
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
@@ -70,7 +80,7 @@ class Scorer:
         """
         window, n_tokens = [], 0
         for number, sentence in enumerate(sentences):
-            window.append(_checked(sentence, f"sentence {number}"))
+            window.append(checked_sentence(sentence, f"sentence {number}"))
             n_tokens += len(window[-1]) + 1
             if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
                 yield from self._score(window)
@@ -90,7 +100,7 @@ class Scorer:
         Raises: DataError if `tokens` is not a list of words or has no such position; ValueError
             if `n` is below 1.
         """
-        words, position = _checked(tokens, "the sentence"), operator.index(position)
+        words, position = checked_sentence(tokens, "the sentence"), operator.index(position)
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
         if not 0 <= position < len(words):
@@ -120,8 +130,8 @@ class Scorer:
         Returns: for each position a dict with float32 (V,) in nats per direction, by word id.
         Raises: DataError if `tokens` is not a list of words.
         """
-        words = _checked(tokens, "the sentence")
-        batch = self._batch([words], 1, slice(0, len(words) + 1))
+        words = checked_sentence(tokens, "the sentence")
+        _, batch = next(self._batches([words], 1, len(words) + 1))
         n_positions = max(1, PREDICTED_AT_ONCE // len(self.words))
         for start in range(0, len(positions), n_positions):
             places = np.array(positions[start : start + n_positions], np.int32)
@@ -155,38 +165,36 @@ class Scorer:
         logs = {d: np.empty((n_rows, n_predictions), np.float32) for d in self.model.directions}
         state = self.model.flatten_state(self.model.zero_state(n_rows))
         n_steps = max(self.batch_tokens // n_rows, 1)  # fewer than T in a lone long sentence
-        for start in range(0, n_predictions, n_steps):
-            steps = slice(start, min(start + n_steps, n_predictions))
+        for steps, batch in self._batches(sentences, n_rows, n_steps):
             mask = np.arange(steps.start, steps.stop) < lengths
-            batch = self._batch(sentences, n_rows, steps)
             losses, state = self._run_losses(batch, mask, state)
             for direction, loss in losses.items():
                 logs[direction][:, steps] = -ops.convert_to_numpy(loss)
         return logs
 
-    def _batch(self, sentences: list[list[str]], n_rows: int, steps: slice) -> dict:
-        """Return what the model reads and predicts in some steps of whole sentences, row by row."""
-        shape = n_rows, steps.stop - steps.start
-        unk, window = self._ids[UNK], {}
-        for direction in self.model.directions:
-            token_ids, next_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-            n_chars = self._characters and self._characters.max_word_length
-            characters = n_chars and np.full((*shape, n_chars), PAD_CHAR, np.int32)
-            for i, words in enumerate(sentences):
-                words = [BOS, *words, EOS]
-                words = words[::-1] if direction == "backward" else words
-                words = words[steps.start : steps.stop + 1]
-                n = len(words) - 1
-                if n < 1:  # a sentence that has ended
-                    continue
-                ids = [self._ids.get(word, unk) for word in words]
-                token_ids[i, :n], next_ids[i, :n] = ids[:-1], ids[1:]
-                if self._characters:
-                    characters[i, :n] = self._characters(words[:-1])
-            window["token_ids" + SUFFIX[direction]] = token_ids
-            window["next_token_id" + SUFFIX[direction]] = next_ids
-            window["tokens_characters" + SUFFIX[direction]] = characters
-        return model_batch(window, self.model.options)
+    def _batches(
+        self, sentences: list[list[str]], n_rows: int, n_steps: int
+    ) -> Iterator[tuple[slice, dict]]:
+        """Yield some steps at a time of whole sentences, the longest first, and their batch."""
+        n_chars = self._characters and self._characters.max_word_length
+        rows = {d: self._rows(sentences, d == "backward") for d in self.model.directions}
+        n_predictions = len(sentences[0]) + 1
+        for start in range(0, n_predictions, n_steps):
+            steps, window = slice(start, min(start + n_steps, n_predictions)), {}
+            for direction, own in rows.items():
+                part = empty_window(n_rows, steps.stop - start, n_chars)
+                for row in own:
+                    row.advance(steps.stop - start, part)
+                window |= {key + KEY_SUFFIX[direction]: ids for key, ids in part.items()}
+            yield steps, model_batch(window, self.model.options)
+
+    def _rows(self, sentences: list[list[str]], reverse: bool) -> list[Row]:
+        def encode(words: list[str]):
+            words = [BOS, *words, EOS][:: -1 if reverse else 1]
+            ids = np.array([self._ids.get(word, self._ids[UNK]) for word in words], np.int32)
+            return ids, self._characters and Spelled(self._characters, words)
+
+        return [Row(i, iter([(0, words)]), encode) for i, words in enumerate(sentences)]
 
     def _outputs(self, batch, mask, state):
         """Return each direction's outputs, layer by layer, and the next state."""
@@ -228,14 +236,3 @@ class Scorer:
             keras.KerasTensor((None, None), "bool"),
             [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
         ]
-
-
-def _checked(sentence: Sequence[str], name: str) -> list[str]:
-    # A string would pass for a list of one-letter words.
-    is_list = isinstance(sentence, Iterable) and not isinstance(sentence, str | bytes)
-    words = list(sentence) if is_list else [None]
-    if not all(isinstance(word, str) for word in words):
-        raise DataError(
-            f"{name} is {repr(sentence)[:60]}; a sentence is a list of words, so split a string"
-        )
-    return words

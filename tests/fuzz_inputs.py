@@ -23,7 +23,7 @@ import numpy as np
 from absl import logging
 from options_examples import RUN
 
-from bilm.data.text import count_tokens, read_sentences
+from bilm.data.shards import Shards, count_tokens
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.errors import BilmError
 from bilm.files import PREFIX
@@ -109,9 +109,9 @@ def try_text(path: Path, rng: random.Random, loaded: object) -> None:
     pack = rng.choice([bytes, gzip.compress])
     content = damaged(pack(damaged(content, rng)), rng)
     path.write_bytes(content)
-    expect(count_tokens, [path])
-    expect(lambda: list(read_sentences([path])))
-    expect(lambda: list(read_sentences([path], on_bad_utf8="replace")))
+    expect(lambda: count_tokens(Shards([path])))
+    expect(lambda: list(Shards([path]).sentences()))
+    expect(lambda: list(Shards([path], "replace").sentences()))
 
 
 def rewrite_hdf5(path: Path, rng: random.Random) -> None:
@@ -165,7 +165,7 @@ def try_hdf5(path: Path, rng: random.Random, model: BiLM) -> None:
     if rng.random() < 0.6:
         path.write_bytes(damaged_hdf5(content, rng))
     expect(weights.load_hdf5, model, path)
-    expect(weights.has_backward, path)
+    expect(weights.names_in, path)
     expect(weights.n_words, path)
 
 

@@ -177,7 +177,9 @@ def try_run(path: Path, rng: random.Random, loaded: object) -> None:
                 target.unlink()
                 target.mkdir()
             case 2:
-                shutil.copy(rng.choice(files), path.with_suffix(".copy"))
+                shutil.copy(
+                    rng.choice([p for p in files if p.is_file()]), path.with_suffix(".copy")
+                )
                 path.with_suffix(".copy").replace(target)
             case 3 if target.suffix == ".json":
                 damage_json(target, rng)

@@ -14,6 +14,7 @@ LADDER = [  # from the bottom to the top; a name is a module at the top or a pac
     ["rules"],
     ["lexicon_options"],
     ["options"],
+    ["sizes"],
     ["data"],
     ["layers"],
     ["language_model"],
@@ -26,15 +27,39 @@ LADDER = [  # from the bottom to the top; a name is a module at the top or a pac
     ["__init__", "__main__"],
 ]
 STEP = {name: k for k, names in enumerate(LADDER) for name in names}
-PLAIN_PYTHON = {"errors", "files", "exports", "schema", "options", "data"} | {
-    "rules",
-    "lexicon_options",
+PLAIN_PYTHON = {"errors", "files", "exports", "schema", "rules", "lexicon_options", "options"} | {
+    "sizes",
+    "data",
 }
 # They run on every backend of Keras and import TensorFlow only where it is used.
 NEUTRAL = {"layers", "language_model", "storage", "model", "elmo", "weighting", "embedding"}
 FAST_TWINS = "bilm.layers.tensorflow"
 READS_CHECKPOINTS = {"bilm.storage.checkpoint", "bilm.storage.checkpoint_folder"}
-MAX_LINES = 300
+LAYERS = [  # the same inside layers/, by file
+    ["weighted", "functional", "state"],
+    ["tensorflow/products"],
+    ["tensorflow/char_cnn", "tensorflow/sampled_softmax", "tensorflow/spelling"],
+    ["tensorflow/lstm_loop"],
+    ["tensorflow/lstm_weights"],
+    ["tensorflow/lstm_inference"],
+    ["tensorflow/lstm_training"],
+    ["tensorflow/lstm"],
+    ["char_cnn", "highway", "lstm", "sampled_softmax", "scalar_mix"],
+    ["stack", "token_encoder"],
+    ["__init__", "tensorflow/__init__"],
+]
+MAX_LINES, MAX_FUNCTION, MAX_PARAMETERS = 300, 50, 8
+LONG = {"bilm.training.finetuning.finetune"}
+# What users call with keywords.
+WIDE = {
+    "bilm.elmo.Elmo.__init__",
+    "bilm.embedding.corpus.dump_bilm_embeddings",
+    "bilm.training.run.TrainingRun.__init__",
+}
+SAME_NAMES = {  # of two modules, each for a reason
+    "stored_options": "of an export, and of a run",
+    "train": "bilm-tf's function, and ours",
+}
 FILES = sorted(ROOT.glob("bilm/**/*.py"))
 
 
@@ -101,6 +126,18 @@ def test_no_module_imports_itself_through_others():
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
 
 
+def test_layers_stand_on_lower_layers():
+    step = {name: k for k, names in enumerate(LAYERS) for name in names}
+    folder = ROOT / "bilm/layers"
+    for path in folder.rglob("*.py"):
+        own = str(path.relative_to(folder).with_suffix(""))
+        assert own in step, f"layers/{own} has no place on the ladder of layers"
+        for name in modules_of_bilm(imported(path)):
+            if place(name) == "layers":
+                other = "/".join(name.split(".")[2:])
+                assert step[other] < step[own], f"layers/{own} imports {name}"
+
+
 def test_layers_take_plain_arguments():
     for name, path in NAMES.items():
         if place(name) == "layers":
@@ -137,3 +174,66 @@ def test_each_package_says_what_is_in_it():
     for package in ROOT.glob("bilm/**/__init__.py"):
         text = ast.get_docstring(ast.parse(package.read_text()))
         assert text and (package.parent.name == "bilm" or len(text.splitlines()) >= 3), package
+
+
+def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions of a file, those of classes too, by dotted name."""
+    scopes = [(dotted(path), ast.parse(path.read_text(encoding="utf-8")))]
+    while scopes:
+        name, scope = scopes.pop()
+        for node in ast.iter_child_nodes(scope):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                scopes.append((f"{name}.{node.name}", node))
+            if isinstance(node, ast.FunctionDef):
+                yield f"{name}.{node.name}", node
+
+
+def n_parameters(function: ast.FunctionDef) -> int:
+    of = function.args
+    named = [arg.arg for arg in [*of.posonlyargs, *of.args, *of.kwonlyargs]]
+    return len([name for name in named if name not in ("self", "cls")])
+
+
+def test_a_function_fits_a_screen():
+    found = {
+        name
+        for path in FILES
+        for name, node in functions(path)
+        if node.end_lineno - node.lineno >= MAX_FUNCTION
+    }
+    assert found == LONG
+
+
+def test_a_signature_is_short():
+    found = {
+        name
+        for path in FILES
+        for name, node in functions(path)
+        if n_parameters(node) > MAX_PARAMETERS
+    }
+    assert found == WIDE
+
+
+def test_a_name_means_one_thing():
+    """No two modules have a public function or class of one name, but for a fast twin."""
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            is_named = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            if is_named and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(dotted(path))
+    twice = {
+        name: found
+        for name, found in homes.items()
+        if len({place for place in found if not place.startswith(FAST_TWINS)}) > 1
+    }
+    assert twice.keys() == SAME_NAMES.keys(), twice
+
+
+def test_a_module_has_a_name_of_its_own():
+    stems = [
+        path.stem
+        for path in FILES
+        if path.stem != "__init__" and not dotted(path).startswith(FAST_TWINS)
+    ]
+    assert sorted(stems) == sorted(set(stems))

@@ -15,7 +15,8 @@ from stored_files import OPTIONS, WEIGHTS
 from bilm import BidirectionalLanguageModel, Elmo
 from bilm.errors import WeightsError
 from bilm.options import load_model_options
-from bilm.storage.names import load_hdf5, n_numbers, n_words, stored_values
+from bilm.sizes import dense_sizes
+from bilm.storage.names import load_hdf5, n_words, stored_values
 
 ROOT = Path(__file__).parent.parent
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
@@ -159,7 +160,7 @@ def test_options_of_a_model_that_no_memory_holds(tmp_path):
 def test_numbers_of_a_model(folder):
     model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5").model
     held = sum(value.size for value in stored_values(model).values())
-    assert n_numbers(load_model_options(folder / "options.json")) == held
+    assert sum(dense_sizes(load_model_options(folder / "options.json"))) == held
     load_hdf5(model, folder / "weights.hdf5")
 
 

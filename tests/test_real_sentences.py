@@ -8,7 +8,7 @@ import pytest
 from conftest import golden_cases
 
 from bilm import ElmoEmbedder
-from bilm.data.text import read_sentences
+from bilm.data.shards import Shards
 
 DATA = Path(os.environ.get("BILM_DATA") or Path(__file__).parents[2] / "shared" / "data")
 CASE = golden_cases("inference")[0].values[0]
@@ -24,7 +24,7 @@ def sentences():
         pytest.skip("set BILM_DATA to a folder with classics_en/dev.txt, nonascii/{ru,ja}.txt")
     found = []
     for path, n in zip(files, (80, 60, 58), strict=True):
-        found += [words for words, _ in zip(read_sentences([path]), range(n), strict=False)]
+        found += [words for words, _ in zip(Shards([path]).sentences(), range(n), strict=False)]
     found += [["a", "w" * 80, "я" * 40, "b"], ["an", "emoji", "😀", "!"]]
     assert len(found) == 200
     return found

@@ -19,14 +19,13 @@ if keras.backend.backend() != "tensorflow":
 
 import bilm
 from bilm.ask import load_scorer
-from bilm.data.text import read_sentences
+from bilm.data.shards import Shards, resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, OptionsError, WeightsError
-from bilm.evaluation import heldout_dataset
-from bilm.evaluation import perplexity as evaluated
+from bilm.evaluation import heldout_dataset, perplexity
 from bilm.language_model import BiLM
 from bilm.options import ModelOptions
-from bilm.scores import perplexity
+from bilm.scores import perplexity_of_scores
 from bilm.scoring import Scorer
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import load_run, model_vocabulary
@@ -77,7 +76,7 @@ def chars(model_of):
 
 
 def heldout():
-    return read_sentences(bilm.data.text.resolve_shards(HELDOUT))
+    return resolve_shards(HELDOUT).sentences()
 
 
 def check(found, expected):
@@ -105,8 +104,8 @@ def test_golden_perplexity_is_that_of_the_evaluation(folder):
     dataset = heldout_dataset(
         HELDOUT, model_vocabulary(VOCABULARY, model), model.options.bidirectional
     )
-    expected = evaluated(model, dataset, 4, stateless=True)
-    found = perplexity(bilm.score(heldout(), save_dir=folder, vocab_file=VOCABULARY))
+    expected = perplexity(model, dataset, 4, stateless=True)
+    found = perplexity_of_scores(bilm.score(heldout(), save_dir=folder, vocab_file=VOCABULARY))
     assert found.n_predictions == expected.n_predictions
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
     assert found.mean == pytest.approx(expected.mean, rel=1e-5)
@@ -200,8 +199,8 @@ def test_of_equal_words_the_last_counts_as_in_the_evaluation(model_of, tmp_path)
     (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     vocab = Vocabulary(tmp_path / "vocab")
     assert vocab.size == len(WORDS) and vocab.word_to_id("the") == 7
-    expected = evaluated(model, heldout_dataset(str(text), vocab, True), 2, stateless=True)
-    found = perplexity(Scorer(model, WORDS).score(read_sentences([text])))
+    expected = perplexity(model, heldout_dataset(str(text), vocab, True), 2, stateless=True)
+    found = perplexity_of_scores(Scorer(model, WORDS).score(Shards([text]).sentences()))
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
 
 
@@ -210,7 +209,7 @@ def test_totals_and_mean(chars):
     sums = {name: sum(map(float, getattr(found, name))) for name in ("forward", "backward")}
     assert found.total == pytest.approx(sums)
     assert found.mean == pytest.approx(sum(sums.values()) / 6)
-    assert perplexity([found, found]).mean == pytest.approx(math.exp(-found.mean))
+    assert perplexity_of_scores([found, found]).mean == pytest.approx(math.exp(-found.mean))
 
 
 def test_substitutes_are_what_score_says_of_each_word(scorer):
@@ -265,7 +264,7 @@ def test_what_is_no_sentence_or_model(chars, tmp_path):
     with pytest.raises(ValueError, match="batch_tokens"):
         Scorer(chars.model, WORDS, batch_tokens=0)
     with pytest.raises(DataError, match="no sentence"):
-        perplexity(chars.score([]))
+        perplexity_of_scores(chars.score([]))
     with pytest.raises(OptionsError, match="given: no model; expected save_dir"):
         bilm.score([["the"]])
     with pytest.raises(OptionsError, match="given: save_dir, weight_file"):

@@ -107,11 +107,13 @@ def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[st
         n_words: of the vocabulary, None where no file says.
         n_classes: words that its softmax predicts, 0 without one.
     """
-    from bilm.storage.names import n_numbers
+    from bilm.sizes import dense_sizes
 
     lstm, cnn = options.lstm, options.char_cnn
-    n_lstm = n_numbers(options.replace(char_cnn=None))
-    n_encoder = n_numbers(options) - n_lstm if cnn else (n_words or 0) * lstm.projection_dim
+    n_lstm = sum(dense_sizes(options.with_table()))
+    n_encoder = sum(dense_sizes(options)) - n_lstm
+    if options.reads_words:
+        n_encoder = (n_words or 0) * lstm.projection_dim
     n_kernel = 0 if options.share_embedding_softmax else lstm.projection_dim
     return {
         "reads": "characters" if cnn else "words",
@@ -126,8 +128,7 @@ def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[st
         "softmax_parameters": n_classes * (n_kernel + 1),
         "vocabulary": n_words,
         "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
-        # An embedder holds the LSTM weights twice, the second time as matrix products read them.
-        "embedder_bytes": FLOAT * (n_encoder + 2 * n_lstm),
+        "embedder_bytes": FLOAT * (n_encoder + n_lstm),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bilm.commands.flags import Flags
 from bilm.commands.text_flags import define_on_bad_utf8
-from bilm.data.text import require_files, resolve_shards
+from bilm.data.shards import require_files, resolve_shards
 from bilm.errors import OptionsError
 from bilm.options import DECAYS, LEARNING_RATES, MAX_SEED
 

@@ -48,22 +48,23 @@ def main(args: Namespace) -> None:
 
     from absl import logging
 
-    from bilm.data.text import STANDARD_INPUT, read_sentences, resolve_shards
-    from bilm.data.tokenization import watched
-    from bilm.scores import perplexity
+    from bilm.data.shards import Shards, resolve_shards
+    from bilm.data.text import STANDARD_INPUT
+    from bilm.data.tokenization_check import watched
+    from bilm.scores import perplexity_of_scores
 
-    shards = [STANDARD_INPUT] if args.input == "-" else resolve_shards(args.input)
+    how, piped = args.on_bad_utf8, args.input == "-"
+    shards = Shards([STANDARD_INPUT], how) if piped else resolve_shards(args.input, how)
     scorer = load_scorer(args)
     lines = token_lines if args.per_token else sentence_line
 
     def printed() -> Iterator[Score]:
-        text = read_sentences(shards, args.on_bad_utf8)
-        sentences, again = tee(watched(text, args.input, scorer.words))
+        sentences, again = tee(watched(shards.sentences(), args.input, scorer.words))
         for words, found in zip(sentences, scorer.score(again), strict=True):
             print(lines(words, found))
             yield found
 
-    logging.info("AVERAGE PERPLEXITY = %s", perplexity(printed()).mean)
+    logging.info("AVERAGE PERPLEXITY = %s", perplexity_of_scores(printed()).mean)
 
 
 def sentence_line(words: Sequence[str], found: Score) -> str:

@@ -33,8 +33,8 @@ def define_flags(flags: Flags) -> None:
 def main(args: Namespace) -> None:
     from absl import logging
 
-    from bilm.data.text import resolve_shards
-    from bilm.data.tokenization import check_tokenization
+    from bilm.data.shards import resolve_shards
+    from bilm.data.tokenization_check import check_tokenization
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, perplexity
     from bilm.storage.checkpoint import load_run, load_state, run_vocabulary
@@ -43,7 +43,8 @@ def main(args: Namespace) -> None:
         raise WrongUse("--stateless starts from zero state: leave out --start=checkpoint")
     model = load_run(args.model)
     vocab = run_vocabulary(args.model, model, args.vocab)
-    check_tokenization(resolve_shards(args.input), args.on_bad_utf8)
+    text = resolve_shards(args.input, args.on_bad_utf8)
+    check_tokenization(text)
     state = None
     if args.start == "checkpoint":
         state, n_rows = load_state(args.model, model)
@@ -51,7 +52,7 @@ def main(args: Namespace) -> None:
             raise BilmError(f"--batch_size={args.batch_size}: the checkpoint has {n_rows} rows")
     result = perplexity(
         model,
-        heldout_dataset(args.input, vocab, len(model.options.directions) == 2, args.on_bad_utf8),
+        heldout_dataset(text, vocab, model.options.bidirectional),
         args.batch_size,
         stateless=args.stateless,
         state=state,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bilm.commands.flags import Flags
-from bilm.data.text import ON_BAD_UTF8
+from bilm.data.shards import ON_BAD_UTF8
 
 
 def define_on_bad_utf8(flags: Flags) -> None:

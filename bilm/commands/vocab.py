@@ -38,11 +38,11 @@ def define_flags(flags: Flags) -> None:
 
 
 def main(args: Namespace) -> None:
-    from bilm.data.text import resolve_shards
-    from bilm.data.tokenization import check_tokenization
+    from bilm.data.shards import resolve_shards
+    from bilm.data.tokenization_check import check_tokenization
     from bilm.data.vocabulary_builder import build_vocabulary
 
-    check_tokenization(resolve_shards(args.input), args.on_bad_utf8)
+    check_tokenization(resolve_shards(args.input, args.on_bad_utf8))
     found = build_vocabulary(
         args.input,
         args.output,

@@ -1,9 +1,9 @@
 """Text in, windows of ids out: NumPy only.
 
-Files become sentences (`text`, `stream`), sentences become ids (`vocabulary`, `batcher`; inside a
-graph `layers.tensorflow.spelling`), and ids become the windows that training, evaluation and
-scoring share (`dataset`, `windows`). `survey` and `vocabulary_builder` read a corpus before
-training. Imports errors, files, schema and options.
+Files become sentences (`text`, `shards`, `stream`), sentences become ids (`vocabulary`,
+`characters`, `batcher`; inside a graph `layers.tensorflow.spelling`), and ids become the windows
+that training, evaluation and scoring share (`dataset`, `windows`). `survey` and
+`vocabulary_builder` read a corpus before training. Imports errors, files, schema and options.
 """
 
 from bilm.exports import lazily

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bilm.data import vocabulary
-from bilm.data.vocabulary import CharacterEncoder
+from bilm.data import characters
+from bilm.data.characters import CharacterEncoder
 from bilm.lexicon_options import BOS, BOW, EOS, EOW, OOV, PAD, LexiconEncoderOptions
 from bilm.options import ModelOptions
 from bilm.rules import N_CHARACTERS
@@ -21,7 +21,7 @@ class ByteAlphabet(CharacterEncoder):
     `pad`, the id after a word's characters.
     """
 
-    begin, end, pad = vocabulary.BOS, vocabulary.EOS, vocabulary.PAD_CHAR
+    begin, end, pad = characters.BOS, characters.EOS, characters.PAD_CHAR
     n_word_columns = 0
 
     def __init__(self, max_characters: int):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bilm.data.alphabet import Alphabet, ByteAlphabet
-from bilm.data.vocabulary import BOS, EOS, Vocabulary
+from bilm.data.characters import BOS, EOS
+from bilm.data.sentences import checked_sentences
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.files import expanded
 
@@ -44,10 +46,10 @@ class Batcher:
 
         Raises: DataError if a sentence is not a list of words.
         """
-        n_steps, spell = _check(sentences), self._alphabet
-        ids = np.zeros((len(sentences), n_steps, spell.width), np.int64)
+        sentences, spell = checked_sentences(sentences), self._alphabet
+        ids = np.zeros((len(sentences), _n_steps(sentences), spell.width), np.int64)
         for row, words in zip(ids, sentences, strict=True):
-            row[: len(words) + 2] = spell([spell.begin, *words, spell.end]) + 1
+            row[: len(words) + 2] = shifted(spell([spell.begin, *words, spell.end]))
         return ids
 
 
@@ -72,26 +74,18 @@ class TokenBatcher:
         Raises: DataError if a sentence is not a list of words, or if a word is not in a
             vocabulary without `<UNK>`.
         """
-        ids = np.zeros((len(sentences), _check(sentences)), np.int64)
+        sentences = checked_sentences(sentences)
+        ids = np.zeros((len(sentences), _n_steps(sentences)), np.int64)
         for row, words in zip(ids, sentences, strict=True):
-            row[: len(words) + 2] = self._vocab.known_ids([BOS, *words, EOS]) + 1
+            row[: len(words) + 2] = shifted(self._vocab.known_ids([BOS, *words, EOS]))
         return ids
 
 
-def _check(sentences: Sequence[Sequence[str]]) -> int:
-    """Return the number of steps, the longest sentence and its two marks."""
-    if isinstance(sentences, str | bytes):
-        raise DataError(f"a batch is a list of sentences, not the string {sentences[:40]!r}")
-    for i, words in enumerate(sentences):
-        # A string would pass for a list of one-letter words.
-        if isinstance(words, str | bytes):
-            raise DataError(
-                f"sentence {i} is the string {words[:40]!r}; a sentence is a list of words, "
-                "so split it first"
-            )
-        if not isinstance(words, Iterable):
-            raise DataError(f"sentence {i} is {words!r}; a sentence is a list of words")
-        for word in words:
-            if not isinstance(word, str):
-                raise DataError(f"sentence {i} holds {word!r}; a sentence is a list of words")
+def shifted(ids):
+    """Return ids as a model with padding reads them, an array or a tensor: 0 is its padding."""
+    return ids + 1
+
+
+def _n_steps(sentences: list[list[str]]) -> int:
+    """Return the length of the longest sentence with its two marks."""
     return max(map(len, sentences), default=0) + 2

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from bilm.data.dataset import LMDataset, Window, Windows
+from bilm.data.dataset import LMDataset, Windows
+from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import Position, Trace
 from bilm.data.vocabulary import Vocabulary
+from bilm.data.windows import KEY_SUFFIX, Window
 
 COMMON = ("mask", "first")  # what both directions have the same
 
@@ -21,19 +23,18 @@ class BidirectionalLMDataset:
 
     def __init__(
         self,
-        filepattern: str | os.PathLike,
+        filepattern: str | os.PathLike | Shards,
         vocab: Vocabulary,
         test: bool = False,
         shuffle_on_load: bool = False,
         seed: int = 0,
-        on_bad_utf8: str = "error",
     ):
-        how = {"seed": seed, "on_bad_utf8": on_bad_utf8}
+        shards = resolve_shards(filepattern)
         self.readers = [
-            LMDataset(filepattern, vocab, reverse, test, shuffle_on_load, **how)
+            LMDataset(shards, vocab, reverse, test, shuffle_on_load, seed)
             for reverse in (False, True)
         ]
-        self.filepattern, self.vocab = os.fspath(filepattern), vocab
+        self.filepattern, self.vocab = shards.name, vocab
         self.max_word_length = self.readers[0].max_word_length
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
@@ -70,4 +71,4 @@ def _merge(readers: Iterable[Windows]) -> Windows:
 
 
 def _join(forward: Window, backward: Window) -> Window:
-    return forward | {f"{k}_reverse": v for k, v in backward.items() if k not in COMMON}
+    return forward | {k + KEY_SUFFIX["backward"]: v for k, v in backward.items() if k not in COMMON}

@@ -11,9 +11,10 @@ from itertools import count, islice
 
 import numpy as np
 
-from bilm.data.stream import Position, Row, Sentence, SentenceStream, Trace, read_references
-from bilm.data.text import read_sentences, resolve_shards
-from bilm.data.vocabulary import BOS, EOS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
+from bilm.data.shards import Shards, resolve_shards
+from bilm.data.stream import Position, SentenceStream, Trace, read_references
+from bilm.data.vocabulary import BOS, EOS, Vocabulary
+from bilm.data.windows import Row, Sentence, Spelled, Window, empty_window
 from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences; the memory that shuffling takes
@@ -23,7 +24,6 @@ SENTENCE_WINDOW = 2_048  # predictions of them that are made at once; bounds mem
 LONG_SENTENCE = 4_096  # words; longer ones are spelled piece by piece
 
 
-Window = dict[str, np.ndarray | bool | None]
 Windows = Iterator[Window]
 
 
@@ -31,34 +31,31 @@ class LMDataset:
     """One direction's stream of text, a function of files, seed and direction alone.
 
     Args:
-        filepattern: glob of the shards, plain or gzip, one tokenized sentence a line.
+        filepattern: glob of the shards, plain or gzip, one tokenized sentence a line; or `Shards`.
         vocab: with the marks; a `UnicodeCharsVocabulary` for characters too.
         reverse: give each sentence from its end.
         test: read the shards once and in order, not epoch after epoch without end.
         shuffle_on_load: permute shards and sentences, each epoch anew; not with `test`.
         seed: keys the shuffling, together with the epoch and the direction; not negative.
         shuffle_buffer: how many sentences wait in memory to be drawn.
-        on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: DataError if no file matches or the vocabulary lacks a mark.
     """
 
     def __init__(
         self,
-        filepattern: str | os.PathLike,
+        filepattern: str | os.PathLike | Shards,
         vocab: Vocabulary,
         reverse: bool = False,
         test: bool = False,
         shuffle_on_load: bool = False,
         seed: int = 0,
         shuffle_buffer: int = SHUFFLE_BUFFER,
-        on_bad_utf8: str = "error",
     ):
         vocab.require_marks()
         self.shards = resolve_shards(filepattern)
-        self.filepattern, self.vocab = os.fspath(filepattern), vocab
+        self.filepattern, self.vocab = self.shards.name, vocab
         self.max_word_length = getattr(vocab, "max_word_length", None)
         self.reverse, self.test, self.seed = reverse, test, seed
-        self.on_bad_utf8 = on_bad_utf8
         self.direction = "backward" if reverse else "forward"
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
@@ -117,7 +114,9 @@ class LMDataset:
         if position is not None:
             self._put_back(rows, position["rows"])
         for i in count():
-            window = self._window(batch_size, num_steps) if i >= first_batch else None
+            window = None
+            if i >= first_batch:
+                window = empty_window(batch_size, num_steps, self.max_word_length)
             sources: list[int] = []
             if any(row.advance(num_steps, window, sources) < num_steps for row in rows):
                 return
@@ -128,7 +127,7 @@ class LMDataset:
         """Put each row into its sentence again."""
         if len(rows) != len(places):
             raise DataError(f"the position is that of {len(places)} rows, not of {len(rows)}")
-        texts = read_references(self.shards, places[:, 0], self.on_bad_utf8)
+        texts = read_references(self.shards, places[:, 0])
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
             row.go_to(reference, text.split(), at)
 
@@ -148,7 +147,7 @@ class LMDataset:
         Raises: DataError if a shard is bad or a count is below 1.
         """
         _check_counts(batch_size, n_steps)
-        sentences = enumerate(read_sentences(self.shards, self.on_bad_utf8))
+        sentences = enumerate(self.shards.sentences())
         queues: list[deque] = [deque() for _ in range(batch_size)]
         rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
         ends = [(0, i) for i in range(batch_size)]  # a heap: the step at which row i runs out
@@ -181,7 +180,7 @@ class LMDataset:
         Raises: DataError if a shard is bad or `batch_size` is below 1.
         """
         _check_counts(batch_size)
-        sentences = read_sentences(self.shards, self.on_bad_utf8)
+        sentences = self.shards.sentences()
         while block := sorted(islice(sentences, SORT_BUFFER), key=len):
             while block:
                 longest = len(block[-1]) + 1
@@ -199,8 +198,7 @@ class LMDataset:
             key = np.random.SeedSequence((self.seed, epoch, int(self.reverse)))
             return np.random.Generator(np.random.Philox(key))
 
-        size = self._shuffle_buffer
-        return SentenceStream(self.shards, size, make_rng, position, self.on_bad_utf8)
+        return SentenceStream(self.shards, self._shuffle_buffer, make_rng, position)
 
     def _sentences(self, stream: SentenceStream) -> Iterator[Sentence]:
         while True:
@@ -213,38 +211,20 @@ class LMDataset:
 
     def _encode(
         self, words: list[str], whole: bool = False
-    ) -> tuple[np.ndarray, np.ndarray | _Spelled | None]:
+    ) -> tuple[np.ndarray, np.ndarray | Spelled | None]:
         words = words[::-1] if self.reverse else words
         ids = self.vocab.encode(words, self.reverse, split=False)
         if self.max_word_length is None:
             return ids, None
         if len(words) > LONG_SENTENCE and not whole:
             first, last = (EOS, BOS) if self.reverse else (BOS, EOS)
-            return ids, _Spelled(self.vocab, [first, *words, last])
+            return ids, Spelled(self.vocab.spell, [first, *words, last])
         return ids, self.vocab.encode_chars(words, self.reverse, split=False)
 
-    def _window(self, n_rows: int, n_steps: int) -> Window:
-        shape, n_chars = (n_rows, n_steps), self.max_word_length
-        return {
-            "token_ids": np.zeros(shape, np.int32),
-            "tokens_characters": n_chars and np.full((*shape, n_chars), PAD_CHAR, np.int32),
-            "next_token_id": np.zeros(shape, np.int32),
-        }
-
     def _masked_window(self, rows: list[Row], n_steps: int, limit: int) -> Window:
-        window = self._window(len(rows), n_steps)
+        window = empty_window(len(rows), n_steps, self.max_word_length)
         lengths = np.array([row.advance(limit, window) for row in rows])
         return window | {"mask": np.arange(n_steps) < lengths[:, None]}
-
-
-class _Spelled:
-    """The characters of words, made where they are requested: all at once are 200 bytes a word."""
-
-    def __init__(self, vocab: UnicodeCharsVocabulary, words: list[str]):
-        self._vocab, self._words = vocab, words
-
-    def __getitem__(self, steps: slice) -> np.ndarray:
-        return self._vocab.spell(self._words[steps])
 
 
 def _check_counts(*counts: int) -> None:

@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.text import read_lines_at, read_placed_lines
+from bilm.data.shards import Shards
 from bilm.errors import DataError
 
 SHARD_BYTES = 1 << 44  # more than a shard has
 SKIPPED_AT_ONCE = 1 << 20  # draws; bounds the memory that skipping takes
 
-Sentence = tuple[int, list[str]]  # its reference and its words
 Position = dict[str, np.ndarray]  # integer arrays by name
 
 
@@ -43,19 +42,16 @@ class SentenceStream:
         buffer_size: how many lines wait in memory to be drawn; 0 leaves everything in order.
         make_rng: gives what draws in an epoch.
         position: `position()` of the stream that this one continues; the files must be the same.
-        on_bad_utf8: see `bilm.data.text.read_lines`.
     """
 
     def __init__(
         self,
-        shards: Sequence[str],
+        shards: Shards,
         buffer_size: int,
         make_rng: Callable[[int], np.random.Generator],
         position: Position | None = None,
-        on_bad_utf8: str = "error",
     ):
         self.shards, self.buffer_size, self.make_rng = shards, buffer_size, make_rng
-        self.on_bad_utf8 = on_bad_utf8
         if position is None:
             position = {"reader": np.zeros(6, np.int64), "buffer": np.zeros(0, np.int64)}
         # The epoch; in it how many shards are done, and how much of the next; how many sentences
@@ -84,7 +80,7 @@ class SentenceStream:
                 yield line
             return
         if self.waiting.size:
-            texts = read_references(self.shards, self.waiting, self.on_bad_utf8)
+            texts = read_references(self.shards, self.waiting)
         else:
             filled = list(islice(lines, self.buffer_size))
             self.waiting = np.array([reference for reference, _ in filled], np.int64)
@@ -112,8 +108,7 @@ class SentenceStream:
     def _lines(self, order: Sequence[int]) -> Iterator[tuple[int, str]]:
         while self.shard < len(order):
             shard = int(order[self.shard])
-            place = self.shards[shard], self.offset, self.line
-            lines = read_placed_lines(*place, self.on_bad_utf8)
+            lines = self.shards.lines(shard, self.offset, self.line)
             for number, start, end, text in lines:
                 self.offset, self.line = end, number
                 if text:
@@ -121,54 +116,7 @@ class SentenceStream:
             self.shard, self.offset, self.line = self.shard + 1, 0, 0
 
 
-class Row:
-    """A row of the windows: the sentence that it is in, and where in it.
-
-    Args:
-        index: of the row.
-        sentences: where it takes its next sentence from.
-        encode: words -> ids (n + 2,) and characters (n + 2, C) or None.
-    """
-
-    def __init__(self, index: int, sentences: Iterator[Sentence], encode: Callable):
-        self.index, self.sentences, self.encode = index, sentences, encode
-        self.reference, self.at, self.end = 0, 0, 0
-
-    def go_to(self, reference: int, words: list[str], at: int) -> None:
-        """Be in a sentence, before its prediction `at`."""
-        self.reference, self.words, self.encoded = reference, words, None
-        self.at, self.end = at, len(words) + 1
-
-    def advance(self, n_steps: int, window: dict | None, sources: list[int] | None = None) -> int:
-        """Advance by up to `n_steps` predictions, into `window` if any; return how many there were.
-
-        `sources` takes the references of the sentences that were gone through.
-        """
-        done = 0
-        while done < n_steps:
-            if self.at == self.end:
-                if (sentence := next(self.sentences, None)) is None:
-                    break
-                self.go_to(*sentence, 0)
-            n = min(n_steps - done, self.end - self.at)
-            if sources is not None:
-                sources.append(self.reference)
-            if window is not None:
-                # Not before: the sentences of windows that are left out need no ids.
-                self.encoded = self.encoded or self.encode(self.words)
-                ids, chars = self.encoded
-                there, here = slice(done, done + n), slice(self.at, self.at + n)
-                window["token_ids"][self.index, there] = ids[here]
-                window["next_token_id"][self.index, there] = ids[self.at + 1 : self.at + n + 1]
-                if chars is not None:
-                    window["tokens_characters"][self.index, there] = chars[here]
-            self.at, done = self.at + n, done + n
-        return done
-
-
-def read_references(
-    shards: Sequence[str], references: np.ndarray, on_bad_utf8: str = "error"
-) -> list[str]:
+def read_references(shards: Shards, references: np.ndarray) -> list[str]:
     """Return the texts of some sentences; each file is gone through once.
 
     Raises: DataError if a file cannot be read where a sentence should be.
@@ -178,8 +126,7 @@ def read_references(
     for shard, group in groupby(order, lambda i: int(references[i]) // SHARD_BYTES):
         places = list(group)
         offsets = (int(references[i]) % SHARD_BYTES for i in places)
-        lines = read_lines_at(shards[shard], offsets, on_bad_utf8)
-        for i, text in zip(places, lines, strict=True):
+        for i, text in zip(places, shards.lines_at(shard, offsets), strict=True):
             texts[i] = text
     return texts
 
@@ -202,13 +149,12 @@ def check_shards(shards: Sequence[str], expected: Sequence[str]) -> None:
         raise DataError(f"found {len(found)} shards, but this folder's run reads {len(expected)}")
 
 
-def tell_lines(shards: Sequence[str], references: Sequence[int]) -> list[str]:
+def tell_lines(shards: Shards, references: Sequence[int]) -> list[str]:
     """Give, for each shard, a line of text with the numbers of the lines that are referred to."""
-    told = []
+    told, shards = [], Shards(shards, "replace")  # bytes alone matter
     for shard, group in groupby(sorted(set(references)), lambda r: r // SHARD_BYTES):
         offsets = {reference % SHARD_BYTES for reference in group}
-        lines = read_placed_lines(shards[shard], on_bad_utf8="replace")  # bytes alone matter
-        numbers = [number for number, start, _, _ in _at(lines, offsets)]
+        numbers = [number for number, start, _, _ in _at(shards.lines(shard), offsets)]
         told.append(f"{shards[shard]}, {_ranges(numbers)}")
     return told
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from absl import logging
 
-from bilm.data.text import TextCounts, count_tokens
-from bilm.data.tokenization import check_tokenization
+from bilm.data.shards import Shards, TextCounts, count_tokens
+from bilm.data.tokenization_check import check_tokenization
 from bilm.data.vocabulary import MARKS, Vocabulary
 
 SAMPLE_TOKENS = 1_000_000  # looked at where the text is not counted
@@ -19,9 +17,8 @@ MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
 
 
 def survey(
-    shards: Sequence[str],
+    shards: Shards,
     vocab: Vocabulary,
-    on_bad_utf8: str = "error",
     check_order: bool = True,
     sample: bool = False,
 ) -> TextCounts:
@@ -30,20 +27,18 @@ def survey(
     Args:
         shards: the files.
         vocab: what the text is read with.
-        on_bad_utf8: see `bilm.data.text.read_lines`.
         check_order: whether to compare the vocabulary's order with the frequencies in the text.
         sample: look at the first lines of each file only, `SAMPLE_TOKENS` in all.
     Returns: the counts, of the sample alone if requested.
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
-    check_tokenization(shards, on_bad_utf8)
+    check_tokenization(shards)
     words = _WordCounts(vocab)
     max_length = getattr(vocab, "max_word_length", None)
     max_bytes = None if max_length is None else max_length - 2  # but for the word's two marks
     counts = count_tokens(
         shards,
         on_shard=lambda k, n: k % 10 or sample or logging.info("counting: shard %d of %d", k, n),
-        on_bad_utf8=on_bad_utf8,
         max_word_bytes=max_bytes,
         on_words=words.add if check_order else None,
         max_tokens=-(-SAMPLE_TOKENS // len(shards)) if sample else None,

@@ -1,4 +1,4 @@
-"""Words -> ids, and words -> the ids of their characters. Nothing is shifted: see `batcher`."""
+"""Words -> ids, those of a file. Nothing is shifted: see `batcher`."""
 
 from __future__ import annotations
 
@@ -8,71 +8,24 @@ from functools import cached_property
 
 import numpy as np
 
+from bilm.data.characters import (
+    BOS,
+    BOS_CHAR,
+    BOW_CHAR,
+    EOS,
+    EOS_CHAR,
+    EOW_CHAR,
+    PAD_CHAR,
+    CharacterEncoder,
+)
 from bilm.data.text import read_lines
 from bilm.errors import DataError
+from bilm.files import expanded
+from bilm.options import ModelOptions
 
-BOS, EOS, UNK = MARKS = ("<S>", "</S>", "<UNK>")
+UNK = "<UNK>"
+MARKS = (BOS, EOS, UNK)
 NOT_A_WORD = "!!!MAXTERMID"  # a line that some vocabulary files hold and that takes no id
-
-# A character is a byte, or one of the marks that follow the 256 bytes.
-BOS_CHAR, EOS_CHAR, BOW_CHAR, EOW_CHAR, PAD_CHAR = range(256, 261)
-_MARK_LETTERS = {BOS: chr(BOS_CHAR), EOS: chr(EOS_CHAR)}
-
-MAX_CACHED_WORDS, MAX_CACHED_LETTERS = 1 << 17, 256
-
-
-class CharacterEncoder:
-    """The characters of words: a mark, the word's UTF-8 bytes cut to fit, a mark, padding.
-
-    `<S>` and `</S>` have one character each, `BOS_CHAR` and `EOS_CHAR`, in place of their bytes.
-
-    Args:
-        max_word_length: C, characters of a word with its two marks; at least 3.
-    Raises: DataError if there is no room for a character.
-    """
-
-    def __init__(self, max_word_length: int):
-        if max_word_length < 3:
-            raise DataError(
-                f"max_word_length {max_word_length}: at least 3, a character between two marks"
-            )
-        self.max_word_length = max_word_length
-        self._rows = _Rows(max_word_length)
-
-    def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Return the characters of words, int32 (n, C)."""
-        return _table(map(self._rows.__getitem__, words), self.max_word_length)
-
-
-class _Rows(dict):
-    """Word -> the bytes of its row, made when first requested; bounded by starting over."""
-
-    def __init__(self, max_word_length: int):
-        super().__init__()
-        self.max_word_length = max_word_length
-
-    def __missing__(self, word: str) -> bytes:
-        if len(self) >= MAX_CACHED_WORDS:
-            self.clear()
-        row = _spell(word, self.max_word_length)
-        if len(word) <= MAX_CACHED_LETTERS:
-            self[word] = row
-        return row
-
-
-def _spell(word: str, max_word_length: int) -> bytes:
-    """Return a word's row as bytes: a string of its ids, since UTF-32 is an int32 a character."""
-    room = max_word_length - 2
-    letters = _MARK_LETTERS.get(word)
-    if letters is None:
-        letters = word[:room].encode("utf-8", "ignore")[:room].decode("latin-1")
-    row = chr(BOW_CHAR) + letters + chr(EOW_CHAR)
-    return row.ljust(max_word_length, chr(PAD_CHAR)).encode("utf-32-le")
-
-
-def _table(rows: Iterable[bytes], max_word_length: int) -> np.ndarray:
-    # Joining bytes is many times as fast as stacking arrays; a bytearray can be written to.
-    return np.frombuffer(bytearray().join(rows), "<i4").reshape(-1, max_word_length)
 
 
 class Vocabulary:
@@ -213,8 +166,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     @cached_property
     def word_char_ids(self) -> np.ndarray:
         """The characters of every word of the file, int32 (size, C); made when first used."""
-        rows = (_spell(word, self.max_word_length) for word in self._words)
-        return _table(rows, self.max_word_length)
+        return self._characters.spell_once(self._words)
 
     def word_to_char_ids(self, word: str) -> np.ndarray:
         """Return the characters of a word, int32 (C,)."""
@@ -237,15 +189,43 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def load_vocab(
-    vocab_file: str | os.PathLike, max_word_length: int | None = None
+    vocab_file: str | os.PathLike, max_word_length: int | None = None, validate_file: bool = True
 ) -> Vocabulary | UnicodeCharsVocabulary:
     """Load a vocabulary to train or measure with, as bilm-tf's function of this name does.
 
     Args:
         vocab_file: one word per line, with the three marks.
         max_word_length: characters of a word with its two marks; None for a model that reads words.
+        validate_file: see `Vocabulary`.
     Raises: DataError as `Vocabulary` does.
     """
     if max_word_length is None:
-        return Vocabulary(vocab_file, validate_file=True)
-    return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file=True)
+        return Vocabulary(vocab_file, validate_file)
+    return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file)
+
+
+def vocabulary_of(
+    vocab_file: str | os.PathLike,
+    options: ModelOptions,
+    n_tokens: int | None,
+    marks: Sequence[str] = MARKS,
+) -> Vocabulary | UnicodeCharsVocabulary:
+    """Load the vocabulary of a model.
+
+    Args:
+        vocab_file: one word per line.
+        options: of the model.
+        n_tokens: how many words the model has; None for one that is to be trained, whose
+            vocabulary must hold every word once.
+        marks: those that the file must hold.
+    Raises: DataError as `Vocabulary` does, or if its size is not the model's.
+    """
+    vocab_file, char_cnn = expanded(vocab_file), options.char_cnn
+    length = None if char_cnn is None else char_cnn.max_characters_per_token
+    vocab = load_vocab(vocab_file, length, validate_file=n_tokens is None)
+    vocab.require_marks(marks)
+    if n_tokens is not None and vocab.size != n_tokens:
+        raise DataError(
+            f"{vocab_file}: {vocab.size:,} words, but the model was trained with {n_tokens:,}"
+        )
+    return vocab

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.text import read_sentences, resolve_shards
+from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
 from bilm.files import expanded, keep_inputs, replacing, scratch
@@ -60,7 +60,7 @@ def build_vocabulary(
             its count.
         min_count: leave out words that occur less often.
         max_size: the most lines of `outfile`, the marks among them.
-        on_bad_utf8: see `bilm.data.text.read_lines`.
+        on_bad_utf8: see `bilm.data.shards.Shards`.
         words_in_memory: the most distinct words that are counted or sorted in memory.
     Returns: what was counted and kept.
     Raises: DataError if a shard is bad, is one of the files to write, or leaves no word; OSError
@@ -68,12 +68,12 @@ def build_vocabulary(
     """
     _check(min_count, max_size, words_in_memory)
     outputs = [Path(expanded(path)) for path in (outfile, counts_file) if path is not None]
-    shards = resolve_shards(expanded(filepattern))
+    shards = resolve_shards(filepattern, on_bad_utf8)
     _check_outputs(outputs, shards)
     with scratch(outfile) as folder:
         counter = _Counter(folder, words_in_memory, len(shards))
         for shard in shards:
-            counter.add(read_sentences([shard], on_bad_utf8))
+            counter.add(shards.of([shard]).sentences())
         kept = _Kept(min_count)
         ordered = _by_frequency(kept.select(counter.merged()), folder, words_in_memory)
         room = None if max_size is None else max_size - len(MARKS)

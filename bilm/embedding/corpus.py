@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bilm.data.text import read_lines, require_files
-from bilm.data.tokenization import watched
+from bilm.data.shards import Shards, require_files
+from bilm.data.tokenization_check import watched
 from bilm.embedding.embedder import ElmoEmbedder, Layers, layer_selector
 from bilm.embedding.embedding_file import SENTENCE, join_words
 from bilm.embedding.parts import Parts
@@ -58,44 +58,63 @@ def dump_bilm_embeddings(
         dtype: `float32` or `float16`.
         precision: see `ElmoEmbedder`.
         part_sentences: sentences of a part, the most that an interruption can cost.
-        on_bad_utf8: see `read_corpus`.
+        on_bad_utf8: see `bilm.data.shards.Shards`.
     Returns: the number of sentences.
     Raises: DataError, OptionsError, WeightsError, also if the folder of parts belongs to another
         call; ValueError for another dtype or number.
     """
-    if dtype not in DTYPES or part_sentences < 1:
-        raise ValueError(
-            f"dtype is {dtype!r}, expected one of {DTYPES}; "
-            f"part_sentences is {part_sentences}, expected 1 or more"
-        )
+    _check_numbers(dtype, part_sentences)
     outfile, dataset_file, vocab_file = map(expanded, (outfile, dataset_file, vocab_file))
-    if Path(outfile).is_dir():
-        raise DataError(f"{outfile}: a folder; expected the name of a file to write")
-    require_files([dataset_file])
-    keep_inputs(outfile, dataset_file, vocab_file)
-    text = _survey(dataset_file, on_bad_utf8)
+    _check_files(outfile, dataset_file, vocab_file)
+    corpus = Shards([dataset_file], on_bad_utf8)
+    text = _survey(corpus)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
     files = model_files(embedder.options_file, embedder.weight_file)
     keep_inputs(outfile, *files)
     layer_selector(layers, embedder.n_layers)
     run = {
         "dataset": text.digest,
-        "options": _digest(embedder.options_file),
-        "weights": _digest(embedder.weight_file),
-        "vocabulary": _digest(vocab_file) if embedder.options.reads_words else None,
+        **_digests(embedder, vocab_file),
         "layers": layers if isinstance(layers, str) else list(map(int, layers)),
-        "dtype": dtype,
-        "precision": precision,
-        "part_sentences": part_sentences,
+        **{"dtype": dtype, "precision": precision, "part_sentences": part_sentences},
         **{path.name: _digest(path) for path in files[2:]},
     }
+    return _embed(corpus, text, embedder, outfile, run)
+
+
+def _embed(corpus: Shards, text: _Text, embedder: ElmoEmbedder, outfile: str, run: dict) -> int:
+    """Write a corpus part by part, then all parts into one file; return how many sentences."""
     with Parts(outfile, run) as parts:
-        n_parts = -(-text.n_sentences // part_sentences)
-        sentences, progress = read_corpus(dataset_file, on_bad_utf8), _Progress(text.n_tokens)
+        n_parts = -(-text.n_sentences // run["part_sentences"])
+        sentences, progress = read_corpus(corpus), _Progress(text.n_tokens)
         _write_parts(parts, n_parts, sentences, embedder, run, progress)
         logging.info("%s: merging %d parts", outfile, n_parts)
         parts.merge(n_parts)
     return text.n_sentences
+
+
+def _check_numbers(dtype: str, part_sentences: int) -> None:
+    if dtype not in DTYPES or part_sentences < 1:
+        raise ValueError(
+            f"dtype is {dtype!r}, expected one of {DTYPES}; "
+            f"part_sentences is {part_sentences}, expected 1 or more"
+        )
+
+
+def _check_files(outfile: str, dataset_file: str, vocab_file: str | None) -> None:
+    if Path(outfile).is_dir():
+        raise DataError(f"{outfile}: a folder; expected the name of a file to write")
+    require_files([dataset_file])
+    keep_inputs(outfile, dataset_file, vocab_file)
+
+
+def _digests(embedder: ElmoEmbedder, vocab_file: str | None) -> dict[str, str | None]:
+    """Return the digests of a model's files, by which a continued call knows them again."""
+    return {
+        "options": _digest(embedder.options_file),
+        "weights": _digest(embedder.weight_file),
+        "vocabulary": None if embedder.options.char_cnn else _digest(vocab_file),
+    }
 
 
 def _write_parts(
@@ -124,28 +143,28 @@ def _write_parts(
             deque(progress.skip(words), maxlen=0)
 
 
-def read_corpus(path: str | Path, on_bad_utf8: str = "error") -> Iterator[list[str]]:
-    """Yield the words of each sentence of a file, plain or gzip.
+def read_corpus(corpus: str | Path | Shards) -> Iterator[list[str]]:
+    """Yield the words of each sentence of a file, plain or gzip, or of several.
 
     A name that ends in `.conllu` or `.conllu.gz` is CoNLL-U: words are its FORM column, without
     ranges of multiword tokens (1-2) and empty nodes (1.1). Any other file has a sentence a line,
     its words between blanks, and an empty line is a sentence without words.
 
     Args:
-        path: the file.
-        on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
-    Raises: DataError as `read_lines` does, or for a line that is not CoNLL-U.
+        corpus: the file, or `Shards`.
+    Raises: DataError as `bilm.data.text.read_lines` does, or for a line that is not CoNLL-U.
     """
-    path = expanded(path)
-    if path.lower().removesuffix(".gz").endswith(".conllu"):
-        yield from _read_conllu(path, on_bad_utf8)
-    else:
-        yield from (line.split() for _, line in read_lines(path, on_bad_utf8))
+    shards = corpus if isinstance(corpus, Shards) else Shards([expanded(corpus)])
+    for i, path in enumerate(shards):
+        if path.lower().removesuffix(".gz").endswith(".conllu"):
+            yield from _read_conllu(path, shards.lines(i))
+        else:
+            yield from (line.split() for *_, line in shards.lines(i))
 
 
-def _read_conllu(path: str | Path, on_bad_utf8: str) -> Iterator[list[str]]:
+def _read_conllu(path: str, lines: Iterator[tuple]) -> Iterator[list[str]]:
     words: list[str] = []
-    for number, line in read_lines(path, on_bad_utf8):
+    for number, _, _, line in lines:
         if not line and words:
             yield words
             words = []
@@ -169,10 +188,10 @@ class _Text(NamedTuple):
     digest: str
 
 
-def _survey(path: str | Path, on_bad_utf8: str) -> _Text:
+def _survey(corpus: Shards) -> _Text:
     """Count a corpus and digest its words: what is wrong with it shows before the work starts."""
     n_sentences, n_tokens, digest = 0, 0, hashlib.sha256()
-    for words in watched(read_corpus(path, on_bad_utf8), path):
+    for words in watched(read_corpus(corpus), corpus.name):
         n_sentences += 1
         n_tokens += len(words)
         digest.update("\t".join(words).encode() + b"\n")

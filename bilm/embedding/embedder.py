@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from bilm.data.sentences import checked_sentence
 from bilm.embedding.packed_runner import PackedRunner
-from bilm.embedding.token_cache import TokenCache, WordEncoder
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.embedding.token_cache import TokenCache, WordVectors
+from bilm.errors import BilmError, OptionsError
 from bilm.files import expanded
 from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
@@ -75,10 +76,10 @@ class ElmoEmbedder:
         )
         vocab_file = vocab_file and os.path.abspath(expanded(vocab_file))
         self._settings = vocab_file, cache_size, batch_tokens, precision
-        self.model = load_bilm(self.options_file, self.weight_file, precision=precision)
-        self.model.freeze()
+        files = self.options_file, self.weight_file
+        self.model = load_bilm(*files, precision=precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
-        encode = WordEncoder(self.model, vocab_file)
+        encode = WordVectors(self.model, vocab_file)
         self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)
         self._runner = PackedRunner(self.model, batch_tokens)
         self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
@@ -182,7 +183,7 @@ class ElmoEmbedder:
         """Yield sentences in groups of about as many tokens as `WINDOW_BATCHES` batches."""
         group, n_tokens = [], 0
         for number, words in enumerate(sentences):
-            group.append(_checked(words, number))
+            group.append(checked_sentence(words, f"sentence {number}"))
             n_tokens += len(group[-1]) + 2
             if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
                 yield group
@@ -253,13 +254,3 @@ def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.n
             f"from 0 to {n_layers - 1}"
         )
     return lambda array: array[chosen]
-
-
-def _checked(sentence: Iterable[str], number: int) -> list[str]:
-    # A string would pass for a list of one-letter words.
-    is_list = isinstance(sentence, Iterable) and not isinstance(sentence, str | bytes)
-    words = list(sentence) if is_list else [None]
-    if not all(isinstance(word, str) for word in words):
-        found = f"sentence {number} is {repr(sentence)[:60]}"
-        raise DataError(f"{found}; a sentence is a list of words, so split a string first")
-    return words

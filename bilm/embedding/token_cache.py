@@ -12,9 +12,11 @@ import numpy as np
 from keras import ops
 
 from bilm.data.alphabet import alphabet_of
-from bilm.data.vocabulary import BOS, EOS, Vocabulary
-from bilm.data.windows import batches
-from bilm.errors import DataError, OptionsError
+from bilm.data.batcher import shifted
+from bilm.data.characters import BOS, EOS
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
+from bilm.data.windows import batches, needed_characters
+from bilm.errors import OptionsError
 from bilm.files import expanded, keep_inputs, replacing
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
@@ -27,7 +29,7 @@ ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
 
-class WordEncoder:
+class WordVectors:
     """Words -> what the encoder of a stored biLM makes of them.
 
     Args:
@@ -39,7 +41,9 @@ class WordEncoder:
     def __init__(self, model: BiLM, vocab_file: str | Path | None = None):
         self.model, self._alphabet = model, alphabet_of(model.options)
         if self._alphabet is None:
-            self._vocab = _read_vocabulary(vocab_file, model.n_tokens)
+            if vocab_file is None:
+                raise OptionsError("this model reads words, not characters; give its vocab_file")
+            self._vocab = vocabulary_of(vocab_file, model.options, model.n_tokens, (BOS, EOS))
         else:
             self._widest = max((width for width, _ in model.encoder.filters), default=0)
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
@@ -52,17 +56,16 @@ class WordEncoder:
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of words, float32 (n, P)."""
         if self._alphabet is None:
-            ids = self._vocab.known_ids(words) + 1
+            ids = shifted(self._vocab.known_ids(words))
             return ops.convert_to_numpy(self.model.encoder(ids))
         vectors = np.empty((len(words), self.model.options.lstm.projection_dim), np.float32)
         spelled = self._alphabet(words)  # n, C
-        # Past the longest word and the widest filter every window sees padding alone.
-        lengths = self._alphabet.lengths(words, spelled) + self._widest
-        lengths = np.minimum(-(-lengths // 4) * 4, self._alphabet.width)
+        lengths = self._alphabet.lengths(words, spelled)
+        lengths = needed_characters(lengths, self._widest, self._alphabet.width)
         for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
-            ids = np.full((n_padded, lengths[rows[0]]), self._alphabet.pad + 1, np.int32)
-            ids[: len(rows)] = spelled[rows, : ids.shape[1]] + 1
-            encoded = self._encode(ops.convert_to_tensor(ids))
+            ids = np.full((n_padded, lengths[rows[0]]), self._alphabet.pad, np.int32)
+            ids[: len(rows)] = spelled[rows, : ids.shape[1]]
+            encoded = self._encode(ops.convert_to_tensor(shifted(ids)))
             vectors[rows] = ops.convert_to_numpy(encoded)[: len(rows)]
         return vectors
 
@@ -149,7 +152,7 @@ def dump_token_embeddings(
     model = load_bilm(*files)
     if model.options.reads_words:
         raise OptionsError(f"{options_file}: the model reads words; its weights hold their vectors")
-    encode = WordEncoder(model)
+    encode = WordVectors(model)
     marks = dict(zip((BOS, EOS), encode.marks, strict=True))  # the vocabulary has its own
     with replacing(outfile) as temporary, NewHDF5(temporary) as file:
         shape = vocab.size, model.options.lstm.projection_dim
@@ -159,13 +162,3 @@ def dump_token_embeddings(
             words = [vocab.id_to_word(i) for i in ids]
             table[start : ids.stop] = encode([marks.get(word, word) for word in words])
             file.check()
-
-
-def _read_vocabulary(vocab_file: str | Path | None, n_tokens: int) -> Vocabulary:
-    if vocab_file is None:
-        raise OptionsError("this model reads words, not characters: it needs its vocab_file")
-    vocab = Vocabulary(expanded(vocab_file))
-    vocab.require_marks((BOS, EOS))
-    if vocab.size != n_tokens:
-        raise DataError(f"{vocab_file}: {vocab.size:,} words, but the model has {n_tokens:,}")
-    return vocab

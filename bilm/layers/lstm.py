@@ -11,7 +11,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.errors import WeightsError
 from bilm.layers.functional import checked_precision, product
 from bilm.layers.state import LSTMState
 from bilm.layers.weighted import WeightedLayer
@@ -59,37 +58,34 @@ class LSTMCell(WeightedLayer):
         self.proj_clip = proj_clip
         self.precision = checked_precision(precision)
         self.has_projection = projection_dim != dim
-        self.frozen = None
+        self.laid_out = None  # if frozen on TensorFlow, the weights as inference reads them
 
     def build(self, input_shape):
         """Make the kernel, the bias and, where the widths differ, the projection."""
         self.input_dim = input_shape[-1]
         shape = (self.input_dim + self.projection_dim, 4 * self.dim)
-        self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
-        self.bias = self.add_weight((4 * self.dim,), "zeros", name="bias")
-        self.projection = None
+        kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
+        bias = self.add_weight((4 * self.dim,), "zeros", name="bias")
+        projection = None
         if self.has_projection:
-            self.projection = self.add_weight(
-                (self.dim, self.projection_dim), "glorot_uniform", name="projection"
-            )
+            shape = (self.dim, self.projection_dim)
+            projection = self.add_weight(shape, "glorot_uniform", name="projection")
+        if self.frozen and keras.backend.backend() == "tensorflow":
+            from bilm.layers.tensorflow.lstm_weights import frozen_weights
+
+            weights = kernel, bias, projection
+            self.laid_out = frozen_weights(self.input_dim, self.precision, *weights)
+        else:
+            self.kernel, self.bias, self.projection = kernel, bias, projection
         self.built = True
 
-    def freeze(self) -> None:
-        """Keep the weights as inference reads them, beside the others, which then stay as they are.
-
-        Raises: ValueError if the cell is not built yet.
-        """
-        if not self.built:
-            raise ValueError("freeze() keeps copies of the weights; build the model first")
-        if keras.backend.backend() == "tensorflow":
-            from bilm.layers.tensorflow.lstm_inference import freeze
-
-            freeze(self)
-            for variable in self.weights:
-                variable.assign = _refuse_assignment
-
     def call(self, x: Any, state: LSTMState) -> LSTMState:
-        """Make one step: float (B, input) and state -> state."""
+        """Make one step: float (B, input) and state -> state.
+
+        Raises: WeightsError if the cell is frozen on TensorFlow, where `LSTM` alone runs it.
+        """
+        if self.laid_out is not None:
+            self.refuse_frozen("kernel")
         return self.step(self.project_input(x), state)
 
     def project_input(self, x):
@@ -123,13 +119,6 @@ class LSTMCell(WeightedLayer):
         }
 
 
-def _refuse_assignment(value):
-    raise WeightsError(
-        "these weights are frozen: inference has copies of them, which would not change; set the "
-        "weights before freeze()"
-    )
-
-
 @keras.saving.register_keras_serializable(package="bilm")
 class LSTM(keras.layers.Layer):
     """An `LSTMCell` run over time, its state an argument and a result.
@@ -142,7 +131,7 @@ class LSTM(keras.layers.Layer):
     as it is, so that a row padded at its end is read backwards from its own last token. `fresh`
     boolean `(T, B)` or None: rows that start from zero state at a step, when not training.
     Returns: outputs float `(T, B, P)` and the last `LSTMState`.
-    Raises: ValueError for `fresh` in training.
+    Raises: ValueError for `fresh` in training; WeightsError for training a frozen cell.
     """
 
     def __init__(
@@ -171,9 +160,14 @@ class LSTM(keras.layers.Layer):
         self.built = True
 
     def call(self, x, state, steps_mask=None, reverse=False, training=None, fresh=None):
-        """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
-        if training and fresh is not None:
-            raise ValueError("fresh: no gradient is defined through rows that start afresh")
+        """Run over time: float (T, B, input) and state -> float (T, B, P) and state.
+
+        Raises: ValueError for `fresh` in training, WeightsError for training if frozen.
+        """
+        if training:
+            self.cell.refuse_frozen("weights")
+            if fresh is not None:
+                raise ValueError("fresh: no gradient is defined through rows that start afresh")
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
 

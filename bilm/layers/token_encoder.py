@@ -78,6 +78,12 @@ class TokenEncoder(WeightedLayer):
         )
         self.highway = Highway(n_highway, precision, dtype=self.dtype_policy, name="highway")
 
+    def freeze(self) -> None:
+        """Make weights constants: see `WeightedLayer.freeze`."""
+        super().freeze()
+        self.cnn.freeze()
+        self.highway.freeze()
+
     def build(self, input_shape=None):
         """Make every variable; no shape of an input is needed."""
         word_dim = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from collections.abc import Callable
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from bilm.errors import DataError, WeightsError
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
+from bilm.errors import WeightsError
 from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.options import load_model_options
@@ -53,9 +52,7 @@ class StoredRun:
                 "export is given by its options file"
             )
         self.path, self._reader, self._shapes, self.n_tokens = found
-        if options.bidirectional is None:
-            both = any("RNN_1" in name for name in self._shapes)
-            options = dataclasses.replace(options, bidirectional=both)
+        options = weights.with_directions(options, lambda: self._shapes)
         weights.check_held(options, _held(self.path, self._shapes), self.path, self.n_tokens)
         self.options = options
 
@@ -156,17 +153,7 @@ def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
 
     Raises: DataError if its size is not the model's.
     """
-    vocab_file, char_cnn = expanded(vocab_file), model.options.char_cnn
-    if char_cnn is None:
-        vocab = Vocabulary(vocab_file)
-    else:
-        vocab = UnicodeCharsVocabulary(vocab_file, char_cnn.max_characters_per_token)
-    vocab.require_marks()
-    if vocab.size != model.n_tokens:
-        raise DataError(
-            f"{vocab_file}: {vocab.size:,} words, but the model was trained with {model.n_tokens:,}"
-        )
-    return vocab
+    return vocabulary_of(vocab_file, model.options, model.n_tokens)
 
 
 def _held(path: str, shapes: dict[str, list[int]]) -> Held:

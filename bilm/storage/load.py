@@ -21,6 +21,7 @@ def load_bilm(
     use_character_inputs: bool = True,
     embedding_weight_file: str | Path | None = None,
     precision: str = "float32",
+    frozen: bool = False,
 ) -> BiLM:
     """Build a biLM for `Batcher` output from its stored options and weights.
 
@@ -31,12 +32,15 @@ def load_bilm(
         embedding_weight_file: HDF5 with `embedding` (V, P), the vectors for token ids; None takes
             those of `weight_file`, as a model trained on words has them.
         precision: of the operands of products, see `BiLM`.
+        frozen: for inference alone, see `BiLM.freeze`.
     Raises: OptionsError, WeightsError.
     """
     files = options_file, weight_file, embedding_weight_file
     options, n_words, stored = stored_model(*files, words=not use_character_inputs)
     model = BiLM(options, n_words, padding=True, precision=precision)
     stored.start(model)
+    if frozen:
+        model.freeze()
     model.build()
     return model
 

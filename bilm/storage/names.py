@@ -9,7 +9,7 @@ names differently; its values are the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.layers.token_encoder import WordEncoder
 from bilm.layers.weighted import WeightedLayer
-from bilm.options import N_CHARACTERS, ModelOptions
+from bilm.options import ModelOptions
+from bilm.sizes import dense_sizes
 from bilm.storage.hdf5 import Held, dataset_names, held, numbers, open_hdf5, save_hdf5
 
 __all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined here
@@ -205,10 +206,22 @@ def warn_of_extra(unused: set[str], path: str | Path, only: Callable[[str], bool
         logging.warning("%s: %d datasets are not used: %s", path, len(extra), ", ".join(extra[:8]))
 
 
-def has_backward(path: str | Path) -> bool:
-    """Return whether an HDF5 weight file holds a backward stack."""
+def with_directions(options: ModelOptions, stored: Callable[[], Iterable[str]]) -> ModelOptions:
+    """Return options that say how many directions there are: where they do not, weights decide.
+
+    Args:
+        options: of a stored model.
+        stored: returns the names of its weights, in HDF5 or in a checkpoint of TensorFlow 1.
+    """
+    if options.bidirectional is not None:
+        return options
+    return options.replace(bidirectional=any("RNN_1/" in name for name in stored()))
+
+
+def names_in(path: str | Path) -> set[str]:
+    """Return the names of the datasets of an HDF5 file. Raises: WeightsError if it is none."""
     with open_hdf5(path) as file:
-        return any(name.startswith("RNN_1/") for name in dataset_names(file))
+        return set(dataset_names(file))
 
 
 def is_bilm(name: str) -> bool:
@@ -248,7 +261,7 @@ def check_room(options: ModelOptions, *paths: str | Path | None, n_rows: int | N
 
 def check_held(options: ModelOptions, found: Held, source: str, n_rows: int | None = None) -> None:
     """Refuse options of a model that is far larger than `found`; see `check_room`."""
-    sizes = list(_sizes(options))
+    sizes = list(dense_sizes(options))
     if len(sizes) > FAR * found.n_datasets + SMALL_PARTS:
         raise WeightsError(
             f"{source}: holds {found.n_datasets:,} datasets, but the options ask for a model of "
@@ -260,41 +273,3 @@ def check_held(options: ModelOptions, found: Held, source: str, n_rows: int | No
             f"{source}: holds {found.n_numbers:,} numbers, but the options ask for a model of "
             f"{asked:,}"
         )
-
-
-def n_numbers(options: ModelOptions) -> int:
-    """Return the size of a biLM as files hold it, without the table of words and the softmax."""
-    return sum(_sizes(options))
-
-
-def _sizes(options: ModelOptions) -> Iterator[int]:
-    """Yield the size of each variable that `n_numbers` counts."""
-    lstm, width = options.lstm, options.lstm.projection_dim
-    for _ in range(lstm.n_layers * len(options.directions)):
-        yield 2 * width * 4 * lstm.dim
-        yield 4 * lstm.dim
-        if width != lstm.dim:
-            yield lstm.dim * width
-    if options.reads_words:
-        return
-    cnn, lexicons, n_features = options.char_cnn, options.lexicon_encoder, 0
-    if lexicons is not None and lexicons.words is not None:
-        yield lexicons.words.n_rows * lexicons.words.dim
-        n_features = lexicons.words.dim
-    if cnn is not None or lexicons.characters is not None:
-        n_characters = N_CHARACTERS if cnn is not None else lexicons.characters.n_rows
-        dim = cnn.embedding.dim if cnn is not None else lexicons.characters.dim
-        yield n_characters * dim
-        yield from _cnn_sizes(cnn or lexicons, dim)
-        n_features += sum(number for _, number in (cnn or lexicons).filters)
-    if lexicons is not None or n_features != width:
-        yield from (n_features * width, width)
-
-
-def _cnn_sizes(cnn, dim: int) -> Iterator[int]:
-    for n_places, number in cnn.filters:
-        yield n_places * dim * number
-        yield number
-    n_filters = sum(number for _, number in cnn.filters)
-    for _ in range(cnn.n_highway):
-        yield from (n_filters * n_filters, n_filters) * 2

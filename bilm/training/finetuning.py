@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from bilm import schema
+from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, WeightsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
@@ -76,8 +77,8 @@ def finetune(
         before = None
         if heldout_prefix:
             logging.info("measuring the held-out text before the first step")
-            how = options.bidirectional, training.get("on_bad_utf8", "error")
-            dataset = heldout_dataset(heldout_prefix, vocab, *how)
+            heldout = resolve_shards(heldout_prefix, training.get("on_bad_utf8", "error"))
+            dataset = heldout_dataset(heldout, vocab, options.bidirectional)
             before = Evaluator(model)(dataset, options.batch_size)
             logging.info("before: held-out perplexity from zero state: %s", before)
         record.update(source=start.id, before=before and before._asdict(), after=None)

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from bilm.data.bidirectional import BidirectionalLMDataset
 from bilm.data.dataset import LMDataset
+from bilm.data.shards import Shards
 from bilm.data.stream import Trace, tell_lines
-from bilm.data.text import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, NotFiniteError
 from bilm.options import RunOptions
@@ -31,24 +31,15 @@ class TrainingText:
     Args:
         options: of the run; `batch_size` is a replica's.
         vocab: with the marks.
-        train_prefix: glob of the shards.
+        shards: the files of the text.
         seed: keys the order of the text and the negatives.
-        on_bad_utf8: see `LMDataset`.
     """
 
-    def __init__(
-        self,
-        options: RunOptions,
-        vocab: Vocabulary,
-        train_prefix: str,
-        seed: int,
-        on_bad_utf8: str = "error",
-    ):
+    def __init__(self, options: RunOptions, vocab: Vocabulary, shards: Shards, seed: int):
         self.options, self.vocab, self.seed = options, vocab, seed
         reader = BidirectionalLMDataset if options.bidirectional else LMDataset
-        how = {"seed": seed, "on_bad_utf8": on_bad_utf8}
-        self.reader = reader(train_prefix, vocab, shuffle_on_load=True, **how)
-        self.shards = resolve_shards(train_prefix)
+        self.reader = reader(shards, vocab, shuffle_on_load=True, seed=seed)
+        self.shards = shards
         self.traces: deque[Trace] = deque()
         self.failures: list[BilmError] = []
 

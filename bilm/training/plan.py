@@ -11,6 +11,7 @@ from absl import logging
 from bilm.errors import BilmError
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.options import RunOptions
+from bilm.sizes import count_parameters
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 
@@ -63,30 +64,6 @@ class Memory(NamedTuple):
         return f"{_gigabytes(sum(self))} ({parts})"
 
 
-def count_parameters(options: RunOptions, n_tokens: int) -> tuple[int, int]:
-    """Return how many numbers are learned, and how many of them are in tables of words.
-
-    Args:
-        options: of the run.
-        n_tokens: vocabulary size.
-    """
-    lstm, width = options.lstm, options.lstm.projection_dim
-    n_directions = 1 + options.bidirectional
-    cell = (2 * width + 1) * 4 * lstm.dim + (lstm.dim * width if width != lstm.dim else 0)
-    n_dense = n_directions * lstm.n_layers * cell
-    tables = 0 if options.share_embedding_softmax else 1
-    if options.char_cnn is None:
-        tables += 1
-    else:
-        cnn, n_filters = options.char_cnn, _n_filters(options)
-        n_dense += cnn.n_characters * cnn.embedding.dim
-        n_dense += sum((n * cnn.embedding.dim + 1) * filters for n, filters in cnn.filters)
-        n_dense += (cnn.n_highway or 0) * 2 * (n_filters + 1) * n_filters
-        n_dense += (n_filters + 1) * width if n_filters != width else 0
-    n_rows = tables * n_tokens * width + n_tokens  # the softmax has a bias a word
-    return n_dense + n_rows, n_rows
-
-
 def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
     """Tell what a replica's memory will hold.
 
@@ -94,7 +71,8 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
         options: of the run; `batch_size` is a replica's.
         n_tokens: vocabulary size.
     """
-    n_parameters, n_rows = count_parameters(options, n_tokens)
+    n_parameters, n_rows = count_parameters(options.model, n_tokens)
+    n_dense = n_parameters - n_rows
     lstm, width = options.lstm, options.lstm.projection_dim
     n_directions = 1 + options.bidirectional
     window = n_directions * options.batch_size * options.unroll_steps  # predictions
@@ -103,7 +81,6 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
         n_classes = options.n_negative_samples_batch
         # Rows of the tables have a gradient where they are used: negatives, targets, inputs.
         n_rows = min(n_rows, (n_directions * n_classes + 2 * window) * (width + 1))
-    n_dense = n_parameters - count_parameters(options, n_tokens)[1]
     activations = window * lstm.n_layers * (10 * lstm.dim + 4 * width)  # gates, cells, outputs
     activations += 2 * window // n_directions * n_classes  # logits of a direction, their gradient
     if options.char_cnn is not None:
@@ -135,7 +112,7 @@ def tell(plan: Plan, options: RunOptions, n_tokens: int, devices: Devices) -> No
         options, n_tokens: see `estimate_memory`.
         devices: whose memory it takes; that of GPUs is not known here.
     """
-    n_parameters, _ = count_parameters(options, n_tokens)
+    n_parameters, _ = count_parameters(options.model, n_tokens)
     memory = estimate_memory(options, n_tokens)
     logging.info(
         "%s parameters; a replica takes about %s, the program itself %s; %s steps, %s an epoch",

@@ -10,9 +10,9 @@ from absl import logging
 
 from bilm.data.bidirectional import BidirectionalLMDataset
 from bilm.data.dataset import LMDataset
+from bilm.data.shards import Shards, count_tokens
 from bilm.data.survey import survey
-from bilm.data.text import count_tokens, resolve_shards
-from bilm.data.vocabulary import MARKS, Vocabulary, load_vocab
+from bilm.data.vocabulary import MARKS, Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.evaluation import heldout_dataset
 from bilm.options import MAX_SEED, RunOptions
@@ -29,43 +29,33 @@ def checked_seed(seed: int) -> int:
 
 def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
     """Load and check the vocabulary of a run. Raises: DataError, also if it holds no word."""
-    char_cnn = options.char_cnn
-    vocab = load_vocab(vocab_file, None if char_cnn is None else char_cnn.max_characters_per_token)
+    vocab = vocabulary_of(vocab_file, options.model, n_tokens=None)
     if vocab.size <= len(MARKS):
         raise DataError(f"{vocab_file}: no word but the marks {' '.join(MARKS)}")
     return vocab
 
 
 def heldout_reader(
-    heldout_prefix: str,
-    train_prefix: str,
-    vocab: Vocabulary,
-    bidirectional: bool,
-    on_bad_utf8: str = "error",
+    heldout: Shards, train: Shards, vocab: Vocabulary, bidirectional: bool
 ) -> LMDataset | BidirectionalLMDataset:
     """Return the reader of the held-out text; warn if it is trained on too.
 
     Raises: DataError if it holds no sentence.
     """
-    shards = resolve_shards(heldout_prefix)
-    if not count_tokens(shards, on_bad_utf8=on_bad_utf8).n_sentences:
-        raise DataError(f"{heldout_prefix}: no sentence; every line is blank")
-    trained_on = set(map(os.path.realpath, resolve_shards(train_prefix)))
-    both = [path for path in shards if os.path.realpath(path) in trained_on]
+    if not count_tokens(heldout).n_sentences:
+        raise DataError(f"{heldout.name}: no sentence; every line is blank")
+    trained_on = set(map(os.path.realpath, train))
+    both = [path for path in heldout if os.path.realpath(path) in trained_on]
     if both:
         logging.warning(
             "%s: is trained on too, so that the held-out perplexity is not that of new text",
             ", ".join(both),
         )
-    return heldout_dataset(heldout_prefix, vocab, bidirectional, on_bad_utf8)
+    return heldout_dataset(heldout, vocab, bidirectional)
 
 
 def completed(
-    options: RunOptions,
-    vocab: Vocabulary,
-    train_prefix: str,
-    folder: RunFolder,
-    on_bad_utf8: str = "error",
+    options: RunOptions, vocab: Vocabulary, shards: Shards, folder: RunFolder
 ) -> RunOptions:
     """Return the options with what the corpus and the vocabulary say.
 
@@ -73,17 +63,16 @@ def completed(
 
     Raises: DataError if the corpus holds no sentence.
     """
-    shards = resolve_shards(train_prefix)
     stored = folder.stored_options().get("n_train_tokens")
     if options.n_train_tokens is None:
         options = options.replace(n_train_tokens=stored)
     if options.n_train_tokens is None:
-        counts = survey(shards, vocab, on_bad_utf8, options.sample_softmax)
+        counts = survey(shards, vocab, options.sample_softmax)
         if not counts.n_predictions:
-            raise DataError(f"{train_prefix}: no sentence; every line is blank")
+            raise DataError(f"{shards.name}: no sentence; every line is blank")
         options = options.replace(n_train_tokens=counts.n_predictions)
     elif stored is None:  # a run that is continued was looked at before
-        survey(shards, vocab, on_bad_utf8, options.sample_softmax, sample=True)
+        survey(shards, vocab, options.sample_softmax, sample=True)
     sampled = options.sample_softmax
     if sampled and options.n_negative_samples_batch >= vocab.size:
         logging.warning(

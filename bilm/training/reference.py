@@ -15,7 +15,7 @@ from absl import logging
 from bilm import schema
 from bilm.data.bidirectional import BidirectionalLMDataset
 from bilm.data.dataset import LMDataset
-from bilm.data.text import count_tokens
+from bilm.data.shards import count_tokens
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.evaluation import perplexity
 from bilm.files import expanded
@@ -81,7 +81,7 @@ def train(
         strategy=_strategy(n_gpus),
         seed=first.seed,
         resume="auto" if restart_ckpt_file is None else "must",
-        on_bad_utf8=first.on_bad_utf8,
+        on_bad_utf8=first.shards.on_bad_utf8,
         log_dir=Path(expanded(tf_log_dir)) / "logs",
     ).train()
 
@@ -160,7 +160,7 @@ def _check_restart(restart_ckpt_file: str | None, save_dir: str | Path) -> None:
 def _compare_counts(n_train_tokens: int | None, reader: LMDataset) -> None:
     if n_train_tokens is None:
         return
-    counted = count_tokens(reader.shards, on_bad_utf8=reader.on_bad_utf8).n_predictions
+    counted = count_tokens(reader.shards).n_predictions
     if abs(counted - n_train_tokens) > FAR * counted:
         logging.warning(
             "n_train_tokens is %s, but the text has %s; an epoch is as long as n_train_tokens says",

@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from bilm.data.shards import resolve_shards
 from bilm.data.stream import check_shards, describe_shards
-from bilm.data.text import resolve_shards
 from bilm.errors import DataError
 from bilm.evaluation import Evaluator, Perplexity
 from bilm.files import expanded
@@ -119,7 +119,7 @@ class TrainingRun:
 
     def train(self) -> TrainResult:
         """Take the steps that are left, from the last whole checkpoint to the end of the run."""
-        self.shards = resolve_shards(self.train_prefix)
+        self.shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
         self.heldout = self._heldout()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_run()  # another process may have trained here since
@@ -143,13 +143,12 @@ class TrainingRun:
     def _heldout(self):
         if not self.heldout_prefix:
             return None
-        how = self.options.bidirectional, self.on_bad_utf8
-        return heldout_reader(self.heldout_prefix, self.train_prefix, self.vocab, *how)
+        heldout = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
+        return heldout_reader(heldout, self.shards, self.vocab, self.options.bidirectional)
 
     def _prepare(self) -> None:
         """Count the text, make model and checkpoints, and restore the last whole one."""
-        given = self.options, self.vocab, self.train_prefix, self.folder, self.on_bad_utf8
-        options = completed(*given)
+        options = completed(self.options, self.vocab, self.shards, self.folder)
         # Stored as requested: a continued run may have a vocabulary that allows sampling.
         self.stored = options.replace(sample_softmax=self.options.sample_softmax)
         self.saved = self.folder.find_saved()
@@ -211,9 +210,7 @@ class TrainingRun:
 
     def _loop(self) -> TrainResult:
         """Take steps until the end or a signal; save and evaluate when it is time to."""
-        text = TrainingText(
-            self.run_options, self.vocab, self.train_prefix, self.seed, self.on_bad_utf8
-        )
+        text = TrainingText(self.run_options, self.vocab, self.shards, self.seed)
         log_dir = self.log_dir if self.folder.writes else None
         self.report = RunReport(self.plan, self.run_options, log_dir, self.log_steps)
         self.evaluator, perplexity = Evaluator(self.trainer.model), None

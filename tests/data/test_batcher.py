@@ -64,11 +64,11 @@ def test_no_sentence_is_an_empty_batch(vocab_file):
     ("sentences", "message"),
     [
         ("a b", "a batch is a list of sentences, not the string 'a b'"),
-        ([["a"], "a b"], "sentence 1 is the string 'a b'.*split it"),
-        (["a", "b"], "sentence 0 is the string 'a'"),
-        ([["a", 3]], "sentence 0 holds 3"),
+        ([["a"], "a b"], "sentence 1 is 'a b'; .*split a string first"),
+        (["a", "b"], "sentence 0 is 'a'; a sentence is a list"),
+        ([["a", 3]], r"sentence 0 is \['a', 3\]; a sentence is a list"),
         ([["a"], None], "sentence 1 is None"),
-        ([[["a"]]], r"sentence 0 holds \['a'\]"),
+        ([[["a"]]], r"sentence 0 is \[\['a'\]\]; a sentence is a list"),
     ],
 )
 def test_what_is_not_a_list_of_words_is_refused(vocab_file, sentences, message):

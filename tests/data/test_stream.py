@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bilm.data.bidirectional import BidirectionalLMDataset
 from bilm.data.dataset import LMDataset
+from bilm.data.shards import Shards
 from bilm.data.stream import (
     SHARD_BYTES,
     SentenceStream,
@@ -19,7 +20,6 @@ from bilm.data.stream import (
     read_references,
     tell_lines,
 )
-from bilm.data.text import read_texts
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.errors import DataError
 
@@ -95,7 +95,7 @@ def check_sources(window, texts, vocab):
 
 def check_rows(windows, folder, vocab, n_rows, reverse):
     """Every row is whole sentences, one after the other; an epoch has each of them once."""
-    texts = list(read_texts(sorted(folder.glob("*.txt"))))
+    texts = list(Shards(sorted(folder.glob("*.txt"))).texts())
     sentences = {tuple(vocab.encode(text.split()[:: -1 if reverse else 1], reverse, split=False))
                  for text in texts}  # fmt: skip
     assert len(sentences) == len(texts)
@@ -167,9 +167,10 @@ def test_an_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
     paths = [folder / f"{i}" for i in range(len(sizes))]
     for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         path.write_text("".join(f"{i}.{k}\n" for k in range(size)))
+    paths = Shards(paths)
     stream = SentenceStream(paths, buffer_size, lambda epoch: np.random.default_rng([seed, epoch]))
     given = list(stream.read_epoch())
-    in_order = list(read_texts(paths))
+    in_order = list(paths.texts())
     assert sorted(text for _, text in given) == sorted(in_order)
     if not buffer_size:
         assert [text for _, text in given] == in_order
@@ -181,7 +182,7 @@ def test_an_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
 def test_lines_are_told(tmp_path):
     (tmp_path / "a").write_text("one\n\ntwo\nthree\nfour\nfive\n")
     (tmp_path / "b").write_bytes(gzip.compress(b"one\ntwo\n"))
-    shards = [str(tmp_path / "a"), str(tmp_path / "b")]
+    shards = Shards([tmp_path / "a", tmp_path / "b"])
     offsets = [0, 5, 5, 9, 20, SHARD_BYTES + 4]
     assert tell_lines(shards, offsets) == [
         f"{shards[0]}, lines 1, 3-4, 6",
@@ -205,4 +206,4 @@ def test_another_text_is_named(tmp_path):
 def test_a_text_that_became_shorter_is_named(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one two\n" * 100)[:-30])
     with pytest.raises(DataError, match=r"a\.gz: cannot be read at byte 792"):
-        read_references([str(tmp_path / "a.gz")], np.array([792]))
+        read_references(Shards([tmp_path / "a.gz"]), np.array([792]))

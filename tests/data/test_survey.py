@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bilm.data.shards import Shards
 from bilm.data.survey import find_disorder, survey
 from bilm.data.vocabulary import MARKS, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
@@ -16,7 +17,7 @@ def corpus(tmp_path):
         words = rng.zipf(1.3, size=(400, 10)).clip(max=300)
         text = "".join(" ".join(f"w{i}" for i in row) + "\n" for row in words)
         (tmp_path / name).write_text(f"\n{text} \n{'é' * 30} {'x' * 49}\n", encoding="utf-8")
-    return [str(tmp_path / "a"), str(tmp_path / "b")]
+    return Shards([tmp_path / "a", tmp_path / "b"])
 
 
 def write_vocabulary(tmp_path, words):
@@ -52,9 +53,8 @@ def test_a_model_that_reads_words_cuts_none(corpus, tmp_path):
 
 def test_replaced_bytes_are_told(tmp_path, caplog):
     (tmp_path / "text").write_bytes(b"a \xff\n" * 3)
-    counts = survey(
-        [str(tmp_path / "text")], Vocabulary(write_vocabulary(tmp_path, "a")), "replace"
-    )
+    shards = Shards([tmp_path / "text"], "replace")
+    counts = survey(shards, Vocabulary(write_vocabulary(tmp_path, "a")))
     assert counts.n_replaced == 3
     (line,) = messages(caplog, "WARNING")
     assert line == "3 lines are not UTF-8; U+FFFD stands for what cannot be read"

@@ -5,15 +5,8 @@ import numpy as np
 import pytest
 
 from bilm.data import text
-from bilm.data.text import (
-    count_tokens,
-    read_lines,
-    read_lines_at,
-    read_sentences,
-    read_texts,
-    require_files,
-    resolve_shards,
-)
+from bilm.data.shards import Shards, count_tokens, require_files, resolve_shards
+from bilm.data.text import read_lines
 from bilm.errors import DataError
 
 
@@ -21,12 +14,12 @@ def test_shards_are_sorted(tmp_path):
     for name in ("b.txt", "a.txt", "c.txt", "d.log"):
         (tmp_path / name).write_text("x\n")
     expected = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
-    assert resolve_shards(tmp_path / "*.txt") == expected
+    assert list(resolve_shards(tmp_path / "*.txt")) == expected
 
 
 def test_a_name_that_looks_like_a_pattern_is_found(tmp_path):
     (tmp_path / "a[1].txt").write_text("x\n")
-    assert resolve_shards(f"{tmp_path}/a[1].txt") == [f"{tmp_path}/a[1].txt"]
+    assert list(resolve_shards(f"{tmp_path}/a[1].txt")) == [f"{tmp_path}/a[1].txt"]
 
 
 def test_no_shard_or_a_folder_is_an_error(tmp_path):
@@ -44,13 +37,13 @@ def test_lines_end_with_line_feeds_only(tmp_path, pack):
     path.write_bytes(pack(content.encode()))
     expected = [(1, "a\u2028b"), (2, ""), (3, "c\x0bd\x85e\rf"), (4, "\ufefflast")]
     assert list(read_lines(path)) == expected
-    assert list(read_texts([path])) == [line for _, line in expected if line]
+    assert list(Shards([path]).texts()) == [line for _, line in expected if line]
 
 
 def test_empty_files_have_no_lines(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
     (tmp_path / "packed").write_bytes(gzip.compress(b""))
-    assert list(read_sentences([tmp_path / "plain", tmp_path / "packed"])) == []
+    assert list(Shards([tmp_path / "plain", tmp_path / "packed"]).sentences()) == []
 
 
 def test_bad_files_are_named(tmp_path):
@@ -78,9 +71,9 @@ def test_broken_gzip_is_named(tmp_path):
 def test_sentences_and_counts(tmp_path):
     (tmp_path / "a").write_text(" a  b\tc \n \n\nd\n")
     (tmp_path / "b").write_text("e f")
-    paths, progress = [tmp_path / "a", tmp_path / "b"], []
-    assert list(read_sentences(paths)) == [["a", "b", "c"], ["d"], ["e", "f"]]
-    counts = count_tokens(paths, on_shard=lambda k, n: progress.append((k, n)))
+    shards, progress = Shards([tmp_path / "a", tmp_path / "b"]), []
+    assert list(shards.sentences()) == [["a", "b", "c"], ["d"], ["e", "f"]]
+    counts = count_tokens(shards, on_shard=lambda k, n: progress.append((k, n)))
     assert (counts.n_sentences, counts.n_tokens, counts.n_predictions) == (3, 6, 9)
     assert progress == [(1, 2), (2, 2)]
 
@@ -92,18 +85,31 @@ def test_bytes_that_are_not_utf8_can_be_replaced(tmp_path, pack):
     with pytest.raises(DataError, match="text, line 1: not UTF-8"):
         list(read_lines(path))
     expected = ["a \ufffd", "fine", "\ufffd\ufffd\ufffd b"]
-    assert list(read_texts([path], on_bad_utf8="replace")) == expected
-    counts = count_tokens([path], on_bad_utf8="replace")
+    replaced = Shards([path], "replace")
+    assert list(replaced.texts()) == expected
+    counts = count_tokens(replaced)
     assert (counts.n_tokens, counts.n_replaced) == (5, 2)
+    with pytest.raises(DataError, match="text, line 1: not UTF-8"):
+        count_tokens(Shards([path]))
+    for make in (Shards, replaced.of):  # other files, and what becomes of their bytes
+        assert make([path, path]).on_bad_utf8 == ("error" if make is Shards else "replace")
     with pytest.raises(DataError, match="on_bad_utf8=ignore: expected one of"):
-        list(read_lines(path, on_bad_utf8="ignore"))
+        Shards([path], "ignore")
+
+
+def test_shards_and_patterns_are_taken_alike(tmp_path):
+    (tmp_path / "text").write_bytes(b"a \xff\n")
+    shards = resolve_shards(tmp_path / "te*", "replace")
+    assert resolve_shards(shards) is shards
+    assert (shards.name, shards.on_bad_utf8) == (str(tmp_path / "te*"), "replace")
+    assert list(shards.sentences()) == [["a", "\ufffd"]]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_a_line_of_10_mb(tmp_path, pack):
     path = tmp_path / "text"
     path.write_bytes(pack(b"before\n" + b"long line " * (1 << 20) + b"\nafter\n"))
-    before, long, after = read_sentences([path])
+    before, long, after = Shards([path]).sentences()
     assert (before, after, len(long)) == (["before"], ["after"], 2 << 20)
 
 
@@ -119,12 +125,12 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
 
 def test_nul_is_a_character_of_a_word(tmp_path):
     (tmp_path / "text").write_bytes(b"a\0b c\0\n\0\n")
-    assert list(read_sentences([tmp_path / "text"])) == [["a\0b", "c\0"], ["\0"]]
+    assert list(Shards([tmp_path / "text"]).sentences()) == [["a\0b", "c\0"], ["\0"]]
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path):
     with pytest.raises(DataError, match=r"gone: cannot be read at byte 0: .*No such file"):
-        list(read_lines_at(tmp_path / "gone", [5]))
+        list(Shards([tmp_path / "gone"]).lines_at(0, [5]))
 
 
 def test_a_pipe_is_not_read_twice(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data import vocabulary
+from bilm.data import characters
 from bilm.data.vocabulary import (
     BOS_CHAR,
     BOW_CHAR,
@@ -111,7 +111,7 @@ def test_without_marks_the_last_word_keeps_its_characters(tmp_path):
 
 
 def test_the_cache_is_bounded_and_results_are_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(vocabulary, "MAX_CACHED_WORDS", 4)
+    monkeypatch.setattr(characters, "MAX_CACHED_WORDS", 4)
     vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)
     words = [f"w{i}" for i in range(50)]
     chars = vocab.encode_chars(words, split=False)

@@ -275,5 +275,5 @@ def test_models_that_read_words(tmp_path, bidirectional):
     with pytest.raises(OptionsError, match="reads words"):
         dump_token_embeddings(tmp_path / "vocab.txt", *files, tmp_path / "tokens.hdf5")
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
-    with pytest.raises(DataError, match="3 words, but the model has 5"):
+    with pytest.raises(DataError, match="3 words, but the model was trained with 5"):
         ElmoEmbedder(*files, vocab_file=tmp_path / "vocab.txt")

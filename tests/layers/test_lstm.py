@@ -13,7 +13,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.layers.tensorflow import lstm_inference, lstm_training
+from bilm.layers.tensorflow import lstm_training, lstm_weights
 
 STEPS, ROWS, INPUT, DIM, PROJECTION = 6, 4, 5, 64, 3
 CASES = [
@@ -52,8 +52,19 @@ def case(request):
 @pytest.fixture(params=[True, False], ids=["joint", "lifted"])
 def products(request, monkeypatch):
     """Both ways to the gates: one product of both inputs a step, and one of x over all steps."""
-    for module in (lstm_inference, lstm_training):
+    for module in (lstm_weights, lstm_training):
         monkeypatch.setattr(module, "MAX_JOINT", 512 if request.param else 0)
+
+
+def frozen_copy(layer, precision="float32"):
+    """A frozen layer of the same weights."""
+    copy = LSTM.from_config({**layer.get_config(), "precision": precision})
+    for variable in layer.cell.weights:
+        initializer = keras.initializers.Constant(variable.numpy())
+        copy.cell.initial[variable.name] = lambda shape, initializer=initializer: initializer
+    copy.cell.freeze()
+    copy.build((None, None, INPUT))
+    return copy
 
 
 def by_the_cell(layer, x, state, mask, reverse):
@@ -118,13 +129,12 @@ def test_inference_and_the_neutral_scan_equal_the_cell(case):
 def test_gates_apart_equal_the_cell(case, precision, atol):
     layer, x, state, mask, reverse = case
     expected, last = by_the_cell(*case)
-    layer.cell.precision = precision
-    layer.cell.freeze()
-    assert len(layer.cell.frozen.recurrent) == 4
+    frozen = frozen_copy(layer, precision)
+    assert len(frozen.cell.laid_out.recurrent) == 4
 
     @tf.function(input_signature=[tf.TensorSpec((None, None, INPUT))])
     def run(x):
-        return layer(x, state, steps_mask=mask, reverse=reverse)
+        return frozen(x, state, steps_mask=mask, reverse=reverse)
 
     outputs, final = run(x)
     for found, wanted in zip((outputs, *final), (expected, *last), strict=True):
@@ -132,27 +142,27 @@ def test_gates_apart_equal_the_cell(case, precision, atol):
         np.testing.assert_allclose(found, wanted, atol=atol, rtol=atol)
 
 
-def test_the_weights_of_a_frozen_layer_stay(case):
-    """What inference reads would not change with them."""
-    layer, x, state, mask, reverse = case
-    before, _ = layer(x, state, steps_mask=mask, reverse=reverse)
-    layer.cell.freeze()
-    store = {}
+def test_a_frozen_layer_has_no_variables_to_change_or_to_train(case):
+    layer, x, state, _, reverse = case
+    frozen, store = frozen_copy(layer), {}
     layer.cell.save_own_variables(store)
-    for change in (
-        lambda: layer.set_weights([2.0 * w for w in layer.get_weights()]),
-        lambda: layer.cell.kernel.assign_add(layer.cell.kernel),
-        lambda: layer.cell.load_own_variables(store),
+    assert not frozen.weights and not frozen.trainable_variables
+    for request in (
+        lambda: frozen.cell.load_own_variables(store),
+        lambda: frozen.cell.own_weight("kernel"),
+        lambda: frozen.cell(x[0], state),
+        lambda: frozen(x, state, reverse=reverse, training=True),
     ):
-        with pytest.raises(WeightsError, match="set the weights before freeze"):
-            change()
-    after, _ = layer(x, state, steps_mask=mask, reverse=reverse)
-    np.testing.assert_allclose(after, before, atol=1e-6)
+        with pytest.raises(WeightsError, match="frozen for inference; load it again without"):
+            request()
+    with pytest.raises(ValueError, match="expecting 0 weights"):
+        frozen.set_weights(layer.get_weights())
 
 
-def test_only_what_is_built_can_be_frozen():
-    with pytest.raises(ValueError, match="build the model first"):
-        LSTM(DIM, PROJECTION).cell.freeze()
+def test_a_layer_is_frozen_before_it_is_built(case):
+    layer, *_ = case
+    with pytest.raises(ValueError, match="cell: the weights exist already; freeze"):
+        layer.cell.freeze()
 
 
 def test_clips_bind_in_the_tight_case():
@@ -170,15 +180,14 @@ def test_clips_bind_in_the_tight_case():
 def test_rows_that_start_afresh(case, frozen):
     """A row that starts afresh at step 2 is that of a run that starts there from zero state."""
     layer, x, state, _, _ = case
-    if frozen:
-        layer.cell.freeze()
+    fast = frozen_copy(layer) if frozen else layer
     fresh = np.zeros((STEPS, ROWS), bool)
     fresh[2, [0, 3]] = True
     expected, _ = by_the_cell(layer, x, state, None, False)
     zeros = LSTMState(*(tf.zeros_like(part) for part in state))
     afresh = np.stack([layer.cell(x[2], zeros).hidden])
     for outputs, _ in (
-        layer(x, state, fresh=ops.convert_to_tensor(fresh)),
+        fast(x, state, fresh=ops.convert_to_tensor(fresh)),
         scan_cell(layer.cell, x, state, None, False, ops.convert_to_tensor(fresh)),
     ):
         np.testing.assert_allclose(outputs[:2], expected[:2], atol=1e-6)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bilm.layers.tensorflow.lstm_inference import operands, run
+from bilm.layers.tensorflow.lstm_inference import run_without_gradient
 from bilm.layers.tensorflow.lstm_loop import Spec
 from bilm.layers.tensorflow.lstm_training import run_with_gradient
+from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
 
 
 def run_over_time(cell, x, state, steps_mask, reverse, training, fresh=None):
@@ -16,14 +17,18 @@ def run_over_time(cell, x, state, steps_mask, reverse, training, fresh=None):
     steps_mask, fresh = (None if m is None else tf.where(m, 1.0, 0.0) for m in (steps_mask, fresh))
     spec = Spec(
         cell.cell_clip,
-        cell.proj_clip if cell.projection is not None else None,
+        cell.proj_clip if cell.has_projection else None,
         tf.as_dtype(cell.precision) if cell.precision != "float32" else x.dtype,
         steps_mask,
         reverse,
         fresh,
     )
+    if not training and cell.frozen:
+        return run_without_gradient(x, state, cell.laid_out, spec)
+    weights = cell.kernel, cell.bias, cell.projection
     if training:
-        weights = [cell.kernel, cell.bias, cell.projection]
         weights = [tf.convert_to_tensor(w) for w in weights if w is not None]
         return run_with_gradient(x, state, weights, spec)
-    return run(x, state, cell.frozen or operands(cell, spec.operands), spec)
+    layout = Layout.per_call(cell.kernel.shape[0])
+    weights = CellWeights.of(layout, cell.input_dim, spec.operands, *weights)
+    return run_without_gradient(x, state, weights, spec)

@@ -65,19 +65,14 @@ def by_step(series, n_steps):
 
 def next_cell(i, j, f, old_cell, cell_clip):
     """Return the next cell from input gate, candidate and forget gate, after activation."""
-    cell = f * old_cell + i * j
-    return tf.clip_by_value(cell, -cell_clip, cell_clip) if cell_clip else cell
+    return clipped(f * old_cell + i * j, cell_clip)
+
+
+def clipped(values, bound: float | None):
+    """Clip values to [-bound, bound]; without a bound they stay."""
+    return tf.clip_by_value(values, -bound, bound) if bound else values
 
 
 def with_forget_bias(bias):
     """Add the forget gate's 1 to a bias (4 D,)."""
     return bias + tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), bias.shape[0] // 4)
-
-
-def projected(hidden, projection, proj_clip, times):
-    """Project and clip an output, where there is a projection."""
-    if projection:
-        hidden = times(hidden, projection[0])
-        if proj_clip:
-            hidden = tf.clip_by_value(hidden, -proj_clip, proj_clip)
-    return hidden

@@ -19,9 +19,9 @@ from bilm.layers.state import LSTMState
 from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
     by_step,
+    clipped,
     loop,
     next_cell,
-    projected,
     unrolled,
     with_forget_bias,
 )
@@ -60,7 +60,9 @@ def _forward(x, state, weights, spec):
         cell = next_cell(i, j, f, old_cell, spec.cell_clip)
         tanh_cell = tf.tanh(cell)
         unprojected = o * tanh_cell
-        hidden = projected(unprojected, projection, spec.proj_clip, _times_reversed)
+        hidden = unprojected
+        if projection:
+            hidden = clipped(times_columns(projection[0], unprojected), spec.proj_clip)
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
@@ -123,15 +125,8 @@ def _backward(x, start, weights, spec, saved, upstream):
         if spec.cell_clip:
             d_new = _through_clip(d_new, cells[t], spec.cell_clip)
         old_cell = _before(cells, start_cell, t, spec.reverse, n_steps)
-        d_gates = tf.concat(
-            [
-                tf.raw_ops.SigmoidGrad(y=i, dy=d_new * j),
-                tf.raw_ops.TanhGrad(y=j, dy=d_new * i),
-                tf.raw_ops.SigmoidGrad(y=f, dy=d_new * old_cell),
-                tf.raw_ops.SigmoidGrad(y=o, dy=d_m * tanh_cells[t]),
-            ],
-            axis=0,
-        )
+        d_activated = d_new * j, d_new * i, d_new * old_cell, d_m * tanh_cells[t]
+        d_gates = _through_activations((i, j, f, o), d_activated)
         d_old_cell = d_new * f
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][None] > 0
@@ -148,18 +143,34 @@ def _backward(x, start, weights, spec, saved, upstream):
     shapes = ((kernel.shape[1], rows), start_hidden.shape)[: 1 + len(projection)]
     carry = tuple(tf.transpose(part) for part in upstream[1:])
     carry, (d_gates, *d_projected) = loop(body, carry, n_steps, not spec.reverse, shapes, x.dtype)
-    d_gates = _columns(d_gates)
-    d_bias = tf.reduce_sum(d_gates, axis=1)
-    d_gates = tf.cast(d_gates, spec.operands)
-    d_x = tf.cast(tf.matmul(kernel[:input_dim], d_gates), x.dtype)
-    d_x = tf.transpose(tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2]))), (1, 2, 0))
-    read = tf.transpose(tf.reshape(x, (-1, input_dim)))
-    read = tf.concat([read, _columns(_shift(outputs, start_hidden, spec.reverse))], axis=0)
-    d_weights = [_weight_gradient(read, d_gates, x.dtype), d_bias]
+    hidden = _columns(_shift(outputs, start_hidden, spec.reverse))
+    d_x, *d_weights = _over_all_steps(x, hidden, kernel[:input_dim], _columns(d_gates), spec)
     if projection:
         d_projected = tf.cast(_columns(d_projected[0]), spec.operands)
         d_weights.append(_weight_gradient(_columns(unprojected), d_projected, x.dtype))
     return d_x, *(tf.transpose(part) for part in carry), *d_weights
+
+
+def _through_activations(gates, gradients):
+    """Return the gradient of the gates before activation, (4 D, B), from those after it."""
+    kinds = (tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad, *[tf.raw_ops.SigmoidGrad] * 2)
+    series = zip(kinds, gates, gradients, strict=True)
+    return tf.concat([kind(y=gate, dy=gradient) for kind, gate, gradient in series], axis=0)
+
+
+def _over_all_steps(x, hidden, input_kernel, d_gates, spec):
+    """Return the gradients of x, kernel and bias from those of the gates, (4 D, T B).
+
+    Args:
+        x: (T, B, input). hidden: (P, T B), what each step read. input_kernel: (input, 4 D).
+    """
+    d_bias = tf.reduce_sum(d_gates, axis=1)
+    d_gates = tf.cast(d_gates, spec.operands)
+    input_dim = x.shape[2]
+    d_x = tf.cast(tf.matmul(input_kernel, d_gates), x.dtype)
+    d_x = tf.transpose(tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2]))), (1, 2, 0))
+    read = tf.concat([tf.transpose(tf.reshape(x, (-1, input_dim))), hidden], axis=0)
+    return d_x, _weight_gradient(read, d_gates, x.dtype), d_bias
 
 
 def _through_clip(gradient, clipped, bound):
@@ -168,10 +179,6 @@ def _through_clip(gradient, clipped, bound):
     Comparing and choosing would give the same at several times the cost, through booleans.
     """
     return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
-
-
-def _times_reversed(x, weight):
-    return times_columns(weight, x)
 
 
 def _rows_first(series):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.data.alphabet import Alphabet, LexiconAlphabet
-from bilm.data.vocabulary import BOS, BOS_CHAR, BOW_CHAR, EOS, EOS_CHAR, EOW_CHAR, PAD_CHAR
+from bilm.data.batcher import shifted
+from bilm.data.characters import BOS, BOS_CHAR, BOW_CHAR, EOS, EOS_CHAR, EOW_CHAR, PAD_CHAR
 from bilm.lexicon_options import BOW, EOW, OOV
 
 
@@ -37,7 +39,7 @@ def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
         spelled = tf.where(is_mark[..., None], letters, spelled)
         lengths = tf.where(is_mark, 1, lengths)
     ids = _frame(spelled, lengths, max_characters)
-    ids = tf.where(tf.equal(tokens, "")[..., None], 0, ids + 1)  # B, T, C
+    ids = tf.where(tf.equal(tokens, "")[..., None], 0, shifted(ids))  # B, T, C
 
     marks = [_mark(letter, max_characters) for letter in (BOS_CHAR, EOS_CHAR)]
     return between_marks(ids, tokens, *marks)
@@ -66,7 +68,7 @@ def _frame(spelled, lengths, max_characters):
 
 def _mark(letter: int, max_characters: int) -> Any:
     spelled = tf.one_hot(0, max_characters - 2, letter, 0, dtype=tf.int32)
-    return _frame(spelled, tf.constant(1), max_characters) + 1
+    return shifted(_frame(spelled, tf.constant(1), max_characters))
 
 
 class LexiconSpelling(tf.Module):
@@ -80,7 +82,7 @@ class LexiconSpelling(tf.Module):
         self._pad, self._n_points = alphabet.pad, alphabet.max_characters - 2
         self._begin, self._end = alphabet.begin, alphabet.end
         # What the marks of a sentence are spelled, (C,) each, ids shifted by one.
-        self._begin_row, self._end_row = alphabet([alphabet.begin, alphabet.end]) + 1
+        self._begin_row, self._end_row = shifted(alphabet([alphabet.begin, alphabet.end]))
         self._n_word_columns = alphabet.n_word_columns
         with tf.init_scope():  # a table made in a graph would live there alone
             self._words = alphabet.words and _table(alphabet.words, alphabet.words[OOV])
@@ -100,7 +102,7 @@ class LexiconSpelling(tf.Module):
             columns.append(self._words.lookup(cut)[:, None])
         if self._letters is not None:
             columns.append(self._spelled(points))
-        ids = tf.concat(columns, axis=1) + 1
+        ids = shifted(tf.concat(columns, axis=1))
         for mark, row in ((self._begin, self._begin_row), (self._end, self._end_row)):
             ids = tf.where(tf.equal(cut, mark)[:, None], row, ids)
         ids = tf.where(tf.equal(flat, "")[:, None], 0, ids)

@@ -4,8 +4,9 @@ import gzip
 
 import pytest
 
+from bilm.data.shards import Shards
 from bilm.data.survey import survey
-from bilm.data.tokenization import TokenizationCheck, check_tokenization, watched
+from bilm.data.tokenization_check import TokenizationCheck, check_tokenization, watched
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.errors import BilmError
@@ -50,14 +51,14 @@ def test_words_that_the_model_knows_are_right():
 
 
 def test_real_text_that_was_tokenized(golden_data):
-    assert not check_tokenization([str(path) for path in sorted(golden_data.rglob("*.txt"))])
+    assert not check_tokenization(Shards(sorted(golden_data.rglob("*.txt"))))
 
 
 def test_a_survey_says_so_once(tmp_path, caplog):
     for name in "ab":
         (tmp_path / name).write_text(f"{RAW}\n" * 100, encoding="utf-8")
     (tmp_path / "v").write_text("".join(f"{word}\n" for word in MARKS))
-    survey([str(tmp_path / "a"), str(tmp_path / "b")], Vocabulary(tmp_path / "v"))
+    survey(Shards([tmp_path / "a", tmp_path / "b"]), Vocabulary(tmp_path / "v"))
     (line,) = [line for line in warnings(caplog) if "tokenized" in line]
     assert line.startswith(f"{tmp_path}/a and 1 more: ") and "'ist,', 'sagte,', 'weiß?'" in line
 

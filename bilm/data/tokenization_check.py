@@ -1,4 +1,4 @@
-"""Tells text that was not tokenized: its words carry the punctuation that follows them."""
+"""Warns of text that is not tokenized: its words carry the punctuation that follows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 from absl import logging
 
-from bilm.data.text import count_tokens
+from bilm.data.shards import Shards, count_tokens
 
 # A full stop is left out: abbreviations keep theirs.
 PUNCTUATION = ",;:!?…،؛؟。、，；：！？।"
@@ -71,7 +71,7 @@ class TokenizationCheck:
         return True
 
 
-def check_tokenization(shards: Sequence[str], on_bad_utf8: str = "error") -> bool:
+def check_tokenization(shards: Shards) -> bool:
     """Warn if the first lines of files are not tokenized; return whether they are not.
 
     Raises: DataError as `bilm.data.text.read_lines` does.
@@ -81,7 +81,7 @@ def check_tokenization(shards: Sequence[str], on_bad_utf8: str = "error") -> boo
         return False
     check = TokenizationCheck()
     n_words = -(-SAMPLE_WORDS // len(files))
-    count_tokens(files, on_bad_utf8=on_bad_utf8, on_words=check.add, max_tokens=n_words)
+    count_tokens(shards.of(files), on_words=check.add, max_tokens=n_words)
     return check.warn(files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more")
 
 

@@ -1,0 +1,156 @@
+"""The weights of an LSTM cell as inference reads them: the layouts, and the products of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, with_forget_bias
+
+GATE_ACTIVATIONS = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)  # of i, j, f, o
+
+
+class Layout(NamedTuple):
+    """How W and b lie in memory. Every layout yields the same gates, [x, h] W + b.
+
+    The rows of W = [W_x; W_h] are those of the input above those of the hidden state; its columns
+    W = [W_i, W_j, W_f, W_o] are those of the gates. A layout differs from this in five ways:
+
+    Fields:
+        joint: one product [x, h] W per step. Otherwise one product x W_x for all steps together,
+            and h W_h per step.
+        apart: a matrix per gate. Each gate then comes out of its product in memory of its own,
+            and TensorFlow makes one operation of a product, its bias and its activation.
+        transposed: matrices hold W_x^T and W_h^T, and products read them as transposed.
+        forgetting: in place of W_f and b_f there are -W_f and -b_f, whose gate 1 - f is what is
+            forgotten, since sigmoid(-s) = 1 - sigmoid(s). Rounded to bfloat16, f = 0.998 would
+            become 1, and the cell never forget; 1 - f = 0.002 stays 0.002.
+        n_spare: units per gate with weights of zero. Their cells start at 0 and stay there.
+    """
+
+    joint: bool
+    apart: bool = False
+    transposed: bool = False
+    forgetting: bool = False
+    n_spare: int = 0
+
+    @classmethod
+    def frozen(cls, n_rows: int, n_units: int, has_projection: bool, rounded: bool) -> Layout:
+        """Choose the fastest layout for weights that never change, whatever it takes to make.
+
+        Args:
+            n_rows: of W.
+            n_units: of the cell.
+            has_projection: whether outputs are projected.
+            rounded: whether products read bfloat16.
+        """
+        joint = n_rows <= MAX_JOINT
+        # Rows of 2^k float32 get into each other's way in the cache, which costs a fifth of the
+        # time of a product. Without a projection the output would be longer as well.
+        n_spare = n_units // 64 if has_projection and not rounded else 0
+        return cls(joint, True, rounded and not joint, rounded and joint, n_spare)
+
+    @classmethod
+    def per_call(cls, n_rows: int) -> Layout:
+        """Choose the layout for weights that may change, and are laid out in every call.
+
+        To take the gates apart would copy W, which takes longer than a sentence or two.
+        """
+        return cls(n_rows <= MAX_JOINT)
+
+
+class CellWeights(NamedTuple):
+    """A cell's weights in a layout, in the type that products read.
+
+    Fields:
+        layout: says how to read the others.
+        of_input: W_x, a matrix per gate or one of all; empty where `joint`.
+        recurrent: W_h, or W where `joint`, likewise.
+        biases: b with the forget gate's 1, a vector per gate or one of all.
+        projection: one matrix, or empty where there is none.
+    """
+
+    layout: Layout
+    of_input: list[tf.Tensor]
+    recurrent: list[tf.Tensor]
+    biases: list[tf.Tensor]
+    projection: list[tf.Tensor]
+
+    @classmethod
+    def of(cls, layout: Layout, n_inputs: int, dtype: tf.DType, kernel, bias, projection):
+        """Lay out a cell's weights as they are stored.
+
+        Args:
+            layout, n_inputs, dtype: the layout, rows of W_x, and the type that products read.
+            kernel, bias, projection: see `LSTMCell`; projection None if there is none.
+        """
+
+        def split(weight):
+            if not layout.apart:
+                return [weight]
+            i, j, f, o = tf.split(weight, 4, axis=-1)
+            gates = [i, j, -f if layout.forgetting else f, o]
+            before = [[0, 0]] * (len(weight.shape) - 1)
+            return [tf.pad(gate, [*before, spare]) for gate in gates]
+
+        def matrices(part):
+            return [tf.transpose(m) if layout.transposed else m for m in split(part)]
+
+        spare = [0, layout.n_spare]
+        kernel = tf.cast(kernel, dtype)
+        of_input = [] if layout.joint else matrices(kernel[:n_inputs])
+        recurrent = matrices(kernel if layout.joint else kernel[n_inputs:])
+        biases = split(tf.cast(with_forget_bias(tf.convert_to_tensor(bias)), dtype))
+        stored = [] if projection is None else [tf.cast(projection, dtype)]
+        if layout.n_spare:
+            stored = [tf.pad(matrix, [spare, [0, 0]]) for matrix in stored]
+        return cls(layout, of_input, recurrent, biases, stored)
+
+    def gates(self, x):
+        """Return the function from a step and a hidden state (B, P) to i, j, f, o, each (B, D).
+
+        Args:
+            x: float (T, B, input). Gates have its type, and D includes spare units.
+        """
+        dtype = self.biases[0].dtype
+        operands = tf.cast(x, dtype)
+        rows = tf.reshape(operands, (-1, x.shape[2]))
+        shape = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
+        # One product for all steps, kept in the operands' type.
+        products = [self._times(rows, matrix) for matrix in self.of_input]
+        of_input = [tf.reshape(y, (*shape, y.shape[1])) for y in products]
+
+        def gates_at(t, hidden):
+            hidden = tf.cast(hidden, dtype)
+            read = tf.concat([operands[t], hidden], axis=1) if self.layout.joint else hidden
+            # By this function of TensorFlow's the bias becomes a part of the product.
+            parts = [
+                tf.nn.bias_add(self._times(read, matrix), bias)
+                for matrix, bias in zip(self.recurrent, self.biases, strict=True)
+            ]
+            if of_input:
+                pairs = zip(parts, of_input, strict=True)
+                parts = [tf.cast(part + other[t], x.dtype) for part, other in pairs]
+            if not self.layout.apart:
+                parts = tf.split(tf.cast(parts[0], x.dtype), 4, axis=1)
+            pairs = zip(GATE_ACTIVATIONS, parts, strict=True)
+            i, j, f, o = (tf.cast(activate(part), x.dtype) for activate, part in pairs)
+            return i, j, 1.0 - f if self.layout.forgetting else f, o
+
+        return gates_at
+
+    def _times(self, rows, matrix):
+        return tf.matmul(rows, matrix, transpose_b=self.layout.transposed)
+
+
+def frozen_weights(n_inputs: int, precision: str, kernel, bias, projection) -> CellWeights:
+    """Lay out the weights of a cell for good.
+
+    Args:
+        n_inputs, precision: see `LSTMCell`.
+        kernel, bias, projection: its weights; projection None if there is none.
+    """
+    n_units, has_projection = bias.shape[0] // 4, projection is not None
+    layout = Layout.frozen(kernel.shape[0], n_units, has_projection, precision != "float32")
+    return CellWeights.of(layout, n_inputs, tf.as_dtype(precision), kernel, bias, projection)
