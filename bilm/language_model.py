@@ -201,7 +201,9 @@ def _time_first(mask):
     return None if mask is None else ops.transpose(ops.where(mask, 1.0, 0.0)) > 0
 
 
-def _encoder(options: ModelOptions, n_tokens: int | None, padding: bool, precision: str, dtype):
+def _encoder(
+    options: ModelOptions, n_tokens: int | None, padding: bool, precision: str, dtype: Any
+) -> TokenEncoder | WordEncoder:
     """Return the layer that makes vectors of tokens; with padding every table has a row more."""
     width, how = options.lstm.projection_dim, {"dtype": dtype, "name": "encoder"}
     if options.reads_words:

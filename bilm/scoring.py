@@ -189,7 +189,7 @@ class Scorer:
             yield steps, model_batch(window, self.model.options)
 
     def _rows(self, sentences: list[list[str]], reverse: bool) -> list[Row]:
-        def encode(words: list[str]):
+        def encode(words: list[str]) -> tuple[np.ndarray, Spelled | None]:
             words = [BOS, *words, EOS][:: -1 if reverse else 1]
             ids = np.array([self._ids.get(word, self._ids[UNK]) for word in words], np.int32)
             return ids, self._characters and Spelled(self._characters, words)

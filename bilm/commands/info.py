@@ -5,9 +5,9 @@ Examples:
   bilm info elmo.zip --json
   bilm info options.json --weights weights.hdf5
 
-MODEL is the folder of a run, of bilm or of the TensorFlow 1 reference, or an exported model: a
-folder or a ZIP archive with options.json and HDF5 weights, its URL, a published name such as small,
-or options.json with --weights.
+MODEL is the folder of a run, of bilm or of the TensorFlow 1 reference, or a model to embed with: its
+folder or archive (docs/formats.md lists the formats), its URL, a published name such as small, or
+options.json with --weights.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bilm.commands.flags import Flags
 
 if TYPE_CHECKING:
     from bilm.options import ModelOptions
+    from bilm.storage.tensors import Tensors
 
 FLOAT = 4  # bytes
 BLOCK = 1 << 20  # bytes read at a time
@@ -70,34 +71,40 @@ def describe_run(folder: str) -> dict[str, Any]:
 
 
 def describe_export(model: str, weight_file: str | None) -> dict[str, Any]:
-    """Describe options and HDF5 weights. Raises: OptionsError, WeightsError."""
+    """Describe a model that has vectors for sentences. Raises: OptionsError, WeightsError."""
     from bilm.ask import softmax_beside
     from bilm.storage import names
+    from bilm.storage.formats.known import format_of
     from bilm.storage.hdf5 import strings
-    from bilm.storage.load import stored_options
     from bilm.storage.locate import resolve
 
     options_path, weights_path = resolve(model, weight_file)
-    options = stored_options(options_path, weights_path)
-    names.check_room(options, weights_path)
-    with names.open_hdf5(weights_path) as file:
-        types = {str(file[name].dtype) for name in names.dataset_names(file)}
+    format_ = format_of(weights_path)
+    options = format_.read_options(options_path, weights_path)
+    tensors = format_.open_tensors(options_path, weights_path, options)
+    names.check_held(options, tensors.held(), tensors.source)
     softmax, words = softmax_beside(weights_path), []
-    if softmax.is_file():
+    if format_.HAS_SOFTMAX and softmax.is_file():
         with names.open_hdf5(softmax) as file:
             words = strings(file, "vocabulary")
-    n_words = names.n_words(weights_path) if options.char_cnn is None else len(words) or None
-    files = [Path(model), options_path, weights_path, softmax]
+    n_words = names.n_words(weights_path) if options.reads_words else len(words) or None
+    files = [Path(model), *format_.files(options_path, weights_path), softmax]
     given = [model] if weight_file is None else [model, weight_file]
     return {
         "model": " ".join(given),
-        "format": "HDF5 weights and options.json"
-        + (" in a ZIP archive" if files[0].is_file() and weight_file is None else ""),
+        "format": format_.NAME
+        + (" in an archive" if files[0].is_file() and weight_file is None else ""),
         **shape(options, n_words=n_words, n_classes=len(words)),
-        "stored_as": sorted(types),
+        "stored_as": sorted(types_of(tensors)),
         "files": [describe_file(path) for path in dict.fromkeys(files) if path.is_file()],
         "use": f"embedder = bilm.ElmoEmbedder({', '.join(map(repr, given))})",
     }
+
+
+def types_of(tensors: Tensors) -> set[str]:
+    """Return the types that numbers are stored as."""
+    with tensors.opened() as read:
+        return {str(getattr(read(name), "dtype", "float32")) for name in tensors.names}
 
 
 def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[str, Any]:
@@ -110,13 +117,14 @@ def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[st
     from bilm.sizes import dense_sizes
 
     lstm, cnn = options.lstm, options.char_cnn
+    lexicons = options.lexicon_encoder
     n_lstm = sum(dense_sizes(options.with_table()))
     n_encoder = sum(dense_sizes(options)) - n_lstm
     if options.reads_words:
         n_encoder = (n_words or 0) * lstm.projection_dim
     n_kernel = 0 if options.share_embedding_softmax else lstm.projection_dim
     return {
-        "reads": "characters" if cnn else "words",
+        "reads": _reads(options),
         "directions": list(options.directions),
         "lstm_layers": lstm.n_layers,
         "lstm_dim": lstm.dim,
@@ -128,8 +136,17 @@ def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[st
         "softmax_parameters": n_classes * (n_kernel + 1),
         "vocabulary": n_words,
         "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
+        "max_word_characters": lexicons.max_characters_per_token - 2 if lexicons else None,
         "embedder_bytes": FLOAT * (n_encoder + n_lstm),
     }
+
+
+def _reads(options: ModelOptions) -> str:
+    lexicons = options.lexicon_encoder
+    if lexicons is None:
+        return "characters" if options.char_cnn else "words"
+    tables = {"words": lexicons.words, "characters": lexicons.characters}
+    return " and ".join(name for name, table in tables.items() if table) + " of lexicons"
 
 
 def describe_file(path: Path) -> dict[str, Any]:
@@ -144,6 +161,9 @@ def describe_file(path: Path) -> dict[str, Any]:
 def lines(found: dict[str, Any]) -> Iterable[str]:
     """Yield the lines that people read."""
     limit, words = found["max_word_bytes"], found["vocabulary"]
+    longest = f"{limit} bytes of UTF-8; the rest is cut" if limit else "any"
+    if found["max_word_characters"]:
+        longest = f"{found['max_word_characters']} characters; the rest is cut"
     n_softmax = found["softmax_parameters"]
     sizes = f"{found['lstm_layers']} x {found['lstm_dim']}, projected to {found['projection_dim']}"
     cnn = f"{found['character_filters']} filters, {found['highway_layers']} highway layers"
@@ -156,7 +176,7 @@ def lines(found: dict[str, Any]) -> Iterable[str]:
         "parameters": f"{found['parameters']:,}"
         + (f", and {n_softmax:,} of the softmax" if n_softmax else ", without softmax"),
         "vocabulary": "not stored" if words is None else f"{words:,} words",
-        "longest word": f"{limit} bytes of UTF-8; the rest is cut" if limit else "any",
+        "longest word": longest,
         "stored as": ", ".join(found["stored_as"]),
         "memory": f"about {found['embedder_bytes'] / 1e6:,.2f} MB for an embedder's weights",
     }

@@ -52,7 +52,7 @@ def main(args: Namespace) -> None:
             raise BilmError(f"--batch_size={args.batch_size}: the checkpoint has {n_rows} rows")
     result = perplexity(
         model,
-        heldout_dataset(text, vocab, model.options.bidirectional),
+        heldout_dataset(text, vocab, len(model.options.directions) == 2),
         args.batch_size,
         stateless=args.stateless,
         state=state,

@@ -38,7 +38,7 @@ def survey(
     max_bytes = None if max_length is None else max_length - 2  # but for the word's two marks
     counts = count_tokens(
         shards,
-        on_shard=lambda k, n: k % 10 or sample or logging.info("counting: shard %d of %d", k, n),
+        on_shard=None if sample else _log_shard,
         max_word_bytes=max_bytes,
         on_words=words.add if check_order else None,
         max_tokens=-(-SAMPLE_TOKENS // len(shards)) if sample else None,
@@ -125,3 +125,8 @@ def _report(counts: TextCounts, max_bytes: int | None, where: str) -> None:
             "%s%s lines are not UTF-8; U+FFFD stands for what cannot be read",
             where, f"{counts.n_replaced:,}",
         )  # fmt: skip
+
+
+def _log_shard(k: int, n: int) -> None:
+    if k % 10 == 0:
+        logging.info("counting: shard %d of %d", k, n)

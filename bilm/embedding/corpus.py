@@ -154,7 +154,7 @@ def read_corpus(corpus: str | Path | Shards) -> Iterator[list[str]]:
         corpus: the file, or `Shards`.
     Raises: DataError as `bilm.data.text.read_lines` does, or for a line that is not CoNLL-U.
     """
-    shards = corpus if isinstance(corpus, Shards) else Shards([expanded(corpus)])
+    shards = corpus if isinstance(corpus, Shards) else Shards([str(expanded(corpus))])
     for i, path in enumerate(shards):
         if path.lower().removesuffix(".gz").endswith(".conllu"):
             yield from _read_conllu(path, shards.lines(i))

@@ -168,5 +168,5 @@ class _Bounded:
     def __enter__(self) -> _Bounded:
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()

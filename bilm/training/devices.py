@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -44,7 +45,7 @@ class Devices:
         """Whether this process writes the run's files: one of them does, the only one or not."""
         return self.strategy.extended.should_checkpoint
 
-    def local(self, value) -> tuple:
+    def local(self, value: Any) -> tuple:
         """Return the parts that this process's replicas hold of a distributed value."""
         return self.strategy.experimental_local_results(value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -87,11 +87,13 @@ class Optimizer:
             return self.update_rows(variable, rows, gradient.values * scale, step_size, *slots)
         return self.update(variable, gradient * scale, step_size, *slots)
 
-    def update(self, variable, gradient, step_size, *slots) -> tf.Operation:
+    def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
         """Update a variable on one device, its slots in the order of `SLOTS`."""
         raise NotImplementedError
 
-    def update_rows(self, variable, rows, gradient, step_size, *slots) -> tf.Operation:
+    def update_rows(
+        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
         """Update the rows (N,) of a variable, each of which occurs once, by a gradient (N, ...)."""
         raise NotImplementedError
 
@@ -106,14 +108,18 @@ class Adagrad(Optimizer):
 
     SLOTS: ClassVar[dict[str, float]] = {"adagrad": 1.0}
 
-    def update(self, variable, gradient, step_size, accumulator) -> tf.Operation:
+    def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
         """See `Optimizer.update`."""
+        (accumulator,) = slots
         return tf.raw_ops.ResourceApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0, grad=gradient
         )
 
-    def update_rows(self, variable, rows, gradient, step_size, accumulator) -> tf.Operation:
+    def update_rows(
+        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
         """See `Optimizer.update_rows`."""
+        (accumulator,) = slots
         return tf.raw_ops.ResourceSparseApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0,
             grad=gradient, indices=rows,
@@ -144,23 +150,27 @@ class Adam(Optimizer):
         t = step + 1
         return self.rate(step) * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
 
-    def update(self, variable, gradient, step_size, mean, square) -> tf.Operation:
+    def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
         """See `Optimizer.update`."""
+        mean, square = slots
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=mean.handle, v=square.handle, grad=gradient, lr=step_size,
             beta1=self.BETA_1, beta2=self.BETA_2, epsilon=self.EPSILON,
             beta1_power=0.0, beta2_power=0.0,  # the correction is in the step size
         )  # fmt: skip
 
-    def update_rows(self, variable, rows, gradient, step_size, mean, square) -> tf.Operation:
+    def update_rows(
+        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
         """See `Optimizer.update_rows`."""
+        mean, square = slots
         means = self._average(mean, rows, gradient, self.BETA_1)
         squares = self._average(square, rows, tf.square(gradient), self.BETA_2)
         change = step_size * means / (tf.sqrt(squares) + self.EPSILON)
         return tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
 
     @staticmethod
-    def _average(slot, rows, values, beta: float) -> tf.Tensor:
+    def _average(slot: Any, rows: Any, values: Any, beta: float) -> tf.Tensor:
         """Take values into the moving averages of rows; return these."""
         old = tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
         new = old + (1 - beta) * (values - old)

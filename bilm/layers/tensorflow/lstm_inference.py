@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from bilm.layers.state import LSTMState
@@ -10,7 +12,7 @@ from bilm.layers.tensorflow.lstm_weights import CellWeights
 from bilm.layers.tensorflow.products import rows_times
 
 
-def run_without_gradient(x, state: LSTMState, weights: CellWeights, spec: Spec):
+def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: Spec) -> tuple:
     """Run over time: x (T, B, input) -> outputs (T, B, P) and the last state."""
     gates_at = weights.gates(x)
     # Multiplied, since to choose by a condition takes several times as long; states are finite.

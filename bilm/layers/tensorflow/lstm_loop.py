@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -68,7 +68,7 @@ def next_cell(i, j, f, old_cell, cell_clip):
     return clipped(f * old_cell + i * j, cell_clip)
 
 
-def clipped(values, bound: float | None):
+def clipped(values: Any, bound: float | None) -> Any:
     """Clip values to [-bound, bound]; without a bound they stay."""
     return tf.clip_by_value(values, -bound, bound) if bound else values
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -78,7 +78,9 @@ class CellWeights(NamedTuple):
     projection: list[tf.Tensor]
 
     @classmethod
-    def of(cls, layout: Layout, n_inputs: int, dtype: tf.DType, kernel, bias, projection):
+    def of(
+        cls, layout: Layout, n_inputs: int, dtype: tf.DType, kernel: Any, bias: Any, projection: Any
+    ) -> CellWeights:
         """Lay out a cell's weights as they are stored.
 
         Args:
@@ -144,7 +146,9 @@ class CellWeights(NamedTuple):
         return tf.matmul(rows, matrix, transpose_b=self.layout.transposed)
 
 
-def frozen_weights(n_inputs: int, precision: str, kernel, bias, projection) -> CellWeights:
+def frozen_weights(
+    n_inputs: int, precision: str, kernel: Any, bias: Any, projection: Any
+) -> CellWeights:
     """Lay out the weights of a cell for good.
 
     Args:

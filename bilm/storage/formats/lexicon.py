@@ -40,7 +40,7 @@ def read_lexicon(path: Path, n_rows: int, marks: Sequence[str]) -> dict[str, int
         if not tab or not ID.fullmatch(id_):
             raise DataError(f"{where}: found {line[:40]!r}, expected a key, a tab and an id")
         if int(id_) >= n_rows:
-            raise DataError(f"{where}: its id is {id_}, but the table has {n_rows:,} rows")
+            raise DataError(f"{where}: its id is {int(id_)}, but the table has {n_rows:,} rows")
         lexicon[key] = int(id_)
     missing = [mark for mark in marks if mark not in lexicon]
     if missing:

@@ -169,8 +169,13 @@ def read_options(options_file: Path, weight_file: Path) -> ModelOptions:
         "characters": _table(home, "characters", embedder.char_dim, shapes.get(CHARACTERS)),
     }
     try:
-        cnn = embedder.activation, embedder.filters, embedder.n_highway
-        encoder = LexiconEncoderOptions(embedder.max_characters_per_token, *tables.values(), *cnn)
+        encoder = LexiconEncoderOptions(
+            embedder.max_characters_per_token,
+            **tables,
+            activation=embedder.activation,
+            filters=embedder.filters,
+            n_highway=embedder.n_highway,
+        )
     except OptionsError as error:
         raise OptionsError(f"{source}: token_embedder.{error}") from None
     return ModelOptions(lstm, bidirectional=True, lexicon_encoder=encoder)

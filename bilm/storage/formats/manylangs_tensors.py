@@ -106,10 +106,25 @@ class ManyLangsTensors:
         shape = width, dim
         self._take(self._encoder, f"{name}/W_P_0", projection, shape, shape[::-1], np.transpose)
 
-    def _from_embedder(self, name, stored, shape, new_shape=None, convert=np.asarray) -> None:
+    def _from_embedder(
+        self,
+        name: str,
+        stored: str,
+        shape: tuple,
+        new_shape: tuple | None = None,
+        convert: Callable = np.asarray,
+    ) -> None:
         self._take(self._embedder, name, stored, shape, new_shape or shape, convert)
 
-    def _take(self, source: StateDict, name, stored, shape, new_shape, convert) -> None:
+    def _take(
+        self,
+        source: StateDict,
+        name: str,
+        stored: str,
+        shape: tuple,
+        new_shape: tuple,
+        convert: Callable,
+    ) -> None:
         """Find a stored tensor, of which `convert` makes the one that has a name here."""
         self._check(source, stored, shape)
         self._found[name] = Converted(new_shape, lambda: convert(source.read(stored)))

@@ -137,7 +137,7 @@ class _Machine:
         second = self.stack.pop()
         return [self.stack.pop(), second]
 
-    def _container(self, kind: type):
+    def _container(self, kind: type) -> Any:
         if not isinstance(self.stack[-1], kind):
             raise self._unexpected(f"a {kind.__name__}", self.stack[-1])
         return self.stack[-1]
