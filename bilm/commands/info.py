@@ -5,9 +5,9 @@ Examples:
   bilm info elmo.zip --json
   bilm info options.json --weights weights.hdf5
 
-MODEL is the folder of a run, of bilm or of the TensorFlow 1 reference, or a model to embed with: its
-folder or archive (docs/formats.md lists the formats), its URL, a published name such as small, or
-options.json with --weights.
+MODEL is the folder of a run, of bilm or of the TensorFlow 1 reference, or a model to embed with:
+a folder, an archive, a URL, a published name such as small, or options.json with --weights.
+docs/formats.md lists the formats.
 """
 
 from __future__ import annotations
