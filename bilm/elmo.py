@@ -114,8 +114,7 @@ class Elmo(keras.layers.Layer):
             if combine == "mix"
         ]
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self._states = None
-        self._building = threading.RLock()
+        self._states, self._building = None, threading.RLock()
         # XLA knows no strings and no variable that grows. `build` sees whether inputs are strings.
         may_read_strings = not options.reads_words and keras.backend.backend() == "tensorflow"
         self._spell = None

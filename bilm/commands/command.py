@@ -53,9 +53,9 @@ def run(command: Command, program: str, words: Sequence[str], old_names: bool = 
     except OSError as error:
         return _status(program, error)
     if args.help:
-        return say(flags.help().rstrip())
+        return print_text(flags.help().rstrip())
     if args.version:
-        return say(version(program))
+        return print_text(version(program))
     return _call(command, program, args)
 
 
@@ -71,7 +71,7 @@ def version(program: str) -> str:
     return f"{name} {bilm.__version__}"
 
 
-def say(text: str) -> int:
+def print_text(text: str) -> int:
     """Print a text on standard output and return the status to exit with."""
     try:
         print(text)

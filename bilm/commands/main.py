@@ -51,9 +51,9 @@ def main() -> NoReturn:
     if name in COMMANDS:
         sys.exit(command.run(_module(name), f"bilm {name}", words))
     if name in ("-h", "--help", "help"):
-        sys.exit(command.say(_help()))
+        sys.exit(command.print_text(_help()))
     if name == "--version":
-        sys.exit(command.say(command.version("bilm")))
+        sys.exit(command.print_text(command.version("bilm")))
     near = difflib.get_close_matches(name, COMMANDS, 1)
     hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(COMMANDS)}"
     what = f"unknown command {name!r}" if name else "a command must be given"

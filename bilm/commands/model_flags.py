@@ -33,7 +33,7 @@ def define_scorer(flags: Flags) -> None:
     flags.path("vocab", "Vocabulary of a run [vocab.txt in its folder].", old=["vocab_file"])
 
 
-def load_scorer(args: Namespace) -> Scorer:
+def scorer_of(args: Namespace) -> Scorer:
     """Load the model that the flags name. Raises: BilmError."""
     from bilm import ask
     from bilm.storage.checkpoint_folder import holds_checkpoint

@@ -44,6 +44,11 @@ def define_run(flags: Flags) -> None:
         "checkpoint_minutes", "Minutes between checkpoints, if that is less.", 0, default=15.0
     )
     flags.integer("keep_checkpoints", "How many checkpoints stay, beside the best.", 1, default=3)
+    _define_devices(flags)
+
+
+def _define_devices(flags: Flags) -> None:
+    """Declare where a run computes, in which precision, and the seed of its random numbers."""
     flags.group("devices and numbers")
     flags.names("gpus", "Numbers of the GPUs to use, such as 0,1 [all].")
     flags.integer("n_gpus", "How many GPUs to use, 0 for the CPU [all].", 0)

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL, define_scorer, load_scorer
+from bilm.commands.model_flags import MODEL, define_scorer, scorer_of
 from bilm.commands.text_flags import define_on_bad_utf8
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def main(args: Namespace) -> None:
 
     how, piped = args.on_bad_utf8, args.input == "-"
     shards = Shards([STANDARD_INPUT], how) if piped else resolve_shards(args.input, how)
-    scorer = load_scorer(args)
+    scorer = scorer_of(args)
     lines = token_lines if args.per_token else sentence_line
 
     def printed() -> Iterator[Score]:

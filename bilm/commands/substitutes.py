@@ -17,7 +17,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL, define_scorer, load_scorer
+from bilm.commands.model_flags import MODEL, define_scorer, scorer_of
 
 if TYPE_CHECKING:
     from bilm.scores import Substitutes
@@ -34,7 +34,7 @@ def define_flags(flags: Flags) -> None:
 
 
 def main(args: Namespace) -> None:
-    found = load_scorer(args).substitutes(args.sentence.split(), args.position, args.n)
+    found = scorer_of(args).substitutes(args.sentence.split(), args.position, args.n)
     print(table(found))
 
 

@@ -69,8 +69,7 @@ def dump_bilm_embeddings(
     corpus = Shards([dataset_file], on_bad_utf8)
     text = _survey(corpus)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
-    files = model_files(embedder.options_file, embedder.weight_file)
-    keep_inputs(outfile, *files)
+    keep_inputs(outfile, *(files := model_files(embedder.options_file, embedder.weight_file)))
     layer_selector(layers, embedder.n_layers)
     run = {
         "dataset": text.digest,
