@@ -112,7 +112,7 @@ def _digests(embedder: ElmoEmbedder, vocab_file: str | None) -> dict[str, str | 
     return {
         "options": _digest(embedder.options_file),
         "weights": _digest(embedder.weight_file),
-        "vocabulary": None if embedder.options.char_cnn else _digest(vocab_file),
+        "vocabulary": _digest(vocab_file) if embedder.options.reads_words else None,
     }
 
 

@@ -81,8 +81,8 @@ class TokenEncoder(WeightedLayer):
     def freeze(self) -> None:
         """Make weights constants: see `WeightedLayer.freeze`."""
         super().freeze()
-        self.cnn.freeze()
-        self.highway.freeze()
+        for layer in filter(None, (self.cnn, self.highway)):
+            layer.freeze()
 
     def build(self, input_shape=None):
         """Make every variable; no shape of an input is needed."""

@@ -311,8 +311,7 @@ def test_info_of_a_run_and_its_export(run_here, tmp_path):
     found = run_info["parameters"], run_info["softmax_parameters"], run_info["vocabulary"]
     assert found == (sum(sizes.values()) - softmax, softmax, 49)
     assert (run_info["max_word_bytes"], run_info["stored_as"]) == (48, ["float32"])
-    lstm = sum(size for name, size in sizes.items() if name.startswith("RNN"))
-    assert run_info["embedder_bytes"] == 4 * (run_info["parameters"] + lstm)
+    assert run_info["embedder_bytes"] == 4 * run_info["parameters"]
     for file in export_info["files"]:
         content = Path(file["path"]).read_bytes()
         assert (file["bytes"], file["sha256"]) == (

@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         train(dataset(test=True))
     with pytest.raises(DataError, match="data is str"):
         train("corpus/*")
-    with pytest.raises(BilmError, match=r"expected a checkpoint in .*finetune\.py"):
+    with pytest.raises(BilmError, match=r"expected a checkpoint in .*bilm finetune"):
         train(restart=str(tiny_run("characters") / "model.ckpt-2"))
     vocab = bilm.training.load_vocab(VOCABULARY, 50)
     with pytest.raises(DataError, match="reads backwards alone"):

@@ -79,8 +79,7 @@ def read_options(options_file: Path, weight_file: Path) -> ModelOptions:
     options = load_model_options(options_file)
     if options.lexicon_encoder is not None:
         raise OptionsError(f"{options_file}: lexicon_encoder: HDF5 files hold no such model")
-    if options.bidirectional is None:
-        options = options.replace(bidirectional=names.has_backward(weight_file))
+    options = names.with_directions(options, lambda: names.names_in(weight_file))
     check_same_export(options, options_file, weight_file)
     return options
 
