@@ -1,5 +1,6 @@
 """Shared fixtures: where the golden measurements are, and one test a case that is there."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -54,3 +55,11 @@ def own_environment(monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     yield
     signal.signal(signal.SIGINT, handler)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage():
+    """Traced functions stay for ever: once they are frozen, no later collection looks at them."""
+    yield
+    gc.collect()
+    gc.freeze()
