@@ -14,7 +14,7 @@ class OptionsError(BilmError):
 
 
 class InvalidNumberOfCharacters(OptionsError):
-    """`n_characters` is neither 261 nor, in a stored model, 262."""
+    """The options of a new run state 262 characters, the number of an export."""
 
 
 class DataError(BilmError):

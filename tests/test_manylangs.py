@@ -13,7 +13,8 @@ from conftest import GOLDEN, golden_cases
 
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
 from bilm.embedding.corpus import dump_bilm_embeddings
-from bilm.embedding.token_cache import dump_token_embeddings
+from bilm.embedding.token_cache import WordVectors, dump_token_embeddings
+from bilm.storage.load import load_bilm
 
 ON_TENSORFLOW = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="strings and SavedModel are TensorFlow's"
@@ -138,6 +139,23 @@ def test_golden_manylangs_token_cache(folder, tmp_path):
     for k, words in enumerate(sentences):
         if words and set(words) <= set(lines):
             np.testing.assert_allclose(found[k][:, : len(words)], theirs[k], atol=LIMIT)
+
+
+def test_rows_that_fill_a_batch_hold_ids_of_their_columns(monkeypatch):
+    """Each column has a table of its own, so that no other id may stand in it."""
+    folder = next(p.values[0] for p in CASES if "word_and_char" in p.id)
+    vectors = WordVectors(load_bilm(folder))
+    n_ids, encode, seen = vectors._alphabet.n_ids, vectors._encode, []
+
+    def looking(ids):
+        seen.append(np.array(ids))
+        return encode(ids)
+
+    monkeypatch.setattr(vectors, "_encode", looking)
+    vectors(["a", "bb", "ccc"])
+    assert sum(map(len, seen)) > 3  # some rows fill
+    own = {tuple(row) for ids in seen for row in ids}
+    assert len(own) == 3 and all((ids <= n_ids[: ids.shape[1]]).all() for ids in seen)
 
 
 LOAD = """

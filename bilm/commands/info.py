@@ -103,8 +103,10 @@ def describe_export(model: str, weight_file: str | None) -> dict[str, Any]:
 
 def types_of(tensors: Tensors) -> set[str]:
     """Return the types that numbers are stored as."""
+    import numpy as np
+
     with tensors.opened() as read:
-        return {str(getattr(read(name), "dtype", "float32")) for name in tensors.names}
+        return {np.dtype(read(name).dtype).name for name in tensors.names}
 
 
 def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[str, Any]:
@@ -118,6 +120,7 @@ def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[st
 
     lstm, cnn = options.lstm, options.char_cnn
     lexicons = options.lexicon_encoder
+    filtering = cnn or (lexicons if lexicons and lexicons.characters else None)
     n_lstm = sum(dense_sizes(options.with_table()))
     n_encoder = sum(dense_sizes(options)) - n_lstm
     if options.reads_words:
@@ -130,8 +133,8 @@ def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[st
         "lstm_dim": lstm.dim,
         "projection_dim": lstm.projection_dim,
         "vector_dim": len(options.directions) * lstm.projection_dim,
-        "character_filters": sum(n for _, n in cnn.filters) if cnn else 0,
-        "highway_layers": cnn.n_highway if cnn else 0,
+        "character_filters": sum(n for _, n in (filtering and filtering.filters) or ()),
+        "highway_layers": filtering.n_highway if filtering else 0,
         "parameters": n_lstm + n_encoder,
         "softmax_parameters": n_classes * (n_kernel + 1),
         "vocabulary": n_words,
@@ -170,7 +173,7 @@ def lines(found: dict[str, Any]) -> Iterable[str]:
     rows = {
         "model": found["model"],
         "format": found["format"],
-        "reads": found["reads"] + (f": {cnn}" if limit else ""),
+        "reads": found["reads"] + (f": {cnn}" if found["character_filters"] else ""),
         "LSTM": f"{sizes}, {' and '.join(found['directions'])}",
         "vectors": f"{found['lstm_layers'] + 1} layers of {found['vector_dim']}",
         "parameters": f"{found['parameters']:,}"

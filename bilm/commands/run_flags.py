@@ -14,8 +14,11 @@ from bilm.options import DECAYS, LEARNING_RATES, MAX_SEED
 RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
 
 
-def define_run(flags: Flags) -> None:
-    """Declare what a run reads and writes, how long it is, how it is saved, and where it runs."""
+def define_run(flags: Flags, default_rate: str = "from the options, or ") -> None:
+    """Declare what a run reads and writes, how long it is, how it is saved, and where it runs.
+
+    `default_rate` is where the learning rate comes from if it is not given, as the help says.
+    """
     flags.group("text and folder")
     flags.path("input", "Glob of the training text.", "GLOB", required=True, old=["train_prefix"])
     flags.path(
@@ -31,7 +34,7 @@ def define_run(flags: Flags) -> None:
     flags.integer("n_steps", "Total steps of the run; overrides --n_epochs.", 1)
     flags.integer("eval_steps", "Steps between evaluations [one per epoch].", 1)
     flags.integer("log_steps", "Steps between reports [one every 5 seconds].", 1)
-    _define_rate(flags)
+    _define_rate(flags, default_rate)
     flags.group("checkpoints")
     flags.choice(
         "resume",
@@ -73,12 +76,12 @@ def _define_devices(flags: Flags) -> None:
     )
 
 
-def _define_rate(flags: Flags) -> None:
+def _define_rate(flags: Flags, default_rate: str) -> None:
     """Declare the flags of RATE, which stand for keys of the options."""
     rates = ", ".join(f"{rate} for {name}" for name, rate in LEARNING_RATES.items())
     flags.group("optimizer")
     flags.choice("optimizer", "[from the options, or adagrad].", list(LEARNING_RATES))
-    flags.number("learning_rate", f"After the warm-up [from the options, or {rates}].", 0)
+    flags.number("learning_rate", f"After the warm-up [{default_rate}{rates}].", 0)
     flags.integer(
         "warmup_steps", "Steps in which the learning rate rises [from the options, or 0].", 0
     )

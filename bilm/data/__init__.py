@@ -3,7 +3,8 @@
 Files become sentences (`text`, `shards`, `stream`), sentences become ids (`vocabulary`,
 `characters`, `batcher`; inside a graph `layers.tensorflow.spelling`), and ids become the windows
 that training, evaluation and scoring share (`dataset`, `windows`). `survey` and
-`vocabulary_builder` read a corpus before training. Imports errors, files, schema and options.
+`vocabulary_builder` read a corpus before training. `alphabet` is how a stored model spells. Imports
+errors, files and what reads options.
 """
 
 from bilm.exports import lazily

@@ -152,7 +152,7 @@ def word_lengths(rows: np.ndarray) -> np.ndarray:
 
 
 def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarray:
-    """Return how many characters of words, of `width`, a CNN has to read for words of so many.
+    """Return how many of a row's `width` characters a CNN has to read, for words of these lengths.
 
     Every window past a word and the `widest` filter sees padding alone, as one before it does: what
     is cut off changes no maximum. Few widths come up, for each of which oneDNN makes code.

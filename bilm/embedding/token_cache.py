@@ -63,8 +63,8 @@ class WordVectors:
         lengths = self._alphabet.lengths(words, spelled)
         lengths = needed_characters(lengths, self._widest, self._alphabet.width)
         for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
-            ids = np.full((n_padded, lengths[rows[0]]), self._alphabet.pad, np.int32)
-            ids[: len(rows)] = spelled[rows, : ids.shape[1]]
+            # The last word again, up to a number of rows that has come before.
+            ids = spelled[np.pad(rows, (0, n_padded - len(rows)), "edge"), : lengths[rows[0]]]
             encoded = self._encode(ops.convert_to_tensor(shifted(ids)))
             vectors[rows] = ops.convert_to_numpy(encoded)[: len(rows)]
         return vectors

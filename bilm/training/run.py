@@ -68,7 +68,8 @@ class TrainingRun:
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one per epoch.
         seed: keys the initial weights, the order of the text, the dropout and the negatives.
-        resume: "auto", "never" to refuse a folder that holds a run, "must" to refuse any other.
+        resume: "auto" continues a run if there is one, "never" refuses a folder that holds a run,
+            "must" refuses one without.
         saving: when to save and how much to keep; before evaluations and at the end in any case.
         log_steps: steps between reports; None for one every few seconds.
         log_dir: where TensorBoard's files go; None for `logs` in `save_dir`.

@@ -124,8 +124,9 @@ class RunFolder:
         path = self.options_file
         there = load_model_options(path) if path.exists() else options.model
         found = schema.difference(there, options.model)
-        # With others, the place in the text would be another, or the slots.
-        for name, default in (("unroll_steps", options.unroll_steps), ("optimizer", "adagrad")):
+        # With others, the position in the text would be another, or the slots.
+        optimizer = "adagrad" if path.exists() else options.optimizer
+        for name, default in (("unroll_steps", options.unroll_steps), ("optimizer", optimizer)):
             found = found or schema.difference(
                 there.other.get(name, default), getattr(options, name), name
             )

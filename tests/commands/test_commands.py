@@ -336,6 +336,16 @@ def test_info_of_a_model_that_reads_words(run_here, tmp_path):
     assert found["softmax_parameters"] == 0
 
 
+def test_info_of_lexicons(run_here):
+    found = info(run_here, GOLDEN / "manylangs" / "word_and_char_legacy")
+    assert (found["format"], found["reads"]) == (
+        "ELMoForManyLangs",
+        "words and characters of lexicons",
+    )
+    assert (found["character_filters"], found["highway_layers"]) == (12, 2)
+    assert (found["max_word_characters"], found["stored_as"]) == (12, ["float32"])
+
+
 def test_info_to_read(run_here):
     case = GOLDEN / "checkpoint" / "chars"
     done = run_here("bilm info", case)

@@ -83,7 +83,6 @@ class LexiconSpelling(tf.Module):
         self._begin, self._end = alphabet.begin, alphabet.end
         # What the marks of a sentence are spelled, (C,) each, ids shifted by one.
         self._begin_row, self._end_row = shifted(alphabet([alphabet.begin, alphabet.end]))
-        self._n_word_columns = alphabet.n_word_columns
         with tf.init_scope():  # a table made in a graph would live there alone
             self._words = alphabet.words and _table(alphabet.words, alphabet.words[OOV])
             self._letters = None

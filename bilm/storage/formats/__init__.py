@@ -1,6 +1,7 @@
-"""What models on disk look like: one module per format, all with the same few functions.
+"""What models on disk look like.
 
-`known` lists them and says what each must define. `bilm_tf` is HDF5 with `options.json`, `run` a
-run's folder of checkpoints, ours or TensorFlow 1's, `manylangs` ELMoForManyLangs, whose PyTorch
-files `state_dict` and `pickles` read. `foreign` names what is not supported.
+`bilm_tf` (HDF5 with `options.json`) and `manylangs` (ELMoForManyLangs) are formats; `known` lists
+them and says what each must define. `manylangs_tensors`, `lexicon`, `state_dict` and `pickles` read
+ELMoForManyLangs' files, the last two those of PyTorch. `foreign` names what is not supported. The
+folder of a run is read by `storage.checkpoint`. Imports what `storage` may.
 """

@@ -27,6 +27,7 @@ class Converted(NamedTuple):
     """A tensor that is read and converted when an array is made of it."""
 
     shape: tuple[int, ...]
+    dtype: np.dtype
     read: Callable[[], np.ndarray]
 
     def __array__(self, dtype=None, copy=None):
@@ -100,7 +101,8 @@ class ManyLangsTensors:
         for part in parts:
             self._check(self._encoder, part, (4 * dim, width))
         kernels, shape = [partial(self._encoder.read, p) for p in parts], (2 * width, 4 * dim)
-        self._found[f"{name}/W_0"] = Converted(shape, partial(_kernel, kernels, shape))
+        dtype = self._encoder.dtypes[parts[0]]
+        self._found[f"{name}/W_0"] = Converted(shape, dtype, partial(_kernel, kernels, shape))
         bias, projection = f"{stored}state_linearity.bias", f"{stored}state_projection.weight"
         self._take(self._encoder, f"{name}/B", bias, (4 * dim,), (4 * dim,), _bias)
         shape = width, dim
@@ -127,7 +129,9 @@ class ManyLangsTensors:
     ) -> None:
         """Find a stored tensor, of which `convert` makes the one that has a name here."""
         self._check(source, stored, shape)
-        self._found[name] = Converted(new_shape, lambda: convert(source.read(stored)))
+        self._found[name] = Converted(
+            new_shape, source.dtypes[stored], lambda: convert(source.read(stored))
+        )
 
     def _check(self, source: StateDict, name: str, shape: tuple[int, ...]) -> None:
         found = source.shapes.get(name)

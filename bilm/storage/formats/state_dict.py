@@ -31,7 +31,7 @@ class StateDict:
 
     Args:
         path: the file, which must stay as it is.
-    Attributes: `shapes`, of each tensor by its name.
+    Attributes: `shapes` and `dtypes`, of each tensor by its name.
     Raises: WeightsError if it is not a whole state dict in one of the two formats, or holds
         anything else.
     """
@@ -43,6 +43,7 @@ class StateDict:
         except OSError as error:
             raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
+        self.dtypes = {name: tensor.storage.dtype for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of a tensor, in the type that they are stored in."""
@@ -53,7 +54,7 @@ class StateDict:
             values = self._values(tensor.storage)[tensor.offset :]
         except (*ZIP_DAMAGE, OSError) as error:
             raise WeightsError(f"{self.path}: {name} cannot be read: {error}") from error
-        # `Tensor` has checked that the last number lies in the storage.
+        # `pickles` has checked that the last number lies in the storage.
         strides = [stride * values.itemsize for stride in tensor.strides]
         return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
 
