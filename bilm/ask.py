@@ -67,9 +67,10 @@ def score(
 def substitutes(
     tokens: Sequence[str], position: int, n: int = 10, **files: str | Path
 ) -> Substitutes:
-    """Return the likeliest words in a place: see `Scorer.substitutes`; `files` as in `load_scorer`.
+    """Return the likeliest words at a position: see `Scorer.substitutes`.
 
-    Each call loads the model: to ask more than once, keep what `load_scorer` gives.
+    `files` are those of `load_scorer`. Each call loads the model; to ask more than once, keep the
+    `Scorer` that it returns.
     """
     return load_scorer(**files).substitutes(tokens, position, n)
 

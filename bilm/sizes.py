@@ -10,9 +10,9 @@ from bilm.rules import N_CHARACTERS
 
 
 def dense_sizes(options: ModelOptions) -> Iterator[int]:
-    """Yield the size of each variable but for tables with a row per word, as files hold it.
+    """Yield the size of each variable as files hold it, without the tables of a vocabulary file.
 
-    The words of an ELMoForManyLangs model are counted: its file holds them, whatever reads it.
+    Tables of an ELMoForManyLangs lexicon are counted.
     """
     lstm, width = options.lstm, options.lstm.projection_dim
     for _ in range(lstm.n_layers * len(options.directions)):

@@ -21,7 +21,7 @@ FAILED, WRONG_USE = 1, 2
 
 
 class Command(Protocol):
-    """What a module has that is a command; `TENSORFLOW = False` in it where it needs none."""
+    """What the module of a command defines; `TENSORFLOW = False` beside it if it needs none."""
 
     __doc__: str | None
 

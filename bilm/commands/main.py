@@ -13,8 +13,7 @@ from bilm.commands import terminal
 if TYPE_CHECKING:  # not imported before `terminal.start`
     from bilm.commands.command import Command
 
-# A command is a module of this package with a text for its help, `define_flags(flags)` and
-# `main(args)`, which returns the status to exit with, or None.
+# Modules of this package that are `bilm.commands.command.Command`s.
 COMMANDS = (
     "vocab",
     "train",

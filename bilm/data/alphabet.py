@@ -8,6 +8,7 @@ import numpy as np
 
 from bilm.data import characters
 from bilm.data.characters import CharacterEncoder
+from bilm.data.windows import word_lengths
 from bilm.lexicon_options import BOS, BOW, EOS, EOW, OOV, PAD, LexiconEncoderOptions
 from bilm.options import ModelOptions
 from bilm.rules import N_CHARACTERS
@@ -31,7 +32,7 @@ class ByteAlphabet(CharacterEncoder):
 
     def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
         """Return how many columns of the words' rows are not padding, int (n,)."""
-        return (rows != self.pad).sum(axis=1)
+        return word_lengths(rows)
 
 
 class LexiconAlphabet:

@@ -88,7 +88,7 @@ class Row:
 
 
 class Spelled:
-    """The characters of words, made where they are requested: all at once are 200 bytes a word.
+    """The characters of a sentence, spelled slice by slice: all at once take 200 bytes per word.
 
     Args:
         spell: returns the characters of words, int32 (n, C).
@@ -115,10 +115,10 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
         for each direction `places` and `targets`, int32 (B, T).
     """
     directions = options.directions
-    key = "token_ids" if options.char_cnn is None else "tokens_characters"
+    key = "token_ids" if options.reads_words else "tokens_characters"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])
     lead = tokens.shape[:3]
-    if options.char_cnn is None:
+    if options.reads_words:
         distinct, places = np.unique(tokens.reshape(-1), return_inverse=True)
         distinct = distinct.astype(np.int32)
     else:
@@ -195,7 +195,7 @@ def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, 
 
 def distinct_shapes(options: ModelOptions) -> Any:
     """Return the shapes of `distinct` in a batch: one, or one a group of characters."""
-    if options.char_cnn is None:
+    if options.reads_words:
         return (None,)
     widest = widest_filter(options.char_cnn)
     return [(None, length + widest) for length in group_lengths(options)] + [(None, None)]

@@ -26,8 +26,8 @@ CHECKS = {"small": (54_402_456, "747ba97abce8a5f446558369e10bb0f7931437a46867476
 def resolve(options_file: str | Path, weight_file: str | Path | None = None) -> tuple[Path, Path]:
     """Return the paths of the options and of the weights.
 
-    An ELMoForManyLangs model is a folder, here `config.json` and `encoder.pkl` in it. Otherwise in
-    a folder or an archive both files lie at its top, or in one folder inside. The weights are
+    Of an ELMoForManyLangs model they are `config.json` and `encoder.pkl`. Of other models both
+    files lie at the top of a folder or archive, or in one folder inside. The weights are
     `model.hdf5`, or else `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one
     HDF5 file but for `*_softmax.hdf5`. Their options are `<stem>_options.json`, or else
     `options.json`, or else the one file `*options.json`.

@@ -241,18 +241,18 @@ def n_words(path: str | Path) -> int:
     return shape[0]
 
 
-def check_room(options: ModelOptions, *paths: str | Path | None, n_rows: int | None = None) -> None:
+def check_room(options: ModelOptions, *paths: str | Path, n_rows: int | None = None) -> None:
     """Refuse options of a model that is far larger than its files, before memory is taken for it.
 
     Smaller differences are left to `assign`, which knows the names.
 
     Args:
-        paths: the HDF5 files whose values the model takes; None counts for none.
+        paths: the HDF5 files whose values the model takes.
         n_rows: of the table that has a row for a word, `embedding` or `softmax/W`, if there is one.
     Raises: WeightsError.
     """
     n_datasets = n_held = 0
-    for path in {Path(path) for path in paths if path is not None}:
+    for path in map(Path, paths):
         with open_hdf5(path) as file:
             found = held(file)
         n_datasets, n_held = n_datasets + found.n_datasets, n_held + found.n_numbers

@@ -92,10 +92,10 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: 
     Prints `AVERAGE PERPLEXITY = <number>` on standard output.
 
     Args:
-        options: ignored but for being there: the folder of the checkpoint has its own.
+        options: ignored; the folder of the checkpoint has its own.
         ckpt_file: a checkpoint, as `load_options_latest_checkpoint` returns it.
         data: made with `test=True`.
-        batch_size: rows among which the sentences are dealt.
+        batch_size: rows that share the sentences.
     Returns: the perplexity, e to the mean loss of both directions.
     Raises: DataError, OptionsError, WeightsError.
     """

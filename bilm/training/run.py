@@ -67,14 +67,15 @@ class TrainingRun:
         strategy: from `make_strategy`; None takes all GPUs, or the CPU.
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one per epoch.
-        seed: keys the initial weights, the order of the text, the dropout and the negatives.
+        seed: determines the initial weights, the order of the text, dropout and negatives.
         resume: "auto" continues a run if there is one, "never" refuses a folder that holds a run,
             "must" refuses one without.
-        saving: when to save and how much to keep; before evaluations and at the end in any case.
+        saving: when to save and how many checkpoints to keep. A run also saves before each
+            evaluation and at its end.
         log_steps: steps between reports; None for one every few seconds.
         log_dir: where TensorBoard's files go; None for `logs` in `save_dir`.
         precision: of the operands of products, see `BiLM`; a run may continue in the other.
-        initialize: gives a new run its first weights; not called for a run that is continued.
+        initialize: assigns the first weights of a new run; not called for one that is continued.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: BilmError, here and in `train`, for input that cannot be used, for a folder that
         another process trains in, for a disk that takes no checkpoint, for memory that does not

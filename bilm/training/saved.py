@@ -11,7 +11,7 @@ from bilm.data.stream import Position
 from bilm.errors import WeightsError
 from bilm.storage.checkpoint_folder import SUFFIX, open_checkpoint, read_latest, read_tensors
 
-# What is read here, weights, slots and all but one of the states apart.
+# What is kept. Weights, slots and the other states are read only to see that they are whole.
 SMALL = ("step", "n_steps", "seed", "batch", "best", "shards", "state/0")
 POSITION = "position/"
 

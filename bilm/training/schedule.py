@@ -11,11 +11,11 @@ from bilm.training.saved import Saved
 
 
 class Schedule:
-    """Rises in the warm-up, stays, and decays until the run ends; a function of the step alone.
+    """Warm-up, a constant rate, and a decay until the run ends: a function of the step alone.
 
-    Step k of `warmup_steps` takes k / `warmup_steps` of `learning_rate`. The decay starts after
-    the share `decay_start` of the run, and after the warm-up; it ends, after the last step, at
-    `decay_floor` times `learning_rate`, along a line or half a wave of a cosine.
+    Step k of the warm-up uses k / `warmup_steps` of `learning_rate`. The decay starts after the
+    fraction `decay_start` of the run, but not before the warm-up ends. It is linear or half a
+    period of a cosine, and reaches `decay_floor` times `learning_rate` after the last step.
 
     Args:
         options: of the run.

@@ -11,7 +11,7 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 from tiny_runs import TEXT, VOCABULARY, WORDS, run, tiny_options, train
 
-from bilm.errors import NotFiniteError, OptionsError
+from bilm.errors import NotFiniteError, OptionsError, WeightsError
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.finetuning import finetune
@@ -130,6 +130,15 @@ def test_another_optimizer_than_the_runs_is_refused(tmp_path):
     with pytest.raises(OptionsError, match="optimizer is adagrad in this folder's run, but adam"):
         run(tmp_path / "run", 2, changes=WORDS | ADAM)
     assert run(tmp_path / "run", 2).finished
+
+
+def test_a_run_without_its_options_keeps_its_optimizer(tmp_path):
+    """They may be lost; the checkpoint knows the slots."""
+    run(tmp_path / "run", 1, changes=WORDS | ADAM)
+    (tmp_path / "run" / "options.json").unlink()
+    with pytest.raises(WeightsError, match="not a checkpoint of this model"):
+        run(tmp_path / "run", 2)
+    assert run(tmp_path / "run", 2, changes=WORDS | ADAM).finished
 
 
 def test_a_run_that_is_made_longer_says_what_becomes_of_the_rate(tmp_path, log):

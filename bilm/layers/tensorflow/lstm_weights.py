@@ -53,9 +53,9 @@ class Layout(NamedTuple):
 
     @classmethod
     def per_call(cls, n_rows: int) -> Layout:
-        """Choose the layout for weights that may change, and are laid out in every call.
+        """Choose the layout for weights that may change, which every call lays out anew.
 
-        To take the gates apart would copy W, which takes longer than a sentence or two.
+        Splitting W by gates would copy it, which takes longer than running a sentence or two.
         """
         return cls(n_rows <= MAX_JOINT)
 
@@ -65,9 +65,9 @@ class CellWeights(NamedTuple):
 
     Fields:
         layout: says how to read the others.
-        of_input: W_x, a matrix per gate or one of all; empty where `joint`.
+        of_input: W_x, one matrix per gate or one for all four; empty where `joint`.
         recurrent: W_h, or W where `joint`, likewise.
-        biases: b with the forget gate's 1, a vector per gate or one of all.
+        biases: b with the forget gate's 1, one vector per gate or one for all four.
         projection: one matrix, or empty where there is none.
     """
 
@@ -104,10 +104,10 @@ class CellWeights(NamedTuple):
         of_input = [] if layout.joint else matrices(kernel[:n_inputs])
         recurrent = matrices(kernel if layout.joint else kernel[n_inputs:])
         biases = split(tf.cast(with_forget_bias(tf.convert_to_tensor(bias)), dtype))
-        stored = [] if projection is None else [tf.cast(projection, dtype)]
+        projections = [] if projection is None else [tf.cast(projection, dtype)]
         if layout.n_spare:
-            stored = [tf.pad(matrix, [spare, [0, 0]]) for matrix in stored]
-        return cls(layout, of_input, recurrent, biases, stored)
+            projections = [tf.pad(matrix, [spare, [0, 0]]) for matrix in projections]
+        return cls(layout, of_input, recurrent, biases, projections)
 
     def gates(self, x):
         """Return the function from a step and a hidden state (B, P) to i, j, f, o, each (B, D).

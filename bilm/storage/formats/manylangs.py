@@ -1,8 +1,8 @@
 """ELMoForManyLangs: PyTorch state dicts, lexicons of words and code points, JSON.
 
-Its graph is bilm's with other spelling. Two things differ in the numbers: a highway's gate lets
-the input through where bilm's lets the transform through, so that it changes its sign, and a forget
-bias is stored whole, where bilm adds 1. See Che et al. 2018, Towards Better UD Parsing.
+Its graph is bilm's with another spelling. Two things differ in the stored numbers: a highway's gate
+passes the input, where bilm's passes the transform, so the gate's weights are negated; and the
+forget bias includes the 1 that bilm adds. See Che et al. 2018, Towards Better UD Parsing.
 """
 
 from __future__ import annotations
