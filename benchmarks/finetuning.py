@@ -5,7 +5,7 @@ Examples:
   python benchmarks/finetuning.py --source run
   python benchmarks/finetuning.py --source run --data pos --vocabularies source --max_epochs 20
 
---source is the folder of a run of train_elmo.py with its vocab.txt, such as one on classics_en.
+--source is the folder of a run of `bilm train` with its vocab.txt, such as one on classics_en.
 --data holds train.tsv and dev.tsv, with a token first on each line and a blank line between
 sentences; the default is UD English EWT, en_ewt_pos of the shared data.
 
