@@ -45,9 +45,10 @@ test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training t
 	$(OLDEST)/bin/python -m pytest tests -k "golden or training"
 	$(NEWEST)/bin/python -m pytest tests -k "golden or training"
 
-fuzz: $(VENV)/installed  ## 4,000 damaged inputs and models: each ends in success or one clear error
+fuzz: $(VENV)/installed  ## 5,500 damaged inputs and models: each ends in success or one clear error
 	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
+	$(VENV)/bin/python tests/fuzz_manylangs.py 1 500
 
 test-all: lint test test-slow test-backends test-versions fuzz  ## every test, the slow ones too
 
