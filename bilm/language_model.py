@@ -110,10 +110,10 @@ class BiLM(keras.layers.Layer):
         return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
 
     def encode(self, batch):
-        """Encode a window's distinct tokens once and put them in their places.
+        """Encode a window's distinct tokens once, and copy each vector to its positions.
 
         Args:
-            batch: `distinct` and `places` as `bilm.training.pipeline.model_batch` gives them.
+            batch: `distinct` and `places` as `bilm.data.windows.model_batch` returns them.
         Returns: for each direction token vectors float (B, T, P).
         """
         distinct = batch["distinct"]

@@ -103,10 +103,8 @@ def describe_export(model: str, weight_file: str | None) -> dict[str, Any]:
 
 def types_of(tensors: Tensors) -> set[str]:
     """Return the types that numbers are stored as."""
-    import numpy as np
-
     with tensors.opened() as read:
-        return {np.dtype(read(name).dtype).name for name in tensors.names}
+        return {read(name).dtype.name for name in tensors.names}
 
 
 def shape(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[str, Any]:

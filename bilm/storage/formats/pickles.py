@@ -14,6 +14,7 @@ from bilm.errors import WeightsError
 
 MAX_BYTES = 1 << 20  # of a pickle; that of a state dict has some 150 bytes per tensor
 MAX_SHOWN = 60  # characters of a foreign name in a message
+MAX_AXES, MAX_COUNT = 8, 1 << 62  # of a tensor
 STORAGES = {
     f"{module} {kind}Storage": dtype
     for module in ("torch", "torch.cuda")
@@ -208,9 +209,6 @@ class _Machine:
         plain = isinstance(found, str | int | Global)
         shown = _shown(found) if plain else type(found).__name__
         return WeightsError(f"{self.where}: found {shown} in its pickle, expected {expected}")
-
-
-MAX_AXES, MAX_COUNT = 8, 1 << 62
 
 
 def _are_counts(values: Any) -> bool:

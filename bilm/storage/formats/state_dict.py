@@ -43,7 +43,7 @@ class StateDict:
         except OSError as error:
             raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
-        self.dtypes = {name: tensor.storage.dtype for name, tensor in self._tensors.items()}
+        self.dtypes = {k: np.dtype(tensor.storage.dtype) for k, tensor in self._tensors.items()}
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of a tensor, in the type that they are stored in."""
