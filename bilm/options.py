@@ -40,12 +40,14 @@ DIRECTIONS = ("forward", "backward")
 MAX_SEED = 2**31 - 1  # seeds are int32 where dropout is drawn
 LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002}  # where none is given, by optimizer
 DECAYS = ("none", "linear", "cosine")
+SOFTMAX_BIASES = ("zeros", "log_uniform")
 EXPORT_ID = "bilm_export"  # the key, and the attribute in HDF5, of what was exported together
 
 OPTIMIZER = Rule(
     lambda value: isinstance(value, str) and value in LEARNING_RATES, " or ".join(LEARNING_RATES)
 )
 DECAY = Rule(lambda value: value in DECAYS, " or ".join(DECAYS))
+SOFTMAX_BIAS = Rule(lambda value: value in SOFTMAX_BIASES, " or ".join(SOFTMAX_BIASES))
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,8 @@ class RunOptions(Checked):
             of the decay change it, `bilm.training.schedule` says.
         state_reset_probability: that of a row to start afresh at a window's start; 0 never resets,
             as the reference, and leaves a start from zero state to chance.
+        softmax_bias: what a new softmax's biases start at: 0, as in the reference, or the logarithm
+            of the sampler's probability of each word, by its rank in the vocabulary.
     """
 
     ALLOWED = (EXPORT_ID,)  # of an export whose options a new run takes over
@@ -176,6 +180,7 @@ class RunOptions(Checked):
     sample_softmax: bool = key(BOOLEAN, True)
     share_embedding_softmax: bool = key(BOOLEAN, False)
     state_reset_probability: float = key(PROBABILITY, 0.0)
+    softmax_bias: str = key(SOFTMAX_BIAS, "zeros")
 
     def __post_init__(self) -> None:
         super().__post_init__()

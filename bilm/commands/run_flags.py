@@ -33,6 +33,12 @@ def define_run(flags: Flags, default_rate: str = "from the options, or ") -> Non
     flags.group("length and reports")
     flags.integer("n_steps", "Total steps of the run; overrides --n_epochs.", 1)
     flags.integer("eval_steps", "Steps between evaluations [one per epoch].", 1)
+    flags.integer(
+        "heldout_sentences",
+        "Measure on at most so many held-out sentences, spread over the text, until the run ends; "
+        "then on all [all].",
+        1,
+    )
     flags.integer("log_steps", "Steps between reports [one every 5 seconds].", 1)
     _define_rate(flags, default_rate)
     flags.group("checkpoints")
@@ -109,7 +115,7 @@ def run_arguments(args: Namespace) -> dict[str, Any]:
     if args.gpus is not None and not all(k.strip().isdigit() for k in args.gpus):
         raise OptionsError(f"--gpus={','.join(args.gpus)}: expected numbers such as 0,1")
     gpus = None if args.gpus is None else [int(k) for k in args.gpus]
-    alike = "eval_steps n_steps seed precision resume on_bad_utf8 log_steps"
+    alike = "eval_steps heldout_sentences n_steps seed precision resume on_bad_utf8 log_steps"
     return {
         "train_prefix": args.input,
         "save_dir": args.output,

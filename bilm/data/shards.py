@@ -6,6 +6,7 @@ import glob
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from bilm.data.text import decoded, lines_at, not_utf8, placed_lines, raw_lines
@@ -23,6 +24,7 @@ class Shards(Sequence[str]):
         paths: the files, plain or gzip, one sentence a line.
         on_bad_utf8: "error", or "replace" to have U+FFFD stand for bytes that are not UTF-8.
         name: of the text, for messages; None for that of the first file.
+        stride: `texts` and `sentences` return the first of each `stride` sentences.
     Raises: DataError for another `on_bad_utf8`.
     """
 
@@ -31,11 +33,13 @@ class Shards(Sequence[str]):
         paths: Iterable[str | os.PathLike],
         on_bad_utf8: str = "error",
         name: str | None = None,
+        stride: int = 1,
     ):
         if on_bad_utf8 not in DECODING:
             raise DataError(f"on_bad_utf8={on_bad_utf8}: expected one of {', '.join(ON_BAD_UTF8)}")
         self.paths, self.on_bad_utf8 = tuple(map(os.fspath, paths)), on_bad_utf8
         self.name = name or next(iter(self.paths), "no file")
+        self.stride = stride
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -46,6 +50,10 @@ class Shards(Sequence[str]):
     def of(self, paths: Iterable[str | os.PathLike]) -> Shards:
         """Return other files that are read as these are."""
         return Shards(paths, self.on_bad_utf8)
+
+    def thinned(self, stride: int) -> Shards:
+        """Return the same files, of which `sentences` returns the first of each `stride`."""
+        return Shards(self.paths, self.on_bad_utf8, self.name, stride)
 
     def lines(
         self, shard: int = 0, offset: int = 0, number: int = 0
@@ -62,7 +70,8 @@ class Shards(Sequence[str]):
 
         Raises: DataError as `bilm.data.text.read_lines` does.
         """
-        return (text for i in range(len(self)) for *_, text in self.lines(i) if text)
+        texts = (text for i in range(len(self)) for *_, text in self.lines(i) if text)
+        return islice(texts, 0, None, self.stride)
 
     def sentences(self) -> Iterator[list[str]]:
         """Return the words of each line that is not blank, file after file.

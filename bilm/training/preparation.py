@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import os
 from pathlib import Path
@@ -35,14 +36,27 @@ def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
     return vocab
 
 
-def heldout_reader(
-    heldout: Shards, train: Shards, vocab: Vocabulary, bidirectional: bool
-) -> LMDataset | BidirectionalLMDataset:
-    """Return the reader of the held-out text; warn if it is trained on too.
+Reader = LMDataset | BidirectionalLMDataset
 
-    Raises: DataError if it holds no sentence.
+
+def heldout_readers(
+    heldout: Shards,
+    train: Shards,
+    vocab: Vocabulary,
+    bidirectional: bool,
+    max_sentences: int | None = None,
+) -> tuple[Reader, Reader]:
+    """Return the readers of the held-out text and of a part of it; warn if it is trained on too.
+
+    Args:
+        heldout, train: the texts.
+        vocab: of the run.
+        bidirectional: whether both directions are read.
+        max_sentences: of the part, which takes every k-th sentence; None for all of them.
+    Raises: DataError if the text holds no sentence.
     """
-    if not count_tokens(heldout).n_sentences:
+    n_sentences = count_tokens(heldout).n_sentences
+    if not n_sentences:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")
     trained_on = set(map(os.path.realpath, train))
     both = [path for path in heldout if os.path.realpath(path) in trained_on]
@@ -51,7 +65,11 @@ def heldout_reader(
             "%s: is trained on too, so that the held-out perplexity is not that of new text",
             ", ".join(both),
         )
-    return heldout_dataset(heldout, vocab, bidirectional)
+    whole = heldout_dataset(heldout, vocab, bidirectional)
+    if max_sentences is None or max_sentences >= n_sentences:
+        return whole, whole
+    part = heldout.thinned(math.ceil(n_sentences / max_sentences))
+    return whole, heldout_dataset(part, vocab, bidirectional)
 
 
 def completed(

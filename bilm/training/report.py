@@ -17,6 +17,7 @@ from bilm.training.step import StepResult
 
 LOG_SECONDS = 5.0
 SMOOTHING = 0.7  # of the rate, from which the time left is estimated
+MUCH = 0.05  # of a run's time, for evaluations
 
 
 class RunReport:
@@ -49,7 +50,8 @@ class RunReport:
                 else tf.summary.create_file_writer(str(log_dir))
             )
         self.total, self.n_added = 0.0, 0  # of the losses since the last report, on the device
-        self.since, self.rate = time.monotonic(), None
+        self.start = self.since = time.monotonic()
+        self.rate, self.paused_s, self.warned = None, 0.0, False
 
     def add(self, step: int, result: StepResult) -> None:
         """Take the result of step `step`, counted from 0; report if it is time to.
@@ -86,12 +88,16 @@ class RunReport:
         self._write(done, scalars)
         self.total, self.n_added, self.since = 0.0, 0, time.monotonic()
 
-    def heldout(self, step: int, perplexity: Perplexity) -> None:
-        """Report an evaluation after `step` steps."""
+    def heldout(self, step: int, perplexity: Perplexity, whole: bool = True) -> None:
+        """Report an evaluation of the whole held-out text, or of a part, after `step` steps."""
         # Where rows never start afresh in training, this may be far above what it could be.
-        logging.info("step %s: held-out perplexity from zero state: %s", f"{step:,}", perplexity)
-        scalars = {f"heldout/perplexity_{d}": p for d, p in perplexity.directions.items()}
-        self._write(step, scalars | {"heldout/perplexity": perplexity.mean})
+        logging.info(
+            "step %s: held-out perplexity from zero state%s: %s",
+            f"{step:,}", "" if whole else ", part of the text", perplexity,
+        )  # fmt: skip
+        tag = "heldout" if whole else "heldout_part"
+        scalars = {f"{tag}/perplexity_{d}": p for d, p in perplexity.directions.items()}
+        self._write(step, scalars | {f"{tag}/perplexity": perplexity.mean})
 
     def flush(self) -> None:
         """Write what is held back, so that the scalars reach as far as a checkpoint does.
@@ -106,7 +112,21 @@ class RunReport:
         """Leave the time that the block takes out of the rate."""
         start = time.monotonic()
         yield
-        self.since += time.monotonic() - start
+        seconds = time.monotonic() - start
+        self.since += seconds
+        self.paused_s += seconds
+
+    def warn_of_evaluations(self, whole: bool) -> None:
+        """Say once if evaluations take much of the time; `whole`: of the whole text."""
+        share = self.paused_s / (time.monotonic() - self.start)
+        if share > MUCH and not self.warned:
+            self.warned = True
+            how = " or measure a part of the text until the end (--heldout_sentences)"
+            logging.info(
+                "evaluations have taken %.0f s, %.0f %% of the time so far; to spend less, "
+                "evaluate less often (--eval_steps)%s",
+                self.paused_s, 100 * share, how if whole else "",
+            )  # fmt: skip
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -24,9 +24,10 @@ from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.input import TrainingText
 from bilm.training.preparation import (
+    Reader,
     checked_seed,
     completed,
-    heldout_reader,
+    heldout_readers,
     load_vocabulary,
     share_rows,
 )
@@ -67,6 +68,8 @@ class TrainingRun:
         strategy: from `make_strategy`; None takes all GPUs, or the CPU.
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one per epoch.
+        heldout_sentences: how many held-out sentences, spread over the text, an evaluation before
+            the end measures at most; None for all. The last evaluation measures the whole text.
         seed: determines the initial weights, the order of the text, dropout and negatives.
         resume: "auto" continues a run if there is one, "never" refuses a folder that holds a run,
             "must" refuses one without.
@@ -104,6 +107,7 @@ class TrainingRun:
         initialize: Callable[[BiLM], None] | None = None,
         on_bad_utf8: str = "error",
         log_dir: str | Path | None = None,
+        heldout_sentences: int | None = None,
     ):
         paths = vocab_file, train_prefix, heldout_prefix, log_dir
         self.vocab_file, self.train_prefix, self.heldout_prefix, log_dir = map(expanded, paths)
@@ -111,6 +115,7 @@ class TrainingRun:
         self.options, self.resume, self.saving = options, resume, saving
         self.n_steps, self.eval_steps, self.log_steps = n_steps, eval_steps, log_steps
         self.precision, self.initialize, self.on_bad_utf8 = precision, initialize, on_bad_utf8
+        self.heldout_sentences = heldout_sentences
         keras.utils.set_random_seed(self.seed)
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
         self.devices = Devices(strategy)
@@ -122,7 +127,7 @@ class TrainingRun:
     def train(self) -> TrainResult:
         """Take the steps that are left, from the last whole checkpoint to the end of the run."""
         self.shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
-        self.heldout = self._heldout()
+        self.heldout, self.heldout_part = self._heldout()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_run()  # another process may have trained here since
             self._prepare()
@@ -143,10 +148,12 @@ class TrainingRun:
         self.folder.check_same_run(self.options, self.vocab_file)
 
     def _heldout(self):
+        """Return the readers of the whole held-out text and of the part for early evaluations."""
         if not self.heldout_prefix:
-            return None
+            return None, None
         heldout = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
-        return heldout_reader(heldout, self.shards, self.vocab, self.options.bidirectional)
+        both = self.options.bidirectional
+        return heldout_readers(heldout, self.shards, self.vocab, both, self.heldout_sentences)
 
     def _prepare(self) -> None:
         """Count the text, make model and checkpoints, and restore the last whole one."""
@@ -260,10 +267,18 @@ class TrainingRun:
         return bool(self.heldout) and (self.step % self.plan.eval_steps == 0 or at_end)
 
     def _evaluate(self) -> Perplexity:
+        """Measure a part of the held-out text, which says what is best; at the end the whole."""
         with self.report.paused():
-            found = self.evaluator(self.heldout, self.checkpoints.batch_size)
-            self.report.heldout(self.step, found)
+            found = self._measure(self.heldout_part)
             if self.checkpoints.save_if_best(self.step, found.mean):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
+            if self.step == self.plan.n_steps and self.heldout is not self.heldout_part:
+                found = self._measure(self.heldout)
             self.folder.write_measured(self.step, found)
+        self.report.warn_of_evaluations(self.heldout_part is self.heldout)
+        return found
+
+    def _measure(self, heldout: Reader) -> Perplexity:
+        found = self.evaluator(heldout, self.checkpoints.batch_size)
+        self.report.heldout(self.step, found, whole=heldout is self.heldout)
         return found

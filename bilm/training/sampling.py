@@ -62,6 +62,11 @@ class LogUniformSampler:
 
     def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:
         """Return the probability that a word is among `n_tries` draws, float32."""
-        ids = np.asarray(ids, dtype=np.float64)
-        probability = np.log((ids + 2.0) / (ids + 1.0)) / np.log(self.n_tokens + 1)
-        return -np.expm1(n_tries * np.log1p(-probability)).astype(np.float32)
+        log_missed = np.log1p(-log_uniform_probability(ids, self.n_tokens))
+        return -np.expm1(n_tries * log_missed).astype(np.float32)
+
+
+def log_uniform_probability(ids: np.ndarray, n_tokens: int) -> np.ndarray:
+    """Return the probability of each word in a draw: float64, of the shape of `ids`."""
+    ids = np.asarray(ids, dtype=np.float64)
+    return np.log((ids + 2.0) / (ids + 1.0)) / np.log(n_tokens + 1)

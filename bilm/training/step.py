@@ -15,6 +15,7 @@ from bilm.options import RunOptions
 from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
+from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # what the error is about where it is not finite
@@ -67,6 +68,9 @@ class Trainer:
                 precision=precision,
             )
             self.model.build()
+            if options.softmax_bias == "log_uniform":
+                words = np.arange(n_tokens)
+                self.model.softmax.bias.assign(np.log(log_uniform_probability(words, n_tokens)))
             self.optimizer = OPTIMIZERS[options.optimizer](
                 [v.value for v in stored_variables(self.model).values()],
                 Schedule(options, n_steps),

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from conftest import golden_cases
+from tiny_runs import tiny_options
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
@@ -19,6 +20,7 @@ from bilm.storage import names as weights
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS, Adam
 from bilm.training.pipeline import as_dataset, batch_signature
+from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
 
 N_STEPS = 6
@@ -146,3 +148,15 @@ def test_rows_start_afresh_with_the_probability_asked_for(probability):
         assert abs(kept.mean() - (1 - probability)) < 0.1
         assert all((part[:, 0] == kept).all() for part in direction)  # every layer of a row
     assert probability == 0 or (arrays[0][:, 0] != arrays[n_parts][:, 0]).any()
+
+
+def test_first_biases_of_the_softmax():
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    biases = {}
+    for name in ("zeros", "log_uniform"):
+        options = tiny_options(softmax_bias=name)
+        biases[name] = Trainer(options, 50, Devices(strategy)).model.softmax.bias.numpy()
+    assert not biases["zeros"].any()
+    np.testing.assert_allclose(np.exp(biases["log_uniform"]).sum(), 1, rtol=1e-6)
+    drawn = LogUniformSampler(50, 20, seed=0).expected_count(np.arange(50), 1)
+    np.testing.assert_allclose(np.exp(biases["log_uniform"]), drawn, rtol=1e-5)

@@ -1,0 +1,76 @@
+"""Early evaluations on a part of the held-out text, and what is said of their time."""
+
+import json
+import logging
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import HELDOUT, VOCABULARY, run
+
+from bilm.data.shards import Shards, resolve_shards
+from bilm.data.vocabulary import Vocabulary
+from bilm.training import report
+from bilm.training.preparation import heldout_readers
+from bilm.training.run_folder import RunFolder
+
+PART = 5  # sentences
+
+
+def n_predictions(reader):
+    return sum(int(window["mask"].sum()) for window in reader.iter_evaluation(2, 8))
+
+
+def readers(max_sentences):
+    train = Shards(["elsewhere.txt"])
+    return heldout_readers(
+        resolve_shards(HELDOUT), train, Vocabulary(VOCABULARY), False, max_sentences
+    )
+
+
+@pytest.mark.parametrize("max_sentences", [1, PART, 7])
+def test_a_part_is_spread_over_the_text(max_sentences):
+    sentences = list(resolve_shards(HELDOUT).sentences())
+    whole, part = readers(max_sentences)
+    stride = -(-len(sentences) // max_sentences)
+    chosen = sentences[::stride]
+    assert 0 < len(chosen) <= max_sentences
+    assert n_predictions(part) == sum(len(words) + 1 for words in chosen)
+    assert n_predictions(whole) == sum(len(words) + 1 for words in sentences)
+
+
+def test_all_sentences_are_one_reader():
+    n_sentences = sum(1 for _ in resolve_shards(HELDOUT).sentences())
+    for enough in (None, n_sentences, 10**9):
+        whole, part = readers(enough)
+        assert whole is part
+
+
+def test_a_run_measures_a_part_until_its_end(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(report, "MUCH", 0.0)  # any time is much
+    with caplog.at_level(logging.INFO, "absl"):
+        result = run(tmp_path, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
+    whole, part = map(n_predictions, readers(PART))
+    assert result.heldout.n_predictions == whole > part
+    step, measured = RunFolder(tmp_path).read_measured()
+    assert (step, measured) == (4, result.heldout)
+    said = [m for m in caplog.messages if "held-out perplexity from zero state" in m]
+    assert ["part of the text" in m for m in said] == [True, True, False]
+    assert sum("evaluations have taken" in m for m in caplog.messages) == 1
+    assert not any("--heldout_sentences" in m for m in caplog.messages)  # it is in use
+
+
+def test_the_best_checkpoint_is_the_best_on_the_part(tmp_path):
+    run(tmp_path, n_steps=2, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
+    folder = RunFolder(tmp_path)
+    best, (_, whole) = folder.find_best().best, folder.read_measured()
+    assert best != whole.mean
+    # What is kept in `best` came from the part: the next evaluation of the same part finds it.
+    again = tmp_path.parent / "whole"
+    run(again, n_steps=2, heldout=HELDOUT, eval_steps=2)
+    assert json.loads((again / "heldout.json").read_text()) == json.loads(
+        (tmp_path / "heldout.json").read_text()
+    )
+    assert RunFolder(again).find_best().best == whole.mean
