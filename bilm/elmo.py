@@ -121,12 +121,12 @@ class Elmo(keras.layers.Layer):
         self.supports_jit = not (may_read_strings or stateful)
 
     @property
-    def trainable(self):
+    def trainable(self) -> bool:
         """Whether anything is trained; the biLM only with `trainable_bilm`."""
         return super().trainable
 
     @trainable.setter
-    def trainable(self, value):
+    def trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value)
         if hasattr(self, "bilm"):
             self.bilm.trainable = bool(value) and self.trainable_bilm
@@ -139,7 +139,7 @@ class Elmo(keras.layers.Layer):
         else:
             stored.start(self.bilm)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Make the variables, the biLM's with their stored values; once, in whichever thread."""
         with self._building:
             if not self.built:
@@ -161,7 +161,7 @@ class Elmo(keras.layers.Layer):
             self.supports_jit = not self.stateful
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Embed tokens: see the class for the shapes."""
         layers, mask, _ = self.layers_of(inputs, training)
         outputs = []
@@ -170,7 +170,7 @@ class Elmo(keras.layers.Layer):
             outputs.append(self.dropout(vectors, training=training))
         return outputs[0] if self.n_representations == 1 else outputs
 
-    def layers_of(self, inputs, training=None):
+    def layers_of(self, inputs: Any, training: bool | None = None) -> Any:
         """Return the biLM's layers float (B, layers + 1, T, 2 P), their mask and P-wide vectors."""
         self.require_weights()
         ids = ids_of(inputs, self.options, self.speller)
@@ -194,7 +194,7 @@ class Elmo(keras.layers.Layer):
         if self._stored is None:
             stored_weights.refuse_unset(self.bilm)
 
-    def compute_mask(self, inputs, previous=None):
+    def compute_mask(self, inputs: Any, previous: Any = None) -> Any:
         """Return which tokens are there, boolean (B, T), once for each representation."""
         strings = is_string(inputs)
         if len(inputs.shape) == 2:
@@ -207,7 +207,7 @@ class Elmo(keras.layers.Layer):
             mask = mask[:, 2:]
         return mask if self.n_representations == 1 else [mask] * self.n_representations
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the shape of the output, or of each of them."""
         width = len(self.bilm.directions) * self.options.lstm.projection_dim
         if self.combine == "concat":
@@ -235,7 +235,7 @@ class Elmo(keras.layers.Layer):
             self._states = RowStates(self.bilm)
         return self._states
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the arguments, with the content of the options in place of their path."""
         return {
             **super().get_config(),
@@ -249,7 +249,7 @@ class Elmo(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Any) -> Any:
         """Make a layer from `get_config`. What a config names is never opened or fetched.
 
         Its weights are those of the files that this process made the original from, if they are
@@ -291,7 +291,7 @@ class Elmo(keras.layers.Layer):
         n_layers = layers.shape[1]
         return ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
 
-    def speller(self):
+    def speller(self) -> Any:
         """Return what spells strings, made when first used. TensorFlow only."""
         if self._spell is None:
             from bilm.layers.tensorflow.spelling import speller

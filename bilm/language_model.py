@@ -72,7 +72,7 @@ class BiLM(keras.layers.Layer):
             name=f"{direction}_stack",
         )
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Make every variable; no shape of an input is needed."""
         self.encoder.build()
         for stack in self.stacks.values():
@@ -109,7 +109,7 @@ class BiLM(keras.layers.Layer):
         n_layers = range(self.options.lstm.n_layers)
         return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
 
-    def encode(self, batch):
+    def encode(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Encode a window's distinct tokens once, and copy each vector to its positions.
 
         Args:
@@ -121,7 +121,15 @@ class BiLM(keras.layers.Layer):
         table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
-    def windows(self, vectors, state, mask=None, dropout_seeds=None, training=None, fresh=None):
+    def windows(
+        self,
+        vectors: Any,
+        state: Any,
+        mask: Any = None,
+        dropout_seeds: Any = None,
+        training: bool | None = None,
+        fresh: Any = None,
+    ) -> Any:
         """Run every direction on from `state` over a window of text already in its own order.
 
         Args:
@@ -136,7 +144,7 @@ class BiLM(keras.layers.Layer):
         """
         return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
 
-    def losses(self, outputs, targets, negatives=None):
+    def losses(self, outputs: Any, targets: Any, negatives: Any = None) -> dict[str, Any]:
         """Return each prediction's negative log-probability in nats.
 
         Args:
@@ -153,7 +161,7 @@ class BiLM(keras.layers.Layer):
             losses[name] = ops.reshape(self.softmax(hidden, flat, draws), ops.shape(targets[name]))
         return losses
 
-    def call(self, ids, state=None, training=None):
+    def call(self, ids: Any, state: Any = None, training: bool | None = None) -> Any:
         """Run over whole sentences with their marks, as `Batcher` gives them.
 
         Args:

@@ -19,7 +19,7 @@ class RowStates(tf.Module):
             zeros = bilm.flatten_state(bilm.zero_state(0))
             self._parts = [tf.Variable(z, shape=(None, z.shape[1]), trainable=False) for z in zeros]
 
-    def start(self, n_rows):
+    def start(self, n_rows: Any) -> Any:
         """Return the state of the first `n_rows` rows; new rows start from zero state."""
         starts = []
         for variable in self._parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class TokenBatcher:
         return ids
 
 
-def shifted(ids):
+def shifted(ids: Any) -> Any:
     """Return ids as a model with padding reads them, an array or a tensor: 0 is its padding."""
     return ids + 1
 

@@ -51,7 +51,7 @@ class CharacterCNN(WeightedLayer):
         self.activation = activation
         self.precision = checked_precision(precision)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Make the variables; no shape of an input is needed."""
         self.embedding = self.add_weight(
             shape=(self.n_characters, self.embedding_dim),
@@ -103,11 +103,11 @@ class CharacterCNN(WeightedLayer):
         windows = ops.conv(characters, kernel)  # U, C - width + 1, F
         return ops.cast(ops.max(windows, axis=1), self.embedding.dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """Replace the character axis by the features."""
         return (*input_shape[:-1], sum(n for _, n in self.filters))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
             **super().get_config(),

@@ -28,7 +28,7 @@ def product(x: Any, y: Any, precision: str = "float32") -> Any:
     return ops.cast(ops.matmul(ops.cast(x, precision), ops.cast(y, precision)), x.dtype)
 
 
-def gather_rows(table, ids):
+def gather_rows(table: Any, ids: Any) -> Any:
     """Rows of a variable: table (V, ...), integer ids (...) -> (..., ...).
 
     With TensorFlow the gradient is `tf.IndexedSlices` of the rows used, and a table of 793,471
@@ -84,7 +84,7 @@ def fold_seed(seed: Any, data: int) -> Any:
     return tf.random.experimental.stateless_fold_in(seed, data)
 
 
-def with_marks(mask):
+def with_marks(mask: Any) -> Any:
     """Add the marks to the mask of tokens: boolean (B, T) -> (B, T + 2)."""
     mask = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 0)), constant_values=1)
     mask = ops.pad(mask, ((0, 0), (0, 1)))  # the begin mark, the tokens, nothing yet
@@ -95,7 +95,7 @@ def with_marks(mask):
     return ops.logical_or(mask > 0, is_end)
 
 
-def compiled(function, signature=None):
+def compiled(function: Any, signature: Any = None) -> Any:
     """Compile a function of tensors where the backend gains by it.
 
     Args:

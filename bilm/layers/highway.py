@@ -33,7 +33,7 @@ class Highway(WeightedLayer):
         self.n_layers = n_layers
         self.precision = checked_precision(precision)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Make a gate and a transform a layer; the gates start nearly shut (bias -2)."""
         dim = input_shape[-1]
         if dim is None:
@@ -52,7 +52,7 @@ class Highway(WeightedLayer):
         # An initializer of Keras gives the same numbers each time: every matrix has its own.
         return self.add_weight((dim, dim), initializers.RandomNormal(0.0, dim**-0.5), name=name)
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         """Apply every layer in turn."""
         layers = zip(self.gates, self.gate_biases, self.transforms, self.biases, strict=True)
         for gate, gate_bias, transform, bias in layers:
@@ -60,10 +60,10 @@ class Highway(WeightedLayer):
             x = x + g * (ops.relu(product(x, transform, self.precision) + bias) - x)
         return x
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """Keep the shape."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {**super().get_config(), "n_layers": self.n_layers, "precision": self.precision}

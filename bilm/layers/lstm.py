@@ -60,7 +60,7 @@ class LSTMCell(WeightedLayer):
         self.has_projection = projection_dim != dim
         self.laid_out = None  # if frozen on TensorFlow, the weights as inference reads them
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Make the kernel, the bias and, where the widths differ, the projection."""
         self.input_dim = input_shape[-1]
         shape = (self.input_dim + self.projection_dim, 4 * self.dim)
@@ -88,7 +88,7 @@ class LSTMCell(WeightedLayer):
             self.refuse_frozen("kernel")
         return self.step(self.project_input(x), state)
 
-    def project_input(self, x):
+    def project_input(self, x: Any) -> Any:
         """Return the input's part of the gates: float (..., input) -> (..., 4 D)."""
         return product(x, self.kernel[: self.input_dim], self.precision) + self.bias
 
@@ -107,7 +107,7 @@ class LSTMCell(WeightedLayer):
                 hidden = ops.clip(hidden, -self.proj_clip, self.proj_clip)
         return LSTMState(cell, hidden)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
             **super().get_config(),
@@ -154,12 +154,20 @@ class LSTM(keras.layers.Layer):
             name="cell",
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Make the cell's variables; only the last axis of the input is looked at."""
         self.cell.build(input_shape)
         self.built = True
 
-    def call(self, x, state, steps_mask=None, reverse=False, training=None, fresh=None):
+    def call(
+        self,
+        x: Any,
+        state: Any,
+        steps_mask: Any = None,
+        reverse: bool = False,
+        training: bool | None = None,
+        fresh: Any = None,
+    ) -> Any:
         """Run over time: float (T, B, input) and state -> float (T, B, P) and state.
 
         Raises: ValueError for `fresh` in training, WeightsError for training if frozen.
@@ -174,7 +182,7 @@ class LSTM(keras.layers.Layer):
             return run_over_time(self.cell, x, state, steps_mask, reverse, training, fresh)
         return scan_cell(self.cell, x, state, steps_mask, reverse, fresh)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         config = self.cell.get_config()
         names = ("dim", "projection_dim", "cell_clip", "proj_clip", "precision")

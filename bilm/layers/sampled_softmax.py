@@ -50,7 +50,7 @@ class SampledSoftmax(WeightedLayer):
         self.dim = dim
         self.precision = checked_precision(precision)
 
-    def build(self, kernel=None):
+    def build(self, kernel: Any = None) -> None:
         """Make the variables; with `kernel` (V, P), a word table, that one is shared."""
         normal = initializers.RandomNormal(0.0, self.dim**-0.5)
         if kernel is None:
@@ -78,13 +78,13 @@ class SampledSoftmax(WeightedLayer):
         sampled = ops.where(accidental, -1e30, sampled)
         return ops.logsumexp(ops.concatenate([true[:, None], sampled], axis=1), axis=1) - true
 
-    def full_loss(self, hidden, targets):
+    def full_loss(self, hidden: Any, targets: Any) -> Any:
         """Score the target against every word, a slice of the vocabulary at a time."""
         true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
         true = true + gather_rows(self.bias, targets)
         return self.log_normalizer(hidden) - true
 
-    def log_normalizer(self, hidden):
+    def log_normalizer(self, hidden: Any) -> Any:
         """Return log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
         # Read once: TensorFlow copies a variable whose rows were updated each time it is read.
         kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
@@ -100,7 +100,7 @@ class SampledSoftmax(WeightedLayer):
             parts.append(ops.logsumexp(logits, axis=1))
         return parts[0] if len(parts) == 1 else ops.logsumexp(ops.stack(parts), axis=0)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
             **super().get_config(),

@@ -32,7 +32,7 @@ class ScalarMix(keras.layers.Layer):
         self.do_layer_norm = do_layer_norm
         self.l2_coef = l2_coef
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Make one weight a layer, and gamma."""
         regularizer = keras.regularizers.L2(self.l2_coef) if self.l2_coef else None
         self.weights_before_softmax = self.add_weight(
@@ -41,18 +41,18 @@ class ScalarMix(keras.layers.Layer):
         self.gamma = self.add_weight((), "ones", name="gamma")
         self.built = True
 
-    def call(self, layers, mask=None):
+    def call(self, layers: Any, mask: Any = None) -> Any:
         """Mix: float (B, layers, T, D), boolean (B, T) -> float (B, T, D)."""
         if self.do_layer_norm:
             layers = normalized(layers, mask)
         weights = ops.softmax(self.weights_before_softmax)
         return self.gamma * ops.einsum("j,bjtd->btd", ops.cast(weights, layers.dtype), layers)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """Drop the axis of the layers."""
         return (input_shape[0], *input_shape[2:])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
             **super().get_config(),
@@ -61,7 +61,7 @@ class ScalarMix(keras.layers.Layer):
         }
 
 
-def normalized(layers, mask):
+def normalized(layers: Any, mask: Any) -> Any:
     """Mean 0 and variance 1 over the unmasked entries of each layer in the batch."""
     given = keras.backend.standardize_dtype(layers.dtype)
     dtype = "float32" if given in ("float16", "bfloat16") else given  # sums over a whole batch

@@ -58,7 +58,7 @@ class LSTMStack(keras.layers.Layer):
             for i in range(n_layers)
         ]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Make every layer's variables; only the last axis of the input is looked at."""
         for layer in self.layers:
             layer.build(input_shape)
@@ -67,14 +67,14 @@ class LSTMStack(keras.layers.Layer):
 
     def call(
         self,
-        x,
-        states,
-        steps_mask=None,
-        reverse=False,
-        dropout_seed=None,
-        training=None,
-        fresh=None,
-    ):
+        x: Any,
+        states: Any,
+        steps_mask: Any = None,
+        reverse: bool = False,
+        dropout_seed: Any = None,
+        training: bool | None = None,
+        fresh: Any = None,
+    ) -> Any:
         """Run every layer over time: float (T, B, P) -> [float (T, B, P)], [state]."""
         if len(states) != len(self.layers):
             raise ValueError(f"got {len(states)} states for {len(self.layers)} layers")

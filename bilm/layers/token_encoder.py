@@ -84,7 +84,7 @@ class TokenEncoder(WeightedLayer):
         for layer in filter(None, (self.cnn, self.highway)):
             layer.freeze()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Make every variable; no shape of an input is needed."""
         word_dim = 0
         if self.words is not None:
@@ -104,7 +104,7 @@ class TokenEncoder(WeightedLayer):
             self.bias = self.add_weight((self.projection_dim,), "zeros", name="bias")
         self.built = True
 
-    def call(self, char_ids):
+    def call(self, char_ids: Any) -> Any:
         """Encode tokens: integer (..., C) or (..., 1 + C) -> float (..., P)."""
         if self.words is None:
             return self._project(self.highway(self.cnn(char_ids)))
@@ -113,7 +113,7 @@ class TokenEncoder(WeightedLayer):
             features.append(self.highway(self.cnn(char_ids[..., 1:])))
         return self._project(ops.concatenate(features, axis=-1))
 
-    def encode_groups(self, groups):
+    def encode_groups(self, groups: Any) -> Any:
         """Encode tokens in groups of like length: integers (U_i, C_i) -> float (sum of U_i, P).
 
         In all groups but the last each token is followed by padding as wide as the widest filter.
@@ -127,11 +127,11 @@ class TokenEncoder(WeightedLayer):
             return features
         return product(features, self.kernel, self.precision) + self.bias
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """Replace the character axis by the vector."""
         return (*input_shape[:-1], self.projection_dim)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
             **super().get_config(),
@@ -163,22 +163,22 @@ class WordEncoder(WeightedLayer):
         self.projection_dim = projection_dim
         self.n_words = n_words
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Make the table."""
         self.embedding = self.add_weight(
             (self.n_words, self.projection_dim), "glorot_uniform", name="embedding"
         )
         self.built = True
 
-    def call(self, token_ids):
+    def call(self, token_ids: Any) -> Any:
         """Look up words: integer (...) -> float (..., P)."""
         return gather_rows(self.embedding, token_ids)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """Add the axis of the vector."""
         return (*input_shape, self.projection_dim)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
             **super().get_config(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from bilm.layers.tensorflow.lstm_inference import run_without_gradient
@@ -10,7 +12,9 @@ from bilm.layers.tensorflow.lstm_training import run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
 
 
-def run_over_time(cell, x, state, steps_mask, reverse, training, fresh=None):
+def run_over_time(
+    cell: Any, x: Any, state: Any, steps_mask: Any, reverse: Any, training: Any, fresh: Any = None
+) -> Any:
     """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
     # Numbers, since oneDNN does not slice booleans everywhere, and says so; no int32, which
     # TensorFlow slices and compares on the host alone, wherever they are.

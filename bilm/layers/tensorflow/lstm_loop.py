@@ -23,7 +23,7 @@ class Spec(NamedTuple):
     fresh: tf.Tensor | None
 
 
-def loop(body, carry, n_steps, reverse, shapes, dtype):
+def loop(body: Any, carry: Any, n_steps: Any, reverse: Any, shapes: Any, dtype: Any) -> Any:
     """Run `carry, values = body(t, carry)` over time; give the last carry and each value's series.
 
     A short static length is unrolled, so that independent steps of the two directions overlap; a
@@ -58,12 +58,12 @@ def unrolled(n_steps: object) -> bool:
     return isinstance(n_steps, int) and n_steps <= MAX_UNROLL and not tf.executing_eagerly()
 
 
-def by_step(series, n_steps):
+def by_step(series: Any, n_steps: Any) -> Any:
     """Return a series (T, ...) to take steps from: a list where steps are unrolled."""
     return tf.unstack(series, n_steps) if unrolled(n_steps) else series
 
 
-def next_cell(i, j, f, old_cell, cell_clip):
+def next_cell(i: Any, j: Any, f: Any, old_cell: Any, cell_clip: Any) -> Any:
     """Return the next cell from input gate, candidate and forget gate, after activation."""
     return clipped(f * old_cell + i * j, cell_clip)
 
@@ -73,6 +73,6 @@ def clipped(values: Any, bound: float | None) -> Any:
     return tf.clip_by_value(values, -bound, bound) if bound else values
 
 
-def with_forget_bias(bias):
+def with_forget_bias(bias: Any) -> Any:
     """Add the forget gate's 1 to a bias (4 D,)."""
     return bias + tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), bias.shape[0] // 4)

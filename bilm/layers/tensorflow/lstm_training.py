@@ -13,6 +13,8 @@ which a run without a gradient over one short sentence would not earn back.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from bilm.layers.state import LSTMState
@@ -28,7 +30,7 @@ from bilm.layers.tensorflow.lstm_loop import (
 from bilm.layers.tensorflow.products import times_columns, transposed_copy
 
 
-def run_with_gradient(x, start, weights, spec):
+def run_with_gradient(x: Any, start: Any, weights: Any, spec: Any) -> Any:
     """Run over time: x (T, B, input), `LSTMState`, kernel, bias and projection if any, `Spec`."""
 
     @tf.custom_gradient

@@ -109,7 +109,7 @@ class CellWeights(NamedTuple):
             projections = [tf.pad(matrix, [spare, [0, 0]]) for matrix in projections]
         return cls(layout, of_input, recurrent, biases, projections)
 
-    def gates(self, x):
+    def gates(self, x: Any) -> Any:
         """Return the function from a step and a hidden state (B, P) to i, j, f, o, each (B, D).
 
         Args:

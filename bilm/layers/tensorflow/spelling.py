@@ -45,7 +45,7 @@ def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
     return between_marks(ids, tokens, *marks)
 
 
-def between_marks(ids, tokens, begin, end):
+def between_marks(ids: Any, tokens: Any, begin: Any, end: Any) -> Any:
     """Put a sentence's marks (C,) around ids (B, T, C), 0 where the token is `""`."""
     n_tokens = tf.shape(tokens)[1]
     # The end mark follows the last token that is no padding.
