@@ -30,7 +30,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("run", "novels_run", "Folder of the run.")
 flags.DEFINE_string("output", "novels-en", "Folder of the model.")
 flags.DEFINE_string("options", str(Path(__file__).with_name("novels_en.json")), "Of the run.")
-flags.DEFINE_integer("n_steps", None, "Steps of the run [by the options' n_epochs].", 1)
+flags.DEFINE_integer("n_steps", 5000, "Steps of the run.", 1)
 flags.DEFINE_integer("eval_steps", 1000, "Steps between evaluations.", 1)
 flags.DEFINE_integer("seed", 0, "Of the run.")
 

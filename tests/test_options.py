@@ -37,6 +37,7 @@ def test_reads_the_options_of_the_reference(tmp_path):
     added = {"learning_rate": 0.2, "sample_softmax": True, "share_embedding_softmax": False}
     added |= {"optimizer": "adagrad", "warmup_steps": 0, "decay": "none"}
     added |= {"decay_start": 0.0, "decay_floor": 0.0, "state_reset_probability": 0.0}
+    added |= {"softmax_bias": "zeros"}
     assert options.to_dict() == RUN | added
 
 
@@ -159,7 +160,8 @@ def test_a_changed_value_is_checked_too():
 
 def test_an_unknown_name_lists_those_that_exist(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OptionsError, match=r"^tinny: .* one of medium, original, small, tiny$"):
+    names = "medium, original, original_2018, small, tiny"
+    with pytest.raises(OptionsError, match=rf"^tinny: .* one of {names}$"):
         load_run_options("tinny")
 
 
@@ -176,14 +178,23 @@ def n_parameters(options):
     return encoder + 2 * lstm.n_layers * layer
 
 
-@pytest.mark.parametrize(
-    ("name", "millions"), [("tiny", None), ("small", 13.6), ("medium", 28.0), ("original", 93.6)]
-)
+SIZES = {"tiny": None, "small": 13.6, "medium": 28.0, "original": 93.6, "original_2018": 93.6}
+
+
+@pytest.mark.parametrize(("name", "millions"), SIZES.items())
 def test_the_packaged_options(name, millions):
     options = load_run_options(name)
+    assert (options.optimizer == "adagrad") == (name == "original_2018")
     assert RunOptions.from_dict(options.to_dict()) == options
     assert options.n_train_tokens is options.n_tokens_vocab is None
     assert millions is None or round(n_parameters(options) / 1e6, 1) == millions
+
+
+def test_the_recipe_of_the_reference():
+    options = load_run_options("original_2018")
+    assert options.model == load_run_options("original").model
+    assert (options.learning_rate, options.decay, options.warmup_steps) == (0.2, "none", 0)
+    assert (options.softmax_bias, options.state_reset_probability) == ("zeros", 0.0)
 
 
 def test_a_published_file_holds_only_what_shapes_the_model(tmp_path, caplog):

@@ -130,7 +130,7 @@ def test_the_readme_is_short():
 
 
 def test_code_in_prose_names_options():
-    for name in ("tiny", "small", "medium", "original"):
+    for name in ("tiny", "small", "medium", "original", "original_2018"):
         assert f"`{name}`" in OURS and (ROOT / "options" / f"{name}.json").is_file()
 
 

@@ -24,7 +24,8 @@ def define_flags(flags: Flags) -> None:
     flags.path("vocab", "The words to predict.", required=True, old=["vocab_file"])
     flags.path(
         "options",
-        "tiny, small, medium, original, or a file [small; a run that continues keeps its own].",
+        "tiny, small, medium, original, original_2018 (the reference's recipe), or a file [small; "
+        "a run that continues keeps its own].",
         "NAME|FILE",
     )
     flags.integer("batch_size", "Rows per replica [from the options].", 1)
