@@ -5,12 +5,13 @@ VENV := .venv
 BACKENDS := .venv-backends
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
+HUB := .venv-hub
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format test-backends test-versions fuzz test-all clean
+.PHONY: help install demo test test-slow lint format test-backends test-versions test-hub fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -45,25 +46,29 @@ test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training t
 	$(OLDEST)/bin/python -m pytest tests -k "golden or training"
 	$(NEWEST)/bin/python -m pytest tests -k "golden or training"
 
+test-hub: $(HUB)/installed  ## run the tests of hf: names, with huggingface_hub
+	$(HUB)/bin/python -m pytest tests/storage/test_hub.py tests/training/test_card.py
+
 fuzz: $(VENV)/installed  ## 5,500 damaged inputs and models: each ends in success or one clear error
 	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
 	$(VENV)/bin/python tests/fuzz_manylangs.py 1 500
 
-test-all: lint test test-slow test-backends test-versions fuzz  ## every test, the slow ones too
+test-all: lint test test-slow test-backends test-versions test-hub fuzz  ## every test, the slow ones too
 
 clean:  ## remove the environments, what was built, and demo_run
-	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
+	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) $(HUB) build dist *.egg-info demo_run
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BACKENDS)/installed: EXTRA := jax torch
+$(HUB)/installed: EXTRA := huggingface_hub
 
 $(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
 $(OLDEST)/installed: constraints-oldest.txt
 $(NEWEST)/installed: CONSTRAINTS := /dev/null
 
-$(VENV)/installed $(BACKENDS)/installed $(OLDEST)/installed $(NEWEST)/installed: $(INSTALLED_BY)
+$(VENV)/installed $(BACKENDS)/installed $(HUB)/installed $(OLDEST)/installed $(NEWEST)/installed: $(INSTALLED_BY)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
 	  echo "Try another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }

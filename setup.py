@@ -6,5 +6,5 @@ setup(
     # options/ lies at the root where people look for it; installed, it is beside the modules.
     packages=[*find_packages(include=["bilm", "bilm.*"]), "bilm._options"],
     package_dir={"bilm._options": "options"},
-    package_data={"bilm": ["py.typed"], "bilm._options": ["*.json"]},
+    package_data={"bilm": ["py.typed", "models/*/*"], "bilm._options": ["*.json"]},
 )

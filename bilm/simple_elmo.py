@@ -13,7 +13,6 @@ from bilm.data.vocabulary import BOS, EOS
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 from bilm.scoring import Scorer
-from bilm.storage.checkpoint_folder import holds_checkpoint
 
 LAYERS = ("average", "top", "all")
 
@@ -50,7 +49,7 @@ class ElmoModel:
 
         Args:
             directory: a folder or ZIP archive with `options.json` and HDF5 weights, or anything
-                else that `bilm.ElmoEmbedder` takes; with `full` also the folder of a training run.
+                else that `bilm.ElmoEmbedder` takes, such as the folder of a run.
             max_batch_size: stored as `batch_size`; it changes no result.
             limit: accepted and ignored; words are cached until the cache is full.
             full: also load the softmax, for `get_elmo_substitutes`, from a run or from
@@ -59,18 +58,10 @@ class ElmoModel:
         Raises: OptionsError, WeightsError, DataError.
         """
         self.batch_size = max_batch_size
-        if full and holds_checkpoint(directory):
-            self._scorer, self._embedder = load_scorer(directory), None
-            lstm = self._scorer.model.options.lstm
-            n_directions = len(self._scorer.model.directions)
-            self.n_layers, self.vector_size = lstm.n_layers + 1, n_directions * lstm.projection_dim
-        else:
-            self._embedder = ElmoEmbedder(directory)
-            self.n_layers, self.vector_size = self._embedder.n_layers, self._embedder.dim
-            files = self._embedder.options_file, self._embedder.weight_file
-            self._scorer = (
-                load_scorer(options_file=files[0], weight_file=files[1]) if full else None
-            )
+        self._embedder = ElmoEmbedder(directory)
+        self.n_layers, self.vector_size = self._embedder.n_layers, self._embedder.dim
+        files = self._embedder.options_file, self._embedder.weight_file
+        self._scorer = load_scorer(files[0], weight_file=files[1]) if full else None
         logging.info("%s: loaded, %d layers of %d", directory, self.n_layers, self.vector_size)
         return "The model is now loaded."
 
@@ -160,8 +151,7 @@ class ElmoModel:
         if layers not in LAYERS:
             raise OptionsError(f"layers is {layers!r}, expected one of {', '.join(LAYERS)}")
         if self._embedder is None:
-            what = "a run has no exported weights" if self._scorer else "no model is loaded"
-            raise OptionsError(f"{what}: call load with the folder or archive of an export")
+            raise OptionsError("no model is loaded: call load with its folder, archive or name")
         return self._embedder
 
 

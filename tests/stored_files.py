@@ -4,6 +4,8 @@ import zipfile
 
 from conftest import golden_cases
 
+from bilm.storage.cache import RECORD
+
 CASE = golden_cases("inference")[0].values[0]
 OPTIONS, WEIGHTS = CASE / "options.json", CASE / "weights.hdf5"
 
@@ -21,4 +23,5 @@ def make_zip(path, names, weights=WEIGHTS):
 
 
 def files_in(folder):
-    return [p for p in folder.rglob("*") if p.is_file()]
+    """The files in a folder or cache, without the cache's records of where they came from."""
+    return [p for p in folder.rglob("*") if p.is_file() and p.name != RECORD]

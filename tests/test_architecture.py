@@ -20,7 +20,7 @@ LADDER = [  # from the bottom to the top; a name is a module at the top or a pac
     ["language_model"],
     ["storage"],
     ["memory", "evaluation", "scores", "scoring", "ask"],
-    ["model", "row_states", "elmo", "weighting", "embedding"],
+    ["model", "row_states", "elmo", "weighting", "embedding", "description"],
     ["saved_model", "simple_elmo", "training"],
     ["process", "installation"],
     ["commands"],

@@ -1,11 +1,13 @@
 """The TensorFlow 1 package `bilm` in the same folder is noticed."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from stored_files import OPTIONS, WEIGHTS
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,3 +60,21 @@ def test_what_is_not_that_package_is_no_conflict(both):
     notes.write_text("bilm/__init__.py,,\nbilm/data/__init__.py,,\n")
     done = run(both, "-c", "import bilm; bilm.Vocabulary")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_models_in_the_package_are_installed(tmp_path):
+    pytest.importorskip("setuptools", reason="pip brings it where it builds the package")
+    project, built = tmp_path / "project", tmp_path / "built"
+    shutil.copytree(ROOT / "bilm", project / "bilm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "options", project / "options")
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, project)
+    model = project / "bilm" / "models" / "tiny"
+    model.mkdir(parents=True)
+    for path in (OPTIONS, WEIGHTS):
+        shutil.copy(path, model)
+    (model / "vocab.txt").write_text("x\n")
+    done = run(project, "setup.py", "-q", "build_py", "--build-lib", str(built))
+    assert done.returncode == 0, done.stderr
+    found = sorted(path.name for path in (built / "bilm" / "models" / "tiny").iterdir())
+    assert found == ["options.json", "vocab.txt", "weights.hdf5"]

@@ -265,10 +265,12 @@ def test_what_is_no_sentence_or_model(chars, tmp_path):
         Scorer(chars.model, WORDS, batch_tokens=0)
     with pytest.raises(DataError, match="no sentence"):
         perplexity_of_scores(chars.score([]))
-    with pytest.raises(OptionsError, match="given: no model; expected save_dir"):
+    with pytest.raises(OptionsError, match="given: no model; expected one model"):
         bilm.score([["the"]])
-    with pytest.raises(OptionsError, match="given: save_dir, weight_file"):
-        load_scorer(save_dir=tmp_path, weight_file=tmp_path / "w.hdf5")
+    with pytest.raises(OptionsError, match="given: model, save_dir"):
+        load_scorer(tmp_path, save_dir=tmp_path)
+    with pytest.raises(OptionsError, match="is a run, which has its softmax; leave it out"):
+        load_scorer(CHECKPOINTS[0].values[0], softmax_file=tmp_path / "w.hdf5")
 
 
 @pytest.mark.slow

@@ -107,10 +107,6 @@ def test_what_cannot_be_done_is_refused(model):
         ElmoModel().get_elmo_vectors(TEXTS)
     with pytest.raises(DataError, match="split a string"):
         model.get_elmo_vectors(["The cat sat"])
-    run = ElmoModel()
-    run.load(tiny_run("characters"), full=True)
-    with pytest.raises(OptionsError, match="a run has no exported weights"):
-        run.get_elmo_vectors(TEXTS)
 
 
 def test_a_run_is_loaded_with_its_vocabulary():
@@ -120,3 +116,4 @@ def test_a_run_is_loaded_with_its_vocabulary():
     assert (
         len(model.get_elmo_substitutes(["a"], n_words, False)[0][0]["forward"]["logp"]) == n_words
     )
+    assert model.get_elmo_vectors(TEXTS).shape == (4, 3, model.vector_size)

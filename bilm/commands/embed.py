@@ -5,9 +5,8 @@ Examples:
   bilm embed --model options.json --weights weights.hdf5 --input en_ewt.conllu \\
       --output en_ewt.hdf5 --layers average --dtype float16
 
---model is a folder or a ZIP archive with options.json and HDF5 weights, its URL, a published name
-such as small, or options.json with --weights. --input holds one tokenized sentence per line, plain
-or gzip, or CoNLL-U by its name (.conllu, .conllu.gz).
+--input holds one tokenized sentence per line, plain or gzip, or CoNLL-U by its name (.conllu,
+.conllu.gz).
 
 The output holds one dataset per line, named 0, 1, 2, ..., with its words as the attribute
 `sentence`; that of an empty line is empty. Its shape is (layers + 1, tokens, dim) for --layers all,
@@ -21,7 +20,10 @@ from __future__ import annotations
 from argparse import Namespace
 
 from bilm.commands.flags import Flags
+from bilm.commands.model_flags import MODEL
 from bilm.commands.text_flags import define_on_bad_utf8
+
+__doc__ = f"{__doc__}{MODEL}"
 
 
 def define_flags(flags: Flags) -> None:

@@ -4,8 +4,10 @@ Examples:
   bilm export --model run --output elmo
   bilm export --model run --output elmo/weights.hdf5 --include_softmax
 
---model is the folder of a run, of bilm or of the TensorFlow 1 reference. What is written is loaded
-back and compared before success is reported.
+--model is a run, of bilm or of the TensorFlow 1 reference: its folder, an archive of it (ZIP, tar,
+tar.gz), or the URL of one. What is written is loaded back and compared before success is reported.
+A model card is written too: README.md beside weights.hdf5, <stem>_README.md beside a file of
+another name. A card that somebody has changed stays as it is.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ def define_flags(flags: Flags) -> None:
 
 
 def main(args: Namespace) -> None:
+    from bilm.training.card import write_card
     from bilm.training.export import dump_weights
 
-    for path in dump_weights(args.model, args.output, args.include_softmax, args.vocab):
+    written = dump_weights(args.model, args.output, args.include_softmax, args.vocab)
+    card = write_card(args.model, written)
+    for path in [*written, *([card] if card else [])]:
         print(f"wrote {path}")

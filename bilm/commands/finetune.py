@@ -8,12 +8,9 @@ Examples:
       --input 'tweets/*.txt' --output tuned --batch_size 64
   bilm finetune --model bilm_tf_checkpoint --vocab vocab.txt --input 'tweets/*.txt' --output tuned
 
---model is one of
-  the folder of a run of bilm, with its softmax and its vocab.txt;
-  the folder of a TensorFlow 1 checkpoint of the reference, with its softmax, and --vocab;
-  an exported model: a folder, a ZIP archive, a URL, a published name such as small, or
-  options.json with --weights. HDF5 weights hold no softmax (<stem>_softmax.hdf5 is not read here),
-  so --new_vocab is needed.
+A run brings its softmax and its vocab.txt, a checkpoint of the TensorFlow 1 reference its softmax,
+and needs --vocab unless vocab.txt lies beside it. HDF5 weights hold no softmax
+(<stem>_softmax.hdf5 is not read here), so --new_vocab is needed.
 
 --new_vocab gives the model a softmax over other words; words that the model's vocabulary holds too
 keep their rows if the model has a softmax. A model that reads words and not characters keeps its
@@ -30,8 +27,11 @@ from __future__ import annotations
 from argparse import Namespace
 
 from bilm.commands.flags import Flags
+from bilm.commands.model_flags import MODEL
 from bilm.commands.run_flags import RATE, define_run, given, run_arguments
 from bilm.commands.terminal import INTERRUPTED
+
+__doc__ = f"{__doc__}{MODEL}"
 
 CHANGES = (
     "batch_size",

@@ -24,6 +24,7 @@ COMMANDS = (
     "score",
     "substitutes",
     "info",
+    "cache",
 )
 HELP = """usage: bilm COMMAND [flags]
 

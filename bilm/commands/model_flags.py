@@ -11,8 +11,14 @@ if TYPE_CHECKING:  # imported where it is used: --help does not wait for TensorF
     from bilm.scoring import Scorer
 
 MODEL = """
-MODEL is the folder of a run, of bilm or of the TensorFlow 1 reference, or what
-`bilm export --include_softmax` writes: a folder, or options.json with --weights.
+MODEL is the folder of a run, of bilm or of the TensorFlow 1 reference, or that of an exported
+model; an archive (ZIP, tar, tar.gz) of either, or its URL; the options.json of a model, with
+--weights; or a name: small, medium, original, original_5.5b, seqvec, a model that comes with bilm,
+nlpl:NUMBER or hf:OWNER/NAME[@REVISION]. What is on disk comes before a name. docs/models.md lists
+models.
+"""
+SOFTMAX = """
+Of an exported model, this needs the softmax, which `bilm export --include_softmax` writes.
 """
 
 
@@ -35,14 +41,6 @@ def define_scorer(flags: Flags) -> None:
 
 def scorer_of(args: Namespace) -> Scorer:
     """Load the model that the flags name. Raises: BilmError."""
-    from bilm import ask
-    from bilm.storage.checkpoint_folder import holds_checkpoint
+    from bilm.ask import load_scorer
 
-    is_run = args.weights is None and holds_checkpoint(args.model)
-    return ask.load_scorer(
-        save_dir=args.model if is_run else None,
-        vocab_file=args.vocab,
-        options_file=None if is_run else args.model,
-        weight_file=args.weights,
-        softmax_file=args.softmax,
-    )
+    return load_scorer(args.model, args.vocab, weight_file=args.weights, softmax_file=args.softmax)

@@ -24,13 +24,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL, define_scorer, scorer_of
+from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer, scorer_of
 from bilm.commands.text_flags import define_on_bad_utf8
 
 if TYPE_CHECKING:
     from bilm.scores import Score
 
-__doc__ = f"{__doc__}{MODEL}"
+__doc__ = f"{__doc__}{MODEL}{SOFTMAX}"
 
 
 def define_flags(flags: Flags) -> None:

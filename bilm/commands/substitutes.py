@@ -17,12 +17,12 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL, define_scorer, scorer_of
+from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer, scorer_of
 
 if TYPE_CHECKING:
     from bilm.scores import Substitutes
 
-__doc__ = f"{__doc__}{MODEL}"
+__doc__ = f"{__doc__}{MODEL}{SOFTMAX}"
 
 
 def define_flags(flags: Flags) -> None:

@@ -3,11 +3,11 @@
 Examples:
   bilm test --model run --input 'heldout/*.txt'
   bilm test --model run --input dev.txt --vocab vocab.txt --stateless
+  bilm test --model elmo --input dev.txt
 
---model is the folder of a run, of bilm or of the TensorFlow 1 reference. The LSTM state is carried
-from sentence to sentence within a row, so the figure depends on --batch_size; --stateless starts
-each sentence from zero state, --start=checkpoint where training left its rows. The last line on
-standard output is AVERAGE PERPLEXITY = <number>.
+The LSTM state is carried from sentence to sentence within a row, so the figure depends on
+--batch_size; --stateless starts each sentence from zero state, --start=checkpoint where training
+left its rows. The last line on standard output is AVERAGE PERPLEXITY = <number>.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from __future__ import annotations
 from argparse import Namespace
 
 from bilm.commands.flags import Flags, WrongUse
+from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer
 from bilm.commands.text_flags import define_on_bad_utf8
+
+__doc__ = f"{__doc__}{MODEL}{SOFTMAX}"
 
 
 def define_flags(flags: Flags) -> None:
-    flags.group("model and text")
-    flags.path("model", "Folder of a run.", "FOLDER", required=True, old=["save_dir"])
+    define_scorer(flags)
+    flags.group("text")
     flags.path("input", "Glob of the text.", "GLOB", required=True, old=["test_prefix"])
-    flags.path("vocab", "The run's vocabulary [vocab.txt in its folder].", old=["vocab_file"])
     define_on_bad_utf8(flags)
     flags.group("measurement")
     flags.integer("batch_size", "Rows among which the sentences are dealt.", 1, default=128)
@@ -33,21 +35,22 @@ def define_flags(flags: Flags) -> None:
 def main(args: Namespace) -> None:
     from absl import logging
 
+    from bilm.ask import load_language_model
     from bilm.data.shards import resolve_shards
     from bilm.data.tokenization_check import check_tokenization
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, perplexity
-    from bilm.storage.checkpoint import load_run, load_state, run_vocabulary
+    from bilm.storage.checkpoint import load_state
+    from bilm.storage.locate import run_folder
 
     if args.stateless and args.start == "checkpoint":
         raise WrongUse("--stateless starts from zero state: leave out --start=checkpoint")
-    model = load_run(args.model)
-    vocab = run_vocabulary(args.model, model, args.vocab)
+    model, vocab = load_language_model(args.model, args.vocab, args.weights, args.softmax)
     text = resolve_shards(args.input, args.on_bad_utf8)
     check_tokenization(text)
     state = None
     if args.start == "checkpoint":
-        state, n_rows = load_state(args.model, model)
+        state, n_rows = load_state(run_folder(args.model), model)
         if n_rows != args.batch_size:
             raise BilmError(f"--batch_size={args.batch_size}: the checkpoint has {n_rows} rows")
     result = perplexity(

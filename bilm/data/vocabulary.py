@@ -39,12 +39,20 @@ class Vocabulary:
         filename: one word a line.
         validate_file: refuse a file without the three marks or with a word twice, as training
             and everything that looks words up must.
+        words: those of the file, where they are known already.
     Raises: DataError if the file cannot be read, is empty or is refused.
     """
 
-    def __init__(self, filename: str | os.PathLike, validate_file: bool = False):
+    def __init__(
+        self,
+        filename: str | os.PathLike,
+        validate_file: bool = False,
+        words: Sequence[str] | None = None,
+    ):
         self.filename = os.fspath(filename)
-        self._words = [word for _, word in read_lines(filename) if word != NOT_A_WORD]
+        if words is None:
+            words = [word for _, word in read_lines(filename) if word != NOT_A_WORD]
+        self._words = list(words)
         if not self._words:
             raise DataError(f"{filename}: no word in it; one word a line is expected")
         self._ids = {word: i for i, word in enumerate(self._words)}
@@ -148,7 +156,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     Args:
         filename: one word a line; see `Vocabulary`.
         max_word_length: C, characters of a word with its two marks; at least 3.
-        validate_file: see `Vocabulary`.
+        validate_file, words: see `Vocabulary`.
     Raises: DataError if `Vocabulary` does or `max_word_length` is too small.
     """
 
@@ -156,9 +164,13 @@ class UnicodeCharsVocabulary(Vocabulary):
     eow_char, pad_char = EOW_CHAR, PAD_CHAR
 
     def __init__(
-        self, filename: str | os.PathLike, max_word_length: int, validate_file: bool = False
+        self,
+        filename: str | os.PathLike,
+        max_word_length: int,
+        validate_file: bool = False,
+        words: Sequence[str] | None = None,
     ):
-        super().__init__(filename, validate_file)
+        super().__init__(filename, validate_file, words)
         self.max_word_length = max_word_length
         self._characters = CharacterEncoder(max_word_length)
         self.bos_chars, self.eos_chars = self._characters([BOS, EOS])
@@ -202,6 +214,15 @@ def load_vocab(
     if max_word_length is None:
         return Vocabulary(vocab_file, validate_file)
     return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file)
+
+
+def vocabulary_of_words(
+    words: Sequence[str], source: str | os.PathLike, options: ModelOptions
+) -> Vocabulary | UnicodeCharsVocabulary:
+    """Return the vocabulary of a stored model from its words; `source` is what held them."""
+    if options.char_cnn is None:
+        return Vocabulary(source, words=words)
+    return UnicodeCharsVocabulary(source, options.char_cnn.max_characters_per_token, words=words)
 
 
 def vocabulary_of(

@@ -23,7 +23,6 @@ from bilm.storage.checkpoint_folder import (
     read_tensors,
     reason,
 )
-from bilm.storage.formats.known import refuse_as_run
 from bilm.storage.hdf5 import Held
 
 OPTIONS, VOCABULARY = "options.json", "vocab.txt"
@@ -36,14 +35,13 @@ class StoredRun:
         save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
             reference.
         path: a checkpoint in it; None for the latest whole one.
-    Attributes: `path` of the checkpoint, `options` of the model, and `n_tokens`, the words of its
-        softmax.
+    Attributes: `path` of the checkpoint, `options` of the model, `n_tokens`, the words of its
+        softmax, `shapes` of its tensors by name, and `held`, their count.
     Raises: OptionsError, WeightsError.
     """
 
     def __init__(self, save_dir: str | Path, path: str | None = None):
         save_dir = Path(expanded(save_dir))
-        refuse_as_run(save_dir)
         options = load_model_options(save_dir / OPTIONS)
         found = self._read(expanded(path)) if path else read_latest(save_dir, self._read)
         if found is None:
@@ -51,9 +49,10 @@ class StoredRun:
                 f"{save_dir}: no whole checkpoint in this folder; expected that of a run, and an "
                 "export is given by its options file"
             )
-        self.path, self._reader, self._shapes, self.n_tokens = found
-        options = weights.with_directions(options, lambda: self._shapes)
-        weights.check_held(options, _held(self.path, self._shapes), self.path, self.n_tokens)
+        self.path, self._reader, self.shapes, self.n_tokens = found
+        self.held = _held(self.path, self.shapes)
+        options = weights.with_directions(options, lambda: self.shapes)
+        weights.check_held(options, self.held, self.path, self.n_tokens)
         self.options = options
 
     @staticmethod
@@ -74,11 +73,11 @@ class StoredRun:
 
         Raises: WeightsError, as `weights.assign` does or if the checkpoint is cut short.
         """
-        weights.assign(model, self._shapes, self._tensor, self.path, checkpoint_names, only)
+        weights.assign(model, self.shapes, self._tensor, self.path, checkpoint_names, only)
 
     def value(self, name: str) -> np.ndarray:
         """Return the value of a stored name. Raises: WeightsError if it cannot be read."""
-        found = next((n for n in checkpoint_names(name) if n in self._shapes), None)
+        found = next((n for n in checkpoint_names(name) if n in self.shapes), None)
         if found is None:
             raise WeightsError(f"{self.path}: {name} is missing")
         return self._tensor(found)
@@ -88,7 +87,7 @@ class StoredRun:
 
         Raises: WeightsError if there are none, as in checkpoints of the TensorFlow 1 reference.
         """
-        n_states = sum(name.startswith("state/") for name in self._shapes)
+        n_states = sum(name.startswith("state/") for name in self.shapes)
         if not n_states:
             raise WeightsError(
                 f"{self.path}: holds no LSTM states; only checkpoints of bilm's training do"

@@ -65,21 +65,15 @@ def stored_model(
     if not options.reads_words and not words:
         weights.check_held(options, stored.held(), stored.source)
         return options, None, StoredWeights(stored)
-    table = HDF5Tensors(_table_file(options, weight_file, embedding_weight_file))
-    options, n_words = options.with_table(), weights.n_words(table.source)
-    found = stored.held()
-    if table.paths != stored.paths:
-        found = Held(*map(sum, zip(found, table.held(), strict=True)))
-    weights.check_held(options, found, stored.source, n_words)
-    return options, n_words, StoredWeights(stored, table)
-
-
-def _table_file(
-    options: ModelOptions, weight_file: Path, embedding_weight_file: str | Path | None
-) -> str | Path:
     if embedding_weight_file is None and options.lexicon_encoder is not None:
         raise OptionsError(
             f"{weight_file.parent}: its word table stands beside characters; to read token ids, "
             "give the embedding_weight_file that dump_token_embeddings writes"
         )
-    return embedding_weight_file or weight_file
+    table = HDF5Tensors(embedding_weight_file) if embedding_weight_file else stored
+    options, n_words = options.with_table(), weights.n_words(table)
+    found = stored.held()
+    if table.paths != stored.paths:
+        found = Held(*map(sum, zip(found, table.held(), strict=True)))
+    weights.check_held(options, found, stored.source, n_words)
+    return options, n_words, StoredWeights(stored, table)

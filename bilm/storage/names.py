@@ -23,6 +23,7 @@ from bilm.layers.weighted import WeightedLayer
 from bilm.options import ModelOptions
 from bilm.sizes import dense_sizes
 from bilm.storage.hdf5 import Held, dataset_names, held, numbers, open_hdf5, save_hdf5
+from bilm.storage.tensors import Tensors
 
 __all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined here
 
@@ -229,15 +230,14 @@ def is_bilm(name: str) -> bool:
     return not name.startswith(SOFTMAX)
 
 
-def n_words(path: str | Path) -> int:
-    """Return the number of rows of a file's word table `embedding`.
-
-    Raises: WeightsError if there is none.
-    """
-    with open_hdf5(path) as file:
-        shape = numbers(file, "embedding").shape
+def n_words(stored: Tensors) -> int:
+    """Return the number of rows of the word table `embedding`. Raises: WeightsError."""
+    with stored.opened() as tensor:
+        shape = tensor("embedding").shape
     if len(shape) != 2 or not all(shape):
-        raise WeightsError(f"{path}: embedding has shape {shape}, expected (words, projection_dim)")
+        raise WeightsError(
+            f"{stored.source}: embedding has shape {shape}, expected (words, projection_dim)"
+        )
     return shape[0]
 
 

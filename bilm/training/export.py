@@ -10,10 +10,10 @@ from absl import logging
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.files import expanded, replacing
-from bilm.language_model import BiLM
 from bilm.options import (
     EXPORT_ID,
     N_CHARACTERS_WITH_PADDING,
+    ModelOptions,
     load_model_options,
     write_options,
 )
@@ -23,6 +23,8 @@ from bilm.storage.checkpoint_folder import checkpoint_paths
 from bilm.storage.export_id import export_id
 from bilm.storage.formats.bilm_tf import HDF5_SUFFIXES
 from bilm.storage.load import load_bilm
+from bilm.storage.locate import run_folder
+from bilm.training.card import missing_for_allennlp
 from bilm.training.run_folder import RunFolder
 
 
@@ -37,8 +39,8 @@ def dump_weights(
     The files share an id: a kill between them leaves files that are refused together.
 
     Args:
-        save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
-            reference.
+        save_dir: a run, ours or the TensorFlow 1 reference's: its folder, or what else stands for
+            it, see `bilm.storage.locate.resolve`.
         outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, which gets
             `weights.hdf5`. The options go beside it as `options.json`; where that file is there
             and from no export, such as a run's own, as `<stem>_options.json`.
@@ -48,12 +50,12 @@ def dump_weights(
     Returns: the paths written.
     Raises: OptionsError, DataError, WeightsError.
     """
-    save_dir, outfile = Path(expanded(save_dir)), _weights_path(Path(expanded(outfile)))
+    save_dir, outfile = run_folder(save_dir), _weights_path(Path(expanded(outfile)))
     options_file = _options_path(outfile)
     model = load_run(save_dir)
     RunFolder(save_dir).warn_of_better()
     vocabulary = run_vocabulary(save_dir, model, vocab_file) if include_softmax else None
-    _warn_of_readers(model)
+    _warn_of_readers(model.options)
 
     values, options = weights.stored_values(model), model.options.for_export()
     bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}
@@ -125,17 +127,7 @@ def _compare(values: dict[str, np.ndarray], options_file: Path, weight_file: Pat
             raise WeightsError(f"{name} reads back differently from what was written, nothing kept")
 
 
-def _warn_of_readers(model: BiLM) -> None:
-    lstm, char_cnn = model.options.lstm, model.options.char_cnn
-    length = char_cnn and char_cnn.max_characters_per_token
-    lacks = {
-        "it reads words, not characters": char_cnn is None,
-        "it reads forwards only": not model.options.bidirectional,
-        f"it spells words in {length} characters, not 50": length not in (None, 50),
-        "its token encoder has no CNN_proj": char_cnn and model.encoder.kernel is None,
-        "its LSTM has no projection W_P_0": lstm.projection_dim == lstm.dim,
-        "its layers have no skip connections": not lstm.use_skip_connections,
-    }
-    reasons = "; ".join(reason for reason, holds in lacks.items() if holds)
+def _warn_of_readers(options: ModelOptions) -> None:
+    reasons = "; ".join(missing_for_allennlp(options))
     if reasons:
         logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.errors import DataError, OptionsError
 from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.options import N_CHARACTERS, RunOptions
 from bilm.storage import names as weights
-from bilm.storage.checkpoint import OPTIONS, VOCABULARY, StoredRun
-from bilm.storage.checkpoint_folder import holds_checkpoint
-from bilm.storage.formats.known import read_options, require_softmax
+from bilm.storage.checkpoint import OPTIONS, VOCABULARY
+from bilm.storage.formats.checkpoint import open_run
+from bilm.storage.formats.known import is_run, read_options, require_softmax
 from bilm.storage.locate import resolve
+from bilm.storage.tensors import HDF5Tensors
 
 # What a run takes over from the options of its source, and the value where they do not say.
 KEPT = {
@@ -39,9 +40,8 @@ class Source:
     """What fine-tuning starts from; its weights are not read before they are requested.
 
     Args:
-        source: the folder of a run, ours or the TensorFlow 1 reference's, or what
-            `bilm.storage.locate.resolve` takes: a folder with an exported model, a ZIP archive, a
-            URL, a name, or with `weight_file` the options.
+        source: what stands for a model, see `bilm.storage.locate.resolve`: a run, ours or the
+            TensorFlow 1 reference's, or an exported model.
         weight_file: the HDF5 file.
     Attributes: `options` of the model; `run`, the checkpoint, None for HDF5; `n_tokens`, the words
         of the softmax or of the table that a model for words reads from, None for an HDF5 file of
@@ -52,16 +52,16 @@ class Source:
     def __init__(self, source: str | Path, weight_file: str | Path | None = None):
         source, weight_file = expanded(source), expanded(weight_file)
         self.source, self.run, self.n_tokens = source, None, None
-        if weight_file is None and holds_checkpoint(source):
-            self.run, self.folder = StoredRun(source), Path(source)
+        options_file, self.weight_file = resolve(source, weight_file)
+        self.folder = options_file.parent
+        if is_run(self.weight_file):
+            self.run = open_run(self.weight_file)
             self.options, self.n_tokens = self.run.options, self.run.n_tokens
         else:
-            options_file, self.weight_file = _resolve(source, weight_file)
             require_softmax(self.weight_file, "be tuned")
-            self.folder = options_file.parent
             self.options = read_options(options_file, self.weight_file)
             if self.options.char_cnn is None:
-                self.n_tokens = weights.n_words(self.weight_file)
+                self.n_tokens = weights.n_words(HDF5Tensors(self.weight_file))
             weights.check_room(self.options, self.weight_file, n_rows=self.n_tokens)
         self.id = [_absolute(path) for path in (source, weight_file) if path is not None]
 
@@ -150,15 +150,6 @@ def words_of(vocab_file: Path) -> list[str]:
     """Return the words of a vocabulary, in order."""
     vocab = Vocabulary(vocab_file)
     return [vocab.id_to_word(i) for i in range(vocab.size)]
-
-
-def _resolve(source: str | Path, weight_file: str | Path | None) -> tuple[Path, Path]:
-    try:
-        return resolve(source, weight_file)
-    except WeightsError as error:
-        if weight_file is not None or not Path(source).is_dir():
-            raise
-        raise WeightsError(f"{error}; nor is there the checkpoint of a run") from None
 
 
 def _absolute(path: str | Path) -> str:

@@ -1,12 +1,10 @@
 """The commands as a user runs them: what goes wrong ends in one clear line, what works says so."""
 
-import hashlib
 import json
 import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import pytest
@@ -14,7 +12,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from command_runs import BIN, assert_fails, environment, run
-from tiny_runs import GOLDEN, HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run, weights_of
+from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run
 
 from bilm.training.export import dump_weights
 
@@ -34,7 +32,7 @@ def test_train_without_text(tmp_path):
 def test_run_test_without_a_run(tmp_path):
     arguments = ["--vocab_file", VOCABULARY, "--save_dir", tmp_path / "run"]
     done = run("run_test.py", "--test_prefix", HELDOUT, *arguments)
-    assert_fails(done, tmp_path / "run" / "options.json", "cannot be read: No such file")
+    assert_fails(done, f"{tmp_path / 'run'}: no such file or folder")
 
 
 def test_dump_of_a_truncated_checkpoint(broken_run, tmp_path):
@@ -161,7 +159,6 @@ def test_train_in_a_folder_of_another_run(run_here, train_arguments):
         ("data", "not a whole checkpoint (Read less bytes than requested)"),
         ("index", "not a whole checkpoint (not an sstable"),
         ("no data", "not a whole checkpoint ("),
-        ("no checkpoint", "no whole checkpoint in this folder"),
         ("options", "options.json: invalid JSON at line 1, column 10"),
     ],
 )
@@ -174,13 +171,22 @@ def test_broken_run(what, expected, run_here, broken_run, tmp_path):
     assert_fails(run_here("run_test.py", *arguments), expected)
 
 
+def test_a_run_without_checkpoints(run_here, broken_run, tmp_path):
+    folder = broken_run("no checkpoint")
+    arguments = ["--model", folder, "--output", tmp_path / "out"]
+    expected = f"{folder}: no whole checkpoint in this folder"
+    assert_fails(run_here("bilm export", *arguments), expected)
+    expected = f"{folder}: found none, expected one .hdf5 file with the weights, or the checkpoints"
+    assert_fails(run_here("bilm test", "--model", folder, "--input", HELDOUT), expected)
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"test_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
         ({"vocab_file": "nowhere.txt"}, "nowhere.txt: cannot be read: No such file"),
         ({"vocab_file": TEXT.replace("*", "a.txt")}, "marks <S> </S> <UNK>"),
-        ({"save_dir": "nowhere"}, "nowhere/options.json: cannot be read"),
+        ({"save_dir": "nowhere"}, "nowhere: no such file or folder"),
         ({"start": "checkpoint"}, "--batch_size=128: the checkpoint has 2 rows"),
     ],
 )
@@ -286,70 +292,3 @@ def test_interrupted_run_is_continued_by_the_same_command(run_here, train_argume
     assert done.returncode == 0, done.stderr
     assert f"continuing at step {step} of {n_steps}" in done.stderr
     assert f"step {n_steps:,} of {n_steps:,}" in done.stderr
-
-
-# --- what a model is ---
-
-
-def info(run_here, *arguments):
-    done = run_here("bilm info", *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_info_of_a_run_and_its_export(run_here, tmp_path):
-    folder = tiny_run("characters")
-    run_info = info(run_here, folder)
-    weight_file, options_file, _ = dump_weights(folder, tmp_path / "elmo.hdf5", True)
-    export_info = info(run_here, options_file, "--weights", weight_file)
-    assert run_info["format"] == "run of bilm, model.ckpt-2"
-    for name, value in export_info.items():
-        assert value == run_info[name] or name in ("model", "format", "files", "use"), name
-    stored = weights_of(folder)
-    sizes = {name: array.size for name, array in stored.items()}
-    softmax = sum(size for name, size in sizes.items() if name.startswith("softmax"))
-    found = run_info["parameters"], run_info["softmax_parameters"], run_info["vocabulary"]
-    assert found == (sum(sizes.values()) - softmax, softmax, 49)
-    assert (run_info["max_word_bytes"], run_info["stored_as"]) == (48, ["float32"])
-    assert run_info["embedder_bytes"] == 4 * run_info["parameters"]
-    for file in export_info["files"]:
-        content = Path(file["path"]).read_bytes()
-        assert (file["bytes"], file["sha256"]) == (
-            len(content),
-            hashlib.sha256(content).hexdigest(),
-        )
-    assert [Path(f["path"]) for f in export_info["files"]][:2] == [options_file, weight_file]
-    names = {}
-    exec(f"import bilm\n{export_info['use']}", names)
-    assert names["embedder"].embed_sentence(["a", "b"]).shape == (3, 2, run_info["vector_dim"])
-
-
-def test_info_of_a_model_that_reads_words(run_here, tmp_path):
-    folder = tiny_run("shared_softmax")
-    dump_weights(folder, tmp_path / "weights.hdf5")
-    for model in (folder, tmp_path):
-        found = info(run_here, model)
-        assert (found["reads"], found["vocabulary"], found["max_word_bytes"]) == ("words", 49, None)
-    assert found["parameters"] == sum(
-        v.size for n, v in weights_of(folder).items() if "soft" not in n
-    )
-    assert found["softmax_parameters"] == 0
-
-
-def test_info_of_lexicons(run_here):
-    found = info(run_here, GOLDEN / "manylangs" / "word_and_char_legacy")
-    assert (found["format"], found["reads"]) == (
-        "ELMoForManyLangs",
-        "words and characters of lexicons",
-    )
-    assert (found["character_filters"], found["highway_layers"]) == (12, 2)
-    assert (found["max_word_characters"], found["stored_as"]) == (12, ["float32"])
-
-
-def test_info_to_read(run_here):
-    case = GOLDEN / "checkpoint" / "chars"
-    done = run_here("bilm info", case)
-    rows = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
-    assert ["format", "run of the TensorFlow 1 reference, model.ckpt-630"] in rows
-    assert ["vocabulary", "49 words"] in rows
-    assert_fails(run_here("bilm info", case / "nowhere"), "nowhere: no such file or folder")

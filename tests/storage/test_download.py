@@ -14,12 +14,13 @@ from odd_server import Handler, serving
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
 from bilm.errors import WeightsError
-from bilm.storage import download
-from bilm.storage import locate as source
-from bilm.storage.download import ARCHIVE, Patience, cached, fetch
+from bilm.storage import download, registry
+from bilm.storage.cache import cached
+from bilm.storage.download import ARCHIVE, Known, fetch
 from bilm.storage.download import OPTIONS as OPTIONS_FILE
 from bilm.storage.download import WEIGHTS as WEIGHT_FILE
 from bilm.storage.locate import resolve
+from bilm.storage.web import Patience
 
 OTHER_WEIGHTS = golden_cases("inference")[1].values[0] / "weights.hdf5"
 HASTE = Patience(seconds=0.5, rate=1000)  # with servers that never come to an end alone
@@ -73,24 +74,24 @@ def test_url_of_an_archive(server, tmp_path):
 
 
 def test_published_names(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "PUBLISHED", server)
+    monkeypatch.setattr(registry, "ENGLISH", server)
     content = WEIGHTS.read_bytes()
     checks = {"small": (len(content), hashlib.sha256(content).hexdigest())}
-    monkeypatch.setattr(source, "CHECKS", checks)
-    for directory in source.NAMES.values():
+    monkeypatch.setattr(registry, "CHECKS", checks)
+    for directory in registry.ENGLISH_NAMES.values():
         folder = tmp_path / "served" / directory
         folder.mkdir()
         shutil.copy(OPTIONS, folder / f"elmo_{directory}_options.json")
         shutil.copy(WEIGHTS, folder / f"elmo_{directory}_weights.hdf5")
-    for name, directory in source.NAMES.items():
+    for name, directory in registry.ENGLISH_NAMES.items():
         assert same(resolve(name), (OPTIONS, WEIGHTS))
         base = f"/{directory}/elmo_{directory}"
         assert Handler.asked[-2:] == [f"{base}_options.json", f"{base}_weights.hdf5"]
 
 
 def test_published_weights_that_changed(server, tmp_path, monkeypatch, cache):
-    monkeypatch.setattr(source, "PUBLISHED", server)
-    directory = source.NAMES["small"]
+    monkeypatch.setattr(registry, "ENGLISH", server)
+    directory = registry.ENGLISH_NAMES["small"]
     folder = tmp_path / "served" / directory
     folder.mkdir()
     shutil.copy(OPTIONS, folder / f"elmo_{directory}_options.json")
@@ -119,9 +120,9 @@ def test_published_weights_that_changed(server, tmp_path, monkeypatch, cache):
         ("odd/file.hdf5", {}, "302.*file"),
         ("odd/circle.hdf5", {}, "302"),
         ("options.json", {}, "expected a whole HDF5 file"),
-        ("weights.hdf5", {"size": 5}, "expected at most 5"),
-        ("weights.hdf5", {"size": 999_999}, "expected 999,999; cut short"),
-        ("weights.hdf5", {"sha256": "0" * 64}, "SHA-256"),
+        ("weights.hdf5", {"known": Known(size=5)}, "expected at most 5"),
+        ("weights.hdf5", {"known": Known(size=999_999)}, "expected 999,999; cut short"),
+        ("weights.hdf5", {"known": Known(sha256="0" * 64)}, "SHA-256"),
         ("missing.hdf5", {}, "404"),
         ("weights.hdf5", {"kind": ARCHIVE}, "expected a whole ZIP archive"),
         ("weights.hdf5", {"kind": OPTIONS_FILE}, "expected a JSON object"),
@@ -176,16 +177,18 @@ def test_threads_that_fetch_at_once(server, cache, tmp_path, capsys):
     assert sorted(files_in(cache)) == sorted({*found[0], *found[1]})
 
 
-def test_processes_that_fetch_at_once(server, cache):
+def test_processes_that_fetch_at_once(server, cache, tmp_path):
+    """Two files, and an archive that both then unpack."""
+    make_zip(tmp_path / "served" / "12.zip", ["options.json", "model.hdf5"])
     script = "import sys; from bilm.storage.locate import resolve; "
-    script += "print(*resolve(*sys.argv[1:]), sep='\\n')"
-    urls = f"{server}/options.json", f"{server}/weights.hdf5"
+    script += "print(*resolve(*sys.argv[1:3]), *resolve(sys.argv[3]), sep='\\n')"
+    urls = f"{server}/options.json", f"{server}/weights.hdf5", f"{server}/12.zip"
     command = [sys.executable, "-c", script, *urls]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [process.communicate(timeout=300)[0] for process in started]
     assert outputs[0] == outputs[1]
-    assert same([Path(line) for line in outputs[0].split()], (OPTIONS, WEIGHTS))
-    assert len(files_in(cache)) == 2
+    assert same([Path(line) for line in outputs[0].split()], (OPTIONS, WEIGHTS) * 2)
+    assert len(files_in(cache)) == 5
 
 
 def test_a_file_that_another_process_fetched_meanwhile_is_replaced(server, monkeypatch):

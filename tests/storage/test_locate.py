@@ -48,7 +48,9 @@ def test_folder(tmp_path, inside):
     shutil.copy(WEIGHTS, folder / "elmo_softmax.hdf5")  # no candidate
     assert resolve(tmp_path / "model") == (folder / "options.json", folder / "elmo.hdf5")
     shutil.copy(WEIGHTS, folder / "other.hdf5")
-    with pytest.raises(WeightsError, match=r"elmo\.hdf5, .*other\.hdf5.* name it weights\.hdf5"):
+    with pytest.raises(
+        WeightsError, match=r"elmo\.hdf5, .*other\.hdf5.* name the file weights\.hdf5"
+    ):
         resolve(tmp_path / "model")
 
 
@@ -132,8 +134,10 @@ def test_archive_is_unpacked_once(tmp_path, cache):
         file.writestr("__MACOSX/._model.hdf5", "")
         file.writestr("._model.hdf5", "")
         file.writestr("model_softmax.hdf5", "")
+        file.writestr("corpus.hdf5", "")
     found = resolve(archive)
-    assert sorted(files_in(cache)) == sorted(found)
+    beside = [found[1].with_name(name) for name in ("vocab.txt", "weights_softmax.hdf5")]
+    assert sorted(files_in(cache)) == sorted([*found, *beside])
     times = [p.stat().st_mtime_ns for p in found]
     assert resolve(archive) == found
     assert [p.stat().st_mtime_ns for p in found] == times

@@ -17,6 +17,7 @@ from bilm.errors import BilmError
 from bilm.storage.hdf5 import MAX_ITEMS, dataset_names, open_hdf5, strings
 from bilm.storage.load import load_bilm
 from bilm.storage.names import n_words, names_in
+from bilm.storage.tensors import HDF5Tensors
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
 on_tensorflow = keras.backend.backend() == "tensorflow"
@@ -122,7 +123,9 @@ def test_a_table_of_words_that_is_not_stored(model):
     with h5py.File(table, "w") as file:
         file.create_dataset("embedding", (100 << 30, 2), "f4")
     assert table.stat().st_size < 4096
-    refused(n_words, table, match="embedding declares 858,993,459,200 bytes, more than")
+    refused(
+        n_words, HDF5Tensors(table), match="embedding declares 858,993,459,200 bytes, more than"
+    )
     refused(lambda: Elmo(model, embedding_weight_file=table), match="more than the file can hold")
 
 
@@ -260,4 +263,4 @@ def test_links_out_of_the_file_are_not_followed(model):
         file.create_group("embedding_below")["embedding"] = file["embedding"]
     with h5py.File(weights, "r+") as file:
         file["embedding"] = h5py.ExternalLink(str(other), "embedding")
-    refused(n_words, weights, match="embedding is a link, expected a dataset")
+    refused(lambda: n_words(HDF5Tensors(weights)), match="embedding is a link, expected a dataset")

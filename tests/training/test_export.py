@@ -60,6 +60,7 @@ def test_loaded_model_gives_the_trained_vectors(variant, tmp_path):
     assert expected.shape[:3] == (1, load_run(run).options.lstm.n_layers + 1, len(SENTENCE) + 2)
     found = stored_vectors(load_bilm(options_file, weight_file))
     np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_array_equal(stored_vectors(load_bilm(run)), found)  # a run is a model too
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -284,7 +284,7 @@ def test_one_folder(tmp_path):
 def test_missing_files(tmp_path):
     fails(WeightsError, "nowhere: no such file or folder", tmp_path / "nowhere", tmp_path / "a")
     (tmp_path / "empty").mkdir()
-    match = "nor is there the checkpoint of a run"
+    match = r"found none, expected one options\.json, with weights or the checkpoints of a run"
     fails(WeightsError, match, tmp_path / "empty", tmp_path / "a")
     options_file = STORED[0] / "options.json"
     fails(WeightsError, "the weight file has to be given too", options_file, tmp_path / "a")

@@ -13,9 +13,16 @@ from bilm.storage.tensors import HDF5Tensors
 
 NAME = "bilm-tf"
 HAS_SOFTMAX = True
+EXPECTS = "words tokenized as the text that the model was trained on, their case kept"
+CARD, META = "README.md", "meta.json"
 PAIR = ("options.json", "weights.hdf5")
 ALLENNLP_FOLDER = "fta"  # "files to archive"
 HDF5_SUFFIXES = (".hdf5", ".h5")
+EXPECTED_OPTIONS = "options.json, with weights or the checkpoints of a run beside it"
+EXPECTED_WEIGHTS = (
+    ".hdf5 file with the weights, or the checkpoints of a run, beside the options; name the file "
+    "weights.hdf5"
+)
 
 
 def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
@@ -28,7 +35,7 @@ def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
     if not options and any(p.parent.name == ALLENNLP_FOLDER for p in paths):
         return _of_allennlp(paths, where)
     if len({p.parent for p in options}) != 1:
-        _only(options, "options.json", where, paths)
+        _only(options, EXPECTED_OPTIONS, where, paths)
     beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
     weights = [p for p in beside if not p.stem.endswith("_softmax")]
     preferred = (
@@ -37,13 +44,22 @@ def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
         [p for p in weights if p.stem.endswith("_weights")],
         weights,
     )
-    expected = ".hdf5 file with the weights beside the options; name it weights.hdf5"
-    chosen = _only(next(filter(None, preferred), []), expected, where, paths)
+    chosen = _only(next(filter(None, preferred), []), EXPECTED_WEIGHTS, where, paths)
     stems = chosen.stem, chosen.stem.removesuffix("_weights")
     named = [chosen.with_name(f"{stem}_options.json") for stem in stems]
     named = [p for p in (*named, chosen.with_name("options.json")) if p in options]
-    its_options = named[0] if named else _only(options, "options.json", where, paths)
-    return dict(zip(PAIR, (its_options, chosen), strict=True))
+    its_options = named[0] if named else _only(options, EXPECTED_OPTIONS, where, paths)
+    found = dict(zip(PAIR, (its_options, chosen), strict=True))
+    return found | _companions(chosen, paths)
+
+
+def _companions(weights: PurePath, paths: list[PurePath]) -> dict[str, PurePath]:
+    """Return what may lie beside the weights: their softmax, its words, what is said of them."""
+    beside = {
+        "weights_softmax.hdf5": weights.with_name(f"{weights.stem}_softmax.hdf5"),
+        **{name: weights.with_name(name) for name in ("vocab.txt", CARD, META)},
+    }
+    return {name: path for name, path in beside.items() if path in paths}
 
 
 def _of_allennlp(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
@@ -59,6 +75,11 @@ def _of_allennlp(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
         _only(weights, "file of weights in fta/", where, paths),
     )
     return dict(zip(PAIR, chosen, strict=True))
+
+
+def pair(options_file: Path, weight_file: Path) -> tuple[Path, Path]:
+    """Return the two files themselves."""
+    return options_file, weight_file
 
 
 def owns(weight_file: Path) -> bool:
@@ -95,7 +116,5 @@ def _only(found: list[PurePath], expected: str, where: Path, paths: list[PurePat
         if foreign is not None:
             raise WeightsError(f"{where}: {foreign}")
         listed = ", ".join(sorted(p.as_posix() for p in found)) or "none"
-        is_run = any(p.match("model.ckpt-*.index") for p in paths)
-        of_a_run = "; it holds a run: export it with bilm export" if is_run else ""
-        raise WeightsError(f"{where}: found {listed}, expected one {expected}{of_a_run}")
+        raise WeightsError(f"{where}: found {listed}, expected one {expected}")
     return found[0]

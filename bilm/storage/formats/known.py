@@ -3,11 +3,13 @@
 A format is a module with:
 
 - `NAME`, for messages, and `HAS_SOFTMAX`, whether its models can predict words;
-- `PAIR`, the names that copies of its file of options and of its file of weights get;
+- `EXPECTS`, what tokens it was trained on;
+- `PAIR`, the names, or patterns of names, that copies of its options and of its weights get;
 - `find(paths, where)`: of the files of a folder or archive those of a model, None if they are of
-  another format: a dict of paths by the names that copies of them get. The first two are the
-  `PAIR`, which stands for the model from there on;
-- `owns(weight_file)`: whether the second of two files is of this format;
+  another format: a dict of paths by the names that copies of them get, those of the `PAIR` first;
+- `pair(options_file, weight_file)`: the two paths, made of the first two found, that stand for the
+  model from there on;
+- `owns(weight_file)`: whether the second of the two is of this format;
 - `files(options_file, weight_file)`: all files that the model is read from;
 - `read_options(options_file, weight_file)`: its `ModelOptions`;
 - `open_tensors(options_file, weight_file, options)`: its `Tensors`.
@@ -17,32 +19,54 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 from types import ModuleType
+from typing import NamedTuple
 
 from bilm.errors import OptionsError
 from bilm.options import ModelOptions
-from bilm.storage.formats import bilm_tf, manylangs
+from bilm.storage.formats import bilm_tf, checkpoint, manylangs
 
-FORMATS = (manylangs, bilm_tf)  # the last one takes what no other does
+FORMATS = (manylangs, checkpoint, bilm_tf)  # the last one takes what no other does
 
 
-def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
+class Found(NamedTuple):
+    """A model among files: its format, and its files by the names that copies of them get."""
+
+    format: ModuleType
+    files: dict[str, PurePath]
+
+    def pair(self, folder: Path) -> tuple[Path, Path]:
+        """Return the two paths that stand for the model, whose files lie in a folder."""
+        options_file, weight_file, *_ = self.files.values()
+        return self.format.pair(folder / options_file, folder / weight_file)
+
+
+def find(paths: list[PurePath], where: Path) -> Found:
     """Return the files of a model among those of a folder or archive: see above.
 
     Raises: WeightsError if there is no model, or more than one.
     """
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
-    return next(filter(None, (format_.find(paths, where) for format_ in FORMATS)))
+    tried = ((format_, format_.find(paths, where)) for format_ in FORMATS)
+    return next(Found(format_, files) for format_, files in tried if files)
 
 
 def unpacked_pair(folder: Path) -> tuple[Path, Path] | None:
-    """Return the two files that stand for a model of which copies are in a folder."""
-    pairs = [tuple(folder / name for name in format_.PAIR) for format_ in FORMATS]
-    return next((pair for pair in pairs if all(path.exists() for path in pair)), None)
+    """Return the two paths that stand for a model of which copies are in a folder."""
+    for format_ in FORMATS:
+        found = [next(folder.glob(name), None) for name in format_.PAIR]
+        if None not in found:
+            return format_.pair(*found)
+    return None
 
 
 def format_of(weight_file: str | Path) -> ModuleType:
     """Return the format whose second file this is."""
     return next(format_ for format_ in FORMATS if format_.owns(Path(weight_file)))
+
+
+def is_run(weight_file: Path) -> bool:
+    """Return whether the second of the two paths that stand for a model is a run's."""
+    return format_of(weight_file) is checkpoint
 
 
 def model_files(options_file: Path, weight_file: Path) -> list[Path]:
@@ -68,12 +92,12 @@ def require_softmax(weight_file: Path, purpose: str) -> None:
         )
 
 
-def refuse_as_run(folder: Path) -> None:
+def refuse_as_run(weight_file: Path) -> None:
     """Refuse a model that is no run, and that no run can be made of. Raises: OptionsError."""
-    for found in FORMATS:
-        if not found.HAS_SOFTMAX and all((folder / name).exists() for name in found.PAIR):
-            raise OptionsError(
-                f"{folder}: an {found.NAME} model, not a run; it has no softmax to measure, and "
-                "cannot be exported to the HDF5 format of bilm-tf, in which its word table and "
-                "its lexicon of code points have no place"
-            )
+    found = format_of(weight_file)
+    if not found.HAS_SOFTMAX:
+        raise OptionsError(
+            f"{weight_file.parent}: an {found.NAME} model, not a run; it has no softmax "
+            "to measure, and cannot be exported to the HDF5 format of bilm-tf, in which its word "
+            "table and its lexicon of code points have no place"
+        )

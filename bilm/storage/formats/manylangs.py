@@ -38,6 +38,7 @@ from bilm.storage.formats.state_dict import StateDict
 
 NAME = "ELMoForManyLangs"
 HAS_SOFTMAX = False
+EXPECTS = "words as treebanks of Universal Dependencies have them, their case kept"
 CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"
 PAIR = CONFIG, ENCODER
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
@@ -137,6 +138,11 @@ def find(paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
     inside = [p.relative_to(home) for p in paths if p.is_relative_to(home) and p.suffix == ".json"]
     inside = [p for p in inside if len(p.parts) <= MAX_JSON_DEPTH][:MAX_JSON_FILES]
     return found | {p.as_posix(): home / p for p in inside}
+
+
+def pair(options_file: Path, weight_file: Path) -> tuple[Path, Path]:
+    """Return the two files themselves."""
+    return options_file, weight_file
 
 
 def owns(weight_file: Path) -> bool:

@@ -1,0 +1,105 @@
+"""What the cache holds: listed with sizes and sources, removed by name or age, read where it may
+not be written."""
+
+import json
+import os
+import time
+
+import pytest
+from command_runs import assert_fails, run
+from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
+
+from bilm.errors import WeightsError
+from bilm.storage.cache import DAY, RECORD, cached, entries, make_folder, remove, write_record
+from bilm.storage.locate import resolve
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def entry(key, n_bytes, days=0, **what):
+    """Make an entry that was last used so many days ago."""
+    folder = cached(key)
+    make_folder(folder)
+    (folder / "inside").mkdir()
+    (folder / "inside" / "file").write_bytes(b"x" * n_bytes)
+    write_record(folder, key, "sha256", sha256=key, **what)
+    os.utime(folder / RECORD, (time.time() - days * DAY,) * 2)
+    return folder
+
+
+def names(found):
+    return [entry.names[0] for entry in found]
+
+
+def test_entries_by_name_and_age(cache):
+    assert entries() == []
+    entry("small", 5, days=2, url="http://a/small.hdf5")
+    entry("nlpl:144", 7, days=40)
+    entry("nlpl:7", 9)
+    assert names(entries()) == ["nlpl:7", "small", "nlpl:144"]
+    assert [entry.n_bytes for entry in entries()] == [9, 5, 7]
+    assert names(entries("nlpl:*")) == ["nlpl:7", "nlpl:144"]
+    assert names(entries("http://a/small.hdf5")) == ["small"]
+    assert names(entries(days=30)) == ["nlpl:144"]
+    (cache / "mine").mkdir()
+    (cache / "mine" / "file").write_text("x")
+    remove(entries())
+    assert entries() == [] and files_in(cache) == [cache / "mine" / "file"]  # not of the cache
+
+
+def test_a_record_outlives_what_was_removed(cache, log):
+    folder = entry("name", 5)
+    remove(entries("name"))
+    assert (folder / RECORD).exists()
+    write_record(folder, "name", "sha256", sha256="other")
+    assert "name: has changed since" in log.text and "sha256 was name, is other" in log.text
+
+
+def test_what_is_used_is_young(tmp_path):
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
+    folder = resolve(archive)[0].parent
+    os.utime(folder / RECORD, (0, 0))
+    assert names(entries(days=9)) == [str(archive)]
+    resolve(archive)
+    assert not entries(days=9)
+
+
+def test_a_cache_that_can_only_be_read(tmp_path, monkeypatch):
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
+    found = resolve(archive)
+
+    def refuse(*arguments, **named):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.access", lambda *_: False)
+    for name in ("os.utime", "os.mkdir", "os.replace"):
+        monkeypatch.setattr(name, refuse)
+    assert resolve(archive) == found and same(found, (OPTIONS, WEIGHTS))
+    other = make_zip(tmp_path / "n.zip", ["options.json", "model.hdf5"])
+    with pytest.raises(WeightsError, match="cannot write to the cache; set BILM_CACHE"):
+        resolve(other)
+
+
+def test_the_command(cache):
+    entry("nlpl:144", 7000, days=40, url="http://a/144.zip")
+    entry("small", 5)
+    variables = {"BILM_CACHE": str(cache)}
+    done = run("bilm cache", **variables)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [(row[0], row[2:]) for row in rows[:2]] == [
+        ("5", ["small"]),
+        ("7,000", ["nlpl:144", "http://a/144.zip"]),
+    ]
+    assert rows[2] == ["7,005", "bytes", "in", str(cache)]
+    (found,) = json.loads(run("bilm cache", "--json", "--older_than=30", **variables).stdout)
+    assert (found["names"], found["bytes"]) == (["nlpl:144", "http://a/144.zip"], 7000)
+    done = run("bilm cache", "--prune", "*", "--older_than", "30", **variables)
+    assert done.stdout.splitlines()[-1].split() == ["7,000", "bytes", "removed", "in", str(cache)]
+    assert names(entries()) == ["small"]
+    done = run("bilm cache", "--prune", "nlpl:144", **variables)
+    assert_fails(done, f"nlpl:144: nothing of that name in {cache}")

@@ -1,0 +1,107 @@
+"""Checkpoints, ours and the TensorFlow 1 reference's, taken as models: folders and archives."""
+
+import io
+import shutil
+import tarfile
+
+import keras
+import numpy as np
+import pytest
+from conftest import GOLDEN
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
+
+from bilm import ElmoEmbedder, load_scorer
+from bilm.errors import WeightsError
+from bilm.storage.checkpoint import load_run
+from bilm.storage.formats import checkpoint
+from bilm.storage.formats.known import format_of
+from bilm.storage.load import load_bilm
+from bilm.storage.locate import resolve, run_folder
+from bilm.storage.names import stored_values
+from bilm.training.export import dump_weights
+from bilm.training.starting_point import Source
+
+CHECKPOINT = GOLDEN / "checkpoint" / "chars"
+VOCABULARY = GOLDEN / "data" / "vocab.txt"
+SENTENCE = ["the", "cat", "sat", "日本語"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A TensorFlow 1 checkpoint in the way that they were published."""
+    path = tmp_path_factory.mktemp("published") / "elmo_checkpoint.tar.gz"
+    with tarfile.open(path, "w:gz") as file:
+        for part in CHECKPOINT.iterdir():
+            if part.suffix not in (".hdf5",) and part.name != "expected.json":
+                file.add(part, f"elmo_tf_checkpoint/{part.name}")
+        file.add(VOCABULARY, "elmo_tf_checkpoint/vocab-2016-09-10.txt")
+        graph = tarfile.TarInfo("elmo_tf_checkpoint/model.ckpt-630.meta")
+        file.addfile(graph, io.BytesIO())
+    return path
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_golden_vectors_of_a_checkpoint(published):
+    expected = ElmoEmbedder(CHECKPOINT / "options.json", CHECKPOINT / "weights.hdf5")
+    for model in (CHECKPOINT, published):
+        found = ElmoEmbedder(model).embed_sentence(SENTENCE)
+        np.testing.assert_array_equal(found, expected.embed_sentence(SENTENCE))
+
+
+def test_a_published_checkpoint_in_every_reader(published, tmp_path, cache):
+    options_file, folder = resolve(published)
+    assert folder == options_file.parent == run_folder(published) and cache in folder.parents
+    assert not (folder / "model.ckpt-630.meta").exists()
+    scorer = load_scorer(published)  # with the vocabulary beside it
+    expected = load_scorer(CHECKPOINT, VOCABULARY).substitutes(["the", "cat"], 1, 5)
+    assert scorer.substitutes(["the", "cat"], 1, 5) == expected
+    assert Source(published).n_tokens == load_run(CHECKPOINT).n_tokens
+    weight_file, options_file = dump_weights(published, tmp_path / "out")
+    found = stored_values(load_bilm(options_file, weight_file))
+    assert_same(found, stored_values(load_bilm(CHECKPOINT)))
+
+
+def test_one_checkpoint_by_its_index(tmp_path):
+    pair = CHECKPOINT / "options.json", CHECKPOINT / "model.ckpt-630.index"
+    assert format_of(pair[1]) is checkpoint
+    assert_same(stored_values(load_bilm(*pair)), stored_values(load_bilm(CHECKPOINT)))
+
+
+def test_where_a_run_is_found(tmp_path):
+    inside = shutil.copytree(CHECKPOINT, tmp_path / "models" / "a")
+    assert resolve(tmp_path / "models") == (inside / "options.json", inside)
+    shutil.copytree(CHECKPOINT, tmp_path / "models" / "b")
+    with pytest.raises(WeightsError, match="found runs in a, b; expected one"):
+        resolve(tmp_path / "models")
+    for name in ("options.json", "weights.hdf5"):  # an export, and runs inside of its folder
+        shutil.copy(CHECKPOINT / name, tmp_path / "models")
+    assert resolve(tmp_path / "models")[1] == tmp_path / "models" / "weights.hdf5"
+    (inside / "options.json").unlink()
+    with pytest.raises(WeightsError, match=r"holds checkpoints, but no options\.json beside them"):
+        resolve(inside)
+
+
+def test_an_archive_whose_checkpoint_is_cut_short(tmp_path):
+    run = shutil.copytree(CHECKPOINT, tmp_path / "run")
+    data = run / "model.ckpt-630.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:1000])
+    archive = shutil.make_archive(str(tmp_path / "run"), "gztar", run)
+    with pytest.raises(WeightsError, match="not a whole checkpoint"):
+        load_bilm(archive)
+    (run / "model.ckpt-630.index").unlink()
+    archive = shutil.make_archive(str(tmp_path / "none"), "zip", run)
+    with pytest.raises(WeightsError, match=r"none\.zip: .* without its \.index file"):
+        load_bilm(archive)
