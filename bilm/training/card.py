@@ -29,7 +29,8 @@ from bilm.training.saved import Saved
 TAGS = ("elmo", "bilm", "language-model", "word-embeddings")
 MARK = "<!-- written by bilm export, not changed since: {} -->\n"
 RECIPE = (
-    "optimizer", "learning_rate", "warmup_steps", "decay", "dropout", "all_clip_norm_val",
+    "optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor",
+    "softmax_bias", "dropout", "all_clip_norm_val",
     "batch_size", "unroll_steps", "n_negative_samples_batch", "sample_softmax",
     "state_reset_probability",
 )  # fmt: skip
