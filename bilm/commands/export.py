@@ -1,38 +1,118 @@
-"""Write a trained biLM as HDF5 and options.json, the files that readers of ELMo load.
+"""Write a biLM in the form that another program loads.
 
 Examples:
   bilm export --model run --output elmo
   bilm export --model run --output elmo/weights.hdf5 --include_softmax
+  bilm export --model elmo --to saved_model --output served/elmo/1
+  bilm export --model elmo --to projector --counts counts.tsv --output projector
 
---model is the folder of a run, of bilm or of the TensorFlow 1 reference. What is written is loaded
+--model is the folder of a run, of bilm or of the TensorFlow 1 reference; unless --to is hdf5, also
+a stored biLM, as for bilm embed.
+
+hdf5 writes HDF5 and options.json, the files that readers of ELMo load. What is written is loaded
 back and compared before success is reported.
+
+saved_model writes a folder for TensorFlow Serving and every other program that loads a SavedModel.
+Its signature serving_default takes sentences, their tokens between spaces, and returns the layers
+and the mean of their average over the tokens; `tokens` and `default` are those of the old hub
+module. bilm.export_saved_model writes a layer whose weighting of the layers was trained.
+
+projector writes the vectors and counts of the most frequent words for TensorBoard:
+tensorboard --logdir FOLDER. bilm vocab --counts writes the counts.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
-from bilm.commands.flags import Flags
+from bilm.commands.flags import Flags, WrongUse
+
+FORMATS = ("hdf5", "saved_model", "projector")
+ONLY_FOR = {  # the formats to which a flag means something
+    "include_softmax": ("hdf5",),
+    "vocab": ("hdf5", "projector"),
+    "weights": ("saved_model", "projector"),
+    "max_sentences": ("saved_model",),
+    "max_tokens": ("saved_model",),
+    "counts": ("projector",),
+    "max_words": ("projector",),
+}
+MAX_SENTENCES, MAX_TOKENS, MAX_WORDS = 256, 512, 10_000
 
 
 def define_flags(flags: Flags) -> None:
     flags.group("files")
-    flags.path("model", "Folder of a run.", "FOLDER", required=True, old=["save_dir"])
     flags.path(
-        "output",
-        "The HDF5 file, or the folder, to write.",
-        "FILE|FOLDER",
-        required=True,
-        old=["outfile"],
+        "model", "Folder of a run, or a stored biLM.", "MODEL", required=True, old=["save_dir"]
     )
+    flags.path("weights", "HDF5 weights, where MODEL is options.json.")
+    flags.path(
+        "output", "The file or folder to write.", "FILE|FOLDER", required=True, old=["outfile"]
+    )
+    flags.choice("to", "What to write.", FORMATS, default="hdf5")
+    flags.path(
+        "vocab",
+        "Vocabulary for the softmax, or of a model that reads words [vocab.txt in the run].",
+        old=["vocab_file"],
+    )
+    flags.group("hdf5")
     flags.switch("include_softmax", "Also write <stem>_softmax.hdf5 with its words.")
-    flags.path(
-        "vocab", "Vocabulary for the softmax [vocab.txt in the run's folder].", old=["vocab_file"]
-    )
+    flags.group("saved_model")
+    flags.integer("max_sentences", f"The most in a request [{MAX_SENTENCES}].", 1)
+    flags.integer("max_tokens", f"The most in a sentence of a request [{MAX_TOKENS}].", 1)
+    flags.group("projector")
+    flags.path("counts", "A word, a tab and its count per line, frequent words first.")
+    flags.integer("max_words", f"Write no more words than this [{MAX_WORDS:,}].", 1)
 
 
 def main(args: Namespace) -> None:
+    for name, formats in ONLY_FOR.items():
+        if getattr(args, name) and args.to not in formats:
+            raise WrongUse(f"--{name} has no meaning with --to {args.to}")
+    {"hdf5": _hdf5, "saved_model": _saved_model, "projector": _projector}[args.to](args)
+
+
+def _hdf5(args: Namespace) -> None:
     from bilm.training.export import dump_weights
 
     for path in dump_weights(args.model, args.output, args.include_softmax, args.vocab):
         print(f"wrote {path}")
+
+
+def _saved_model(args: Namespace) -> None:
+    from bilm.elmo import Elmo
+    from bilm.saved_model import export_saved_model
+
+    bounds = args.max_sentences or MAX_SENTENCES, args.max_tokens or MAX_TOKENS
+    with _stored(args) as files:
+        export_saved_model(Elmo(*files, combine="average"), args.output, *bounds)
+    print(f"wrote {args.output}: up to {bounds[0]} sentences of {bounds[1]} tokens per request")
+
+
+def _projector(args: Namespace) -> None:
+    from bilm.projector import export_projector
+
+    if args.counts is None:
+        raise WrongUse("--to projector needs --counts, which bilm vocab --counts writes")
+    with _stored(args) as files:
+        n_words = export_projector(
+            *files, args.counts, args.output, args.max_words or MAX_WORDS, args.vocab
+        )
+    print(f"wrote {args.output}: {n_words:,} words; tensorboard --logdir {args.output} shows them")
+
+
+@contextmanager
+def _stored(args: Namespace) -> Iterator[tuple[str, str | None]]:
+    """Yield the files of a stored biLM; those of a run are made for as long as they are used."""
+    from bilm.storage.checkpoint_folder import holds_checkpoint
+    from bilm.training.export import dump_weights
+
+    if args.weights is not None or not holds_checkpoint(args.model):
+        yield args.model, args.weights
+        return
+    with TemporaryDirectory(prefix="bilm-") as folder:
+        dump_weights(args.model, folder)
+        yield folder, None

@@ -38,7 +38,9 @@ Examples:
   bilm export --model run --output elmo
   bilm embed --model elmo --input corpus.txt --output corpus.hdf5
 
-bilm COMMAND --help shows the flags of a command, bilm --version the version."""
+bilm COMMAND --help shows the flags of a command, bilm --version the version. For completion of
+commands and flags put this into ~/.bashrc, or with zsh into ~/.zshrc:
+  eval "$(bilm --print-completion bash)" """
 
 
 def main() -> NoReturn:
@@ -53,6 +55,8 @@ def main() -> NoReturn:
         sys.exit(command.print_text(_help()))
     if name == "--version":
         sys.exit(command.print_text(command.version("bilm")))
+    if name == "--print-completion":
+        sys.exit(_print_completion(words))
     near = difflib.get_close_matches(name, COMMANDS, 1)
     hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(COMMANDS)}"
     what = f"unknown command {name!r}" if name else "a command must be given"
@@ -72,10 +76,26 @@ def script(name: str) -> NoReturn:
     sys.exit(command.run(_module(name), program, sys.argv[1:], old_names=True))
 
 
+def _print_completion(words: list[str]) -> int:
+    """Print the completion script of a shell and return the status to exit with."""
+    from bilm.commands import command, completion
+
+    try:
+        shells = completion.shells()
+        if len(words) != 1 or words[0] not in shells:
+            found = f"--print-completion {' '.join(words)}".strip()
+            expected = f"expected --print-completion and one of {', '.join(shells)}"
+            return command.fail("bilm", f"{found}: {expected}", command.WRONG_USE)
+        modules = {name: _module(name) for name in COMMANDS}
+        return command.print_text(completion.script(modules, words[0]))
+    except ImportError as error:
+        return command.fail("bilm", error)
+
+
 def _module(name: str) -> Command:
     return importlib.import_module(f"bilm.commands.{name}")
 
 
 def _help() -> str:
     summaries = ((name, (_module(name).__doc__ or "").partition("\n")[0]) for name in COMMANDS)
-    return HELP.format(commands="\n".join(f"  {name:<13}{text}" for name, text in summaries))
+    return HELP.rstrip().format(commands="\n".join(f"  {n:<13}{text}" for n, text in summaries))
