@@ -155,7 +155,6 @@ def set_hooks(doc: Doc) -> None:
     doc.user_token_hooks["has_vector"] = _has_vector
     for hooks in (doc.user_hooks, doc.user_span_hooks):
         hooks["vector"], hooks["has_vector"] = _mean_vector, _has_vector
-        hooks["vector_norm"] = _norm
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
         hooks["similarity"] = _similarity
 
@@ -186,10 +185,6 @@ def _mean_vector(tokens: Any) -> np.ndarray:
 
 def _has_vector(of: Any) -> bool:
     return True
-
-
-def _norm(of: Any) -> float:
-    return float(np.linalg.norm(of.vector))
 
 
 def _similarity(of: Any, other: Any) -> float:

@@ -4,12 +4,15 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from stored_files import CASE
 
-spacy = pytest.importorskip("spacy", reason="in the extra spacy: make test-clients")
+if find_spec("spacy") is None:
+    pytest.skip("needs the extra spacy: make test-clients", allow_module_level=True)
+import spacy
 
 from bilm import ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
@@ -95,7 +98,7 @@ def test_a_stored_pipeline_holds_the_model_by_name(model, tmp_path):
     nlp = pipeline(model=str(model), layers="top")
     expected = nlp("The bank closed").tensor
     nlp.to_disk(tmp_path / "pipeline")
-    assert sum(p.stat().st_size for p in (tmp_path / "pipeline" / "bilm").parent.glob("bilm")) < 500
+    assert (tmp_path / "pipeline" / "bilm").stat().st_size < 500
     for loaded in (
         spacy.load(tmp_path / "pipeline"),
         spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes()),
@@ -118,7 +121,7 @@ def test_a_stored_pipeline_finds_another_model(model, tmp_path):
     spacy.load(tmp_path / "pipeline", config=elsewhere)
     with open(moved / "options.json", "a") as file:
         file.write("\n")
-    with pytest.raises(WeightsError, match="another model .* than the one that the stored"):
+    with pytest.raises(WeightsError, match=r"another model .* than the one that the stored"):
         spacy.load(tmp_path / "pipeline", config=elsewhere)
     (tmp_path / "pipeline" / "bilm").write_text("{}")
     with pytest.raises(WeightsError, match="bilm: not a stored component"):
@@ -126,9 +129,7 @@ def test_a_stored_pipeline_finds_another_model(model, tmp_path):
 
 
 def test_a_component_without_a_model_says_how_to_give_one():
-    with pytest.raises(
-        OptionsError, match="the component bilm has no model; expected nlp.add_pipe"
-    ):
+    with pytest.raises(OptionsError, match="the component bilm has no model; expected nlp"):
         spacy.blank("en").add_pipe("bilm")
 
 
@@ -176,7 +177,8 @@ def test_two_processes(start, tmp_path, embedder):
 def test_documents_from_elsewhere_get_their_hooks_back():
     nlp = pipeline()
     doc = nlp("bank bank")
-    copy = spacy.tokens.Doc(nlp.vocab).from_bytes(doc.to_bytes())
+    with pytest.warns(UserWarning, match="W109"):  # that the hooks are not stored
+        copy = spacy.tokens.Doc(nlp.vocab).from_bytes(doc.to_bytes())
     np.testing.assert_array_equal(copy.tensor, doc.tensor)
     set_hooks(copy)
     assert copy[0].similarity(copy[1]) == pytest.approx(doc[0].similarity(doc[1])) != 1
