@@ -59,7 +59,7 @@ def _module(elmo: Elmo, max_sentences: int | None, max_tokens: int | None) -> tf
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
     def serving_default(sentences):
         """Embed sentences string (B,), whose tokens stand between spaces."""
-        return _serving_outputs(elmo, bounded(_split(sentences)))
+        return serving_outputs(elmo, bounded(_split(sentences)))
 
     module.tokens, module.default, module.serving_default = tokens, default, serving_default
     return module
@@ -86,7 +86,8 @@ def _hub_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
     return outputs
 
 
-def _serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
+def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
+    """Return what the signature `serving_default` gives, for tokens or ids that the layer reads."""
     layers, there, _, _, mean = _embed(elmo, tokens)
     n_tokens = tf.cast(tf.reduce_sum(there, axis=(1, 2)), tf.int32)
     return {"mean": mean, "layers": layers * there[:, None], "n_tokens": n_tokens}

@@ -4,6 +4,7 @@ Examples:
   bilm export --model run --output elmo
   bilm export --model run --output elmo/weights.hdf5 --include_softmax
   bilm export --model elmo --to saved_model --output served/elmo/1
+  bilm export --model elmo --to onnx --output elmo.onnx
   bilm export --model elmo --to projector --counts counts.tsv --output projector
 
 --model is the folder of a run, of bilm or of the TensorFlow 1 reference; unless --to is hdf5, also
@@ -16,6 +17,9 @@ saved_model writes a folder for TensorFlow Serving and every other program that 
 Its signature serving_default takes sentences, their tokens between spaces, and returns the layers
 and the mean of their average over the tokens; `tokens` and `default` are those of the old hub
 module. bilm.export_saved_model writes a layer whose weighting of the layers was trained.
+
+onnx writes one file that reads the ids of characters, as bilm.Batcher makes them, and returns the
+same as serving_default. It needs the extra onnx.
 
 projector writes the vectors and counts of the most frequent words for TensorBoard:
 tensorboard --logdir FOLDER. bilm vocab --counts writes the counts.
@@ -30,11 +34,11 @@ from tempfile import TemporaryDirectory
 
 from bilm.commands.flags import Flags, WrongUse
 
-FORMATS = ("hdf5", "saved_model", "projector")
+FORMATS = ("hdf5", "saved_model", "onnx", "projector")
 ONLY_FOR = {  # the formats to which a flag means something
     "include_softmax": ("hdf5",),
     "vocab": ("hdf5", "projector"),
-    "weights": ("saved_model", "projector"),
+    "weights": ("saved_model", "onnx", "projector"),
     "max_sentences": ("saved_model",),
     "max_tokens": ("saved_model",),
     "counts": ("projector",),
@@ -72,7 +76,8 @@ def main(args: Namespace) -> None:
     for name, formats in ONLY_FOR.items():
         if getattr(args, name) and args.to not in formats:
             raise WrongUse(f"--{name} has no meaning with --to {args.to}")
-    {"hdf5": _hdf5, "saved_model": _saved_model, "projector": _projector}[args.to](args)
+    writers = {"hdf5": _hdf5, "saved_model": _saved_model, "onnx": _onnx, "projector": _projector}
+    writers[args.to](args)
 
 
 def _hdf5(args: Namespace) -> None:
@@ -90,6 +95,15 @@ def _saved_model(args: Namespace) -> None:
     with _stored(args) as files:
         export_saved_model(Elmo(*files, combine="average"), args.output, *bounds)
     print(f"wrote {args.output}: up to {bounds[0]} sentences of {bounds[1]} tokens per request")
+
+
+def _onnx(args: Namespace) -> None:
+    from bilm.elmo import Elmo
+    from bilm.onnx_model import export_onnx
+
+    with _stored(args) as files:
+        export_onnx(Elmo(*files, combine="average"), args.output)
+    print(f"wrote {args.output}")
 
 
 def _projector(args: Namespace) -> None:
