@@ -21,9 +21,10 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
     """Write an `Elmo` layer as one ONNX file, and run it to compare.
 
     ONNX has no strings to spell: the input is `ids` int32 (B, T + 2, C), characters as
-    `elmo.batcher()` gives them. `bilm.Batcher` makes them without TensorFlow. The outputs are `mean`
-    float32 (B, 2 P), the mean of the layer's output over a sentence's tokens; `layers` float32
-    (B, layers + 1, T, 2 P); and `n_tokens` int32 (B,). Values of tokens that are not there are 0.
+    `elmo.batcher()` gives them. `bilm.Batcher` makes them without TensorFlow. The outputs are
+    `mean` float32 (B, 2 P), the mean of the layer's output over a sentence's tokens; `layers`
+    float32 (B, layers + 1, T, 2 P); and `n_tokens` int32 (B,). Values of tokens that are not there
+    are 0.
 
     Args:
         elmo: the layer; its first representation is the one given.
