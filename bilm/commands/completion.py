@@ -26,7 +26,7 @@ def script(commands: Mapping[str, Command], shell: str) -> str:
     """Return the completion script of a shell for commands by name."""
     parser = argparse.ArgumentParser("bilm", add_help=False)
     for name in ("--help", "--version", "--print-completion"):
-        parser.add_argument(name, nargs=0)
+        parser.add_argument(name, action="store_true")
     subparsers = parser.add_subparsers()
     for name, command in commands.items():
         flags = Flags(f"bilm {name}", command.__doc__ or "")
@@ -37,13 +37,17 @@ def script(commands: Mapping[str, Command], shell: str) -> str:
 
 def _declare(flags: Flags, parser: argparse.ArgumentParser) -> None:
     """Declare the flags that the help shows once more, as shtab reads them."""
-    parser.add_argument("--help", nargs=0, help="show the flags")
+    parser.add_argument("--help", action="store_true", help="show the flags")
     for flag in flags.declared:
         if not flag.option_strings:
             action = parser.add_argument(flag.dest, help=flag.help)
         else:
             names = flag.option_strings[: 2 if "[no_]" in flag.shown else 1]
-            kind = {"nargs": 0} if flag.nargs == 0 else {"choices": list(flag.words) or None}
+            kind = (
+                {"action": "store_true"}
+                if flag.nargs == 0
+                else {"choices": list(flag.words) or None}
+            )
             action = parser.add_argument(*names, help=flag.help, **kind)
-        if flag.convert is values.path:
+        if getattr(flag, "convert", None) is values.path:  # a switch converts nothing
             action.complete = shtab.FILE
