@@ -50,4 +50,4 @@ def _declare(flags: Flags, parser: argparse.ArgumentParser) -> None:
             )
             action = parser.add_argument(*names, help=flag.help, **kind)
         if getattr(flag, "convert", None) is values.path:  # a switch converts nothing
-            action.complete = shtab.FILE
+            action.complete = shtab.FILE  # type: ignore[attr-defined]

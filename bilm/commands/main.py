@@ -38,9 +38,8 @@ Examples:
   bilm export --model run --output elmo
   bilm embed --model elmo --input corpus.txt --output corpus.hdf5
 
-bilm COMMAND --help shows the flags of a command, bilm --version the version. For completion of
-commands and flags put this into ~/.bashrc, or with zsh into ~/.zshrc:
-  eval "$(bilm --print-completion bash)" """
+bilm COMMAND --help shows the flags of a command, bilm --version the version.
+eval "$(bilm --print-completion bash)" in ~/.bashrc completes commands and flags."""
 
 
 def main() -> NoReturn:
@@ -98,4 +97,4 @@ def _module(name: str) -> Command:
 
 def _help() -> str:
     summaries = ((name, (_module(name).__doc__ or "").partition("\n")[0]) for name in COMMANDS)
-    return HELP.rstrip().format(commands="\n".join(f"  {n:<13}{text}" for n, text in summaries))
+    return HELP.format(commands="\n".join(f"  {name:<13}{text}" for name, text in summaries))
