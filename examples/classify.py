@@ -20,7 +20,8 @@ from bilm.commands import command
 from bilm.commands.flags import Flags
 from bilm.data.text import read_lines
 
-STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # C of a logistic regression, the less the more regularized
+# C of the logistic regressions, the less the more regularized.
+ELMO_STRENGTHS, WORD_STRENGTHS = (0.001, 0.01), (0.1, 1.0)
 
 
 def define_flags(flags: Flags) -> None:
@@ -28,7 +29,9 @@ def define_flags(flags: Flags) -> None:
     flags.path("model", "A stored biLM.", "MODEL", required=True, old=["options_file"])
     flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
     flags.path("train", "Labelled texts.", required=True)
-    flags.text("layers", "all, top, average, or numbers with commas: 0,2.", "LAYERS", default="all")
+    flags.text(
+        "layers", "all, top, average, or numbers with commas: 0,2.", "LAYERS", default="average"
+    )
     flags.integer("folds", "Parts of which each is measured on once.", 2, default=5)
     flags.integer("seed", "Determines the parts.", 0, default=0)
     flags.integer("max_texts", "Read no more texts than this.", 4)
@@ -61,12 +64,16 @@ def main(args: Namespace) -> None:
     # Nothing is learned from the texts here, so that they are embedded once for all folds.
     vectors = vectorizer.fit_transform(texts)
     classifiers = {
-        f"ELMo ({vectors.shape[1]} features)": (StandardScaler(), vectors),
-        "bag of words and pairs": (CountVectorizer(ngram_range=(1, 2), binary=True), texts),
+        f"ELMo ({vectors.shape[1]} features)": (StandardScaler(), vectors, ELMO_STRENGTHS),
+        "bag of words and pairs": (
+            CountVectorizer(ngram_range=(1, 2), binary=True),
+            texts,
+            WORD_STRENGTHS,
+        ),
     }
-    for name, (transformer, features) in classifiers.items():
+    for name, (transformer, features, strengths) in classifiers.items():
         pipeline = make_pipeline(transformer, LogisticRegression(max_iter=1000))
-        search = GridSearchCV(pipeline, {"logisticregression__C": STRENGTHS}, cv=3)
+        search = GridSearchCV(pipeline, {"logisticregression__C": strengths}, cv=3)
         scores = 100 * cross_val_score(search, features, labels, cv=folds)
         parts = ", ".join(f"{score:.1f}" for score in scores)
         print(f"accuracy, {name}: mean {scores.mean():.2f} ({parts})", flush=True)
