@@ -77,9 +77,11 @@ def script(name: str) -> NoReturn:
 
 def _print_completion(words: list[str]) -> int:
     """Print the completion script of a shell and return the status to exit with."""
-    from bilm.commands import command, completion
+    from bilm.commands import command
 
     try:
+        from bilm.commands import completion
+
         shells = completion.shells()
         if len(words) != 1 or words[0] not in shells:
             found = f"--print-completion {' '.join(words)}".strip()
