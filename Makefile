@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BACKENDS := .venv-backends
+CLIENTS := .venv-clients
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
 HUB := .venv-hub
@@ -11,7 +12,8 @@ CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format test-backends test-versions test-hub fuzz test-all clean
+.PHONY: help install demo test test-slow lint format test-backends test-clients test-versions test-hub
+.PHONY: fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -42,6 +44,13 @@ test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX a
 	KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest tests -k golden
 	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k golden
 
+CLIENT_TESTS := tests/integrations tests/commands/test_completion.py tests/test_onnx_model.py \
+  tests/test_projector.py tests/test_saved_model.py
+
+test-clients: $(CLIENTS)/installed  ## scikit-learn, spaCy, ONNX, TensorBoard, shells and PyTorch
+	$(CLIENTS)/bin/python -m pytest $(CLIENT_TESTS)
+	KERAS_BACKEND=torch $(CLIENTS)/bin/python -m pytest tests/integrations/test_torch.py
+
 test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training tests, oldest and newest versions
 	$(OLDEST)/bin/python -m pytest tests -k "golden or training"
 	$(NEWEST)/bin/python -m pytest tests -k "golden or training"
@@ -54,25 +63,28 @@ fuzz: $(VENV)/installed  ## 5,500 damaged inputs and models: each ends in succes
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
 	$(VENV)/bin/python tests/fuzz_manylangs.py 1 500
 
-test-all: lint test test-slow test-backends test-versions test-hub fuzz  ## every test, the slow ones too
+test-all: lint test test-slow test-backends test-clients test-versions test-hub fuzz  ## every test, the slow ones too
 
 clean:  ## remove the environments, what was built, and demo_run
-	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) $(HUB) build dist *.egg-info demo_run
+	rm -rf $(VENV) $(BACKENDS) $(CLIENTS) $(OLDEST) $(NEWEST) $(HUB) build dist *.egg-info demo_run
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BACKENDS)/installed: EXTRA := jax torch
 $(HUB)/installed: EXTRA := huggingface_hub
+$(CLIENTS)/installed: EXTRA := torch pandas polars tensorflow-serving-api
+$(CLIENTS)/installed: EXTRAS := ,completion,onnx,sklearn,spacy,tensorboard
 
 $(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
 $(OLDEST)/installed: constraints-oldest.txt
 $(NEWEST)/installed: CONSTRAINTS := /dev/null
 
-$(VENV)/installed $(BACKENDS)/installed $(HUB)/installed $(OLDEST)/installed $(NEWEST)/installed: $(INSTALLED_BY)
+$(VENV)/installed $(BACKENDS)/installed $(CLIENTS)/installed $(HUB)/installed $(OLDEST)/installed \
+$(NEWEST)/installed: $(INSTALLED_BY)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
 	  echo "Try another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing bilm and TensorFlow $(addprefix and ,$(EXTRA)) into $(@D): a minute or more."
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[test]' $(EXTRA)
+	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[test$(EXTRAS)]' $(EXTRA)
 	@touch $@

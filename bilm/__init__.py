@@ -32,6 +32,7 @@ _get, __dir__, __all__ = lazily(
         "substitutes": "ask",
         "weight_layers": "weighting",
     },
+    optional={"ElmoVectorizer": "integrations.vectorizer"},
 )
 
 

@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LADDER = [  # from the bottom to the top; a name is a module at the top or a package
-    ["errors", "files", "exports"],
+    ["errors", "files", "exports", "extras"],
+    ["folders"],
     ["schema"],
     ["rules"],
     ["lexicon_options"],
@@ -21,15 +22,23 @@ LADDER = [  # from the bottom to the top; a name is a module at the top or a pac
     ["storage"],
     ["memory", "evaluation", "scores", "scoring", "ask"],
     ["model", "row_states", "elmo", "weighting", "embedding", "description"],
-    ["saved_model", "simple_elmo", "training"],
+    [
+        "warm_up",
+        "saved_model",
+        "onnx_model",
+        "projector",
+        "simple_elmo",
+        "integrations",
+        "training",
+    ],
     ["process", "installation"],
     ["commands"],
     ["__init__", "__main__"],
 ]
 STEP = {name: k for k, names in enumerate(LADDER) for name in names}
-PLAIN_PYTHON = {"errors", "files", "exports", "schema", "rules", "lexicon_options", "options"} | {
-    "sizes",
-    "data",
+PLAIN_PYTHON = {
+    *("errors", "files", "exports", "extras", "folders", "schema", "rules", "lexicon_options"),
+    *("options", "sizes", "data"),
 }
 # They run on every backend of Keras and import TensorFlow only where it is used.
 NEUTRAL = {"layers", "language_model", "storage", "model", "elmo", "weighting", "embedding"}

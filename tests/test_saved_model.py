@@ -1,7 +1,9 @@
 """What is exported, loaded in processes that know neither bilm nor the weight file."""
 
+import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -12,9 +14,11 @@ from conftest import golden_cases
 if keras.backend.backend() != "tensorflow":
     pytest.skip("a SavedModel is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm import Elmo, export_saved_model
-from bilm.errors import WeightsError
+from bilm.errors import DataError, WeightsError
+from bilm.warm_up import PLACE
 
 CASE = next(c.values[0] for c in golden_cases("inference") if c.id.endswith("1layer"))
 LEXICONS = Path(__file__).parent / "golden" / "manylangs" / "word_and_char_legacy"
@@ -29,13 +33,18 @@ tokens = module.signatures["tokens"](
 )
 for name in default:
     np.testing.assert_array_equal(default[name], tokens[name])
-np.savez("module.npz", **{k: v.numpy() for k, v in default.items()})
+sentences = tf.constant(["She saw  the bank", "", "café"])
+served = module.signatures["serving_default"](sentences=sentences)
+none = module.signatures["serving_default"](sentences=tf.constant([], tf.string))
+assert [len(value) for value in none.values()] == [0, 0, 0]
+np.savez("module.npz", **{k: v.numpy() for k, v in (default | served).items()})
 
 # As TensorFlow 1 and the C++ loader do it.
 ids = [["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]]
 for name, signature, feed in [
     ("module", "default", [["She saw  the bank", "", "café"]]),
     ("module", "tokens", [ids, [4, 0, 1]]),
+    ("module", "serving_default", [["She saw  the bank", "", "café"]]),
     ("functional", "serving_default", [ids]),
     ("subclassed", "serving_default", [ids]),
 ]:
@@ -47,8 +56,8 @@ for name, signature, feed in [
         outputs = {k: v.name for k, v in signature.outputs.items()}
         found = session.run(outputs, feed)
     if name == "module":
-        for key in default:
-            np.testing.assert_allclose(found[key], default[key], atol=1e-6)
+        for key in found:
+            np.testing.assert_allclose(found[key], (default | served)[key], atol=1e-6)
     else:
         np.save(name + ".npy", *found.values())
 assert "bilm" not in sys.modules
@@ -75,7 +84,7 @@ def exported(tmp_path_factory, request):
     layer.build()
     weights = layer.mixes[0].weights_before_softmax
     weights.assign(np.linspace(0.3, -0.2, weights.shape[0]))
-    export_saved_model(layer, folder / "module")
+    export_saved_model(layer, folder / "module", max_sentences=4, max_tokens=6)
     tokens = keras.Input((None,), dtype="string")
     models = {
         "functional": keras.Model(tokens, keras.layers.Dense(3)(layer(tokens))),
@@ -118,6 +127,76 @@ def test_both_signatures_give_the_layers_vectors(exported):
         found["lstm_outputs1"][mask.numpy()], layers.numpy()[:, 1][mask.numpy()], atol=1e-6
     )
     assert f"lstm_outputs{layers.shape[1]}" not in found
+
+
+def test_what_is_served_by_default_are_the_layers_and_their_mean(exported):
+    folder, layer, _ = exported
+    found = np.load(folder / "module.npz")
+    layers, mask, _ = layer.layers_of(TOKENS)
+    there = mask.numpy()[:, None, :, None]
+    np.testing.assert_allclose(found["layers"], layers.numpy() * there, atol=1e-6)
+    np.testing.assert_allclose(found["mean"], found["default"], atol=1e-6)
+    assert found["n_tokens"].tolist() == [4, 0, 1]
+
+
+def test_the_c_api_runs_the_module(exported):
+    folder, _, _ = exported
+    library = Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"
+    if not library.exists():
+        pytest.skip("this TensorFlow comes without libtensorflow_cc.so.2")
+    stored = saved_model_pb2.SavedModel.FromString((folder / "module/saved_model.pb").read_bytes())
+    signature = stored.meta_graphs[0].signature_def["serving_default"]
+    request = {
+        "feed": [signature.inputs["sentences"].name, ["She saw  the bank", "", "café"]],
+        "fetch": {key: tensor.name for key, tensor in signature.outputs.items()},
+    }
+    program = Path(__file__).parent / "c_api.py"
+    command = [sys.executable, program, library, "module", "c_api.npz", json.dumps(request)]
+    subprocess.run(command, check=True, cwd=folder)
+    found, expected = np.load(folder / "c_api.npz"), np.load(folder / "module.npz")
+    assert set(found) == {"mean", "layers", "n_tokens"}
+    for name in found:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
+
+
+def test_a_request_that_is_too_large_is_an_error(exported):
+    module = tf.saved_model.load(exported[0] / "module")
+    serve, tokens = (module.signatures[name] for name in ("serving_default", "tokens"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="takes at most 4 sentences"):
+        serve(sentences=tf.constant(["a"] * 5))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 6 tokens in a sentence"):
+        serve(sentences=tf.constant(["a", "a " * 7]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 6 tokens in a sentence"):
+        tokens(tokens=tf.constant([["a"] * 7]), sequence_len=tf.constant([7]))
+    assert serve(sentences=tf.constant(["a " * 6] * 4))["n_tokens"].numpy().tolist() == [6] * 4
+
+
+def test_the_requests_to_warm_up_on_are_the_servers_messages(exported):
+    if find_spec("tensorflow_serving") is None:
+        pytest.skip("tensorflow-serving-api reads them: make test-clients")
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    folder, _, _ = exported
+    module, names = tf.saved_model.load(folder / "module"), []
+    for record in tf.data.TFRecordDataset(str(folder / "module" / PLACE)):
+        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+        names.append(request.model_spec.signature_name)
+        inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
+        outputs = module.signatures[names[-1]](**inputs)
+        assert all(np.isfinite(value).all() for value in outputs.values())
+    assert names == ["serving_default", "tokens", "default"]
+
+
+def test_only_a_saved_model_is_replaced(tmp_path):
+    layer = Elmo(CASE)
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "thesis.txt").write_text("years of work")
+    with pytest.raises(DataError, match=r"module: holds other files and no saved_model\.pb"):
+        export_saved_model(layer, tmp_path / "module")
+    assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "module" / "thesis.txt").rename(tmp_path / "module" / "saved_model.pb")
+    export_saved_model(layer, tmp_path / "module")
+    assert (tmp_path / "module" / PLACE).exists() and len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path):

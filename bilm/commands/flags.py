@@ -55,7 +55,7 @@ class Flags:
         )
         self._group: Any = self._parser
         self._named: dict[str, _Value] = {}
-        self._values: list[_Value] = []
+        self.declared: list[_Value] = []
         self._parser.add_argument(
             "-h", "--help", "--helpfull", action="store_true", help=argparse.SUPPRESS
         )
@@ -94,6 +94,7 @@ class Flags:
     def choice(self, name: str, help: str, choices: Sequence[str], **how: Any) -> None:
         """Declare a flag that takes one of a few words."""
         self._add(name, help, values.one_of(choices), metavar="|".join(choices), **how)
+        self.declared[-1].words = choices
 
     def switch(self, name: str, help: str, default: bool | None = False) -> None:
         """Declare a flag without a value: --name and --no_name; None says which was not given."""
@@ -141,9 +142,9 @@ class Flags:
         self._declared(action)
 
     def _declared(self, action: _Value) -> None:
-        self._values.append(action)
+        self.declared.append(action)
         self._named |= dict.fromkeys(action.option_strings, action)
-        needed = (f"{a.shown} {a.metavar or ''}".strip() for a in self._values if a.needed)
+        needed = (f"{a.shown} {a.metavar or ''}".strip() for a in self.declared if a.needed)
         self._parser.usage = " ".join(["%(prog)s", *needed, "[flags]"])
 
     # --- reading a command line ---
@@ -161,7 +162,7 @@ class Flags:
         """
         given, words = list(words), _with_flag_files(words)
         try:
-            for action in self._values:
+            for action in self.declared:
                 action.times = 0
             args, left = self._parser.parse_known_args([self._spelled(word) for word in words])
         except argparse.ArgumentError as error:
@@ -177,12 +178,12 @@ class Flags:
             name = unknown.partition("=")[0]
             near = difflib.get_close_matches(name, self._named, 1)
             raise WrongUse(f"unknown flag {name}" + (f"; did you mean {near[0]}?" if near else ""))
-        twice = [a.shown for a in self._values if a.times > 1 and not (a.many or again)]
+        twice = [a.shown for a in self.declared if a.times > 1 and not (a.many or again)]
         if twice:
             raise WrongUse(f"{min(twice)} is given twice")
         if left:
             raise WrongUse(_stray(left))
-        missing = [action.shown for action in self._values if action.needed and not action.times]
+        missing = [action.shown for action in self.declared if action.needed and not action.times]
         if missing:
             raise WrongUse(f"{', '.join(missing)} must be given")
 
@@ -214,6 +215,7 @@ class _Value(argparse.Action):
 
     convert: Callable[[str], Any]
     shown = ""  # its name in the help and in errors
+    words: Sequence[str] = ()  # the only ones that it takes, if there are only some
     needed = many = False
     times = 0
 

@@ -39,7 +39,8 @@ Examples:
   bilm export --model run --output elmo
   bilm embed --model elmo --input corpus.txt --output corpus.hdf5
 
-bilm COMMAND --help shows the flags of a command, bilm --version the version."""
+bilm COMMAND --help shows the flags of a command, bilm --version the version.
+eval "$(bilm --print-completion bash)" in ~/.bashrc completes commands and flags."""
 
 
 def main() -> NoReturn:
@@ -54,6 +55,8 @@ def main() -> NoReturn:
         sys.exit(command.print_text(_help()))
     if name == "--version":
         sys.exit(command.print_text(command.version("bilm")))
+    if name == "--print-completion":
+        sys.exit(_print_completion(words))
     near = difflib.get_close_matches(name, COMMANDS, 1)
     hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(COMMANDS)}"
     what = f"unknown command {name!r}" if name else "a command must be given"
@@ -71,6 +74,24 @@ def script(name: str) -> NoReturn:
 
     program = os.path.basename(sys.argv[0])
     sys.exit(command.run(_module(name), program, sys.argv[1:], old_names=True))
+
+
+def _print_completion(words: list[str]) -> int:
+    """Print the completion script of a shell and return the status to exit with."""
+    from bilm.commands import command
+
+    try:
+        from bilm.commands import completion
+
+        shells = completion.shells()
+        if len(words) != 1 or words[0] not in shells:
+            found = f"--print-completion {' '.join(words)}".strip()
+            expected = f"expected --print-completion and one of {', '.join(shells)}"
+            return command.fail("bilm", f"{found}: {expected}", command.WRONG_USE)
+        modules = {name: _module(name) for name in COMMANDS}
+        return command.print_text(completion.script(modules, words[0]))
+    except ImportError as error:
+        return command.fail("bilm", error)
 
 
 def _module(name: str) -> Command:

@@ -19,7 +19,8 @@ def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: S
     going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, x.dtype)[:, :, None]
     n_steps = x.shape[0] or tf.shape(x)[0]
 
-    def body(t, carry):
+    def body(k, carry):
+        t = n_steps - 1 - k if spec.reverse else k
         old_cell, old_hidden = carry
         if going_on is not None:
             old_cell, old_hidden = (old * going_on[t] for old in carry)
@@ -36,6 +37,9 @@ def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: S
     n_units, n_spare = state.cell.shape[1], weights.layout.n_spare
     start = tf.pad(state.cell, [[0, 0], [0, n_spare]]), state.hidden
     shapes = (state.hidden.shape,)
-    last, (outputs,) = loop(body, start, n_steps, spec.reverse, shapes, x.dtype)
-    last = LSTMState(last[0][:, :n_units], last[1])
-    return tf.stack(outputs) if isinstance(outputs, list) else outputs, last
+    last, (outputs,) = loop(body, start, n_steps, False, shapes, x.dtype)
+    outputs = tf.stack(outputs) if isinstance(outputs, list) else outputs
+    if spec.reverse:
+        # Afterwards, since in ONNX the outputs of a loop stand in the order in which it makes them.
+        outputs = tf.reverse(outputs, [0])
+    return outputs, LSTMState(last[0][:, :n_units], last[1])

@@ -1,0 +1,193 @@
+"""ELMo vectors in spaCy's documents: the pipeline component `bilm`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bilm.embedding.embedder import Layers
+from bilm.errors import OptionsError, WeightsError
+from bilm.extras import needed
+from bilm.files import replacing
+from bilm.integrations.shared_models import ModelFiles, shared_embedder
+
+with needed("spacy", "The spaCy component bilm"):
+    from spacy.language import Language
+    from spacy.tokens import Doc, Token
+    from spacy.util import minibatch, raise_error
+
+
+@Language.factory(
+    "bilm",
+    assigns=["doc.tensor", "token.vector"],
+    default_config={
+        "model": None,
+        "weights": None,
+        "vocab": None,
+        "layers": "average",
+        "precision": "float32",
+    },
+)
+def make_component(
+    nlp: Language,
+    name: str,
+    model: str | None,
+    weights: str | None,
+    vocab: str | None,
+    layers: str | list[int],
+    precision: str,
+) -> ElmoComponent:
+    """Return the component that `nlp.add_pipe("bilm", config={"model": ...})` adds.
+
+    Raises: OptionsError without a model.
+    """
+    if model is None:
+        raise OptionsError(
+            f'the component {name} has no model; expected nlp.add_pipe("bilm", '
+            'config={"model": "folder, archive, URL or published name"})'
+        )
+    return ElmoComponent(name, ModelFiles(model, weights, vocab), layers, precision)
+
+
+class ElmoComponent:
+    """Sets `doc.tensor` to the vectors of a document's tokens, float32 (tokens, features).
+
+    `token.vector`, `span.vector` and `doc.vector`, the latter two means over tokens, and the
+    similarities follow from it. Each sentence is embedded on its own where the pipeline has set
+    sentences before, and otherwise each document as one sentence. Tokens of white space get zeros.
+
+    The model is loaded when the first document comes, once per process. Stored pipelines and
+    pickles hold the model's name, no weights; a stored pipeline also holds a digest of the model's
+    files, and loading it beside other files is an error.
+
+    Args:
+        name: of the component in its pipeline.
+        files: the model.
+        layers: `average`, `top`, `all` or indices; several layers are put side by side.
+        precision: see `ElmoEmbedder`.
+    """
+
+    def __init__(
+        self, name: str, files: ModelFiles, layers: Layers = "average", precision: str = "float32"
+    ):
+        self.name, self.files = name, files
+        self.layers, self.precision = layers, precision
+        self._on_error: Callable = raise_error
+
+    def __call__(self, doc: Doc) -> Doc:
+        """Set the vectors of a document."""
+        self._embed([doc])
+        return doc
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """Set the vectors of a stream of documents, `batch_size` at a time."""
+        for docs in minibatch(stream, size=batch_size):
+            try:
+                self._embed(docs)
+                yield from docs
+            except Exception as error:
+                self._on_error(self.name, self, docs, error)
+
+    def set_error_handler(self, error_handler: Callable) -> None:
+        """Set what deals with a batch of `pipe` that fails; spaCy's default raises the error."""
+        self._on_error = error_handler
+
+    def _embed(self, docs: list[Doc]) -> None:
+        embedder = shared_embedder(self.files, self.precision)
+        sentences = [tokens for doc in docs for tokens in _sentences(doc)]
+        words = ([token.text for token in tokens] for tokens in sentences)
+        embedded = embedder.embed_sentences([[], *words], self.layers)  # the first has the width
+        width = _side_by_side(next(embedded)).shape[1]
+        tensors = {id(doc): np.zeros((len(doc), width), np.float32) for doc in docs}
+        for tokens, vectors in zip(sentences, embedded, strict=True):
+            places = [token.i for token in tokens]
+            tensors[id(tokens[0].doc)][places] = _side_by_side(vectors)
+        for doc in docs:
+            doc.tensor = tensors[id(doc)]
+            set_hooks(doc)
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Return the model's name and the digest of its files."""
+        state = {"model": os.fspath(self.files.model), "digest": self.files.digest()}
+        return json.dumps(state).encode()
+
+    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoComponent:
+        """Check that the model is the one that was stored.
+
+        Raises: WeightsError if it is another one, or the data are no component's.
+        """
+        self._check(data, "a stored component")
+        return self
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Write a file with the model's name and the digest of its files."""
+        with replacing(path) as temporary:
+            temporary.write_bytes(self.to_bytes())
+
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoComponent:
+        """Check that the model is the one that was stored; see `from_bytes`."""
+        self._check(Path(path).read_bytes(), os.fspath(path))
+        return self
+
+    def _check(self, data: bytes, source: str) -> None:
+        try:
+            digest = str(json.loads(data)["digest"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise WeightsError(
+                f"{source}: not a stored component bilm ({error!r}); store the pipeline anew"
+            ) from error
+        self.files.check(digest, "the stored pipeline")
+
+
+def set_hooks(doc: Doc) -> None:
+    """Have a document's vectors and similarities come from `doc.tensor` alone.
+
+    spaCy itself prefers a table of word vectors where the pipeline has one, and calls two tokens of
+    one word the same. Documents that were stored, or came from another process, keep
+    `doc.tensor` and lose these hooks; this function sets them again.
+    """
+    doc.user_token_hooks["vector"] = _token_vector
+    doc.user_token_hooks["has_vector"] = _has_vector
+    for hooks in (doc.user_hooks, doc.user_span_hooks):
+        hooks["vector"], hooks["has_vector"] = _mean_vector, _has_vector
+    for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
+        hooks["similarity"] = _similarity
+
+
+def _sentences(doc: Doc) -> Iterator[list[Token]]:
+    """Yield the tokens of each sentence that has any but white space."""
+    for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc]:
+        if tokens := [token for token in sentence if not token.is_space]:
+            yield tokens
+
+
+def _side_by_side(vectors: np.ndarray) -> np.ndarray:
+    """Put layers side by side: (layers, T, 2 P) or (T, 2 P) -> (T, features)."""
+    n_features = int(np.prod(np.delete(vectors.shape, -2)))
+    return np.moveaxis(vectors, -2, 0).reshape(-1, n_features)
+
+
+def _token_vector(token: Token) -> np.ndarray:
+    return token.doc.tensor[token.i]
+
+
+def _mean_vector(tokens: Any) -> np.ndarray:
+    """Return the mean over the tokens of a document or span; zeros where there are none."""
+    rows = [token.i for token in tokens]
+    tensor = (tokens if isinstance(tokens, Doc) else tokens.doc).tensor
+    return tensor[rows].mean(axis=0) if rows else np.zeros(tensor.shape[1:], tensor.dtype)
+
+
+def _has_vector(of: Any) -> bool:
+    return True
+
+
+def _similarity(of: Any, other: Any) -> float:
+    """Return the cosine of two vectors; 0 where one of them is 0."""
+    norms = np.linalg.norm(of.vector) * np.linalg.norm(other.vector)
+    return float(np.dot(of.vector, other.vector) / norms) if norms else 0.0

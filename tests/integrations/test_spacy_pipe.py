@@ -1,0 +1,184 @@
+"""The component `bilm` in spaCy's pipelines."""
+
+import multiprocessing
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from stored_files import CASE
+
+if find_spec("spacy") is None:
+    pytest.skip("needs the extra spacy: make test-clients", allow_module_level=True)
+import spacy
+
+from bilm import ElmoEmbedder
+from bilm.errors import OptionsError, WeightsError
+from bilm.integrations.spacy_pipe import set_hooks
+
+TEXTS = ["The bank closed.", "", "She  saw\nthe bank of the river.", " "]
+MODEL = {"model": str(CASE)}
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return ElmoEmbedder(CASE)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return shutil.copytree(CASE, tmp_path / "elmo")
+
+
+def pipeline(**config):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("bilm", config=MODEL | config)
+    return nlp
+
+
+def assert_embedded(docs, embedder):
+    for doc, text in zip(docs, TEXTS, strict=True):
+        there = [not token.is_space for token in doc]
+        words = [token.text for token in doc if not token.is_space]
+        expected = embedder.embed_sentence(words, "average")
+        assert doc.text == text and doc.tensor.dtype == np.float32
+        assert doc.tensor.shape == (len(doc), embedder.dim)
+        np.testing.assert_allclose(doc.tensor[there], expected, atol=1e-6)
+        assert not doc.tensor[np.logical_not(there)].any()
+
+
+def test_tensors_are_the_embedders_vectors_one_by_one_and_in_batches(embedder):
+    nlp = pipeline()
+    assert_embedded([nlp(text) for text in TEXTS], embedder)
+    assert_embedded(nlp.pipe(TEXTS, batch_size=3), embedder)
+
+
+def test_layers_are_put_side_by_side(embedder):
+    doc = pipeline(layers=[0, 2])("The bank closed")
+    expected = embedder.embed_sentence(["The", "bank", "closed"], [0, 2])
+    np.testing.assert_allclose(doc.tensor, np.concatenate(expected, axis=-1), atol=1e-6)
+
+
+def test_each_sentence_has_vectors_of_its_own(embedder):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("bilm", config=MODEL)
+    doc = nlp("The bank closed. She saw the bank.")
+    parts = [embedder.embed_sentence([t.text for t in s], "average") for s in doc.sents]
+    assert len(parts) == 2
+    np.testing.assert_allclose(doc.tensor, np.concatenate(parts), atol=1e-6)
+
+
+def test_vectors_and_similarities_are_those_of_the_context():
+    nlp = pipeline()
+    one, other = nlp("The bank closed"), nlp("She saw the bank")
+    np.testing.assert_array_equal(one[1].vector, one.tensor[1])
+    np.testing.assert_allclose(one.vector, one.tensor.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(one[1:3].vector, one.tensor[1:3].mean(axis=0), rtol=1e-6)
+    assert one.has_vector and one[1].has_vector and one[1:].has_vector
+    assert one.vector_norm == pytest.approx(np.linalg.norm(one.vector))
+    assert one[1:3].vector_norm == pytest.approx(np.linalg.norm(one[1:3].vector))
+    a, b = one.tensor[1], other.tensor[3]
+    cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    assert one[1].similarity(other[3]) == pytest.approx(cosine, abs=1e-6) != 1
+    assert one.similarity(one) == pytest.approx(1)
+    assert not nlp("").vector.any() and nlp("").similarity(one) == 0
+
+
+def test_a_table_of_word_vectors_does_not_come_first():
+    nlp = pipeline()
+    nlp.vocab.set_vector("bank", np.ones(5, np.float32))
+    doc = nlp("The bank closed")
+    np.testing.assert_array_equal(doc[1].vector, doc.tensor[1])
+
+
+def test_a_stored_pipeline_holds_the_model_by_name(model, tmp_path):
+    nlp = pipeline(model=str(model), layers="top")
+    expected = nlp("The bank closed").tensor
+    nlp.to_disk(tmp_path / "pipeline")
+    assert (tmp_path / "pipeline" / "bilm").stat().st_size < 500
+    for loaded in (
+        spacy.load(tmp_path / "pipeline"),
+        spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes()),
+    ):
+        np.testing.assert_array_equal(loaded("The bank closed").tensor, expected)
+    program = "import spacy; print(spacy.load('pipeline')('The bank closed').tensor.tolist())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    np.testing.assert_allclose(eval(done.stdout), expected, atol=1e-6)
+
+
+def test_a_stored_pipeline_finds_another_model(model, tmp_path):
+    nlp = pipeline(model=str(model))
+    nlp.to_disk(tmp_path / "pipeline")
+    moved = shutil.move(model, tmp_path / "moved")
+    with pytest.raises(WeightsError, match="no such file or folder"):
+        spacy.load(tmp_path / "pipeline")
+    elsewhere = {"components": {"bilm": {"model": str(moved)}}}
+    spacy.load(tmp_path / "pipeline", config=elsewhere)
+    with open(moved / "options.json", "a") as file:
+        file.write("\n")
+    with pytest.raises(WeightsError, match=r"another model .* than the one that the stored"):
+        spacy.load(tmp_path / "pipeline", config=elsewhere)
+    (tmp_path / "pipeline" / "bilm").write_text("{}")
+    with pytest.raises(WeightsError, match="bilm: not a stored component"):
+        spacy.load(tmp_path / "pipeline", config=elsewhere)
+
+
+def test_a_component_without_a_model_says_how_to_give_one():
+    with pytest.raises(OptionsError, match="the component bilm has no model; expected nlp"):
+        spacy.blank("en").add_pipe("bilm")
+
+
+def test_documents_that_fail_go_to_the_error_handler(tmp_path):
+    nlp, failed = pipeline(model=str(tmp_path / "nowhere")), []
+    with pytest.raises(WeightsError, match="nowhere"):
+        list(nlp.pipe(TEXTS))
+    nlp.set_error_handler(lambda name, component, docs, error: failed.append((name, len(docs))))
+    assert list(nlp.pipe(TEXTS, batch_size=3)) == []
+    assert failed == [("bilm", 3), ("bilm", 1)]
+
+
+PROCESSES = """
+import multiprocessing, sys
+import numpy as np, spacy
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv[1])
+    nlp = spacy.blank("en")
+    nlp.add_pipe("bilm", config={"model": sys.argv[2]})
+    if sys.argv[1] == "spawn":
+        nlp("The model is loaded here too")
+    docs = list(nlp.pipe(["The bank closed."] * 5 + [""], n_process=2, batch_size=2))
+    np.save(sys.argv[3], np.stack([doc.tensor for doc in docs[:5]]))
+    assert (docs[0][1].vector == docs[0].tensor[1]).all() and len(docs[5]) == 0
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_two_processes(start, tmp_path, embedder):
+    if start not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system has no {start}")
+    (tmp_path / "program.py").write_text(PROCESSES)
+    subprocess.run(
+        [sys.executable, "program.py", start, CASE, "found.npy"],
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
+    )
+    expected = embedder.embed_sentence(["The", "bank", "closed", "."], "average")
+    found = np.load(tmp_path / "found.npy")
+    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=1e-6)
+
+
+def test_documents_from_elsewhere_get_their_hooks_back():
+    nlp = pipeline()
+    doc = nlp("bank bank")
+    with pytest.warns(UserWarning, match="W109"):  # that the hooks are not stored
+        copy = spacy.tokens.Doc(nlp.vocab).from_bytes(doc.to_bytes())
+    np.testing.assert_array_equal(copy.tensor, doc.tensor)
+    set_hooks(copy)
+    assert copy[0].similarity(copy[1]) == pytest.approx(doc[0].similarity(doc[1])) != 1

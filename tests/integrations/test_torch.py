@@ -1,0 +1,68 @@
+"""`Elmo` in PyTorch's own training loop, as docs/pytorch.md shows it."""
+
+import re
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from stored_files import CASE
+
+if keras.backend.backend() != "torch":
+    pytest.skip("with KERAS_BACKEND=torch: make test-clients", allow_module_level=True)
+import torch
+
+from bilm import Elmo
+
+PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """What the page's blocks define, run one after the other in a folder with a model `elmo`."""
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copytree(CASE, folder / "elmo")
+    text, found = PAGE.read_text(encoding="utf-8"), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        torch.manual_seed(0)
+        keras.utils.set_random_seed(0)
+        for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+            exec(compile(block, str(PAGE), "exec"), found)
+    return found | {"folder": folder}
+
+
+def test_the_loop_of_the_page_learns(names):
+    assert isinstance(names["classifier"].elmo, torch.nn.Module)
+    assert min(names["losses"][-3:]) < 0.5 * names["losses"][0]
+    with torch.no_grad():
+        predicted = names["classifier"](names["sentences"]).argmax(dim=1)
+    assert predicted.tolist() == names["labels"].tolist()
+
+
+def test_of_the_layer_its_mix_alone_is_trained(names):
+    elmo, fresh = names["classifier"].elmo, Elmo(CASE)
+    fresh.build()
+    trained = {name for name, p in elmo.named_parameters() if p.requires_grad}
+    assert len(trained) == 2 and len(list(elmo.parameters())) > 10
+    for variable, other in zip(elmo.variables, fresh.variables, strict=True):
+        same = np.array_equal(*(keras.ops.convert_to_numpy(v) for v in (variable, other)))
+        assert same == (not variable.trainable), variable.path
+
+
+def test_a_state_dict_brings_everything_back(names):
+    classifier = names["Classifier"](names["folder"] / "elmo", n_labels=2)
+    classifier.load_state_dict(torch.load(names["folder"] / "classifier.pt"))
+    classifier.eval()
+    with torch.no_grad():
+        found, expected = (c(names["sentences"]) for c in (classifier, names["classifier"]))
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_bilm_is_trained_on_request(names):
+    elmo = Elmo(CASE, trainable_bilm=True)
+    elmo.build()
+    ids = torch.as_tensor(elmo.batcher().batch_sentences(names["sentences"]))
+    elmo(ids, training=True).square().mean().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in elmo.parameters())

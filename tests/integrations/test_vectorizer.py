@@ -1,0 +1,196 @@
+"""`ElmoVectorizer` in what scikit-learn does with a transformer."""
+
+import pickle
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from stored_files import CASE
+
+if find_spec("sklearn") is None:
+    pytest.skip("needs the extra sklearn: make test-clients", allow_module_level=True)
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+import bilm
+from bilm import ElmoEmbedder, ElmoVectorizer
+from bilm.errors import DataError, OptionsError, WeightsError
+
+TEXTS = ["The bank closed .", "", "a", "She saw the bank"] * 3
+LABELS = [0, 1, 0, 1] * 3
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return ElmoEmbedder(CASE)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return shutil.copytree(CASE, tmp_path / "elmo")
+
+
+def words(texts):
+    return [text.split() for text in texts]
+
+
+@pytest.mark.parametrize("layers", ["average", "top", "all", [0, 2]])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_means_are_those_of_the_embedder(embedder, layers, normalize):
+    found = ElmoVectorizer(CASE, layers=layers, normalize=normalize).fit_transform(TEXTS)
+    expected = embedder.sentence_vectors(words(TEXTS), layers, normalize)
+    assert found.dtype == np.float32 and not found[1].any()
+    np.testing.assert_array_equal(found, expected.reshape(len(TEXTS), -1))
+
+
+def test_maxima_are_those_of_the_words(embedder):
+    found = ElmoVectorizer(CASE, pool="max", layers="all").fit_transform(TEXTS)
+    for row, vectors in zip(found, embedder.embed_sentences(words(TEXTS)), strict=True):
+        expected = vectors.max(axis=1).ravel() if vectors.shape[1] else 0
+        np.testing.assert_array_equal(row, expected)
+
+
+def test_texts_may_be_lists_of_words_columns_or_other_tokens():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    vectorizer = ElmoVectorizer(CASE)
+    expected = vectorizer.fit_transform(TEXTS)
+    for texts in (words(TEXTS), np.array(TEXTS), pandas.Series(TEXTS), polars.Series(TEXTS)):
+        np.testing.assert_array_equal(vectorizer.transform(texts), expected)
+    by_comma = ElmoVectorizer(CASE, tokenizer=lambda text: text.split(","))
+    commas = [text.replace(" ", ",") for text in TEXTS if text]
+    found = by_comma.fit_transform(commas)
+    np.testing.assert_array_equal(found, expected[[bool(text) for text in TEXTS]])
+
+
+def test_no_texts_give_no_rows():
+    vectorizer = ElmoVectorizer(CASE)
+    n_features = vectorizer.fit_transform(["a"]).shape[1]
+    assert vectorizer.transform([]).shape == (0, n_features)
+    assert vectorizer.fit([]).transform(["", " "]).shape[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ("one text", "X is the string 'one text', expected a list of texts"),
+        (np.array([["a"], ["b"]]), r"X is a ndarray of shape \(2, 1\)"),
+        (3, "X is a int, expected"),
+        (["a", None], "text 1 of X is None, expected a string or a list of words"),
+        ([["a", 1]], r"text 0 of X is \['a', 1\]"),
+        ([b"a"], "text 0 of X is b'a'"),
+    ],
+)
+def test_what_is_no_text_is_named(texts, expected):
+    with pytest.raises(DataError, match=expected):
+        ElmoVectorizer(CASE).fit(texts)
+
+
+def test_a_data_frame_is_no_column():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": TEXTS})
+    with pytest.raises(DataError, match=r"X is a DataFrame of shape \(12, 1\).*one column"):
+        ElmoVectorizer(CASE).fit(frame)
+
+
+def test_parameters_that_mean_nothing_are_refused(tmp_path):
+    for vectorizer, expected in [
+        (ElmoVectorizer(CASE, pool="sum"), "pool is 'sum', expected one of mean, max"),
+        (ElmoVectorizer(CASE, layers="last"), "layers is 'last'"),
+    ]:
+        with pytest.raises(OptionsError, match=expected):
+            vectorizer.fit(TEXTS)
+    with pytest.raises(WeightsError, match="nowhere: no such file or folder"):
+        ElmoVectorizer(tmp_path / "nowhere").fit(TEXTS)
+    with pytest.raises(NotFittedError):
+        ElmoVectorizer(CASE).transform(TEXTS)
+
+
+def test_copies_keep_parameters_and_not_what_fit_found():
+    vectorizer = ElmoVectorizer(CASE, layers=[0, 1], pool="max").fit(TEXTS)
+    copy = clone(vectorizer)
+    assert copy.get_params() == vectorizer.get_params()
+    assert not hasattr(copy, "model_digest_")
+    assert copy.set_params(pool="mean").pool == "mean"
+    assert vectorizer.pool == "max"
+    assert "layers=[0, 1]" in repr(vectorizer)
+
+
+def test_names_of_features_and_data_frames():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    vectorizer = ElmoVectorizer(CASE).fit(TEXTS)
+    vectors, names = vectorizer.transform(TEXTS), list(vectorizer.get_feature_names_out())
+    assert names[:2] == ["elmovectorizer0", "elmovectorizer1"] and len(names) == vectors.shape[1]
+    for library, kind in (("pandas", pandas.DataFrame), ("polars", polars.DataFrame)):
+        frame = clone(vectorizer).set_output(transform=library).fit_transform(TEXTS)
+        assert isinstance(frame, kind) and list(frame.columns) == names
+        np.testing.assert_array_equal(frame.to_numpy(), vectors)
+
+
+def test_a_column_of_a_data_frame_beside_others():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": TEXTS, "length": range(len(TEXTS))})
+    frame.index += 5  # as what is left of a frame that was split
+    columns = make_column_transformer(
+        (ElmoVectorizer(CASE), "text"), ("passthrough", ["length"]), verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    found = columns.fit_transform(frame)
+    expected = ElmoVectorizer(CASE).fit_transform(TEXTS)
+    np.testing.assert_array_equal(found.to_numpy()[:, :-1], expected)
+    assert list(found.index) == list(frame.index) and list(found["length"]) == list(range(12))
+
+
+def test_a_pickle_holds_no_weights_and_loads_them_elsewhere(model, tmp_path):
+    pipeline = make_pipeline(ElmoVectorizer(model), LogisticRegression()).fit(TEXTS, LABELS)
+    (tmp_path / "pipeline.pkl").write_bytes(pickled := pickle.dumps(pipeline))
+    assert len(pickled) < 8_000 < (model / "weights.hdf5").stat().st_size
+    program = (
+        "import pickle, sys; pipeline = pickle.load(open('pipeline.pkl', 'rb'));"
+        "assert 'keras' in sys.modules;"
+        f"print(pipeline.predict_proba({TEXTS!r})[:, 0].tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    expected = pipeline.predict_proba(TEXTS)[:, 0]
+    np.testing.assert_allclose(eval(done.stdout), expected, atol=1e-6)
+
+
+def test_another_model_under_the_same_name_is_an_error(model):
+    vectorizer = ElmoVectorizer(model)
+    before = vectorizer.fit_transform(TEXTS)
+    pickled = pickle.dumps(vectorizer)
+    options = (model / "options.json").read_text()
+    (model / "options.json").write_text(options + "\n")
+    with pytest.raises(WeightsError, match=r"elmo: another model \(digest \w{12}\) than the one"):
+        pickle.loads(pickled).transform(TEXTS)
+    with pytest.raises(WeightsError, match="another model"):
+        vectorizer.transform(TEXTS)
+    np.testing.assert_array_equal(vectorizer.fit_transform(TEXTS), before)
+    shutil.rmtree(model)
+    with pytest.raises(WeightsError, match="no such file or folder"):
+        vectorizer.transform(TEXTS)
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_a_grid_search_in_two_workers(backend):
+    import joblib
+
+    pipeline = make_pipeline(ElmoVectorizer(CASE), LogisticRegression())
+    grid = {"elmovectorizer__pool": ["mean", "max"], "elmovectorizer__layers": ["top", "average"]}
+    with joblib.parallel_backend(backend):
+        search = GridSearchCV(pipeline, grid, cv=2, n_jobs=2, error_score="raise")
+        search.fit(TEXTS, LABELS)
+    alone = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(TEXTS, LABELS)
+    for key in ("mean_test_score", "params"):
+        np.testing.assert_array_equal(search.cv_results_[key], alone.cv_results_[key])
+
+
+def test_it_is_public_but_not_imported_by_an_asterisk():
+    assert "ElmoVectorizer" in dir(bilm) and "ElmoVectorizer" not in bilm.__all__
