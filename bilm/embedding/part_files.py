@@ -1,0 +1,143 @@
+"""The parts of an output: HDF5 with a dataset per sentence, or one array of all vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from bilm.data.records import Record
+from bilm.embedding.collecting import Layers, layer_selector, normalized
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.embedding_file import ID, SENTENCE, join_words
+from bilm.embedding.parts import damaged
+from bilm.files import replacing
+from bilm.storage.hdf5 import NewHDF5
+
+PART_TOKENS = 1 << 18  # of a part, if its sentences are long; as many as are packed together
+MAPPED_BYTES = 1 << 20  # a larger part stays on disk while it is read
+
+
+class Wanted(NamedTuple):
+    """What is stored of each sentence; see `dump_bilm_embeddings` for the values."""
+
+    layers: Layers = "all"
+    pool: str = "none"
+    normalize: bool = False
+    dtype: str = "float32"
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a sentence has one vector."""
+        return self.pool != "none"
+
+    def row_shape(self, n_layers: int, dim: int) -> tuple[int, ...]:
+        """Return the shape of what a word, or a pooled sentence, gets: (D,) or (layers, D)."""
+        *before, _, dim = layer_selector(self.layers, n_layers)(np.empty((n_layers, 0, dim))).shape
+        return (*before, dim)
+
+    def n_rows(self, record: Record) -> int:
+        """Return how many rows a sentence has: one if pooled, otherwise as many as words."""
+        return 1 if self.pooled else len(record.words)
+
+    def embed(
+        self, embedder: ElmoEmbedder, records: Sequence[Record]
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the number of each sentence and its vectors as they are stored, when done."""
+        sentences = (record.words for record in records)
+        with closing(embedder.embed_as_completed(sentences, self.layers, self.pool)) as embedded:
+            for number, _, vectors in embedded:
+                vectors = normalized(vectors) if self.normalize else vectors
+                yield number, vectors.astype(self.dtype, copy=False)
+
+
+def in_parts(records: Iterable[Record], max_sentences: int) -> Iterator[list[Record]]:
+    """Yield records in parts: of so many sentences, or about `PART_TOKENS` tokens."""
+    part: list[Record] = []
+    n_tokens = 0
+    for record in records:
+        part.append(record)
+        n_tokens += len(record.words) + 2
+        if len(part) >= max_sentences or n_tokens >= PART_TOKENS:
+            yield part
+            part, n_tokens = [], 0
+    if part:
+        yield part
+
+
+WritePart = Callable[[Path, int, Sequence[Record], ElmoEmbedder, Wanted], Iterator[Record]]
+
+
+def write_datasets(
+    path: Path, first: int, records: Sequence[Record], embedder: ElmoEmbedder, wanted: Wanted
+) -> Iterator[Record]:
+    """Write sentences into one HDF5 file, a dataset each, the first named `first`.
+
+    Yields: each record when it is written.
+    """
+    with (
+        replacing(path) as temporary,
+        NewHDF5(temporary) as file,
+        closing(wanted.embed(embedder, records)) as embedded,
+    ):
+        for number, vectors in embedded:
+            record = records[number]
+            attributes = file.create_dataset(str(first + number), data=vectors).attrs
+            attributes[SENTENCE] = join_words(record.words)
+            if record.id is not None:
+                attributes[ID] = record.id
+            file.check()
+            yield record
+
+
+def write_rows(
+    path: Path, first: int, records: Sequence[Record], embedder: ElmoEmbedder, wanted: Wanted
+) -> Iterator[Record]:
+    """Write sentences into one `.npy` file, (rows, ...): their words' vectors, or one of each.
+
+    Yields: each record when it is written.
+    """
+    del first
+    shape = wanted.row_shape(embedder.n_layers, embedder.dim)
+    row_bytes = math.prod(shape) * np.dtype(wanted.dtype).itemsize
+    starts = list(accumulate(map(wanted.n_rows, records), initial=0))
+    with (
+        replacing(path) as temporary,
+        open(temporary, "wb") as file,
+        closing(wanted.embed(embedder, records)) as embedded,
+    ):
+        write_header(file, (starts[-1], *shape), np.dtype(wanted.dtype))
+        begin = file.tell()
+        for number, vectors in embedded:
+            if not wanted.pooled and vectors.ndim == 3:
+                vectors = vectors.swapaxes(0, 1)  # layers, T, D -> T, layers, D
+            file.seek(begin + starts[number] * row_bytes)
+            file.write(vectors.tobytes())
+            yield records[number]
+
+
+def write_header(file: BinaryIO | Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Start an array of NumPy's format, whose values follow."""
+    descr = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": tuple(map(int, shape))}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def read_rows(part: Path, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return what `write_rows` has written, on disk until it is used: (rows, ...).
+
+    Raises: DataError if it is damaged, or not of this shape and type.
+    """
+    try:
+        mode = "r" if part.stat().st_size > MAPPED_BYTES else None  # nothing cannot be mapped
+        rows = np.load(part, mmap_mode=mode, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged(part, error) from error
+    if rows.shape[1:] != shape or rows.dtype != dtype:
+        raise damaged(part, f"{rows.dtype} {rows.shape}, expected {dtype} (rows, {shape})")
+    return rows
