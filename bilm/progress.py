@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TypeVar
 
 from absl import logging
+
+T = TypeVar("T")
 
 LOG_SECONDS = 5
 
@@ -28,25 +31,32 @@ class Progress:
     def add(self, n: int) -> None:
         """Count `n` more that are done."""
         self.done += n
-        now = time.monotonic()
-        if now - self._told >= LOG_SECONDS:
-            self._told = now
-            self.tell(max(now - self.start, 1e-9))
+        if time.monotonic() - self._told >= LOG_SECONDS:
+            self._told = time.monotonic()
+            rate, left = self.speed()
+            logging.info(
+                "%s: %s %s, %s per second%s",
+                self.what, f"{self.done:,}", self.unit, f"{rate:,.0f}",
+                "" if left is None else f", {timedelta(seconds=left)} left",
+            )  # fmt: skip
 
     def skip(self, n: int) -> None:
         """Leave out `n` of the total that were done before."""
         if self.total is not None:
             self.total -= n
 
-    def tell(self, seconds: float) -> None:
-        """Report what was done in so many seconds."""
-        rate, left = self.done / seconds, ""
-        if self.total is not None and rate:
-            left = f", {timedelta(seconds=round(max(self.total - self.done, 0) / rate))} left"
-        logging.info(
-            "%s: %s %s, %s per second%s",
-            self.what, f"{self.done:,}", self.unit, f"{rate:,.0f}", left,
-        )  # fmt: skip
+    def over(self, values: Iterable[T]) -> Iterator[T]:
+        """Pass values on, and count each when the next one is asked for."""
+        for value in values:
+            yield value
+            self.add(1)
+
+    def speed(self) -> tuple[float, int | None]:
+        """Return how many are done per second, and the seconds left if that is known."""
+        rate = self.done / max(time.monotonic() - self.start, 1e-9)
+        if self.total is None or not rate:
+            return rate, None
+        return rate, round(max(self.total - self.done, 0) / rate)
 
     def close(self) -> None:
         """Stop reporting."""

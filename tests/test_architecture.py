@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LADDER = [  # from the bottom to the top; a name is a module at the top or a package
-    ["errors", "files", "exports"],
+    ["errors", "files", "exports", "extras", "progress"],
     ["schema"],
     ["rules"],
     ["lexicon_options"],
@@ -27,7 +27,17 @@ LADDER = [  # from the bottom to the top; a name is a module at the top or a pac
     ["__init__", "__main__"],
 ]
 STEP = {name: k for k, names in enumerate(LADDER) for name in names}
-PLAIN_PYTHON = {"errors", "files", "exports", "schema", "rules", "lexicon_options", "options"} | {
+PLAIN_PYTHON = {
+    "errors",
+    "files",
+    "exports",
+    "extras",
+    "progress",
+    "schema",
+    "rules",
+    "lexicon_options",
+    "options",
+} | {
     "sizes",
     "data",
 }

@@ -12,7 +12,6 @@ from bilm.data.shards import DECODING, Shards
 from bilm.data.tables import Cells, csv_rows, jsonl_rows, parquet_rows, tsv_rows
 from bilm.data.tokenizers import tokenizer
 from bilm.errors import DataError
-from bilm.files import expanded
 
 TABLES = {
     ".csv": csv_rows,
@@ -66,7 +65,7 @@ class Corpus:
         tokenize: str | None = None,
         on_bad_utf8: str = "error",
     ):
-        self.path = expanded(path)
+        self.path = os.path.expanduser(os.fspath(path))
         self._shards = Shards([self.path], on_bad_utf8)
         self._form = Path(self.path.lower().removesuffix(".gz")).suffix
         self._column, self._id_column, self._id_field = column, id_column, id_field

@@ -78,14 +78,14 @@ POOLS = tuple(COLLECTORS)
 
 
 def check_pool(pool: str, normalize: bool) -> None:
-    """Raise OptionsError for another way to pool, or if single words should be normalized."""
+    """Raise OptionsError for another way to pool, or if single words should be unit_length."""
     if pool not in COLLECTORS:
         raise OptionsError(f"pool is {pool!r}, expected one of {', '.join(POOLS)}")
     if normalize and pool == "none":
         raise OptionsError("normalize is for one vector per sentence: set pool to mean or max")
 
 
-def normalized(vectors: np.ndarray) -> np.ndarray:
+def unit_length(vectors: np.ndarray) -> np.ndarray:
     """Return what a sentence gets, divided by its Euclidean norm; zeros stay zeros."""
     return (vectors / (np.linalg.norm(vectors) or 1.0)).astype(np.float32)
 

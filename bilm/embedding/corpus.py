@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,31 +46,19 @@ def dump_bilm_embeddings(
     normalize: bool = False,
     **reading: Any,
 ) -> int:
-    """Embed every sentence of a corpus into one file, whose name says its format.
+    """Embed every sentence of a corpus into one file, whose name says its format: see `outputs`.
 
-    - HDF5: sentence i, counted from 0, is the dataset `"i"`, its words the attribute `sentence`.
-      Where sentences have ids, these are the names, with _ for /, and the attribute `id`. Pooled,
-      all are one dataset `vectors` (n, ...), beside `sentences` and `ids`.
-    - `.npz`: `vectors`, of all words (N, ...) or pooled (n, ...); `offsets` integer (n + 1,), by
-      which sentence i has the words `offsets[i]` to `offsets[i + 1]`; `ids`.
-    - `.parquet`: a row per sentence, with a column `vectors`, `vector` if pooled, or `layer_0` to
-      `layer_2`.
-
-    Every sentence starts afresh. `outfile` comes into being whole, at the end. Until then closed
-    parts stand in the folder `<outfile>.parts`, and the same call continues after the last of them,
-    to the same values. At the end the folder takes as much room as the file.
+    `outfile` comes into being whole, at the end. Until then closed parts stand in the folder
+    `<outfile>.parts`, and the same call continues after the last of them, to the same values. At
+    the end the folder takes as much room as the file.
 
     Args:
-        vocab_file: one word a line, for a model that reads words; None does for characters, and
-            where `vocab.txt` is beside the options.
+        vocab_file, options_file, weight_file, precision: see `ElmoEmbedder`.
         dataset_file: see `bilm.data.records.Corpus`; an empty line keeps its number.
-        options_file, weight_file: see `ElmoEmbedder`.
         outfile: replaced if it is there.
         layers: `"all"`, (layers + 1, T, 2 P) a sentence; indices such as `[0, 2]`, (2, T, 2 P);
-            `"top"`, `"average"` or `"sum"`, (T, 2 P). In NPZ the axis of layers follows that of
-            words.
+            `"top"`, `"average"` or `"sum"`, (T, 2 P).
         dtype: `float32` or `float16`.
-        precision: see `ElmoEmbedder`.
         part_sentences: sentences of a part, the most that an interruption can cost; None for 1000,
             or 100,000 that are pooled.
         on_bad_utf8: see `bilm.data.shards.Shards`.
@@ -82,49 +69,61 @@ def dump_bilm_embeddings(
         call; BilmError if a package is missing; ValueError for another dtype or number.
     """
     wanted = Wanted(layers, pool, normalize, dtype)
+    check_pool(pool, normalize)
     if part_sentences is None:
         part_sentences = PART_VECTORS if wanted.pooled else PART_SENTENCES
     _check_numbers(dtype, part_sentences)
-    check_pool(pool, normalize)
     outfile, dataset_file, vocab_file = map(expanded, (outfile, dataset_file, vocab_file))
     _check_files(outfile, dataset_file, vocab_file)
-    outputs.format_by_name(outfile)
     corpus = Corpus(dataset_file, on_bad_utf8=on_bad_utf8, **reading)
     text = _survey(corpus, part_sentences)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
-    keep_inputs(outfile, *(files := model_files(embedder.options_file, embedder.weight_file)))
-    shape = wanted.row_shape(embedder.n_layers, embedder.dim)
-    run = {
-        "dataset": text.digest,
-        **_digests(embedder),
-        "layers": layers if isinstance(layers, str) else list(map(int, layers)),
-        **{"dtype": dtype, "precision": precision, "part_sentences": part_sentences},
-        **{"pool": pool, "normalize": normalize},
-        **{path.name: _digest(path) for path in files[2:]},
-    }
-    n_rows = text.n_sentences if wanted.pooled else text.n_tokens
-    content = Content(corpus, wanted, part_sentences, shape, text.n_sentences, n_rows)
+    content = _content(corpus, wanted, part_sentences, text, embedder)
+    run = _settings(content, text, embedder) | {"precision": precision}
+    keep_inputs(outfile, *model_files(embedder.options_file, embedder.weight_file))
+    outputs.check_names(outfile, content)
     _embed(content, text, embedder, outfile, run)
     return text.n_sentences
+
+
+def _content(
+    corpus: Corpus, wanted: Wanted, part_sentences: int, text: _Text, embedder: ElmoEmbedder
+) -> Content:
+    """Return what the output holds. Raises: OptionsError for layers that are not there."""
+    shape = wanted.row_shape(embedder.n_layers, embedder.dim)
+    n_rows = text.n_sentences if wanted.pooled else text.n_tokens
+    return Content(corpus, wanted, part_sentences, shape, text.n_sentences, n_rows)
+
+
+def _settings(content: Content, text: _Text, embedder: ElmoEmbedder) -> dict[str, Any]:
+    """Return what shapes the parts, by name: a continued call must have the same."""
+    layers, pool, normalize, dtype = content.wanted
+    files = model_files(embedder.options_file, embedder.weight_file)
+    return {
+        "dataset": text.digest,
+        "options": _digest(embedder.options_file),
+        "weights": _digest(embedder.weight_file),
+        "vocabulary": embedder.vocab_file and _digest(embedder.vocab_file),
+        "layers": layers if isinstance(layers, str) else list(map(int, layers)),
+        **{"dtype": dtype, "pool": pool, "normalize": normalize},
+        "part_sentences": content.part_sentences,
+        **{path.name: _digest(path) for path in files[2:]},
+    }
 
 
 def _embed(
     content: Content, text: _Text, embedder: ElmoEmbedder, outfile: str, run: dict[str, Any]
 ) -> None:
     """Write a corpus part by part, then all parts into one file."""
-    output, pooled = outputs.format_by_name(outfile), content.wanted.pooled
+    output, pooled = outputs.format_of(outfile), content.wanted.pooled
     by_sentence = output == "hdf5" and not pooled
     with Parts(outfile, run, ".hdf5" if by_sentence else ".npy") as parts:
         with progress("embedding", "tokens", text.n_tokens) as shown:
             write = write_datasets if by_sentence else write_rows
             _write_parts(parts, content, embedder, write, shown)
-        logging.info("%s: merging %d parts", outfile, text.n_parts)
-        if by_sentence:
-            merge = outputs.merge_datasets
-        else:
-            merges = {"hdf5": outputs.write_table, "npz": outputs.write_npz}
-            merge = partial(merges.get(output, outputs.write_parquet), content=content)
-        parts.merge(text.n_parts, merge)
+        with progress("merging", "parts", text.n_parts) as shown:
+            merge = outputs.merge_datasets if by_sentence else outputs.WRITERS[output]
+            parts.merge(text.n_parts, lambda path, paths: merge(path, shown.over(paths), content))
 
 
 def _write_parts(
@@ -160,17 +159,9 @@ def _check_numbers(dtype: str, part_sentences: int) -> None:
 def _check_files(outfile: str, dataset_file: str, vocab_file: str | None) -> None:
     if Path(outfile).is_dir():
         raise DataError(f"{outfile}: a folder; expected the name of a file to write")
+    outputs.require_packages(outfile)
     require_files([dataset_file])
     keep_inputs(outfile, dataset_file, vocab_file)
-
-
-def _digests(embedder: ElmoEmbedder) -> dict[str, str | None]:
-    """Return the digests of a model's files, by which a continued call knows them again."""
-    return {
-        "options": _digest(embedder.options_file),
-        "weights": _digest(embedder.weight_file),
-        "vocabulary": embedder.vocab_file and _digest(embedder.vocab_file),
-    }
 
 
 class _Text(NamedTuple):
@@ -187,15 +178,17 @@ def _survey(corpus: Corpus, part_sentences: int) -> _Text:
     records: Iterable[Record] = corpus
     if corpus.is_text:
         records = _watched(corpus)
-    for part in in_parts(records, part_sentences):
-        n_parts += 1
-        n_sentences += len(part)
-        for record in part:
-            n_tokens += len(record.words)
-            digest.update("\t".join(record.words).encode() + b"\n")
-            if record.id is not None:
-                digest.update(record.id.encode() + b"\n")
-                ids.add(record.id)
+    with progress("counting", "sentences") as shown:
+        for part in in_parts(records, part_sentences):
+            n_parts += 1
+            n_sentences += len(part)
+            shown.add(len(part))
+            for record in part:
+                n_tokens += len(record.words)
+                digest.update("\t".join(record.words).encode() + b"\n")
+                if record.id is not None:
+                    digest.update(record.id.encode() + b"\n")
+                    ids.add(record.id)
     ids.check(corpus)
     return _Text(n_sentences, n_tokens, n_parts, digest.hexdigest())
 

@@ -19,7 +19,7 @@ from bilm.embedding.collecting import (
     Layers,
     check_pool,
     layer_selector,
-    normalized,
+    unit_length,
 )
 from bilm.embedding.packed_runner import PackedRunner
 from bilm.embedding.packing import MAX_ROWS
@@ -179,7 +179,7 @@ class ElmoEmbedder:
             raise OptionsError("pool is 'none', expected mean or max: one vector per sentence")
         vectors = list(self._in_order(sentences, select, COLLECTORS[pool]))
         if normalize:
-            vectors = [normalized(vector) for vector in vectors]
+            vectors = [unit_length(vector) for vector in vectors]
         shape = np.delete(select(self._empty()).shape, -2)
         return np.array(vectors, np.float32).reshape(-1, *shape)
 

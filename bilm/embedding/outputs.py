@@ -1,11 +1,21 @@
-"""The parts of a corpus -> one file: HDF5, NPZ or Parquet."""
+"""The parts of a corpus -> one file, whose name says its format.
+
+- HDF5: sentence i, counted from 0, is the dataset `"i"`, its words the attribute `sentence`. Where
+  sentences have ids, these are the names, with _ for /, and the attribute `id`. Pooled, all are one
+  dataset `vectors` (n, ...), beside `sentences` and `ids`.
+- `.npz`: `vectors`, of all words (N, ...) or pooled (n, ...); `offsets` integer (n + 1,): those of
+  sentence i are `vectors[offsets[i] : offsets[i + 1]]`; `ids`. The axis of layers, if there is one,
+  is the second.
+- `.parquet`: a row per sentence, with its `id`, its `words`, and a column `vectors` or, for several
+  layers, `layer_0`, `layer_1`, ...; pooled, its words are text, `sentence`, and it has a `vector`.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,15 +35,21 @@ GROUP_BYTES = 1 << 26  # of vectors that are handled at a time, a row group of P
 FORMATS = {".npz": "npz", ".parquet": "parquet"}  # any other ending is HDF5
 
 
-def format_by_name(outfile: str | os.PathLike) -> str:
-    """Return the format of an output: `npz`, `parquet` or `hdf5`.
+def format_of(outfile: str | os.PathLike) -> str:
+    """Return the format of an output, by its name: `npz`, `parquet` or `hdf5`."""
+    return FORMATS.get(Path(outfile).suffix.lower(), "hdf5")
 
-    Raises: BilmError if a package that it needs is not installed.
-    """
-    found = FORMATS.get(Path(outfile).suffix.lower(), "hdf5")
-    if found == "parquet":
-        optional("pyarrow.parquet", "parquet", f"{outfile}: Parquet")
-    return found
+
+def require_packages(outfile: str | os.PathLike) -> None:
+    """Raise BilmError if a package that an output needs is not installed."""
+    if format_of(outfile) == "parquet":
+        _pyarrow(outfile)
+
+
+def _pyarrow(outfile: str | os.PathLike) -> tuple[Any, Any]:
+    names = ("pyarrow", "pyarrow.parquet")
+    arrow, parquet = (optional(name, "parquet", f"{outfile}: Parquet") for name in names)
+    return arrow, parquet
 
 
 class Content(NamedTuple):
@@ -55,7 +71,7 @@ class Content(NamedTuple):
     n_sentences: int
     n_rows: int
 
-    def groups(self, parts: Sequence[Path]) -> Iterator[tuple[list[Record], np.ndarray]]:
+    def groups(self, parts: Iterable[Path]) -> Iterator[tuple[list[Record], np.ndarray]]:
         """Yield some sentences at a time, in order, and their rows, (rows, ...), on disk.
 
         Raises: DataError for a part that is damaged or does not fit the corpus.
@@ -76,8 +92,9 @@ class Content(NamedTuple):
             yield group, rows[begin:end]
 
 
-def merge_datasets(merged: Path, parts: Iterable[Path]) -> None:
+def merge_datasets(merged: Path, parts: Iterable[Path], content: Content | None = None) -> None:
     """Write one HDF5 file with a dataset per sentence, named by its id, or else its number."""
+    del content
     with NewHDF5(merged, track_order=True) as file:
         pass
     for part in parts:
@@ -92,7 +109,7 @@ def merge_datasets(merged: Path, parts: Iterable[Path]) -> None:
                 file.check()
 
 
-def write_npz(merged: Path, parts: Sequence[Path], content: Content) -> None:
+def write_npz(merged: Path, parts: Iterable[Path], content: Content) -> None:
     """Write `vectors`, the `offsets` of each sentence's in it unless pooled, and the `ids`."""
     ids: list[str | None] = []
     lengths = np.zeros(content.n_sentences + 1, np.int64)
@@ -113,7 +130,7 @@ def write_npz(merged: Path, parts: Sequence[Path], content: Content) -> None:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def write_table(merged: Path, parts: Sequence[Path], content: Content) -> None:
+def write_table(merged: Path, parts: Iterable[Path], content: Content) -> None:
     """Write one HDF5 file of pooled vectors: `vectors` (n, ...), `sentences`, and `ids`."""
     text, n = h5py.string_dtype(), content.n_sentences
     with NewHDF5(merged) as file:
@@ -131,13 +148,12 @@ def write_table(merged: Path, parts: Sequence[Path], content: Content) -> None:
             start = stop
 
 
-def write_parquet(merged: Path, parts: Sequence[Path], content: Content) -> None:
+def write_parquet(merged: Path, parts: Iterable[Path], content: Content) -> None:
     """Write a row per sentence: its `id`, its words, and its vectors in a column per layer.
 
     The words of a pooled sentence are text, `sentence`; others a list, `words`.
     """
-    pyarrow = optional("pyarrow", "parquet", f"{merged}: Parquet")
-    parquet = optional("pyarrow.parquet", "parquet", f"{merged}: Parquet")
+    pyarrow, parquet = _pyarrow(merged)
     schema = _schema(pyarrow, content)
     # Vectors hardly shrink, and beside them words are small.
     how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
@@ -159,19 +175,23 @@ def _schema(pyarrow: Any, content: Content) -> Any:
         words, of_layer = ("sentence", pyarrow.string()), vector
     else:
         words, of_layer = ("words", pyarrow.list_(pyarrow.string())), pyarrow.list_(vector)
-    return pyarrow.schema([*ids, words, *((name, of_layer) for name in _names(content))])
+    return pyarrow.schema([*ids, words, *((name, of_layer) for name in column_names(content))])
 
 
-def _names(content: Content) -> list[str]:
-    """Return the names of the columns of vectors."""
+def check_names(outfile: str | os.PathLike, content: Content) -> None:
+    """Raise OptionsError if two columns of Parquet would have one name."""
+    names = column_names(content)
+    if format_of(outfile) == "parquet" and len(set(names)) < len(names):
+        raise OptionsError(f"layers is {content.wanted.layers!r}: a layer is there twice")
+
+
+def column_names(content: Content) -> list[str]:
+    """Return the names of Parquet's columns of vectors."""
     layers = content.wanted.layers
     if len(content.shape) == 1:
         return ["vector" if content.wanted.pooled else "vectors"]
     numbers = range(content.shape[0]) if layers == "all" else layer_numbers(layers)
-    names = [f"layer_{number}" for number in numbers]
-    if len(set(names)) < len(names):
-        raise OptionsError(f"layers is {layers!r}: a layer is there twice")
-    return names
+    return [f"layer_{number}" for number in numbers]
 
 
 def _columns(pyarrow: Any, content: Content, records: list[Record], rows: np.ndarray) -> list:
@@ -183,7 +203,7 @@ def _columns(pyarrow: Any, content: Content, records: list[Record], rows: np.nda
     if content.corpus.has_ids:
         columns.insert(0, [record.id for record in records])
     offsets = np.cumsum([0, *(len(record.words) for record in records)], dtype=np.int32)
-    for i in range(len(_names(content))):
+    for i in range(len(column_names(content))):
         values = rows if rows.ndim == 2 else rows[:, i]
         flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
         vectors = pyarrow.FixedSizeListArray.from_arrays(flat, content.shape[-1])
@@ -191,6 +211,9 @@ def _columns(pyarrow: Any, content: Content, records: list[Record], rows: np.nda
             vectors = pyarrow.ListArray.from_arrays(pyarrow.array(offsets), vectors)
         columns.append(vectors)
     return columns
+
+
+WRITERS = {"hdf5": write_table, "npz": write_npz, "parquet": write_parquet}
 
 
 def _opened(part: Path) -> h5py.File:

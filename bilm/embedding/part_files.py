@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from bilm.data.records import Record
-from bilm.embedding.collecting import Layers, layer_selector, normalized
-from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.collecting import Layers, layer_selector, unit_length
 from bilm.embedding.embedding_file import ID, SENTENCE, join_words
 from bilm.embedding.parts import damaged
 from bilm.files import replacing
 from bilm.storage.hdf5 import NewHDF5
+
+if TYPE_CHECKING:  # merging parts does not wait for TensorFlow
+    from bilm.embedding.embedder import ElmoEmbedder
 
 PART_TOKENS = 1 << 18  # of a part, if its sentences are long; as many as are packed together
 MAPPED_BYTES = 1 << 20  # a larger part stays on disk while it is read
@@ -52,7 +54,7 @@ class Wanted(NamedTuple):
         sentences = (record.words for record in records)
         with closing(embedder.embed_as_completed(sentences, self.layers, self.pool)) as embedded:
             for number, _, vectors in embedded:
-                vectors = normalized(vectors) if self.normalize else vectors
+                vectors = unit_length(vectors) if self.normalize else vectors
                 yield number, vectors.astype(self.dtype, copy=False)
 
 
@@ -70,7 +72,7 @@ def in_parts(records: Iterable[Record], max_sentences: int) -> Iterator[list[Rec
         yield part
 
 
-WritePart = Callable[[Path, int, Sequence[Record], ElmoEmbedder, Wanted], Iterator[Record]]
+WritePart = Callable[[Path, int, Sequence[Record], "ElmoEmbedder", Wanted], Iterator[Record]]
 
 
 def write_datasets(

@@ -1,7 +1,6 @@
 """Corpora as HDF5, NPZ and Parquet: the vectors of `ElmoEmbedder`, pooled or not."""
 
 import gzip
-import zipfile
 
 import h5py
 import numpy as np
@@ -12,7 +11,6 @@ from bilm.embedding import outputs
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
-from bilm.errors import BilmError, DataError, OptionsError
 
 FOLDER = golden_cases("inference")[0].values[0]
 FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"

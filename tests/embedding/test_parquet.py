@@ -2,11 +2,6 @@
 
 import numpy as np
 import pytest
-
-pq = pytest.importorskip("pyarrow.parquet", reason="make test-extras has pyarrow")
-pd = pytest.importorskip("pandas", reason="make test-extras has pandas")
-pl = pytest.importorskip("polars", reason="make test-extras has Polars")
-
 from test_outputs import FILES, SENTENCES, close
 
 from bilm.data.records import Corpus
@@ -14,6 +9,10 @@ from bilm.embedding import outputs
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
+
+pq = pytest.importorskip("pyarrow.parquet", reason="make test-extras has pyarrow")
+pd = pytest.importorskip("pandas", reason="make test-extras has pandas")
+pl = pytest.importorskip("polars", reason="make test-extras has Polars")
 
 IDS = [f"s/{i}" for i in range(len(SENTENCES))]
 
