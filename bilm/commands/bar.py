@@ -11,6 +11,7 @@ from typing import Any
 from bilm.progress import Progress
 
 QUICK_SECONDS = 2  # work that takes less shows no bar
+UPDATE_SECONDS = 0.1
 
 
 def is_watched() -> bool:
@@ -23,20 +24,27 @@ class Bar(Progress):
 
     _shown: Any = None
 
+    def __init__(self, what: str, unit: str, total: int | None = None):
+        super().__init__(what, unit, total)
+        self._next = self.start + QUICK_SECONDS
+
     def add(self, n: int) -> None:
         """Count `n` more that are done."""
         self.done += n
-        if self._shown is None and time.monotonic() - self.start >= QUICK_SECONDS:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + UPDATE_SECONDS
+        if self._shown is None:
             self._show()
-        if self._shown is not None:
-            rate, left = self.speed()
-            self._shown.update(
-                self._task,
-                completed=self.done,
-                total=self.total,
-                rate=f"{rate:,.0f} {self.unit}/s",
-                left="" if left is None else f"{timedelta(seconds=left)} left",
-            )
+        rate, left = self.speed()
+        self._shown.update(
+            self._task,
+            completed=self.done,
+            total=self.total,
+            rate=f"{rate:,.0f} {self.unit} per second",
+            left="" if left is None else f"{timedelta(seconds=left)} left",
+        )
 
     def close(self) -> None:
         """Take the bar away."""

@@ -41,7 +41,6 @@ def dump_bilm_embeddings(
     dtype: str = "float32",
     part_sentences: int | None = None,
     precision: str = "float32",
-    on_bad_utf8: str = "error",
     pool: str = "none",
     normalize: bool = False,
     **reading: Any,
@@ -61,9 +60,8 @@ def dump_bilm_embeddings(
         dtype: `float32` or `float16`.
         part_sentences: sentences of a part, the most that an interruption can cost; None for 1000,
             or 100,000 that are pooled.
-        on_bad_utf8: see `bilm.data.shards.Shards`.
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
-        reading: `column`, `id_column`, `id_field` and `tokenize` of `bilm.data.records.Corpus`.
+        reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`.
     Returns: the number of sentences.
     Raises: DataError, OptionsError, WeightsError, also if the folder of parts belongs to another
         call; BilmError if a package is missing; ValueError for another dtype or number.
@@ -75,7 +73,7 @@ def dump_bilm_embeddings(
     _check_numbers(dtype, part_sentences)
     outfile, dataset_file, vocab_file = map(expanded, (outfile, dataset_file, vocab_file))
     _check_files(outfile, dataset_file, vocab_file)
-    corpus = Corpus(dataset_file, on_bad_utf8=on_bad_utf8, **reading)
+    corpus = Corpus(dataset_file, **reading)
     text = _survey(corpus, part_sentences)
     embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
     content = _content(corpus, wanted, part_sentences, text, embedder)
