@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BACKENDS := .venv-backends
+EXTRAS := .venv-extras
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
@@ -10,7 +11,7 @@ CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format test-backends test-versions fuzz test-all clean
+.PHONY: help install demo test test-slow lint format test-backends test-extras test-versions fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX a
 	KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest tests -k golden
 	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k golden
 
+test-extras: $(EXTRAS)/installed  ## run the tests of Parquet, data frames and spaCy
+	$(EXTRAS)/bin/python -m pytest tests/embedding/test_parquet.py tests/data/test_records.py
+
 test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training tests, oldest and newest versions
 	$(OLDEST)/bin/python -m pytest tests -k "golden or training"
 	$(NEWEST)/bin/python -m pytest tests -k "golden or training"
@@ -50,20 +54,22 @@ fuzz: $(VENV)/installed  ## 5,500 damaged inputs and models: each ends in succes
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
 	$(VENV)/bin/python tests/fuzz_manylangs.py 1 500
 
-test-all: lint test test-slow test-backends test-versions fuzz  ## every test, the slow ones too
+test-all: lint test test-slow test-backends test-extras test-versions fuzz  ## every test, the slow ones too
 
 clean:  ## remove the environments, what was built, and demo_run
-	rm -rf $(VENV) $(BACKENDS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
+	rm -rf $(VENV) $(BACKENDS) $(EXTRAS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BACKENDS)/installed: EXTRA := jax torch
 
+$(EXTRAS)/installed: EXTRA := pyarrow pandas polars spacy
+
 $(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
 $(OLDEST)/installed: constraints-oldest.txt
 $(NEWEST)/installed: CONSTRAINTS := /dev/null
 
-$(VENV)/installed $(BACKENDS)/installed $(OLDEST)/installed $(NEWEST)/installed: $(INSTALLED_BY)
+$(VENV)/installed $(BACKENDS)/installed $(EXTRAS)/installed $(OLDEST)/installed $(NEWEST)/installed: $(INSTALLED_BY)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
 	  echo "Try another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }

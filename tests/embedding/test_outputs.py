@@ -1,6 +1,10 @@
 """Corpora as HDF5, NPZ and Parquet: the vectors of `ElmoEmbedder`, pooled or not."""
 
 import gzip
+import signal
+import subprocess
+import sys
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -11,6 +15,7 @@ from bilm.embedding import outputs
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
+from bilm.errors import BilmError, DataError, OptionsError
 
 FOLDER = golden_cases("inference")[0].values[0]
 FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
@@ -37,9 +42,7 @@ def table(tmp_path):
 def dump(table, outfile, **how):
     how = {"column": "text", "id_column": "id", "part_sentences": PART} | how
     n = dump_bilm_embeddings(None, table, *FILES, outfile, **how)
-    assert sorted(path.name for path in outfile.parent.iterdir()) == sorted(
-        {table.name, outfile.name}
-    )
+    assert not [path for path in outfile.parent.iterdir() if path.is_dir()]
     return n
 
 
@@ -124,3 +127,93 @@ def test_no_sentence(tmp_path):
         )
     with np.load(tmp_path / "words.npz") as file:
         assert file["offsets"].tolist() == [0] and len(file["vectors"]) == 0
+
+
+# --- interrupted ---
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from bilm.embedding import part_files
+from bilm.embedding.corpus import dump_bilm_embeddings
+write, done = part_files.write_header, []
+def write_or_die(*arguments):
+    done.append(arguments)
+    if len(done) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(*arguments)
+part_files.write_header = write_or_die
+table, options, weights, outfile = map(Path, sys.argv[1:])
+dump_bilm_embeddings(None, table, options, weights, outfile, part_sentences=4, column="text",
+                     id_column="id")
+"""
+
+
+def test_killed_and_continued(table, tmp_path):
+    """In the third part, by a process that dies; the file is the one of an undisturbed run."""
+    dump(table, tmp_path / "whole.npz")
+    killed = subprocess.run([sys.executable, "-c", KILLED, table, *FILES, tmp_path / "out.npz"])
+    assert killed.returncode == -signal.SIGKILL
+    parts = tmp_path / "out.npz.parts"
+    assert {"000000.npy", "000001.npy"} <= {path.name for path in parts.iterdir()}
+    assert not (parts / "000002.npy").exists()
+    before = (parts / "000001.npy").stat().st_mtime_ns
+    with pytest.raises(DataError, match=r"other dtype, pool; repeat the command"):
+        dump(table, tmp_path / "out.npz", dtype="float16", pool="mean")
+    assert (parts / "000001.npy").stat().st_mtime_ns == before
+    dump_bilm_embeddings(
+        None,
+        table,
+        *FILES,
+        tmp_path / "out.npz",
+        part_sentences=PART,
+        column="text",
+        id_column="id",
+    )
+    assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    assert not parts.exists()
+
+
+@pytest.mark.parametrize("damage", ["half", "nothing", "rows", "kind"])
+def test_damaged_parts_are_named(table, tmp_path, damage, monkeypatch):
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="disk full"):
+        patched.setattr(outputs.zipfile, "ZipFile", Mock(side_effect=OSError("disk full")))
+        dump(table, tmp_path / "out.npz")
+    part = tmp_path / "out.npz.parts" / "000001.npy"
+    content = part.read_bytes()
+    if damage in ("half", "nothing"):
+        part.write_bytes(content[: {"half": -9, "nothing": 0}[damage]])
+    else:
+        rows = np.load(part)
+        np.save(part, rows[1:] if damage == "rows" else rows.astype(np.float64))
+    with pytest.raises(DataError, match=r"000001\.npy: damaged .*; remove it and repeat"):
+        dump(table, tmp_path / "out.npz")
+    part.unlink()
+    dump(table, tmp_path / "out.npz")
+
+
+# --- ids, layers and pools that are refused ---
+
+
+def test_an_id_that_is_there_twice(tmp_path):
+    (tmp_path / "p.fasta").write_text(">a\nMK\n>b/1\nMK\n>c\nM\n>b_1\nKV\n")
+    with pytest.raises(DataError, match=r"p\.fasta: records 2 and 4 both have the id 'b_1'"):
+        dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / "out.npz")
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_what_cannot_be_pooled(table, tmp_path, embedder):
+    for how, message in [
+        ({"pool": "sum"}, "pool is 'sum', expected one of none, mean, max"),
+        ({"normalize": True}, "normalize is for one vector per sentence"),
+    ]:
+        with pytest.raises(OptionsError, match=message):
+            dump_bilm_embeddings(None, table, *FILES, tmp_path / "o", column="text", **how)
+    with pytest.raises(OptionsError, match="expected mean or max"):
+        embedder.sentence_vectors(SENTENCES, pool="none")
+
+
+def test_parquet_without_its_package(table, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BilmError, match=r"out\.parquet: Parquet needs pyarrow.*\[parquet\]"):
+        dump_bilm_embeddings(None, table, *FILES, tmp_path / "out.parquet", column="text")
