@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 from bilm.progress import Progress
@@ -16,7 +17,8 @@ UPDATE_SECONDS = 0.1
 
 def is_watched() -> bool:
     """Return whether standard error is a terminal that can show a bar."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    can_show = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return can_show and find_spec("rich") is not None  # Keras brings it
 
 
 class Bar(Progress):
