@@ -3,13 +3,13 @@
 
 Examples:
   python benchmarks/tables.py --n_sentences 1000000 --n_words 3
-  python benchmarks/tables.py --n_sentences 20000 --check --kill_s 15
+  python benchmarks/tables.py --n_sentences 20000 --check --kill_parts 3
 
 Each format is written by a process of its own. Without --n_words the sentences are those of
 classics_en, or of the demo's text if classics_en is missing; with it, random words of these. The
 model has the size of --model with random weights; `tiny` shows what tables cost beside it. --check
-compares every vector with those of an `ElmoEmbedder`. --kill_s kills each process after so many
-seconds, has it continue, and compares the file with that of an undisturbed one.
+compares every vector with those of an `ElmoEmbedder`. --kill_parts kills each process once so many
+parts are closed, has it continue, and compares the file with that of an undisturbed one.
 """
 
 import hashlib
@@ -42,7 +42,8 @@ flags.DEFINE_string("dtype", "float32", "See bilm embed.")
 flags.DEFINE_list("formats", ["npz", "hdf5", "parquet"], "Endings of the files.")
 flags.DEFINE_list("pools", ["none", "mean"], "See bilm embed.")
 flags.DEFINE_boolean("check", False, "Compare every vector.")
-flags.DEFINE_float("kill_s", None, "Seconds after which each process is killed once.")
+flags.DEFINE_integer("kill_parts", None, "Closed parts at which each process is killed once.", 1)
+flags.DEFINE_integer("part_sentences", 1000, "See bilm embed.", 1)
 flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
@@ -60,23 +61,23 @@ def write_text(path, folder):
         file.writelines(" ".join(words) + "\n" for words in sentences)
 
 
-def embed(text, files, outfile, pool, kill_s=None):
-    """Run `bilm embed`; return seconds and peak memory in MB. After `kill_s` it is killed."""
+def embed(text, files, outfile, pool, kill_parts=None):
+    """Run `bilm embed` and return seconds and peak memory in MB; kill it at so many parts."""
     command = [sys.executable, "-m", "bilm", "embed", "--quiet", f"--pool={pool}"]
     command += ["--model", files[0], "--weights", files[1], "--input", text, "--output", outfile]
     command += [f"--layers={FLAGS.layers}", f"--dtype={FLAGS.dtype}"]
+    command += [f"--part_sentences={FLAGS.part_sentences}"]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    if kill_s is not None:
-        try:
-            process.wait(kill_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-    _, status, usage = os.wait4(process.pid, 0) if process.returncode is None else (0, 0, None)
-    seconds = time.perf_counter() - start
-    if kill_s is None and status:
+    while kill_parts is not None:
+        if len(list(outfile.parent.glob("out.*.parts/0*"))) >= kill_parts:
+            process.kill()
+            kill_parts = None
+        time.sleep(0.01)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status not in (0, signal.SIGKILL):
         raise SystemExit(f"bilm embed failed: {status}")
-    return seconds, usage and usage.ru_maxrss / 1024
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
 
 
 def vectors_of(path, pool):
@@ -132,10 +133,10 @@ def main(argv):
                 row["file_mb"] = path.stat().st_size / 1e6
                 if embedder is not None:
                     row["largest_difference"] = largest_difference(embedder, text, path, pool)
-                if FLAGS.kill_s is not None:
+                if FLAGS.kill_parts is not None:
                     whole = hashlib.sha256(path.read_bytes()).digest()
                     path.unlink()
-                    embed(text, files, path, pool, FLAGS.kill_s)
+                    embed(text, files, path, pool, FLAGS.kill_parts)
                     row["parts_when_killed"] = len(list(folder.glob("out.*.parts/0*")))
                     embed(text, files, path, pool)
                     row["equal"] = hashlib.sha256(path.read_bytes()).digest() == whole

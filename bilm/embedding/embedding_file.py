@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from bilm.storage.hdf5 import DAMAGE
 
 SENTENCE = "sentence"  # the attribute with the words
 ID = "id"  # the attribute with the id, where sentences have one
-BY_ID = "by_id"  # the attribute of a file whose datasets are named by ids, in the corpus' order
+PLACE = "number"  # the attribute with its place in the corpus, where it is named by its id
+BY_ID = "by_id"  # the attribute of a file whose datasets are named by ids
 NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 OF_ALLENNLP = "sentence_to_index"
 MAX_RATIO = 100  # of uncompressed to stored bytes; embeddings hardly shrink
@@ -68,8 +70,8 @@ def _names(file: h5py.File, path: str | os.PathLike) -> list[tuple[int, str]]:
     """Return the number of each sentence and the name of its dataset, in order."""
     try:
         names = [name for name in file if name != OF_ALLENNLP]
-        if BY_ID in file.attrs and not any(isinstance(name, bytes) for name in names):
-            return list(enumerate(names))
+        if BY_ID in file.attrs:
+            return sorted((_place(file, name), name) for name in names)
     except DAMAGE as error:
         raise DataError(f"{path}: damaged ({error})") from error
     odd = [n for n in names if isinstance(n, bytes) or (n.isnumeric() and not NUMBER.fullmatch(n))]
@@ -81,6 +83,13 @@ def _names(file: h5py.File, path: str | os.PathLike) -> list[tuple[int, str]]:
             f"{path}: no embeddings; found {names[0][:40]!r}, expected datasets named 0, 1, 2, ..."
         )
     return [(number, str(number)) for number in numbers]
+
+
+def _place(file: h5py.File, name: str) -> int:
+    """Return the place of a dataset that is named by an id, without following links."""
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f"{name!r} is a link, expected a dataset")
+    return operator.index(file[name].attrs[PLACE])
 
 
 def _read(

@@ -95,7 +95,7 @@ class Content(NamedTuple):
 def merge_datasets(merged: Path, parts: Iterable[Path], content: Content | None = None) -> None:
     """Write one HDF5 file with a dataset per sentence, named by its id, or else its number."""
     del content
-    with NewHDF5(merged, track_order=True) as file:
+    with NewHDF5(merged) as file:
         pass
     for part in parts:
         # Opened anew per part: the memory that HDF5 uses for an open file grows with it.

@@ -13,7 +13,7 @@ import numpy as np
 
 from bilm.data.records import Record
 from bilm.embedding.collecting import Layers, layer_selector, unit_length
-from bilm.embedding.embedding_file import ID, SENTENCE, join_words
+from bilm.embedding.embedding_file import ID, PLACE, SENTENCE, join_words
 from bilm.embedding.parts import damaged
 from bilm.files import replacing
 from bilm.storage.hdf5 import NewHDF5
@@ -92,7 +92,7 @@ def write_datasets(
             attributes = file.create_dataset(str(first + number), data=vectors).attrs
             attributes[SENTENCE] = join_words(record.words)
             if record.id is not None:
-                attributes[ID] = record.id
+                attributes[ID], attributes[PLACE] = record.id, first + number
             file.check()
             yield record
 

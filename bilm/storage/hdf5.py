@@ -66,13 +66,12 @@ class NewHDF5(h5py.File):
     Args:
         path: the file, preferably a temporary one.
         mode: `w` for a new file, `a` to add to an existing one.
-        track_order: have the file list its datasets in the order in which they are written.
     Raises: OSError with the `errno` of the disk.
     """
 
-    def __init__(self, path: str | os.PathLike, mode: str = "w", track_order: bool = False):
+    def __init__(self, path: str | os.PathLike, mode: str = "w"):
         self._disk = _Disk(path, {"w": "w+", "a": "r+"}[mode])
-        super().__init__(self._disk, mode, track_order=track_order)
+        super().__init__(self._disk, mode)
 
     def check(self) -> None:
         """Raise OSError if a write has failed; call it often, to stop early."""

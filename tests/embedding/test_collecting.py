@@ -33,12 +33,12 @@ def test_pools_over_many_windows(embedder, sentences, layers):
         found = embedder.sentence_vectors(sentences, layers, pool=pool)
         for vector, words in zip(found, each, strict=True):
             expected = getattr(words, pool)(axis=-2) if words.size else np.zeros(vector.shape)
-            np.testing.assert_allclose(vector, expected, atol=1e-6)
+            np.testing.assert_allclose(vector, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_sum_of_layers(embedder, sentences):
     found = embedder.embed_sentence(sentences[1], "sum")
-    np.testing.assert_allclose(found, embedder.embed_sentence(sentences[1]).sum(0), atol=1e-6)
+    np.testing.assert_allclose(found, embedder.embed_sentence(sentences[1]).sum(0), rtol=1e-6)
     with pytest.raises(OptionsError, match="expected all, top, average, sum or a list"):
         embedder.embed_sentence(sentences[1], "both")
 
@@ -72,6 +72,7 @@ def test_rows_are_filled_as_far_as_memory_allows(embedder, monkeypatch):
 
 def test_memory_does_not_grow_with_the_length_of_what_is_pooled():
     embedder, peaks = ElmoEmbedder(*FILES), {}
+    embedder.embed_sentence(["A"] * 3000)  # what the first call makes stays
     for n_words in (1000, 4000):
         for pool in ("none", "mean"):
             sentence = [list("ACDEFGHIKL") * (n_words // 10)]
