@@ -69,7 +69,7 @@ def embed(text, files, outfile, pool, kill_parts=None):
     command += [f"--part_sentences={FLAGS.part_sentences}"]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while kill_parts is not None:
+    while kill_parts is not None and not outfile.exists():
         if len(list(outfile.parent.glob("out.*.parts/0*"))) >= kill_parts:
             process.kill()
             kill_parts = None
