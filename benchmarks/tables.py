@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 import common
@@ -83,10 +84,10 @@ def embed(text, files, outfile, pool, kill_parts=None):
 def vectors_of(path, pool):
     """Yield what a file holds of each sentence: (T, D), or (D,) if pooled."""
     if path.suffix == ".npz":
-        with np.load(path) as file:
-            vectors = file["vectors"]
-            offsets = None if pool != "none" else file["offsets"]
-        yield from vectors if offsets is None else np.split(vectors, offsets[1:-1])
+        with zipfile.ZipFile(path) as file:
+            names = ["vectors", *(["offsets"] if pool == "none" else [])]
+            arrays = [np.lib.format.read_array(file.open(f"{name}.npy")) for name in names]
+        yield from arrays[0] if pool != "none" else np.split(arrays[0], arrays[1][1:-1])
     elif path.suffix == ".hdf5" and pool != "none":
         with h5py.File(path) as file:
             yield from file["vectors"][:]

@@ -115,7 +115,7 @@ def _embed(
     """Write a corpus part by part, then all parts into one file."""
     output, pooled = outputs.format_of(outfile), content.wanted.pooled
     by_sentence = output == "hdf5" and not pooled
-    with Parts(outfile, run, ".hdf5" if by_sentence else ".npy") as parts:
+    with Parts(outfile, run, ".hdf5" if by_sentence else ".rows") as parts:
         with progress("embedding", "tokens", text.n_tokens) as shown:
             write = write_datasets if by_sentence else write_rows
             _write_parts(parts, content, embedder, write, shown)

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -25,7 +24,7 @@ import numpy as np
 from bilm.data.records import Corpus, Record
 from bilm.embedding.collecting import layer_numbers
 from bilm.embedding.embedding_file import BY_ID, ID, dataset_name, join_words
-from bilm.embedding.part_files import Wanted, in_parts, read_rows, write_header
+from bilm.embedding.part_files import Wanted, bytes_of_row, in_parts, read_rows
 from bilm.embedding.parts import damaged
 from bilm.errors import OptionsError
 from bilm.extras import optional
@@ -76,12 +75,10 @@ class Content(NamedTuple):
 
         Raises: DataError for a part that is damaged or does not fit the corpus.
         """
-        row_bytes = math.prod(self.shape) * np.dtype(self.wanted.dtype).itemsize
+        row_bytes = bytes_of_row(self.shape, self.wanted.dtype)
         for part, records in zip(parts, in_parts(self.corpus, self.part_sentences), strict=True):
-            rows = read_rows(part, self.shape, self.wanted.dtype)
             n_rows = [self.wanted.n_rows(record) for record in records]
-            if len(rows) != sum(n_rows):
-                raise damaged(part, f"{len(rows):,} rows, expected {sum(n_rows):,}")
+            rows = read_rows(part, sum(n_rows), self.shape, self.wanted.dtype)
             group, begin, end = [], 0, 0
             for record, n in zip(records, n_rows, strict=True):
                 if group and (end + n - begin) * row_bytes > GROUP_BYTES:
@@ -116,7 +113,7 @@ def write_npz(merged: Path, parts: Iterable[Path], content: Content) -> None:
     with zipfile.ZipFile(merged, "w") as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as file:
             shape = (content.n_rows, *content.shape)
-            write_header(file, shape, np.dtype(content.wanted.dtype))
+            _write_header(file, shape, np.dtype(content.wanted.dtype))
             for records, rows in content.groups(parts):
                 file.write(rows.data)
                 start = len(ids) + 1
@@ -127,7 +124,15 @@ def write_npz(merged: Path, parts: Iterable[Path], content: Content) -> None:
             arrays["ids"] = np.array(ids, str)
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+                _write_header(file, array.shape, array.dtype)
+                file.write(array.tobytes())
+
+
+def _write_header(file: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Start an array of NumPy's format, whose values follow."""
+    descr = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": tuple(map(int, shape))}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def write_table(merged: Path, parts: Iterable[Path], content: Content) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # merging parts does not wait for TensorFlow
     from bilm.embedding.embedder import ElmoEmbedder
 
 PART_TOKENS = 1 << 18  # of a part, if its sentences are long; as many as are packed together
-MAPPED_BYTES = 1 << 20  # a larger part stays on disk while it is read
 
 
 class Wanted(NamedTuple):
@@ -100,46 +99,39 @@ def write_datasets(
 def write_rows(
     path: Path, first: int, records: Sequence[Record], embedder: ElmoEmbedder, wanted: Wanted
 ) -> Iterator[Record]:
-    """Write sentences into one `.npy` file, (rows, ...): their words' vectors, or one of each.
+    """Write sentences into one file of numbers, (rows, ...): vectors of words, or one of each.
 
     Yields: each record when it is written.
     """
     del first
-    shape = wanted.row_shape(embedder.n_layers, embedder.dim)
-    row_bytes = math.prod(shape) * np.dtype(wanted.dtype).itemsize
+    row_bytes = bytes_of_row(wanted.row_shape(embedder.n_layers, embedder.dim), wanted.dtype)
     starts = list(accumulate(map(wanted.n_rows, records), initial=0))
     with (
         replacing(path) as temporary,
         open(temporary, "wb") as file,
         closing(wanted.embed(embedder, records)) as embedded,
     ):
-        write_header(file, (starts[-1], *shape), np.dtype(wanted.dtype))
-        begin = file.tell()
         for number, vectors in embedded:
             if not wanted.pooled and vectors.ndim == 3:
                 vectors = vectors.swapaxes(0, 1)  # layers, T, D -> T, layers, D
-            file.seek(begin + starts[number] * row_bytes)
+            file.seek(starts[number] * row_bytes)
             file.write(vectors.tobytes())
             yield records[number]
 
 
-def write_header(file: BinaryIO | Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Start an array of NumPy's format, whose values follow."""
-    descr = np.lib.format.dtype_to_descr(dtype)
-    header = {"descr": descr, "fortran_order": False, "shape": tuple(map(int, shape))}
-    np.lib.format.write_array_header_1_0(file, header)
+def bytes_of_row(shape: tuple[int, ...], dtype: str) -> int:
+    """Return the bytes of what a word, or a pooled sentence, gets."""
+    return math.prod(shape) * np.dtype(dtype).itemsize
 
 
-def read_rows(part: Path, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def read_rows(part: Path, n_rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Return what `write_rows` has written, on disk until it is used: (rows, ...).
 
-    Raises: DataError if it is damaged, or not of this shape and type.
+    Raises: DataError if its size is another.
     """
-    try:
-        mode = "r" if part.stat().st_size > MAPPED_BYTES else None  # nothing cannot be mapped
-        rows = np.load(part, mmap_mode=mode, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise damaged(part, error) from error
-    if rows.shape[1:] != shape or rows.dtype != dtype:
-        raise damaged(part, f"{rows.dtype} {rows.shape}, expected {dtype} (rows, {shape})")
-    return rows
+    found, expected = part.stat().st_size, n_rows * bytes_of_row(shape, dtype)
+    if found != expected:
+        raise damaged(part, f"{found:,} bytes, expected {expected:,}")
+    if not n_rows:  # nothing cannot be mapped
+        return np.empty((0, *shape), dtype)
+    return np.memmap(part, dtype, "r", shape=(n_rows, *shape))
