@@ -67,10 +67,9 @@ def dump_bilm_embeddings(
         call; BilmError if a package is missing; ValueError for another dtype or number.
     """
     wanted = Wanted(layers, pool, normalize, dtype)
-    check_pool(pool, normalize)
     if part_sentences is None:
         part_sentences = PART_VECTORS if wanted.pooled else PART_SENTENCES
-    _check_numbers(dtype, part_sentences)
+    _check_values(wanted, part_sentences)
     outfile, dataset_file, vocab_file = map(expanded, (outfile, dataset_file, vocab_file))
     _check_files(outfile, dataset_file, vocab_file)
     corpus = Corpus(dataset_file, **reading)
@@ -146,8 +145,9 @@ def _write_parts(
         first += len(records)
 
 
-def _check_numbers(dtype: str, part_sentences: int) -> None:
-    if dtype not in DTYPES or part_sentences < 1:
+def _check_values(wanted: Wanted, part_sentences: int) -> None:
+    check_pool(wanted.pool, wanted.normalize)
+    if (dtype := wanted.dtype) not in DTYPES or part_sentences < 1:
         raise ValueError(
             f"dtype is {dtype!r}, expected one of {DTYPES}; "
             f"part_sentences is {part_sentences}, expected 1 or more"
