@@ -6,13 +6,12 @@ BACKENDS := .venv-backends
 CLIENTS := .venv-clients
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
-HUB := .venv-hub
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format test-backends test-clients test-versions test-hub
+.PHONY: help install demo test test-slow lint format test-backends test-clients test-versions
 .PHONY: fuzz test-all clean
 
 help:  ## list the targets
@@ -45,9 +44,10 @@ test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX a
 	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k golden
 
 CLIENT_TESTS := tests/integrations tests/commands/test_completion.py tests/test_onnx_model.py \
-  tests/test_projector.py tests/test_saved_model.py
+  tests/test_projector.py tests/test_saved_model.py tests/embedding/test_parquet.py \
+  tests/data/test_records.py tests/storage/test_hub.py
 
-test-clients: $(CLIENTS)/installed  ## scikit-learn, spaCy, ONNX, TensorBoard, shells and PyTorch
+test-clients: $(CLIENTS)/installed  ## scikit-learn, spaCy, Parquet, ONNX, hubs, TensorBoard, shells, PyTorch
 	$(CLIENTS)/bin/python -m pytest $(CLIENT_TESTS)
 	KERAS_BACKEND=torch $(CLIENTS)/bin/python -m pytest tests/integrations/test_torch.py
 
@@ -55,31 +55,27 @@ test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training t
 	$(OLDEST)/bin/python -m pytest tests -k "golden or training"
 	$(NEWEST)/bin/python -m pytest tests -k "golden or training"
 
-test-hub: $(HUB)/installed  ## run the tests of hf: names, with huggingface_hub
-	$(HUB)/bin/python -m pytest tests/storage/test_hub.py tests/training/test_card.py
-
 fuzz: $(VENV)/installed  ## 5,500 damaged inputs and models: each ends in success or one clear error
 	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
 	$(VENV)/bin/python tests/fuzz_manylangs.py 1 500
 
-test-all: lint test test-slow test-backends test-clients test-versions test-hub fuzz  ## every test, the slow ones too
+test-all: lint test test-slow test-backends test-clients test-versions fuzz  ## every test, the slow ones too
 
 clean:  ## remove the environments, what was built, and demo_run
-	rm -rf $(VENV) $(BACKENDS) $(CLIENTS) $(OLDEST) $(NEWEST) $(HUB) build dist *.egg-info demo_run
+	rm -rf $(VENV) $(BACKENDS) $(CLIENTS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BACKENDS)/installed: EXTRA := jax torch
-$(HUB)/installed: EXTRA := huggingface_hub
 $(CLIENTS)/installed: EXTRA := torch pandas polars tensorflow-serving-api
-$(CLIENTS)/installed: EXTRAS := ,completion,onnx,sklearn,spacy,tensorboard
+$(CLIENTS)/installed: EXTRAS := ,completion,hub,onnx,parquet,sklearn,spacy,tensorboard
 
 $(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
 $(OLDEST)/installed: constraints-oldest.txt
 $(NEWEST)/installed: CONSTRAINTS := /dev/null
 
-$(VENV)/installed $(BACKENDS)/installed $(CLIENTS)/installed $(HUB)/installed $(OLDEST)/installed \
+$(VENV)/installed $(BACKENDS)/installed $(CLIENTS)/installed $(OLDEST)/installed \
 $(NEWEST)/installed: $(INSTALLED_BY)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \

@@ -14,14 +14,16 @@ the 2048^3 float32 product, which the same run measures.
 import statistics
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 
 import common
 import random_model
 from absl import app, flags, logging
 
-from bilm.embedding import corpus
+from bilm.data.records import Record, read_corpus
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.part_files import Wanted, write_datasets
 from bilm.layers.functional import PRECISIONS
 
 FLAGS = flags.FLAGS
@@ -40,7 +42,7 @@ def main(argv):
     logging.set_verbosity(logging.WARNING)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sentences = list(corpus.read_corpus(common.corpus(folder).heldout))
+        sentences = list(read_corpus(common.corpus(folder).heldout))
         n = min(FLAGS.n_sentences, len(sentences) // 2)
         timed, others = sentences[:n], sentences[n : 2 * n]
         start = time.perf_counter()
@@ -58,7 +60,8 @@ def main(argv):
         for text in [others] + [timed] * FLAGS.n_times:
             embedder.clear_cache()
             start = time.perf_counter()
-            corpus.write_embeddings(outfile, 0, text, embedder, "all", "float32")
+            records = list(map(Record, text))
+            deque(write_datasets(outfile, 0, records, embedder, Wanted()), maxlen=0)
             seconds.append(time.perf_counter() - start)
         after = common.gemm_rates()
 

@@ -21,7 +21,7 @@ import numpy as np
 from absl import app, flags, logging
 from training_run import training_run
 
-from bilm.embedding import corpus
+from bilm.data.records import read_corpus
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import PRECISIONS
 from bilm.options import load_run_options, write_options
@@ -79,7 +79,7 @@ def main(argv):
         for precision in ("bfloat16", "float32"):  # the last model embeds
             model, losses[precision] = trained(options, folder, precision)
             print(f"{precision}: loss {losses[precision]:.4f} after {FLAGS.n_steps} steps")
-        text = corpus.read_corpus(common.corpus(folder).heldout)
+        text = read_corpus(common.corpus(folder).heldout)
         sentences = list(islice(filter(None, text), SENTENCES))
         error, cosine = distances(*vectors(model, folder, sentences).values())
     figures = {f"loss_{precision}": loss for precision, loss in losses.items()}

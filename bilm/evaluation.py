@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from bilm.data.windows import model_batch
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.memory import explaining_memory
+from bilm.progress import progress
 from bilm.schema import unexpected
 
 N_STEPS = 20
@@ -85,7 +85,7 @@ class Evaluator:
         stateless: bool = False,
         drop_remainder: bool = False,
         state: Any = None,
-        on_progress: Callable[[int], None] | None = None,
+        total: int | None = None,
     ) -> Perplexity:
         """Measure: see `perplexity`."""
         if stateless and (drop_remainder or state is not None):
@@ -97,16 +97,16 @@ class Evaluator:
             batches = dataset.iter_evaluation(batch_size, n_steps, drop_remainder)
         state = None if stateless else state
         sums, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
-        for window in batches:
-            mask = window["mask"]
-            if state is None or window.get("first"):
-                state = self.model.zero_state(len(mask))
-            losses, state = self._run(model_batch(window, self.model.options), mask, state)
-            for name, loss in losses.items():
-                sums[name] += float(loss)
-            n_predictions += int(mask.sum())
-            if on_progress is not None:
-                on_progress(n_predictions)
+        with progress("evaluating", "predictions per direction", total) as shown:
+            for window in batches:
+                mask = window["mask"]
+                if state is None or window.get("first"):
+                    state = self.model.zero_state(len(mask))
+                losses, state = self._run(model_batch(window, self.model.options), mask, state)
+                for name, loss in losses.items():
+                    sums[name] += float(loss)
+                n_predictions += (n_new := int(mask.sum()))
+                shown.add(n_new)
         if not n_predictions:
             raise DataError(
                 f"{dataset.filepattern}: no prediction to measure; the text is empty or has fewer "
@@ -129,7 +129,7 @@ def perplexity(
     stateless: bool = False,
     drop_remainder: bool = False,
     state: Any = None,
-    on_progress: Callable[[int], None] | None = None,
+    total: int | None = None,
 ) -> Perplexity:
     """Measure a language model on text that it was not trained on.
 
@@ -141,11 +141,11 @@ def perplexity(
         stateless: start each sentence from zero state; the figure then depends on nothing else.
         drop_remainder: stop at the step at which a row finds no more text, as the reference does.
         state: where the rows start, as `BiLM.zero_state` gives it; None for a fresh start.
-        on_progress: called with the number of predictions made so far.
+        total: how many predictions a direction will make, from which the time left is told.
     Raises: DataError if there is nothing to predict, OutOfMemoryError.
     """
     with explaining_memory(dataset.filepattern, "batch_size"):
-        return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, on_progress)
+        return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, total)
 
 
 def _exp(loss: float) -> float:

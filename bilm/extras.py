@@ -1,9 +1,17 @@
-"""Packages that only some users install."""
+"""Packages that only some users install: each belongs to an extra of the distribution."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from bilm.errors import BilmError
+
+
+class MissingExtraError(BilmError, ImportError):
+    """A package of an extra is not installed."""
 
 
 @contextmanager
@@ -13,13 +21,19 @@ def needed(extra: str, what: str) -> Iterator[None]:
     Args:
         extra: its name in pyproject.toml.
         what: what the user asked for.
-    Raises: ImportError if one is missing.
+    Raises: MissingExtraError if one is missing.
     """
     try:
         yield
     except ImportError as error:
         missing = error.name or str(error)
-        raise ImportError(
+        raise MissingExtraError(
             f"{what} needs {missing}, which is not installed: pip install 'bilm-keras[{extra}]'",
             name=error.name,
         ) from error
+
+
+def optional(module: str, extra: str, what: str) -> Any:
+    """Import a module of an extra, by its dotted name, and return it: see `needed`."""
+    with needed(extra, what):
+        return importlib.import_module(module)

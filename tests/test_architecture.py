@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LADDER = [  # from the bottom to the top; a name is a module at the top or a package
-    ["errors", "files", "exports", "extras"],
+    ["errors", "files", "exports", "extras", "progress"],
     ["folders"],
     ["schema"],
     ["rules"],
@@ -37,8 +37,8 @@ LADDER = [  # from the bottom to the top; a name is a module at the top or a pac
 ]
 STEP = {name: k for k, names in enumerate(LADDER) for name in names}
 PLAIN_PYTHON = {
-    *("errors", "files", "exports", "extras", "folders", "schema", "rules", "lexicon_options"),
-    *("options", "sizes", "data"),
+    *("errors", "files", "exports", "extras", "progress", "folders", "schema", "rules"),
+    *("lexicon_options", "options", "sizes", "data"),
 }
 # They run on every backend of Keras and import TensorFlow only where it is used.
 NEUTRAL = {"layers", "language_model", "storage", "model", "elmo", "weighting", "embedding"}

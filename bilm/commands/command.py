@@ -11,11 +11,13 @@ from typing import NoReturn, Protocol
 
 import bilm
 from bilm.commands import terminal
+from bilm.commands.bar import Bar, is_watched
 from bilm.commands.flags import Flags, WrongUse
 from bilm.commands.terminal import BROKEN_PIPE, INTERRUPTED
 from bilm.errors import BilmError
 from bilm.installation import conflict
 from bilm.process import is_loud, keep_freed_memory, quiet, share_cores
+from bilm.progress import Progress, show_as
 
 FAILED, WRONG_USE = 1, 2
 
@@ -92,7 +94,7 @@ def fail(program: str, error: object, status: int = FAILED) -> int:
 
 def _call(command: Command, program: str, args: argparse.Namespace) -> int:
     """Call `main` of a command and return the status to exit with."""
-    _start_log()
+    _start_log(args.quiet)
     if message := conflict():
         return fail(program, message)
     keep_freed_memory()
@@ -124,14 +126,15 @@ def _call(command: Command, program: str, args: argparse.Namespace) -> int:
         return fail(program, f"{name}: the name is not UTF-8 here; set PYTHONUTF8=1, or rename it")
 
 
-def _start_log() -> None:
+def _start_log(is_quiet: bool) -> None:
     """Standard error carries the log, as plain lines, standard output the results."""
     from absl import flags, logging
 
     flags.FLAGS.mark_as_parsed()  # absl's own, which nobody gives; until then its log complains
     logging.use_absl_handler()
-    logging.set_verbosity(logging.INFO)
+    logging.set_verbosity(logging.WARNING if is_quiet else logging.INFO)
     logging.get_absl_handler().setFormatter(None)
+    show_as(Bar if is_watched() and not is_quiet else Progress)
 
 
 def _start_tensorflow() -> None:

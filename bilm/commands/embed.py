@@ -1,18 +1,28 @@
-"""Embed every sentence of a corpus with a stored biLM, into one HDF5 file.
+"""Embed every sentence of a corpus with a stored biLM, into one file of vectors.
 
 Examples:
   bilm embed --model elmo --input corpus.txt.gz --output corpus.hdf5
-  bilm embed --model options.json --weights weights.hdf5 --input en_ewt.conllu \\
-      --output en_ewt.hdf5 --layers average --dtype float16
+  bilm embed --model elmo --input reviews.csv --column text --output reviews.parquet \\
+      --layers average --pool mean
+  bilm embed --model seqvec --input proteins.fasta --output proteins.npz \\
+      --layers sum --pool mean
 
---input holds one tokenized sentence per line, plain or gzip, or CoNLL-U by its name (.conllu,
-.conllu.gz).
 
-The output holds one dataset per line, named 0, 1, 2, ..., with its words as the attribute
-`sentence`; that of an empty line is empty. Its shape is (layers + 1, tokens, dim) for --layers all,
-(2, tokens, dim) for --layers 0,2, and (tokens, dim) for top and average. The same command continues
-after an interruption; until the end, finished parts are in <output>.parts. bilm.read_embeddings
-reads the file in order.
+The name of --input says how it is read, plain or gzip:
+  .csv .tsv .jsonl .parquet  tables; --column holds the text, or lists of words
+  .conllu                    the words are the FORM column
+  .fasta .fa .faa .fna       proteins or DNA, a letter per word; ids are the first words of headers
+  any other                  one sentence per line, words between blanks; --tokenize splits text
+
+The name of --output says how it is written; docs/embedding.md shows how each is read:
+  .parquet  a row per sentence, with a column of vectors per layer
+  .npz      one array of all vectors, and the offset of each sentence in it
+  .hdf5     one dataset per sentence, named 0, 1, 2, ... or by ids; with --pool one for all
+
+Each word of a sentence has layers + 1 vectors for --layers all, two for --layers 0,2, and one for
+top, average and sum. --pool stores one vector per sentence in place of one per word. Parquet and
+--tokenize need the extras parquet and spacy. The same command continues after an interruption;
+until the end, finished parts are in <output>.parts.
 """
 
 from __future__ import annotations
@@ -21,7 +31,8 @@ from argparse import Namespace
 
 from bilm.commands.flags import Flags
 from bilm.commands.model_flags import MODEL
-from bilm.commands.text_flags import define_on_bad_utf8
+from bilm.commands.results import define_json, show
+from bilm.commands.text_flags import define_on_bad_utf8, define_tokenize
 
 __doc__ = f"{__doc__}{MODEL}"
 
@@ -31,11 +42,28 @@ def define_flags(flags: Flags) -> None:
     flags.path("model", "A stored biLM.", "MODEL", required=True, old=["options_file"])
     flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
     flags.path("input", "The corpus.", required=True, old=["dataset_file"])
-    flags.path("output", "The HDF5 file to write.", required=True, old=["outfile"])
-    flags.path("vocab", "One word per line, for a model that reads words.", old=["vocab_file"])
+    flags.path("output", "The file to write.", required=True, old=["outfile"])
+    flags.path(
+        "vocab",
+        "One word per line, for a model that reads words [vocab.txt in its folder].",
+        old=["vocab_file"],
+    )
     define_on_bad_utf8(flags)
+    flags.group("sentences")
+    flags.text("column", "Column of a table that holds the text.", "NAME")
+    flags.text("id_column", "Column of a table that holds ids.", "NAME")
+    flags.integer(
+        "id_field", "Which part of a FASTA header is the id, split at | and blanks, from 0.", 0
+    )
+    define_tokenize(flags)
     flags.group("vectors")
-    flags.text("layers", "all, top, average, or numbers with commas: 0,2.", "LAYERS", default="all")
+    flags.text(
+        "layers", "all, top, average, sum, or numbers with commas: 0,2.", "LAYERS", default="all"
+    )
+    flags.choice(
+        "pool", "One vector per sentence, over its words.", ["none", "mean", "max"], default="none"
+    )
+    flags.switch("normalize", "Divide the vector of a sentence by its Euclidean norm.")
     flags.choice("dtype", "What values are stored as.", ["float32", "float16"], default="float32")
     flags.choice(
         "precision",
@@ -44,23 +72,25 @@ def define_flags(flags: Flags) -> None:
         default="float32",
     )
     flags.integer(
-        "part_sentences", "The most sentences that an interruption can cost.", 1, default=1000
+        "part_sentences",
+        "The most sentences that an interruption can cost [1000, or 100000 with --pool].",
+        1,
     )
+    define_json(flags)
 
 
 def main(args: Namespace) -> None:
     from bilm.embedding.corpus import dump_bilm_embeddings
 
+    alike = "layers dtype part_sentences precision on_bad_utf8 pool normalize"
+    alike += " column id_column id_field tokenize"
     n_sentences = dump_bilm_embeddings(
         args.vocab,
         args.input,
         args.model,
         args.weights,
         args.output,
-        layers=args.layers,
-        dtype=args.dtype,
-        part_sentences=args.part_sentences,
-        precision=args.precision,
-        on_bad_utf8=args.on_bad_utf8,
+        **{name: getattr(args, name) for name in alike.split()},
     )
-    print(f"wrote {args.output}: {n_sentences:,} sentences")
+    found = {"output": args.output, "sentences": n_sentences}
+    show(args, found, f"wrote {args.output}: {n_sentences:,} sentences")

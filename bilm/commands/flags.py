@@ -19,7 +19,7 @@ from bilm.commands import values
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 FLAG = re.compile(r"--?([A-Za-z][\w-]*)(?:=(.*))?", re.DOTALL)
 ALWAYS = """
--h and --help show this, --version the version.
+-h and --help show this, --version the version. --quiet logs warnings and errors only.
 --flagfile=FILE reads flags from a file, one per line.
 """
 
@@ -59,7 +59,8 @@ class Flags:
         self._parser.add_argument(
             "-h", "--help", "--helpfull", action="store_true", help=argparse.SUPPRESS
         )
-        self._parser.add_argument("--version", action="store_true", help=argparse.SUPPRESS)
+        for name in ("--version", "--quiet"):
+            self._parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
 
     # --- declaring ---
 
@@ -156,8 +157,8 @@ class Flags:
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the value of each flag.
 
-        Returns: an attribute for each flag, and `help` and `version`; if one of these is set the
-            others have not been checked.
+        Returns: an attribute for each flag, and `help`, `version` and `quiet`; if one of the first
+            two is set the others have not been checked.
         Raises: WrongUse; OSError if a file of flags cannot be read.
         """
         given, words = list(words), _with_flag_files(words)

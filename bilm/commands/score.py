@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 from bilm.commands.flags import Flags
 from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer, scorer_of
-from bilm.commands.text_flags import define_on_bad_utf8
+from bilm.commands.results import as_json, define_json
+from bilm.commands.text_flags import define_on_bad_utf8, define_tokenize
 
 if TYPE_CHECKING:
     from bilm.scores import Score
@@ -40,7 +41,9 @@ def define_flags(flags: Flags) -> None:
         "input", "Glob of the text, plain or gzip; - is standard input.", "GLOB", default="-"
     )
     define_on_bad_utf8(flags)
+    define_tokenize(flags)
     flags.switch("per_token", "Print one line per token.")
+    define_json(flags, "Print a JSON object per sentence, on a line.")
 
 
 def main(args: Namespace) -> None:
@@ -51,15 +54,19 @@ def main(args: Namespace) -> None:
     from bilm.data.shards import Shards, resolve_shards
     from bilm.data.text import STANDARD_INPUT
     from bilm.data.tokenization_check import watched
+    from bilm.data.tokenizers import tokenizer
     from bilm.scores import perplexity_of_scores
 
     how, piped = args.on_bad_utf8, args.input == "-"
     shards = Shards([STANDARD_INPUT], how) if piped else resolve_shards(args.input, how)
     scorer = scorer_of(args)
     lines = token_lines if args.per_token else sentence_line
+    if args.json:
+        lines = json_line
 
     def printed() -> Iterator[Score]:
-        sentences, again = tee(watched(shards.sentences(), args.input, scorer.words))
+        split = map(tokenizer(args.tokenize), shards.texts())
+        sentences, again = tee(watched(split, args.input, scorer.words))
         for words, found in zip(sentences, scorer.score(again), strict=True):
             print(lines(words, found))
             yield found
@@ -74,9 +81,29 @@ def sentence_line(words: Sequence[str], found: Score) -> str:
     return f"{numbers}\t{found.n_predictions}\t{' '.join(words)}"
 
 
+def json_line(words: Sequence[str], found: Score) -> str:
+    """Return a sentence as JSON, on one line; null where there is no prediction."""
+    forward, backward = found.total.get("forward"), found.total.get("backward")
+    rows = token_rows(words, found)
+    return as_json(
+        {
+            "words": list(words),
+            "forward": None if forward is None else float(forward),
+            "backward": None if backward is None else float(backward),
+            "mean": float(found.mean),
+            "predictions": found.n_predictions,
+            "tokens": [{"token": t, "forward": float(f), "backward": float(b)} for f, b, t in rows],
+        }
+    )
+
+
 def token_lines(words: Sequence[str], found: Score) -> str:
     """Return the lines of a sentence's tokens and marks."""
+    return "".join(f"{f:.6f}\t{b:.6f}\t{word}\n" for f, b, word in token_rows(words, found))
+
+
+def token_rows(words: Sequence[str], found: Score) -> Iterator[tuple[float, float, str]]:
+    """Yield the log-probabilities of each token and mark, nan for none, and the token."""
     nan = float("nan")
     backward = [nan] * len(found.forward) if found.backward is None else found.backward
-    rows = zip([nan, *found.forward], [*backward, nan], ["<S>", *words, "</S>"], strict=True)
-    return "".join(f"{f:.6f}\t{b:.6f}\t{word}\n" for f, b, word in rows)
+    return zip([nan, *found.forward], [*backward, nan], ["<S>", *words, "</S>"], strict=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from bilm.commands.flags import Flags
 from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer, scorer_of
+from bilm.commands.results import define_json, show
 
 if TYPE_CHECKING:
     from bilm.scores import Substitutes
@@ -31,11 +32,12 @@ def define_flags(flags: Flags) -> None:
     flags.text("sentence", "Tokens with spaces between them.", required=True)
     flags.integer("position", "Which of the tokens, from 0.", required=True)
     flags.integer("n", "How many words per column.", 1, default=10)
+    define_json(flags, "Print one JSON object: per column a list of [word, number].")
 
 
 def main(args: Namespace) -> None:
     found = scorer_of(args).substitutes(args.sentence.split(), args.position, args.n)
-    print(table(found))
+    show(args, found._asdict(), table(found))
 
 
 def table(found: Substitutes) -> str:

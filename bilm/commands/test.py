@@ -7,15 +7,18 @@ Examples:
 
 The LSTM state is carried from sentence to sentence within a row, so the figure depends on
 --batch_size; --stateless starts each sentence from zero state, --start=checkpoint where training
-left its rows. The last line on standard output is AVERAGE PERPLEXITY = <number>.
+left its rows. The last line on standard output is AVERAGE PERPLEXITY = <number>; --json has the
+keys forward_perplexity, backward_perplexity, predictions_a_direction and average_perplexity.
 """
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 
 from bilm.commands.flags import Flags, WrongUse
 from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer
+from bilm.commands.results import define_json, show
 from bilm.commands.text_flags import define_on_bad_utf8
 
 __doc__ = f"{__doc__}{MODEL}{SOFTMAX}"
@@ -30,13 +33,12 @@ def define_flags(flags: Flags) -> None:
     flags.integer("batch_size", "Rows among which the sentences are dealt.", 1, default=128)
     flags.switch("stateless", "Start each sentence from zero state.")
     flags.choice("start", "The state that rows start from.", ["zero", "checkpoint"], default="zero")
+    define_json(flags)
 
 
 def main(args: Namespace) -> None:
-    from absl import logging
-
     from bilm.ask import load_language_model
-    from bilm.data.shards import resolve_shards
+    from bilm.data.shards import count_tokens, resolve_shards
     from bilm.data.tokenization_check import check_tokenization
     from bilm.errors import BilmError
     from bilm.evaluation import heldout_dataset, perplexity
@@ -59,11 +61,10 @@ def main(args: Namespace) -> None:
         args.batch_size,
         stateless=args.stateless,
         state=state,
-        on_progress=lambda n: logging.log_every_n_seconds(
-            logging.INFO, "%s predictions per direction so far", 5, f"{n:,}"
-        ),
+        total=count_tokens(text).n_predictions if all(map(os.path.isfile, text)) else None,
     )
-    for name, value in result.directions.items():
-        print(f"{name.upper()} PERPLEXITY = {value}")
-    print(f"PREDICTIONS A DIRECTION = {result.n_predictions}")
-    print(f"AVERAGE PERPLEXITY = {result.mean}")
+    figures = {f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()}
+    figures["PREDICTIONS A DIRECTION"] = result.n_predictions
+    figures["AVERAGE PERPLEXITY"] = result.mean
+    found = {name.lower().replace(" ", "_"): value for name, value in figures.items()}
+    show(args, found, "\n".join(f"{name} = {value}" for name, value in figures.items()))

@@ -14,3 +14,12 @@ def define_on_bad_utf8(flags: Flags) -> None:
         ON_BAD_UTF8,
         default="error",
     )
+
+
+def define_tokenize(flags: Flags) -> None:
+    """Declare --tokenize."""
+    flags.text(
+        "tokenize",
+        "Split text into words by spaCy's rules for a language, such as en [at blanks].",
+        "LANG",
+    )

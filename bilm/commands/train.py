@@ -13,15 +13,18 @@ command continues a run that was stopped or killed; docs/reliability.md says wha
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 
-from bilm.commands.flags import Flags
+from bilm.commands.flags import Flags, WrongUse
 from bilm.commands.run_flags import RATE, define_run, given, run_arguments
 from bilm.commands.terminal import INTERRUPTED
 
 
 def define_flags(flags: Flags) -> None:
     flags.group("model")
-    flags.path("vocab", "The words to predict.", required=True, old=["vocab_file"])
+    flags.path(
+        "vocab", "The words to predict [vocab.txt in a folder that continues].", old=["vocab_file"]
+    )
     flags.path(
         "options",
         "tiny, small, medium, original, original_2018 (the reference's recipe), or a file [small; "
@@ -36,12 +39,16 @@ def define_flags(flags: Flags) -> None:
 
 def main(args: Namespace) -> int:
     from bilm.options import load_run_options
+    from bilm.storage.checkpoint import VOCABULARY
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 
+    vocab = args.vocab or Path(args.output) / VOCABULARY
+    if args.vocab is None and not vocab.is_file():
+        raise WrongUse(f"--vocab must be given: there is no {vocab}")
     stored = RunFolder(args.output).stored_options_file()
     options = load_run_options(args.options or stored or "small")
     changes = given(args, ("batch_size", "n_epochs", *RATE))
     options = options.replace(**changes, n_train_tokens=args.n_train_tokens)
-    result = TrainingRun(options, args.vocab, **run_arguments(args)).train()
+    result = TrainingRun(options, vocab, **run_arguments(args)).train()
     return 0 if result.finished else INTERRUPTED

@@ -16,6 +16,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from bilm.commands.flags import Flags
+from bilm.commands.results import define_json, show
 from bilm.commands.text_flags import define_on_bad_utf8
 
 TENSORFLOW = False
@@ -35,6 +36,7 @@ def define_flags(flags: Flags) -> None:
     flags.integer(
         "words_in_memory", "The most distinct words held in memory.", 1, default=2_000_000
     )
+    define_json(flags)
 
 
 def main(args: Namespace) -> None:
@@ -52,9 +54,11 @@ def main(args: Namespace) -> None:
         on_bad_utf8=args.on_bad_utf8,
         words_in_memory=args.words_in_memory,
     )
-    if found.n_marks:
-        print(f"{found.n_marks:,} marks in the text were not counted as words")
-    print(
+    lines = [
         f"wrote {args.output}: {found.n_words:,} of {found.n_distinct:,} distinct words, "
         f"{100 * found.n_covered / found.n_tokens:.2f} % of {found.n_tokens:,} tokens"
-    )
+    ]
+    if found.n_marks:
+        lines.insert(0, f"{found.n_marks:,} marks in the text were not counted as words")
+    figures = {name.removeprefix("n_"): n for name, n in found._asdict().items()}
+    show(args, {"output": args.output, **figures}, "\n".join(lines))

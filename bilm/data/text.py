@@ -49,6 +49,18 @@ def placed_lines(
         yield number, start, start + len(line), text
 
 
+def whole_lines(path: str | os.PathLike, errors: str) -> Iterator[str]:
+    """Yield the text of each line as it is, blanks and the line's end included.
+
+    `errors` is that of `placed_lines`. Raises: DataError as `read_lines` does.
+    """
+    for number, start, line in raw_lines(path):
+        try:
+            yield line.decode("utf-8" if start else "utf-8-sig", errors)
+        except UnicodeDecodeError as error:
+            raise not_utf8(path, number, error) from error
+
+
 def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> Iterator[str]:
     """Yield the stripped texts of the lines that start at these bytes, which must rise.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -15,14 +14,14 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.shards import resolve_shards
+from bilm.data.shards import Shards, resolve_shards
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
 from bilm.files import expanded, keep_inputs, replacing, scratch
+from bilm.progress import Progress, progress
 
 WORDS_IN_MEMORY = 2_000_000  # about 300 MB
 MAX_RUNS = 64  # sorted files that are merged at a time; each is an open file
-LOG_SECONDS = 10.0
 
 NOT_COUNTED = frozenset([*MARKS, NOT_A_WORD])
 WordCount = tuple[str, int]
@@ -71,9 +70,11 @@ def build_vocabulary(
     shards = resolve_shards(filepattern, on_bad_utf8)
     _check_outputs(outputs, shards)
     with scratch(outfile) as folder:
-        counter = _Counter(folder, words_in_memory, len(shards))
-        for shard in shards:
-            counter.add(shards.of([shard]).sentences())
+        counter = _Counter(folder, words_in_memory)
+        with progress("counting words", "bytes", _n_bytes(shards)) as shown:
+            for i in range(len(shards)):
+                counter.add(_sentences(shards, i, shown))
+        counter.log(len(shards))
         kept = _Kept(min_count)
         ordered = _by_frequency(kept.select(counter.merged()), folder, words_in_memory)
         room = None if max_size is None else max_size - len(MARKS)
@@ -105,12 +106,10 @@ def _check_outputs(outputs: Sequence[Path], shards: Sequence[str]) -> None:
 class _Counter:
     """Counts words; sorted counts go to files when there are too many words for the memory."""
 
-    def __init__(self, folder: Path, words_in_memory: int, n_shards: int):
-        self.runs = _Runs(folder / "words")
-        self.words_in_memory, self.n_shards = words_in_memory, n_shards
+    def __init__(self, folder: Path, words_in_memory: int):
+        self.runs, self.words_in_memory = _Runs(folder / "words"), words_in_memory
         self.counts: Counter[str] = Counter()
-        self.n_sentences = self.n_tokens = self.n_marks = self.n_done = 0
-        self.logged = time.monotonic()
+        self.n_sentences = self.n_tokens = self.n_marks = 0
 
     def add(self, sentences: Iterable[list[str]]) -> None:
         """Count a shard."""
@@ -121,11 +120,6 @@ class _Counter:
             self.n_tokens += len(words)
             if len(counts) > limit:
                 self._spill()
-            if not self.n_sentences & 0xFFF and time.monotonic() - self.logged > LOG_SECONDS:
-                self._log()
-        self.n_done += 1
-        if self.n_done == self.n_shards:
-            self._log()
 
     def merged(self) -> Iterator[WordCount]:
         """Yield every distinct word once and its count, by the word."""
@@ -144,12 +138,26 @@ class _Counter:
         self.runs.add(self._sorted(), combine=_summed)
         self.counts.clear()
 
-    def _log(self) -> None:
-        self.logged = time.monotonic()
+    def log(self, n_shards: int) -> None:
+        """Say how much was read."""
         logging.info(
-            "%d of %d shards read: %s sentences, %s tokens",
-            *(self.n_done, self.n_shards, f"{self.n_sentences:,}", f"{self.n_tokens:,}"),
-        )
+            "%d shards read: %s sentences, %s tokens",
+            n_shards, f"{self.n_sentences:,}", f"{self.n_tokens:,}",
+        )  # fmt: skip
+
+
+def _n_bytes(shards: Shards) -> int | None:
+    """Return the bytes of files, None if one of them is a pipe or packed."""
+    plain = all(os.path.isfile(path) and not path.endswith(".gz") for path in shards)
+    return sum(map(os.path.getsize, shards)) if plain else None
+
+
+def _sentences(shards: Shards, shard: int, shown: Progress) -> Iterator[list[str]]:
+    """Yield the words of each line of a file that is not blank, and count its bytes."""
+    for _, start, end, text in shards.lines(shard):
+        if text:
+            yield text.split()
+        shown.add(end - start)
 
 
 class _Kept:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,26 @@ from typing import Any
 import numpy as np
 
 from bilm.data.sentences import checked_sentence
+from bilm.embedding.collecting import (
+    COLLECTORS,
+    EachWord,
+    Layers,
+    check_pool,
+    layer_selector,
+    unit_length,
+)
 from bilm.embedding.packed_runner import PackedRunner
+from bilm.embedding.packing import MAX_ROWS
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, OptionsError
 from bilm.files import expanded
 from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
 
-WINDOW_BATCHES = 8  # batches among which sentences are dealt out to rows
-
-Layers = str | Sequence[int]
+VOCABULARY = "vocab.txt"
+WINDOW_BATCHES = 8  # batches among which sentences of ordinary length are dealt out to rows
+WINDOW_TOKENS = 1 << 18  # the most tokens that are read ahead to fill the rows, where
+WINDOW_BYTES = 1 << 28  # their vectors fit into so many bytes
 
 
 class ElmoEmbedder:
@@ -37,7 +47,8 @@ class ElmoEmbedder:
     Args:
         options_file: `options.json`; or what stands for both files, see `bilm.storage.locate`.
         weight_file: the HDF5 file with the weights, where `options_file` names one file.
-        vocab_file: one word a line, for a model that reads words; others spell them.
+        vocab_file: one word a line, for a model that reads words; others spell them. None for
+            `vocab.txt` beside the options.
         cache_size: of how many words the context-free vectors are kept, those used last; 0 for
             none. A word takes 4 P bytes, at P = 512 100,000 of them 205 MB.
         batch_tokens: tokens that are run over at a time, marks included. It bounds memory and
@@ -47,7 +58,7 @@ class ElmoEmbedder:
 
     Methods take `layers`: `"all"` gives each sentence as float32 (layers + 1, T, 2 P), layer 0
     being the token's vector twice; indices such as `[0, 2]` (or `"0,2"`) give (2, T, 2 P), and
-    `"top"` and `"average"` (T, 2 P). P stands for 2 P in a forward-only model.
+    `"top"`, `"average"` and `"sum"` (T, 2 P). P stands for 2 P in a forward-only model.
     Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small.
 
     Example:
@@ -74,12 +85,12 @@ class ElmoEmbedder:
         self.options_file, self.weight_file = map(
             Path.absolute, resolve(expanded(options_file), expanded(weight_file))
         )
-        vocab_file = vocab_file and os.path.abspath(expanded(vocab_file))
-        self._settings = vocab_file, cache_size, batch_tokens, precision
         files = self.options_file, self.weight_file
         self.model = load_bilm(*files, precision=precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
-        encode = WordVectors(self.model, vocab_file)
+        self.vocab_file = self._vocabulary(expanded(vocab_file))
+        self._settings = self.vocab_file, cache_size, batch_tokens, precision
+        encode = WordVectors(self.model, self.vocab_file)
         self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)
         self._runner = PackedRunner(self.model, batch_tokens)
         self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
@@ -114,30 +125,26 @@ class ElmoEmbedder:
         Raises: DataError if a sentence is not a list of words.
         """
         select = layer_selector(layers, self.n_layers)
-
-        def in_order(group):
-            results = dict(self._embed(group, select))
-            return (results.pop(k) for k in range(len(group)))
-
-        return chain.from_iterable(in_order(group) for group in self._groups(sentences))
+        return self._in_order(sentences, select, EachWord)
 
     def embed_as_completed(
-        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "all", pool: str = "none"
     ) -> Iterator[tuple[int, list[str], np.ndarray]]:
         """Embed a stream of sentences, giving each as soon as it is done.
 
         Of the sentences that are read ahead together, others are computed while the caller
-        stores what it has.
+        stores what it has. `pool` is that of `sentence_vectors`, or `none` for each word's vectors.
 
         Returns: of each sentence its number, counted from 0, its words and its vectors.
-        Raises: DataError if a sentence is not a list of words.
+        Raises: DataError if a sentence is not a list of words; OptionsError.
         """
         select = layer_selector(layers, self.n_layers)
+        check_pool(pool, normalize=False)
 
         def numbered():
             first = 0
-            for group in self._groups(sentences):
-                with closing(self._embed(group, select)) as embedded:
+            for group in self._groups(sentences, self._limit(select, COLLECTORS[pool])):
+                with closing(self._embed(group, select, COLLECTORS[pool])) as embedded:
                     for k, vectors in embedded:
                         yield first + k, group[k], vectors
                 first += len(group)
@@ -149,29 +156,39 @@ class ElmoEmbedder:
         sentences: Iterable[Sequence[str]],
         layers: Layers = "average",
         normalize: bool = False,
+        pool: str = "mean",
     ) -> np.ndarray:
-        """Return one vector a sentence: the mean over its tokens of the layers' average.
+        """Return one vector per sentence: the mean over its words of the layers' average.
 
-        Other `layers` are averaged over tokens likewise, and those with an axis of layers give
-        (n, layers, 2 P). An empty sentence gives zeros. `normalize` divides what a sentence gets
-        by its Euclidean norm, as simple_elmo's `get_elmo_vector_average` does.
+        Other `layers` are pooled over words likewise, and those with an axis of layers give
+        (n, layers, 2 P). An empty sentence gives zeros. Memory does not grow with the length of a
+        sentence.
 
+        Args:
+            sentences: lists of words.
+            layers: see the class.
+            normalize: divide what a sentence gets by its Euclidean norm, as simple_elmo's
+                `get_elmo_vector_average` does.
+            pool: `mean`, or `max` for the largest value of each feature.
         Returns: float32 (n, 2 P).
-        Raises: DataError if a sentence is not a list of words.
+        Raises: DataError if a sentence is not a list of words; OptionsError.
         """
         select = layer_selector(layers, self.n_layers)
-        shape = np.delete(select(self._empty()).shape, -2)
-        means = [
-            vectors.sum(axis=-2, dtype=np.float64) / max(vectors.shape[-2], 1)
-            for vectors in self.embed_sentences(sentences, layers)
-        ]
+        check_pool(pool, normalize)
+        if pool == "none":
+            raise OptionsError("pool is 'none', expected mean or max: one vector per sentence")
+        vectors = list(self._in_order(sentences, select, COLLECTORS[pool]))
         if normalize:
-            means = [mean / (np.linalg.norm(mean) or 1.0) for mean in means]
-        return np.array(means, np.float32).reshape(-1, *shape)
+            vectors = [unit_length(vector) for vector in vectors]
+        shape = np.delete(select(self._empty()).shape, -2)
+        return np.array(vectors, np.float32).reshape(-1, *shape)
 
-    def warm_up(self, sentences: Iterable[Sequence[str]]) -> None:
+    def warm_up(
+        self, sentences: Iterable[Sequence[str]], layers: Layers = "all", pool: str = "none"
+    ) -> None:
         """Take the words of sentences into the cache, as embedding the sentences would."""
-        for group in self._groups(sentences):
+        limit = self._limit(layer_selector(layers, self.n_layers), COLLECTORS[pool])
+        for group in self._groups(sentences, limit):
             self._look_up(group)
 
     def clear_cache(self) -> None:
@@ -179,15 +196,46 @@ class ElmoEmbedder:
         self._check_process()
         self._cache.clear()
 
-    def _groups(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[list[str]]]:
-        """Yield sentences in groups of about as many tokens as `WINDOW_BATCHES` batches."""
-        group, n_tokens = [], 0
+    def _vocabulary(self, given: str | None) -> Path | None:
+        """Return the vocabulary of a model that reads words, for others None."""
+        beside = self.options_file.with_name(VOCABULARY)
+        found = given or (beside if beside.is_file() else None)
+        return found and Path(found).absolute() if self.options.reads_words else None
+
+    def _in_order(
+        self, sentences: Iterable[Sequence[str]], select: Callable, collector: type
+    ) -> Iterator[np.ndarray]:
+        """Embed a stream of sentences and give what is collected of each, in its order."""
+
+        def in_order(group):
+            results = dict(self._embed(group, select, collector))
+            return (results.pop(k) for k in range(len(group)))
+
+        groups = self._groups(sentences, self._limit(select, collector))
+        return chain.from_iterable(map(in_order, groups))
+
+    def _limit(self, select: Callable, collector: type) -> int:
+        """Return how many tokens may be read ahead: as many as memory allows for their vectors."""
+        if collector is not EachWord:
+            return WINDOW_TOKENS
+        word_bytes = select(np.empty((self.n_layers, 1, self.dim), np.float32)).nbytes
+        return min(WINDOW_BYTES // word_bytes, WINDOW_TOKENS)
+
+    def _groups(self, sentences: Iterable[Sequence[str]], limit: int) -> Iterator[list[list[str]]]:
+        """Yield sentences in groups that are packed together.
+
+        A group has about as many tokens as `WINDOW_BATCHES` batches; as many as fill all rows, if
+        sentences are longer; and no more than `limit` if that is above the first.
+        """
+        least, n_rows = WINDOW_BATCHES * self.batch_tokens, min(MAX_ROWS, self.batch_tokens)
+        group, n_tokens, longest = [], 0, 0
         for number, words in enumerate(sentences):
             group.append(checked_sentence(words, f"sentence {number}"))
             n_tokens += len(group[-1]) + 2
-            if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
+            longest = max(longest, len(group[-1]) + 2)
+            if n_tokens >= max(least, min(n_rows * longest, limit)):
                 yield group
-                group, n_tokens = [], 0
+                group, n_tokens, longest = [], 0, 0
         if group:
             yield group
 
@@ -197,17 +245,18 @@ class ElmoEmbedder:
         words = list(dict.fromkeys(chain(self._marks, *group)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
-    def _embed(self, group: list[list[str]], select: Callable) -> Any:
-        """Yield the number of each sentence of a group and its vectors, as they are done."""
+    def _embed(self, group: list[list[str]], select: Callable, collector: type) -> Any:
+        """Yield the number of each sentence of a group and what is collected of it, when done."""
         places, table = self._look_up(group)
         filled, (begin, end) = [k for k, words in enumerate(group) if words], self._marks
+        collect = partial(collector, select(self._empty()).shape)
         if filled:
             sentences = [np.array([places[w] for w in (begin, *group[k], end)]) for k in filled]
-            with closing(self._runner(table, sentences)) as embedded:
-                for k, layers in embedded:
-                    yield filled[k], select(layers)
+            with closing(self._runner(table, sentences, select, collect)) as embedded:
+                for k, vectors in embedded:
+                    yield filled[k], vectors
                     self._check_process()
-        yield from ((k, select(self._empty())) for k, words in enumerate(group) if not words)
+        yield from ((k, collect(0).result()) for k, words in enumerate(group) if not words)
 
     def _check_process(self) -> None:
         """Raise BilmError in a forked process, which lacks the threads that compute."""
@@ -227,30 +276,3 @@ def _unpickled(cls: type, *arguments: Any) -> ElmoEmbedder:
     here would kill a worker of `multiprocessing.Pool`, whose caller then waits for ever."""
     is_forked = cls._process not in (None, os.getpid())
     return cls.__new__(cls) if is_forked else cls(*arguments)
-
-
-def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function that picks what `layers` says of an array (n_layers, T, D).
-
-    Raises: OptionsError if it says nothing that is there.
-    """
-    named = {
-        "all": lambda array: array,
-        "top": lambda array: array[-1].copy(),  # a view would keep the other layers
-        "average": lambda array: array.mean(axis=0),
-    }
-    if isinstance(layers, str) and layers in named:
-        return named[layers]
-    try:
-        if isinstance(layers, str):
-            chosen = [int(part) for part in layers.split(",")]
-        else:
-            chosen = [operator.index(part) for part in layers]
-    except (TypeError, ValueError):
-        chosen = []
-    if not chosen or not all(0 <= i < n_layers for i in chosen):
-        raise OptionsError(
-            f"layers is {layers!r}, expected all, top, average or a list of numbers "
-            f"from 0 to {n_layers - 1}"
-        )
-    return lambda array: array[chosen]

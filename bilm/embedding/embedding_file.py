@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from bilm.files import expanded
 from bilm.storage.hdf5 import DAMAGE
 
 SENTENCE = "sentence"  # the attribute with the words
+ID = "id"  # the attribute with the id, where sentences have one
+PLACE = "number"  # the attribute with its place in the corpus, where it is named by its id
+BY_ID = "by_id"  # the attribute of a file whose datasets are named by ids
 NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 OF_ALLENNLP = "sentence_to_index"
 MAX_RATIO = 100  # of uncompressed to stored bytes; embeddings hardly shrink
@@ -25,15 +29,16 @@ def read_embeddings(
 ) -> Iterator[tuple[int, list[str] | None, np.ndarray]]:
     """Yield number, words and vectors of each sentence of a file of embeddings, in order.
 
-    For files of bilm-tf and AllenNLP, which hold no words, the words are None. The file is closed
-    when the iterator ends or is dropped.
+    For files of bilm-tf and AllenNLP, which hold no words, the words are None. Sentences with ids
+    are numbered in the order of their corpus. The file is closed when the iterator ends or is
+    dropped.
 
     Raises: DataError, naming the file and the dataset, if the file is missing, damaged, or holds
-        anything but arrays of numbers, (T, D) or (layers, T, D), named 0, 1, 2, ...
+        anything but arrays of numbers, (T, D) or (layers, T, D), named 0, 1, 2, ... or by ids.
     """
     with _opened(path) as file:
-        for number in _numbers(file, path):
-            words, vectors = _read(file, path, str(number))
+        for number, name in _names(file, path):
+            words, vectors = _read(file, path, name)
             yield number, words, vectors
 
 
@@ -41,6 +46,11 @@ def join_words(words: list[str]) -> str:
     """Return words as one string, separated by tabs if one has a space, as in CoNLL-U."""
     separator = "\t" if any(" " in word for word in words) else " "
     return separator.join(words).replace("\0", "\u2400")  # an HDF5 string ends at NUL
+
+
+def dataset_name(id_: str) -> str:
+    """Return the name of the dataset of a sentence with an id: HDF5 has / for its folders."""
+    return "_" if id_ == "." else id_.replace("/", "_").replace("\0", "\u2400")
 
 
 def _split(sentence: str, n_words: int) -> list[str]:
@@ -56,21 +66,30 @@ def _opened(path: str | os.PathLike) -> h5py.File:
         raise DataError(f"{path}: not a whole HDF5 file of embeddings ({error})") from error
 
 
-def _numbers(file: h5py.File, path: str | os.PathLike) -> list[int]:
-    """Return the numbers of the sentences, in order."""
+def _names(file: h5py.File, path: str | os.PathLike) -> list[tuple[int, str]]:
+    """Return the number of each sentence and the name of its dataset, in order."""
     try:
         names = [name for name in file if name != OF_ALLENNLP]
+        if BY_ID in file.attrs:
+            return sorted((_place(file, name), name) for name in names)
     except DAMAGE as error:
         raise DataError(f"{path}: damaged ({error})") from error
     odd = [n for n in names if isinstance(n, bytes) or (n.isnumeric() and not NUMBER.fullmatch(n))]
     if odd:
         raise DataError(f"{path}: a dataset is named {odd[0][:40]!r}, expected 0, 1, 2, ...")
-    numbers = [int(name) for name in names if NUMBER.fullmatch(name)]
+    numbers = sorted(int(name) for name in names if NUMBER.fullmatch(name))
     if names and not numbers:
         raise DataError(
             f"{path}: no embeddings; found {names[0][:40]!r}, expected datasets named 0, 1, 2, ..."
         )
-    return sorted(numbers)
+    return [(number, str(number)) for number in numbers]
+
+
+def _place(file: h5py.File, name: str) -> int:
+    """Return the place of a dataset that is named by an id, without following links."""
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f"{name!r} is a link, expected a dataset")
+    return operator.index(file[name].attrs[PLACE])
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bilm.embedding.collecting import Collector
 from bilm.embedding.packing import Packing, pack
 from bilm.embedding.prefetch import ahead
 from bilm.language_model import BiLM
@@ -29,38 +31,47 @@ class PackedRunner:
         self.dim = len(model.directions) * self.options.lstm.projection_dim
         self._run_steps = compiled(self._steps, self._signature())
 
-    def __call__(self, table: np.ndarray, sentences: list[np.ndarray]) -> Any:
+    def __call__(
+        self, table: np.ndarray, sentences: list[np.ndarray], select: Callable, collect: Callable
+    ) -> Any:
         """Run over sentences with their marks, each the rows of a table of token vectors.
 
-        Yields the number of each sentence and its layers, float32 (layers + 1, T, 2 P) without its
-        marks, as soon as its last step is done. A direction stops at the last word that it reads;
-        no result needs the mark after it.
+        Yields the number of each sentence and what was collected of it, without its marks, as soon
+        as its last step is done. A direction stops at the last word that it reads; no result needs
+        the mark after it.
+
+        Args:
+            table: token vectors, float32 (U, P).
+            sentences: rows of the table, integer (T + 2,).
+            select: picks of layers, float32 (layers + 1, ..., D), those that are wanted.
+            collect: makes the `Collector` of a sentence of so many words.
         """
         lengths = np.array([len(rows) - 1 for rows in sentences])
         packing = pack(lengths)
         places, fresh = self._lay_out(sentences, packing)
         waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
-        running: dict[int, np.ndarray] = {}
+        running: dict[int, Collector] = {}
         windows = self._windows(table, places, fresh)
         if fresh.size > self.batch_tokens and keras.backend.backend() == "tensorflow":
-            # Filling and what the caller does, writing for one, go on beside the next steps. Other
-            # backends keep settings by thread.
+            # Collecting and what the caller does, writing for one, go on beside the next steps.
+            # Other backends keep settings by thread.
             windows = ahead(windows)
         with closing(windows):
             for steps, found in windows:
-                found = {d: ops.convert_to_numpy(layers) for d, layers in found.items()}
+                selected = {d: select(ops.convert_to_numpy(layers)) for d, layers in found.items()}
                 while waiting and packing.starts[waiting[-1]] < steps.stop:
                     k = waiting.pop()
-                    running[k] = self._token_layer(table[sentences[k][1:-1]])
-                for k, layers in list(running.items()):
+                    running[k] = collect(int(lengths[k]) - 1)
+                for k, collector in list(running.items()):
                     at = steps.start - int(packing.starts[k])  # of its steps, the window's first
-                    self._fill(layers, {d: f[:, packing.rows[k]] for d, f in found.items()}, at)
+                    own = {d: s[..., packing.rows[k], :, :] for d, s in selected.items()}
+                    _add(collector, own, at, int(lengths[k]) - 1)
                     if packing.starts[k] + lengths[k] <= steps.stop:
-                        yield k, running.pop(k)
+                        yield k, running.pop(k).result()
 
     def _windows(self, table, places, fresh):
         """Run over all steps in windows of `batch_tokens` places; give which steps, and their
-        layers, tensors float (layers, B, T, P) a direction."""
+        layers, tensors float (layers + 1, B, T, P) a direction."""
         n_rows, n_all = fresh.shape
         state = self.model.flatten_state(self.model.zero_state(n_rows))
         tensor = ops.convert_to_tensor(table)
@@ -86,35 +97,11 @@ class PackedRunner:
                 places[direction][row, start : start + len(in_order)] = in_order
         return places, fresh
 
-    def _token_layer(self, vectors: np.ndarray) -> np.ndarray:
-        """Make room for a sentence's layers, the first of which is its token vectors."""
-        layers = np.empty((self.n_layers, len(vectors), self.dim), np.float32)
-        layers[0] = np.tile(vectors, len(self.model.directions))
-        return layers
-
-    def _fill(self, layers: np.ndarray, found: dict[str, np.ndarray], at: int) -> None:
-        """Put a window's outputs (layers, T, P) a direction into a sentence's layers.
-
-        `at` is the step of the sentence, its begin mark being 0, that the window starts with;
-        below 0 where the sentence starts inside the window.
-        """
-        n_tokens, n_steps = layers.shape[1], next(iter(found.values())).shape[1]
-        first, stop = max(at, 1), min(at + n_steps, n_tokens + 1)
-        if first >= stop:
-            return
-        parts = np.split(layers[1:], len(found), axis=-1)
-        for (direction, outputs), part in zip(found.items(), parts, strict=True):
-            outputs = outputs[:, first - at : stop - at]
-            if direction == "backward":
-                part[:, n_tokens - stop + 1 : n_tokens - first + 1] = outputs[:, ::-1]
-            else:
-                part[:, first - 1 : stop - 1] = outputs
-
     def _steps(self, table, places, fresh, state):
-        """Run on from a state: integers (B, T) a direction -> float (layers, B, T, P) each."""
+        """Run on from a state: integers (B, T) a direction -> float (layers + 1, B, T, P) each."""
         vectors = {d: ops.take(table, places[d], axis=0) for d in self.model.directions}
         outputs, state = self.model.windows(vectors, self.model.pack_state(state), fresh=fresh)
-        layers = {d: ops.stack(outputs[d]) for d in self.model.directions}
+        layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in self.model.directions}
         return layers, self.model.flatten_state(state)
 
     def _signature(self) -> list:
@@ -126,3 +113,21 @@ class PackedRunner:
             keras.KerasTensor((None, None), "bool"),
             [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
         ]
+
+
+def _add(collector: Collector, found: dict[str, np.ndarray], at: int, n_words: int) -> None:
+    """Hand a sentence's part of a window, (..., T, P) a direction, to its collector.
+
+    `at` is the step of the sentence, its begin mark being 0, that the window starts with; below 0
+    where the sentence starts inside the window.
+    """
+    n_steps, dim = next(iter(found.values())).shape[-2:]
+    first, stop = max(at, 1), min(at + n_steps, n_words + 1)
+    if first >= stop:
+        return
+    for i, (direction, vectors) in enumerate(found.items()):
+        vectors = vectors[..., first - at : stop - at, :]
+        words = slice(first - 1, stop - 1)
+        if direction == "backward":
+            vectors, words = vectors[..., ::-1, :], slice(n_words - stop + 1, n_words - first + 1)
+        collector.add(vectors, words, slice(i * dim, (i + 1) * dim))

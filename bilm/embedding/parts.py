@@ -1,17 +1,15 @@
-"""Writing one HDF5 file in closed parts, which survive an interruption."""
+"""Writing one file in closed parts, which survive an interruption."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
-
 from bilm.errors import DataError
 from bilm.files import LOCK, PREFIX, beside, hold, output_path, remove_leftovers, replacing, scratch
-from bilm.storage.hdf5 import NewHDF5
 
 RUN = "run.json"
 
@@ -25,12 +23,13 @@ class Parts:
         outfile: the file into which the parts are merged.
         run: the settings that shape the result, by name, as JSON values. An existing folder is
             continued only with the settings that it was created with.
+        ending: of the names of the parts.
     Raises: on entry, DataError if another process is writing the folder, or if it was created with
         other settings; OSError if it cannot be written.
     """
 
-    def __init__(self, outfile: str | os.PathLike, run: dict[str, object]):
-        self.outfile, self._run = output_path(outfile), run
+    def __init__(self, outfile: str | os.PathLike, run: dict[str, object], ending: str = ".hdf5"):
+        self.outfile, self._run, self._ending = output_path(outfile), run, ending
         self.folder = beside(self.outfile, ".parts")
 
     def __enter__(self) -> Parts:
@@ -58,7 +57,7 @@ class Parts:
 
     def path(self, part: int) -> Path:
         """Return the path of a part."""
-        return self.folder / f"{part:06d}.hdf5"
+        return self.folder / f"{part:06d}{self._ending}"
 
     def n_closed(self) -> int:
         """Return the number of parts up to the first that is missing."""
@@ -67,31 +66,19 @@ class Parts:
             n_parts += 1
         return n_parts
 
-    def merge(self, n_parts: int) -> None:
-        """Copy the parts into one file, rename it into place and remove the folder.
+    def merge(self, n_parts: int, write: Callable[[Path, list[Path]], None]) -> None:
+        """Have the parts written into one file, rename it into place and remove the folder.
 
+        Args:
+            n_parts: how many there are.
+            write: is called with the temporary name of the file and the paths of the parts.
         Raises: OSError, naming `outfile`, if it cannot be written; DataError for a bad part.
         """
         with replacing(self.outfile) as merged:
-            with NewHDF5(merged):
-                pass
-            for part in range(n_parts):
-                # Opened anew per part: the memory that HDF5 uses for an open file grows with it.
-                with NewHDF5(merged, "a") as file, self._open_part(part) as source:
-                    for name in sorted(source, key=int):
-                        h5py.h5o.copy(source.id, name.encode(), file.id, name.encode())
-                        file.check()
+            write(merged, [self.path(part) for part in range(n_parts)])
         # After a kill, the folder is either whole or in the leftovers that the next run removes.
         with scratch(self.outfile) as folder:
             os.rename(self.folder, folder / "parts")
-
-    def _open_part(self, part: int) -> h5py.File:
-        try:
-            return h5py.File(self.path(part), "r")
-        except OSError as error:
-            raise DataError(
-                f"{self.path(part)}: damaged ({error}); remove it and repeat the command"
-            ) from error
 
     def _foreign_files(self) -> list[str]:
         """Return the files that a run does not leave when it is killed at its start."""
@@ -115,3 +102,8 @@ class Parts:
                 f"{self.folder}: holds parts of a run with other {', '.join(other)}; repeat the "
                 "command of that run, choose another output, or remove the folder"
             )
+
+
+def damaged(part: Path, reason: object) -> DataError:
+    """Return the error for a part that cannot be read."""
+    return DataError(f"{part}: damaged ({reason}); remove it and repeat the command")

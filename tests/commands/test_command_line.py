@@ -122,9 +122,9 @@ def test_flags_that_must_be_given(command):
 
 
 def test_all_flags_that_must_be_given_are_named():
-    expected = ": --vocab_file, --train_prefix must be given;"
-    assert_wrong_use(run("train_elmo.py", "--save_dir=x"), expected)
-    assert_wrong_use(run("bilm train", "--output=x"), ": --vocab, --input must be given;")
+    expected = ": --train_prefix, --save_dir must be given;"
+    assert_wrong_use(run("train_elmo.py", "--vocab_file=x"), expected)
+    assert_wrong_use(run("bilm train", "--output=x"), ": --input must be given;")
     assert_wrong_use(run("score.py"), ": --save_dir or --options_file must be given;")
 
 

@@ -182,7 +182,7 @@ def test_the_command(corpus, tmp_path):
         "4 marks in the text were not counted as words\n"
         f"wrote {tmp_path / 'v'}: 2 of 5 distinct words, 62.50 % of 8 tokens\n"
     )
-    assert done.stderr == "2 of 2 shards read: 4 sentences, 12 tokens\n"
+    assert done.stderr == "2 shards read: 4 sentences, 12 tokens\n"
     assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a"]
     assert read_counts(tmp_path / "c") == [("b", 3), ("a", 2)]
 

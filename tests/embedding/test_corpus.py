@@ -10,9 +10,10 @@ import pytest
 from absl import logging
 from conftest import golden_cases
 
+from bilm import progress
 from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.embedding import corpus
-from bilm.embedding.corpus import dump_bilm_embeddings, read_corpus
+from bilm.data.records import read_corpus
+from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
 from bilm.embedding.token_cache import dump_token_embeddings
@@ -145,7 +146,7 @@ def test_paths_in_the_home_folder(text, tmp_path, monkeypatch):
 
 
 def test_progress_is_logged(text, outfile, monkeypatch, caplog):
-    monkeypatch.setattr(corpus, "LOG_SECONDS", 0)
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0)
     monkeypatch.setattr(logging.get_absl_logger(), "propagate", True)
     with caplog.at_level("INFO", logger="absl"):
         dump(text, outfile)

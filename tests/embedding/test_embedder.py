@@ -270,10 +270,12 @@ def test_models_that_read_words(tmp_path, bidirectional):
     ids = np.array([[2, 1, 4, 3, 0], [2, 1, 5, 1, 3], [2, 3, 0, 0, 0]])
     layers = BidirectionalLanguageModel(*files, use_character_inputs=False)(ids)["lm_embeddings"]
     check(found, [layers[0][:, :2], layers[1], layers[2][:, :0]])
-    with pytest.raises(OptionsError, match="vocab_file"):
-        ElmoEmbedder(*files)
+    assert ElmoEmbedder(*files).vocab_file == tmp_path / "vocab.txt"  # beside the options
     with pytest.raises(OptionsError, match="reads words"):
         dump_token_embeddings(tmp_path / "vocab.txt", *files, tmp_path / "tokens.hdf5")
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
     with pytest.raises(DataError, match="3 words, but the model was trained with 5"):
         ElmoEmbedder(*files, vocab_file=tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(OptionsError, match="vocab_file"):
+        ElmoEmbedder(*files)

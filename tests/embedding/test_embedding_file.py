@@ -141,3 +141,22 @@ def test_reading_does_not_wait_for_tensorflow():
     script = "import sys, bilm; bilm.read_embeddings; print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_files_by_id_whose_places_are_odd(tmp_path):
+    for k, (odd, message) in enumerate(
+        [
+            (lambda f: f.create_dataset("a", data=VECTORS), "damaged"),
+            (lambda f: f.__setitem__("a", h5py.ExternalLink("other.hdf5", "/a")), "is a link"),
+            (
+                lambda f: f.create_dataset("a", data=VECTORS).attrs.__setitem__("number", 0.5),
+                "damaged",
+            ),
+        ]
+    ):
+        path = tmp_path / f"{k}.hdf5"
+        with h5py.File(path, "w") as file:
+            file.attrs["by_id"] = True
+            odd(file)
+        with pytest.raises(DataError, match=message):
+            list(read_embeddings(path))

@@ -12,8 +12,9 @@ import h5py
 import pytest
 from test_corpus import FILES, LINES, PART, dump, left
 
-from bilm.embedding import corpus
+from bilm.embedding import corpus, part_files
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.outputs import merge_datasets
 from bilm.embedding.parts import Parts
 from bilm.errors import DataError
 
@@ -49,15 +50,16 @@ def start(command):
 
 KILLED = """
 import os, signal, sys
-from bilm.embedding import corpus
-join, done = corpus.join_words, []
+from bilm.embedding import part_files
+from bilm.embedding.corpus import dump_bilm_embeddings
+join, done = part_files.join_words, []
 def join_or_die(words):
     done.append(words)
     if len(done) == 7:
         os.kill(os.getpid(), signal.SIGKILL)
     return join(words)
-corpus.join_words = join_or_die
-corpus.dump_bilm_embeddings(None, *sys.argv[1:], part_sentences=4)
+part_files.join_words = join_or_die
+dump_bilm_embeddings(None, *sys.argv[1:], part_sentences=4)
 """
 
 
@@ -83,9 +85,11 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch):
     seen = []
     warm_up = ElmoEmbedder.warm_up
     monkeypatch.setattr(
-        ElmoEmbedder, "warm_up", lambda self, s: warm_up(self, (seen.append(w) or w for w in s))
+        ElmoEmbedder,
+        "warm_up",
+        lambda self, s, *how: warm_up(self, (seen.append(w) or w for w in s), *how),
     )
-    monkeypatch.setattr(corpus.Parts, "merge", lambda self, n: None)
+    monkeypatch.setattr(corpus.Parts, "merge", lambda self, n, write: None)
     dump(text, outfile)
     assert (parts / "000000.hdf5").stat().st_mtime_ns == closed
     assert seen == [line.split() for line in LINES[:PART]]
@@ -97,7 +101,7 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch):
 
 def failing_after(n_done):
     """Give a `join_words` that works so many times."""
-    join, numbers = corpus.join_words, count()
+    join, numbers = part_files.join_words, count()
 
     def join_or_fail(words):
         if next(numbers) == n_done:
@@ -112,16 +116,16 @@ def test_interrupted_anywhere(text, outfile, monkeypatch, warm_parts):
     monkeypatch.setattr(corpus, "WARM_PARTS", warm_parts)
     dump(text, outfile)
     whole = content(outfile)
-    join = corpus.join_words
+    join = part_files.join_words
     parts = outfile.with_name("vectors.hdf5.parts")
     for n_done in (0, 5, 12):
         outfile.unlink()
-        monkeypatch.setattr(corpus, "join_words", failing_after(n_done))
+        monkeypatch.setattr(part_files, "join_words", failing_after(n_done))
         with pytest.raises(OSError, match="disk full"):
             dump(text, outfile)
         assert left(outfile) == [parts.name]
         assert len(list(parts.iterdir())) == n_done // PART + 2
-        monkeypatch.setattr(corpus, "join_words", join)
+        monkeypatch.setattr(part_files, "join_words", join)
         with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
             patch.setattr(h5py.h5o, "copy", Mock(side_effect=OSError("disk full")))
             dump(text, outfile)  # now the merge fails
@@ -137,6 +141,7 @@ import os, signal, sys
 import numpy as np
 from bilm.files import replacing
 from bilm.storage.hdf5 import NewHDF5
+from bilm.embedding.outputs import merge_datasets
 from bilm.embedding.parts import Parts
 
 outfile, folder = sys.argv[1], os.path.dirname(sys.argv[1])
@@ -154,7 +159,7 @@ def dump(kill_at=0):
         for part in range(parts.n_closed(), 2):
             with replacing(parts.path(part)) as temporary, NewHDF5(temporary) as file:
                 file[str(part)] = np.full(3, part)
-        parts.merge(2)
+        parts.merge(2, merge_datasets)
 
 def in_a_child(kill_at=0):
     if not (child := os.fork()):
@@ -201,7 +206,7 @@ def test_a_damaged_part_is_named(outfile):
     with Parts(outfile, {}) as parts:
         parts.path(0).write_bytes(b"half")
         with pytest.raises(DataError, match=r"000000\.hdf5: damaged .* remove it"):
-            parts.merge(1)
+            parts.merge(1, merge_datasets)
 
 
 def test_a_link_and_a_name_of_255_bytes(text, tmp_path):

@@ -1,0 +1,120 @@
+"""Tables -> the cells of their text column, and those of their id column: row by row."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bilm.data.text import placed_lines, whole_lines
+from bilm.errors import DataError
+from bilm.extras import optional
+
+BATCH_ROWS = 1024  # of a Parquet file, read at a time
+
+Row = tuple[str | None, str | list[str]]  # the id, the text or its words
+
+
+class Cells(NamedTuple):
+    """The columns that are read: that of the text, and that of the ids or None."""
+
+    column: str
+    id_column: str | None = None
+
+    def places(self, names: Sequence[str], where: str) -> list[int]:
+        """Return where the columns are among those of a table.
+
+        Raises: DataError if one is missing or there twice.
+        """
+        found = [name for name in self if name is not None]
+        for name in found:
+            if (times := list(names).count(name)) != 1:
+                listed = ", ".join(map(repr, names[:20]))
+                is_there = "is there twice" if times else "is not there"
+                raise DataError(f"{where}: column {name!r} {is_there}; found {listed or 'none'}")
+        return [list(names).index(name) for name in found]
+
+
+def csv_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
+    """Yield the rows of a CSV file with a header line (RFC 4180)."""
+    return _delimited(path, cells, decoding, delimiter=",", quoting=csv.QUOTE_MINIMAL)
+
+
+def tsv_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
+    """Yield the rows of a TSV file with a header line; quotes are characters like others."""
+    return _delimited(path, cells, decoding, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _delimited(path: str, cells: Cells, decoding: str, **dialect: Any) -> Iterator[Row]:
+    rows = csv.reader(whole_lines(path, decoding), strict=True, **dialect)
+    try:
+        header = next(rows, [])
+        places = cells.places(header, f"{path}, line 1")
+        for row in rows:
+            if not row:  # a blank line
+                continue
+            if len(row) != len(header):
+                raise DataError(
+                    f"{path}, line {rows.line_num}: {len(row)} columns, expected the "
+                    f"{len(header)} of the header"
+                )
+            text, *id_ = (row[place] for place in places)
+            yield (id_[0] if id_ else None), text
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num}: {error}") from error
+
+
+def jsonl_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
+    """Yield the rows of a file with a JSON object a line; blank lines are none."""
+    for number, _, _, line in placed_lines(path, decoding):
+        if not line:
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where}: not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: {line[:40]!r}; expected a JSON object")
+        cells.places(list(row), where)
+        yield _checked(row[cells.column], row.get(cells.id_column), cells, where)
+
+
+def parquet_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
+    """Yield the rows of a Parquet file. Raises: BilmError if pyarrow is not installed, too."""
+    del decoding  # its text is UTF-8
+    pyarrow = optional("pyarrow", "parquet", f"{path}: Parquet")
+    parquet = optional("pyarrow.parquet", "parquet", f"{path}: Parquet")
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            cells.places(file.schema_arrow.names, path)
+            names = [name for name in cells if name is not None]
+            for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                columns = {name: batch.column(name).to_pylist() for name in dict.fromkeys(names)}
+                for i, text in enumerate(columns[cells.column]):
+                    number += 1
+                    id_ = columns[cells.id_column][i] if cells.id_column is not None else None
+                    yield _checked(text, id_, cells, f"{path}, row {number}")
+    except (pyarrow.ArrowException, OSError, KeyError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet ({error})") from error
+
+
+def _checked(text: Any, id_: Any, cells: Cells, where: str) -> Row:
+    """Return the cells of a row. Raises: DataError for values of another kind."""
+    is_words = isinstance(text, list) and all(isinstance(word, str) for word in text)
+    if not (text is None or isinstance(text, str) or is_words):
+        raise DataError(
+            f"{where}: {cells.column!r} is {repr(text)[:40]}, expected text or a list of words"
+        )
+    if cells.id_column is not None and (not isinstance(id_, str | int) or isinstance(id_, bool)):
+        raise DataError(
+            f"{where}: {cells.id_column!r} is {repr(id_)[:40]}, expected text or an integer"
+        )
+    for value in (*text, id_) if is_words else (text, id_):
+        try:
+            isinstance(value, str) and value.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"{where}: {value[:40]!r} holds half a character ({error})") from error
+    return (None if id_ is None else str(id_)), text or ""

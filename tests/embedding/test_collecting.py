@@ -1,0 +1,87 @@
+"""What is kept of sentences while they run: pools of long ones are those of their words."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+from bilm.embedding import embedder as embedder_module
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.errors import OptionsError
+
+FOLDER = golden_cases("inference")[0].values[0]
+FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    """Eight tokens at a time: sentences run through many windows, rows hold several."""
+    return ElmoEmbedder(*FILES, batch_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    rng = np.random.default_rng(0)
+    return [[f"w{i}" for i in rng.integers(30, size=n)] for n in (1, 40, 0, 7, 3, 90, 2, 2, 15, 8)]
+
+
+@pytest.mark.parametrize("layers", ["all", "top", "average", "sum", [2, 0]])
+def test_pools_over_many_windows(embedder, sentences, layers):
+    each = embedder.embed_batch(sentences, layers)
+    for pool in ("mean", "max"):
+        found = embedder.sentence_vectors(sentences, layers, pool=pool)
+        for vector, words in zip(found, each, strict=True):
+            expected = getattr(words, pool)(axis=-2) if words.size else np.zeros(vector.shape)
+            np.testing.assert_allclose(vector, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_sum_of_layers(embedder, sentences):
+    found = embedder.embed_sentence(sentences[1], "sum")
+    np.testing.assert_allclose(found, embedder.embed_sentence(sentences[1]).sum(0), rtol=1e-6)
+    with pytest.raises(OptionsError, match="expected all, top, average, sum or a list"):
+        embedder.embed_sentence(sentences[1], "both")
+
+
+def test_rows_are_filled_as_far_as_memory_allows(embedder, monkeypatch):
+    """Long sentences are read ahead until all rows are full, short ones are not."""
+    sizes = []
+    look_up = ElmoEmbedder._look_up
+
+    def counted(self, group):
+        sizes.append(len(group))
+        return look_up(self, group)
+
+    monkeypatch.setattr(ElmoEmbedder, "_look_up", counted)
+
+    def groups(n_words, pool):
+        sizes.clear()
+        for _ in embedder.embed_as_completed([["a"] * n_words] * 20, "top", pool):
+            pass
+        return list(sizes)
+
+    assert groups(5, "mean") == [10, 10]  # 8 batches of 8 tokens
+    assert groups(30, "mean") == [8, 8, 4]  # 8 rows, a token of each at a time
+    row_bytes = 4 * embedder.dim
+    monkeypatch.setattr(embedder_module, "WINDOW_BYTES", row_bytes * 4 * 32)
+    assert groups(30, "none") == [4] * 5
+    assert groups(30, "mean") == [8, 8, 4]
+    monkeypatch.setattr(embedder_module, "WINDOW_TOKENS", 2 * 32)
+    assert groups(30, "mean") == [2] * 10
+
+
+def test_memory_does_not_grow_with_the_length_of_what_is_pooled():
+    embedder, peaks = ElmoEmbedder(*FILES, batch_tokens=64), {}
+    embedder.embed_sentence(["A"] * 1000)  # what the first call makes stays
+    for n_words in (1000, 4000):
+        for pool in ("none", "mean"):
+            sentence = [list("ACDEFGHIKL") * (n_words // 10)]
+            tracemalloc.start()
+            for _ in embedder.embed_as_completed(sentence, pool=pool):
+                pass
+            peaks[n_words, pool] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+    n_bytes = 3000 * embedder.n_layers * embedder.dim * 4  # small ones: 240 per word
+    assert peaks[4000, "none"] - peaks[1000, "none"] > n_bytes
+    # Words and their ids, which stay, take less than 120.
+    assert peaks[4000, "mean"] - peaks[1000, "mean"] < n_bytes / 2
