@@ -10,7 +10,7 @@ from typing import Any
 from bilm.errors import BilmError
 
 
-class MissingExtraError(BilmError, ImportError):
+class MissingExtraError(ImportError, BilmError):
     """A package of an extra is not installed."""
 
 
