@@ -15,7 +15,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from bilm.commands.flags import Flags
-from bilm.commands.run_flags import RATE, define_run, given, run_arguments
+from bilm.commands.run_flags import RATE, define_run, given, run_arguments, run_hosts
 from bilm.commands.terminal import INTERRUPTED
 
 
@@ -42,5 +42,6 @@ def main(args: Namespace) -> int:
     options = load_run_options(args.options or stored or "small")
     changes = given(args, ("batch_size", "n_epochs", *RATE))
     options = options.replace(**changes, n_train_tokens=args.n_train_tokens)
-    result = TrainingRun(options, args.vocab, **run_arguments(args)).train()
+    with run_hosts(args) as hosts:
+        result = TrainingRun(options, args.vocab, **run_arguments(args, hosts)).train()
     return 0 if result.finished else INTERRUPTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +14,26 @@ from absl import logging
 
 from bilm.data.shards import resolve_shards
 from bilm.data.stream import check_shards, describe_shards
-from bilm.errors import DataError
+from bilm.errors import DataError, HostError
 from bilm.evaluation import Evaluator, Perplexity
 from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.memory import explaining_memory
 from bilm.options import RunOptions
 from bilm.training import plan as plans
+from bilm.training.agreement import (
+    Votes,
+    agreed_checkpoint,
+    agreed_measurement,
+    agreed_options,
+    agreed_perplexity,
+    agreed_votes,
+    check_alike,
+    digest,
+)
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
+from bilm.training.hosts import Alone, Hosts
 from bilm.training.input import TrainingText
 from bilm.training.preparation import (
     checked_seed,
@@ -65,6 +77,7 @@ class TrainingRun:
         save_dir: where checkpoints, options and vocabulary go.
         heldout_prefix: glob of the text to measure on; None measures nothing.
         strategy: from `make_strategy`; None takes all GPUs, or the CPU.
+        hosts: the worker processes that share the run; None for this one alone.
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one per epoch.
         seed: determines the initial weights, the order of the text, dropout and negatives.
@@ -93,7 +106,7 @@ class TrainingRun:
         train_prefix: str,
         save_dir: str | Path,
         heldout_prefix: str | None = None,
-        strategy: tf.distribute.MirroredStrategy | None = None,
+        strategy: tf.distribute.Strategy | None = None,
         n_steps: int | None = None,
         eval_steps: int | None = None,
         seed: int = 0,
@@ -104,6 +117,7 @@ class TrainingRun:
         initialize: Callable[[BiLM], None] | None = None,
         on_bad_utf8: str = "error",
         log_dir: str | Path | None = None,
+        hosts: Hosts | Alone | None = None,
     ):
         paths = vocab_file, train_prefix, heldout_prefix, log_dir
         self.vocab_file, self.train_prefix, self.heldout_prefix, log_dir = map(expanded, paths)
@@ -113,7 +127,8 @@ class TrainingRun:
         self.precision, self.initialize, self.on_bad_utf8 = precision, initialize, on_bad_utf8
         keras.utils.set_random_seed(self.seed)
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
-        self.devices = Devices(strategy)
+        self.devices = Devices(strategy, hosts)
+        self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.devices.is_chief)
         self.log_dir = log_dir or self.folder.logs
         self.vocab = load_vocabulary(self.vocab_file, options)
@@ -122,6 +137,7 @@ class TrainingRun:
     def train(self) -> TrainResult:
         """Take the steps that are left, from the last whole checkpoint to the end of the run."""
         self.shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
+        self._check_workers()
         self.heldout = self._heldout()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_run()  # another process may have trained here since
@@ -132,15 +148,25 @@ class TrainingRun:
             self._tell_start()
             result = self._loop()
             if result.finished:
-                self.folder.log_end(result.step)
+                self._tell_end()
             else:
                 how = " with --resume=auto" if self.resume == "never" else ""
                 logging.info("the same command%s continues the run", how)
             return result
 
     def _check_run(self) -> None:
-        self.folder.check_resume(self.resume)
-        self.folder.check_same_run(self.options, self.vocab_file)
+        if self.hosts.is_chief:  # which may have begun to write when another worker looks
+            self.folder.check_resume(self.resume)
+            self.folder.check_same_run(self.options, self.vocab_file)
+
+    def _check_workers(self) -> None:
+        """Refuse workers that were started with other inputs than the chief."""
+        names = ["seed", "n_steps", "eval_steps", "precision", "resume", "on_bad_utf8", "saving"]
+        arguments = {name: getattr(self, name) for name in names}
+        arguments["heldout_prefix given"] = bool(self.heldout_prefix)
+        files = {"vocabulary's SHA-256": digest(self.vocab_file)}
+        files |= {"text": describe_shards(self.shards)}
+        check_alike(self.hosts, self.options, files, arguments)
 
     def _heldout(self):
         if not self.heldout_prefix:
@@ -150,13 +176,17 @@ class TrainingRun:
 
     def _prepare(self) -> None:
         """Count the text, make model and checkpoints, and restore the last whole one."""
-        options = completed(self.options, self.vocab, self.shards, self.folder)
+        options = agreed_options(
+            self.hosts, lambda: completed(self.options, self.vocab, self.shards, self.folder)
+        )
         # Stored as requested: a continued run may have a vocabulary that allows sampling.
         self.stored = options.replace(sample_softmax=self.options.sample_softmax)
-        self.saved = self.folder.find_saved()
+        self.saved = agreed_checkpoint(self.hosts, self.folder)
+        self.measured = agreed_measurement(self.hosts, self.folder)
         if self.saved:
             check_shards(self.shards, self.saved.shards or describe_shards(self.shards))
-            self.folder.log_changes(self.stored)
+            if self.hosts.is_chief:
+                self.folder.log_changes(self.stored)
         n_replicas, n_words = self.devices.n_replicas, self.vocab.size
         requested = self.saved.batch_size if self.saved else options.batch_size
         self.run_options = options = share_rows(options, self.saved, n_replicas)
@@ -177,7 +207,7 @@ class TrainingRun:
 
     def _is_over(self) -> bool:
         """Whether no step and no evaluation is left."""
-        measured_step, _ = (self.heldout and self.folder.read_measured()) or (None, None)
+        measured_step, _ = (self.heldout and self.measured) or (None, None)
         at_end = self.step == self.plan.n_steps
         return self.step > self.plan.n_steps or (
             at_end and (not self.heldout or measured_step == self.step)
@@ -187,9 +217,13 @@ class TrainingRun:
         n_steps = self.plan.n_steps
         more = "" if self.step == n_steps else f"; {n_steps} were requested"
         logging.info("%s: finished at step %d%s", self.folder, self.step, more)
-        self.folder.log_end(self.step)
-        step, measured = (self.heldout and self.folder.read_measured()) or (None, None)
+        self._tell_end()
+        step, measured = (self.heldout and self.measured) or (None, None)
         return TrainResult(self.step, True, measured if step == self.step else None)
+
+    def _tell_end(self) -> None:
+        if self.hosts.is_chief:
+            self.folder.log_end(self.step)
 
     def _write_inputs(self) -> None:
         """Give a new run its weights, and put options and vocabulary into its folder."""
@@ -218,12 +252,12 @@ class TrainingRun:
         self.evaluator, perplexity = Evaluator(self.trainer.model), None
         iterator = iter(text.batches(self.devices, self.saved))
         with stop_on_signal() as stop:
-            measured = (self.folder.read_measured() or [None])[0]
+            measured = (self.measured or [None])[0]
             if self.step and self._evaluation_due() and measured != self.step:
                 perplexity = self._evaluate()  # a kill interrupted it
             self.last_save = time.monotonic()
-            while self.step < self.plan.n_steps and not stop.is_set():
-                self._take_step(text, iterator)
+            while self.step < self.plan.n_steps and self._go_on(stop, text, iterator):
+                self._take_step(text)
                 # Before an evaluation too: whatever ends it, the steps so far are safe.
                 if self._evaluation_due() or self._save_due():
                     self._save()
@@ -233,21 +267,40 @@ class TrainingRun:
                 self._save("stopped at step %d, saved %s")
         return TrainResult(self.step, self.step == self.plan.n_steps, perplexity)
 
-    def _take_step(self, text: TrainingText, iterator: Any) -> None:
+    def _go_on(self, stop: threading.Event, text: TrainingText, iterator: Any) -> bool:
+        """Agree with the other workers on whether to take a step, and whether to save after it."""
+        error = None
+        # Another worker must not start a step that this one's text cannot feed.
         try:
             with text.explaining(self.step):
-                result = self.trainer.step(iterator, self.step)
+                self.source = next(iterator) if self.devices.several_hosts else iterator
+        except DataError as found:
+            error = found
+        late = time.monotonic() - self.last_save > 60 * self.saving.minutes
+        votes = agreed_votes(self.hosts, Votes(stop.is_set(), late, str(error or "")))
+        self.late = votes.late
+        if votes.error:
+            self._save_before_error()
+            raise error or HostError(votes.error)
+        return not votes.stop
+
+    def _take_step(self, text: TrainingText) -> None:
+        try:
+            with text.explaining(self.step):
+                result = self.trainer.step(self.source, self.step)
         except DataError:
-            if self.position is not None:
-                logging.info("saved %s", self.checkpoints.save(self.step, self.position))
+            self._save_before_error()
             raise
         self.position = text.traces.popleft().position
         self.report.add(self.step, result)
         self.step += 1
 
+    def _save_before_error(self) -> None:
+        if self.position is not None:
+            logging.info("saved %s", self.checkpoints.save(self.step, self.position))
+
     def _save_due(self) -> bool:
-        late = time.monotonic() - self.last_save > 60 * self.saving.minutes
-        return late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
+        return self.late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
 
     def _save(self, message: str = "step %d: saved %s") -> None:
         self.report.flush()
@@ -261,7 +314,9 @@ class TrainingRun:
 
     def _evaluate(self) -> Perplexity:
         with self.report.paused():
-            found = self.evaluator(self.heldout, self.checkpoints.batch_size)
+            found = agreed_perplexity(
+                self.hosts, lambda: self.evaluator(self.heldout, self.checkpoints.batch_size)
+            )
             self.report.heldout(self.step, found)
             if self.checkpoints.save_if_best(self.step, found.mean):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
