@@ -12,68 +12,83 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilm.errors import DataError, HostError, WeightsError
+from bilm.data.stream import describe_shards
+from bilm.errors import BilmError, DataError, HostError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.options import RunOptions
+from bilm.training.devices import Devices
 from bilm.training.hosts import Alone, Hosts
+from bilm.training.input import TrainingText
 from bilm.training.run_folder import RunFolder
 from bilm.training.saved import Saved, read_saved
 
 LAG_SECONDS = 60.0  # how long a shared folder may take to show what the chief sees in it
 
 
-class Votes(NamedTuple):
-    """What a worker brings to the start of a step, and what they all make of it.
+class Turn(NamedTuple):
+    """What all workers do next.
 
     Fields:
-        stop: whether a signal asks to stop.
+        source: what the step of this worker takes.
+        stop: whether a signal asked any worker to stop.
         late: whether the last save is long ago.
-        error: what is wrong with the worker's text; empty if nothing is.
+        error: what is wrong with the text of a worker; the same on all, but for its type.
     """
 
+    source: Any
     stop: bool
     late: bool
-    error: str
+    error: BilmError | None
 
 
-def agreed_votes(hosts: Hosts | Alone, own: Votes) -> Votes:
-    """Return what holds for any worker, with its name where its text is bad."""
-    votes = [Votes(*vote) for vote in hosts.gather("step", own)]
-    errors = [f"{hosts.name(k)}: {vote.error}" for k, vote in enumerate(votes) if vote.error]
-    return Votes(any(v.stop for v in votes), any(v.late for v in votes), "; ".join(errors[:1]))
+def next_turn(devices: Devices, text: TrainingText, iterator: Any, stop: bool, late: bool) -> Turn:
+    """Agree on what comes next.
+
+    With several hosts each worker reads its batch first: no step may start that the text of one of
+    them cannot feed, since the others would wait for its gradients.
+
+    Args:
+        devices: with the workers.
+        text, iterator: what this worker reads.
+        stop, late: what this worker would do.
+    """
+    hosts, source, error = devices.hosts, iterator, None
+    if devices.several_hosts:
+        try:
+            with text.explaining(0):
+                source = next(iterator)
+        except BilmError as found:
+            error = found
+    votes = hosts.gather("step", [stop, late, error and str(error)])
+    stops, lates, errors = zip(*votes, strict=True)
+    failed = next((k for k, message in enumerate(errors) if message), None)
+    if error is None and failed is not None:
+        error = HostError(f"{hosts.name(failed)}: {errors[failed]}")
+    return Turn(source, any(stops), any(lates), error)
 
 
-def check_alike(
-    hosts: Hosts | Alone, options: RunOptions, files: dict[str, Any], arguments: dict[str, Any]
-) -> None:
+def check_alike(run: Any) -> None:
     """Refuse workers that were not started alike.
 
     Args:
-        hosts: the workers.
-        options: of the run that was requested.
-        files: what identifies each input, such as its SHA-256, by what it is.
-        arguments: other values that must be the same, by name.
+        run: this worker's `TrainingRun`.
+
     Raises: HostError, the same on all, naming the worker and what differs.
     """
-    own = _flat(options.to_dict()) | arguments | files
-    everyone = hosts.gather("inputs", own)
+    names = ("seed", "n_steps", "eval_steps", "precision", "resume", "on_bad_utf8", "saving")
+    own = _flat(run.options.to_dict()) | {name: getattr(run, name) for name in names}
+    own["heldout_prefix given"] = bool(run.heldout_prefix)
+    own["SHA-256 of the vocabulary"] = _digest(run.vocab_file)
+    own["text"] = describe_shards(run.shards)
+    everyone = run.hosts.gather("inputs", own)
     for k, other in enumerate(everyone):
         for what in own | other:
             here, there = (values.get(what) for values in (everyone[0], other))
             if here != there:
                 raise HostError(
-                    f"{hosts.name(k)}: {what} is {there}, but {here} on {hosts.name(0)}; expected "
-                    "the same on all hosts"
+                    f"{run.hosts.name(k)}: {what} is {there}, but {here} on {run.hosts.name(0)}; "
+                    "expected the same on all hosts"
                 )
-
-
-def digest(path: str | Path) -> str:
-    """Return the first digits of a file's SHA-256. Raises: DataError if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()[:16]
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def agreed_options(hosts: Hosts | Alone, make: Callable[[], RunOptions]) -> RunOptions:
@@ -130,3 +145,12 @@ def _wait_for(path: str, hosts: Hosts) -> Saved:
                     "folder of the run that all hosts share"
                 ) from None
             time.sleep(1)
+
+
+def _digest(path: str | Path) -> str:
+    """Return the first digits of a file's SHA-256. Raises: DataError if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()[:16]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None

@@ -10,7 +10,6 @@ import json
 import os
 import queue
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -167,7 +166,7 @@ class Hosts:
         with suppress(Exception):  # TensorFlow has not started
             context.context().abort_collective_ops(tf.errors.ABORTED, line)
         if not self._over.wait(END_SECONDS):
-            print(f"error: {line}", file=sys.stderr, flush=True)
+            os.write(2, f"error: {line}\n".encode())
             os._exit(1)
 
 

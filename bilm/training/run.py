@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,23 +13,14 @@ from absl import logging
 
 from bilm.data.shards import resolve_shards
 from bilm.data.stream import check_shards, describe_shards
-from bilm.errors import DataError, HostError
+from bilm.errors import DataError
 from bilm.evaluation import Evaluator, Perplexity
 from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.memory import explaining_memory
 from bilm.options import RunOptions
+from bilm.training import agreement
 from bilm.training import plan as plans
-from bilm.training.agreement import (
-    Votes,
-    agreed_checkpoint,
-    agreed_measurement,
-    agreed_options,
-    agreed_perplexity,
-    agreed_votes,
-    check_alike,
-    digest,
-)
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.hosts import Alone, Hosts
@@ -137,7 +127,7 @@ class TrainingRun:
     def train(self) -> TrainResult:
         """Take the steps that are left, from the last whole checkpoint to the end of the run."""
         self.shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
-        self._check_workers()
+        agreement.check_alike(self)
         self.heldout = self._heldout()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_run()  # another process may have trained here since
@@ -159,15 +149,6 @@ class TrainingRun:
             self.folder.check_resume(self.resume)
             self.folder.check_same_run(self.options, self.vocab_file)
 
-    def _check_workers(self) -> None:
-        """Refuse workers that were started with other inputs than the chief."""
-        names = ["seed", "n_steps", "eval_steps", "precision", "resume", "on_bad_utf8", "saving"]
-        arguments = {name: getattr(self, name) for name in names}
-        arguments["heldout_prefix given"] = bool(self.heldout_prefix)
-        files = {"vocabulary's SHA-256": digest(self.vocab_file)}
-        files |= {"text": describe_shards(self.shards)}
-        check_alike(self.hosts, self.options, files, arguments)
-
     def _heldout(self):
         if not self.heldout_prefix:
             return None
@@ -176,13 +157,13 @@ class TrainingRun:
 
     def _prepare(self) -> None:
         """Count the text, make model and checkpoints, and restore the last whole one."""
-        options = agreed_options(
+        options = agreement.agreed_options(
             self.hosts, lambda: completed(self.options, self.vocab, self.shards, self.folder)
         )
         # Stored as requested: a continued run may have a vocabulary that allows sampling.
         self.stored = options.replace(sample_softmax=self.options.sample_softmax)
-        self.saved = agreed_checkpoint(self.hosts, self.folder)
-        self.measured = agreed_measurement(self.hosts, self.folder)
+        self.saved = agreement.agreed_checkpoint(self.hosts, self.folder)
+        self.measured = agreement.agreed_measurement(self.hosts, self.folder)
         if self.saved:
             check_shards(self.shards, self.saved.shards or describe_shards(self.shards))
             if self.hosts.is_chief:
@@ -256,10 +237,12 @@ class TrainingRun:
             if self.step and self._evaluation_due() and measured != self.step:
                 perplexity = self._evaluate()  # a kill interrupted it
             self.last_save = time.monotonic()
-            while self.step < self.plan.n_steps and self._go_on(stop, text, iterator):
-                self._take_step(text)
+            while self.step < self.plan.n_steps:
+                if (turn := self._agree(stop.is_set(), text, iterator)).stop:
+                    break
+                self._take_step(text, turn.source)
                 # Before an evaluation too: whatever ends it, the steps so far are safe.
-                if self._evaluation_due() or self._save_due():
+                if self._evaluation_due() or self._save_due(turn.late):
                     self._save()
                 if self._evaluation_due():
                     perplexity = self._evaluate()
@@ -267,27 +250,19 @@ class TrainingRun:
                 self._save("stopped at step %d, saved %s")
         return TrainResult(self.step, self.step == self.plan.n_steps, perplexity)
 
-    def _go_on(self, stop: threading.Event, text: TrainingText, iterator: Any) -> bool:
-        """Agree with the other workers on whether to take a step, and whether to save after it."""
-        error = None
-        # Another worker must not start a step that this one's text cannot feed.
-        try:
-            with text.explaining(self.step):
-                self.source = next(iterator) if self.devices.several_hosts else iterator
-        except DataError as found:
-            error = found
+    def _agree(self, stop: bool, text: TrainingText, iterator: Any) -> agreement.Turn:
+        """Agree with the other workers on what comes next."""
         late = time.monotonic() - self.last_save > 60 * self.saving.minutes
-        votes = agreed_votes(self.hosts, Votes(stop.is_set(), late, str(error or "")))
-        self.late = votes.late
-        if votes.error:
+        turn = agreement.next_turn(self.devices, text, iterator, stop, late)
+        if turn.error is not None:
             self._save_before_error()
-            raise error or HostError(votes.error)
-        return not votes.stop
+            raise turn.error
+        return turn
 
-    def _take_step(self, text: TrainingText) -> None:
+    def _take_step(self, text: TrainingText, source: Any) -> None:
         try:
             with text.explaining(self.step):
-                result = self.trainer.step(self.source, self.step)
+                result = self.trainer.step(source, self.step)
         except DataError:
             self._save_before_error()
             raise
@@ -299,8 +274,8 @@ class TrainingRun:
         if self.position is not None:
             logging.info("saved %s", self.checkpoints.save(self.step, self.position))
 
-    def _save_due(self) -> bool:
-        return self.late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
+    def _save_due(self, late: bool) -> bool:
+        return late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
 
     def _save(self, message: str = "step %d: saved %s") -> None:
         self.report.flush()
@@ -314,7 +289,7 @@ class TrainingRun:
 
     def _evaluate(self) -> Perplexity:
         with self.report.paused():
-            found = agreed_perplexity(
+            found = agreement.agreed_perplexity(
                 self.hosts, lambda: self.evaluator(self.heldout, self.checkpoints.batch_size)
             )
             self.report.heldout(self.step, found)
