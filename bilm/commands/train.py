@@ -38,10 +38,10 @@ def main(args: Namespace) -> int:
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 
-    stored = RunFolder(args.output).stored_options_file()
-    options = load_run_options(args.options or stored or "small")
-    changes = given(args, ("batch_size", "n_epochs", *RATE))
-    options = options.replace(**changes, n_train_tokens=args.n_train_tokens)
     with run_hosts(args) as hosts:
+        stored = RunFolder(args.output).stored_options_file()
+        options = load_run_options(args.options or stored or "small")
+        changes = given(args, ("batch_size", "n_epochs", *RATE))
+        options = options.replace(**changes, n_train_tokens=args.n_train_tokens)
         result = TrainingRun(options, args.vocab, **run_arguments(args, hosts)).train()
     return 0 if result.finished else INTERRUPTED

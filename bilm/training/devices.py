@@ -159,12 +159,14 @@ def _strategy_of(hosts: Hosts, n_gpus: int, cpu_replicas: int) -> tf.distribute.
     os.environ[TF_CONFIG] = hosts.cluster.tf_config()
     try:
         with signals_kept():
-            return tf.distribute.MultiWorkerMirroredStrategy()
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:  # TensorFlow has started
         raise BilmError(
             f"{hosts.name(hosts.index)}: {error}; make the strategy before TensorFlow "
             "computes anything"
         ) from error
+    hosts.exchanging = True
+    return strategy
 
 
 def _logical_names(found: Sequence, gpus: Sequence[int]) -> list[str]:

@@ -57,7 +57,8 @@ class Hosts:
     Args:
         cluster: the workers, and which one this is.
         minutes: how long to wait for the others to join.
-    Attributes: `n_workers`, `index`, `is_chief`.
+    Attributes: `n_workers`, `index`, `is_chief`; `exchanging`, whether TensorFlow has connected
+        the workers, which `make_strategy` sets.
     Raises: HostError, here if a worker does not join, and in each method if another has failed.
 
     Example:
@@ -74,6 +75,7 @@ class Hosts:
             k: queue.SimpleQueue() for k in self._connections
         }
         self.failure: HostError | None = None
+        self.exchanging = False
         self._failed, self._over = threading.Event(), threading.Event()
         self._sending = threading.Lock()
         threading.Thread(target=self._listen, daemon=True, name="bilm-hosts").start()
@@ -107,7 +109,8 @@ class Hosts:
                 return
             if isinstance(error, tf.errors.OpError) and self._failed.wait(WORD_SECONDS):
                 raise self.failure from None
-            line = " ".join(str(error).split()) or type(error).__name__
+            stopped = isinstance(error, KeyboardInterrupt)
+            line = "interrupted" if stopped else " ".join(str(error).split()) or repr(error)
             for k in self._connections:
                 with suppress(OSError):
                     name = self.name(self.index)
@@ -163,7 +166,8 @@ class Hosts:
                 with suppress(OSError):
                     send(self._connections[k], {"failed": line})
             self._received[k].put(None)
-        with suppress(Exception):  # TensorFlow has not started
+        if self.exchanging:
+            # The exchange of gradients may wait for a worker that is gone.
             context.context().abort_collective_ops(tf.errors.ABORTED, line)
         if not self._over.wait(END_SECONDS):
             os.write(2, f"error: {line}\n".encode())
