@@ -51,6 +51,7 @@ def define_run(flags: Flags, default_rate: str = "from the options, or ") -> Non
     )
     flags.integer("keep_checkpoints", "How many checkpoints stay, beside the best.", 1, default=3)
     _define_devices(flags)
+    _define_hosts(flags)
 
 
 def _define_devices(flags: Flags) -> None:
@@ -65,14 +66,6 @@ def _define_devices(flags: Flags) -> None:
         ["float32", "bfloat16"],
         default="float32",
     )
-    flags.names(
-        "workers",
-        "host:port of each process that shares the run, the chief's first [from TF_CONFIG, or "
-        "this process alone].",
-        "HOST:PORT,...",
-    )
-    flags.integer("worker_index", "Which of the workers this process is, from 0.", 0)
-    flags.number("join_minutes", "How long to wait for the other workers.", 0, default=10.0)
     flags.switch(
         "tf32",
         "On GPUs of compute capability 8 or more, round the operands of float32 products to TF32.",
@@ -85,6 +78,19 @@ def _define_devices(flags: Flags) -> None:
         MAX_SEED,
         default=0,
     )
+
+
+def _define_hosts(flags: Flags) -> None:
+    """Declare which processes share a run."""
+    flags.group("several hosts (docs/clusters.md)")
+    flags.names(
+        "workers",
+        "host:port of each process that shares the run, the chief's first [from TF_CONFIG, or "
+        "this process alone].",
+        "HOST:PORT,...",
+    )
+    flags.integer("worker_index", "Which of the workers this process is, from 0.", 0)
+    flags.number("join_minutes", "How long to wait for the other workers.", 0, default=10.0)
 
 
 def _define_rate(flags: Flags, default_rate: str) -> None:

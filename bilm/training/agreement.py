@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilm.data.stream import describe_shards
+from bilm.data.stream import Position, describe_shards
 from bilm.errors import BilmError, DataError, HostError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.options import RunOptions
@@ -75,11 +76,14 @@ def check_alike(run: Any) -> None:
 
     Raises: HostError, the same on all, naming the worker and what differs.
     """
+    if run.hosts.n_workers == 1:
+        return
     names = ("seed", "n_steps", "eval_steps", "precision", "resume", "on_bad_utf8", "saving")
     own = _flat(run.options.to_dict()) | {name: getattr(run, name) for name in names}
     own["heldout_prefix given"] = bool(run.heldout_prefix)
     own["SHA-256 of the vocabulary"] = _digest(run.vocab_file)
-    own["text"] = describe_shards(run.shards)
+    shards = enumerate(describe_shards(run.shards))
+    own |= {f"shard {k} of the text": name_and_size for k, name_and_size in shards}
     everyone = run.hosts.gather("inputs", own)
     for k, other in enumerate(everyone):
         for what in own | other:
@@ -89,6 +93,21 @@ def check_alike(run: Any) -> None:
                     f"{run.hosts.name(k)}: {what} is {there}, but {here} on {run.hosts.name(0)}; "
                     "expected the same on all hosts"
                 )
+
+
+def check_place(hosts: Hosts | Alone, step: int, position: Position | None) -> None:
+    """Refuse to save where workers are at different places: their texts are not the same.
+
+    Raises: HostError, the same on all, naming the worker.
+    """
+    places = sorted((position or {}).items())
+    checksum = zlib.crc32(b"".join(array.tobytes() for _, array in places))
+    for k, other in enumerate(everyone := hosts.gather("place", checksum)):
+        if other != everyone[0]:
+            raise HostError(
+                f"{hosts.name(k)}: is at another place in the text than {hosts.name(0)} after step "
+                f"{step}, so that nothing was saved; expected the same text on all hosts"
+            )
 
 
 def agreed_options(hosts: Hosts | Alone, make: Callable[[], RunOptions]) -> RunOptions:

@@ -12,7 +12,7 @@ import queue
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -26,13 +26,14 @@ from bilm.training.joining import join, receive, send
 END_SECONDS = 30.0  # how long a worker may take to end once another one has failed
 END = "end"  # what the workers agree on last
 WORD_SECONDS = 5.0  # how long an error of TensorFlow's waits for the news of the worker behind it
+EXCHANGE_ERRORS = (tf.errors.OpError, RuntimeError)  # what TensorFlow raises as it is aborted
 ENDED = (
     "ended without a word: it was killed, or its host or network is down. The last checkpoint "
     "stands; the same command on all hosts continues the run"
 )
 
 
-class Alone(nullcontext):
+class Alone:
     """A run of one process: it agrees with itself. `Hosts` has the same methods."""
 
     n_workers, index, is_chief = 1, 0, True
@@ -44,6 +45,12 @@ class Alone(nullcontext):
     def name(self, index: int) -> str:
         """Return what errors call a worker."""
         return "this process"
+
+    def __enter__(self) -> Alone:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nobody waits."""
 
 
 class Hosts:
@@ -107,16 +114,20 @@ class Hosts:
             if error is None:
                 self.gather(END, None)
                 return
-            if isinstance(error, tf.errors.OpError) and self._failed.wait(WORD_SECONDS):
+            if isinstance(error, EXCHANGE_ERRORS) and self._failed.wait(WORD_SECONDS):
                 raise self.failure from None
-            stopped = isinstance(error, KeyboardInterrupt)
-            line = "interrupted" if stopped else " ".join(str(error).split()) or repr(error)
-            for k in self._connections:
-                with suppress(OSError):
-                    name = self.name(self.index)
-                    send(self._connections[k], {"failed": f"{name} has ended: {line}"})
+            if error is not self.failure:
+                stopped = isinstance(error, KeyboardInterrupt)
+                line = "interrupted" if stopped else " ".join(str(error).split()) or repr(error)
+                self._tell(f"{self.name(self.index)} has ended: {line}")
         finally:
             self._over.set()
+
+    def _tell(self, line: str) -> None:
+        """Have the others end with a line. One that is gone is told nothing."""
+        for connection in self._connections.values():
+            with self._sending, suppress(OSError):
+                send(connection, {"failed": line})
 
     def _next(self, worker: int, what: str) -> Any:
         """Return the next value from a worker, in its turn."""
@@ -161,11 +172,9 @@ class Hosts:
         """Have this worker end, and the others if this is the chief."""
         self.failure = HostError(line)
         self._failed.set()
-        for k in self._connections:
-            if k != worker:
-                with suppress(OSError):
-                    send(self._connections[k], {"failed": line})
-            self._received[k].put(None)
+        self._tell(line)
+        for waiting in self._received.values():
+            waiting.put(None)
         if self.exchanging:
             # The exchange of gradients may wait for a worker that is gone.
             context.context().abort_collective_ops(tf.errors.ABORTED, line)

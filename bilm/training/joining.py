@@ -13,6 +13,8 @@ import errno
 import json
 import socket
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -66,7 +68,8 @@ def _welcome(cluster: Cluster, deadline: float, minutes: float) -> dict[int, Con
     n_workers = len(cluster.workers)
     with _listener(cluster) as listener:
         logging.info("waiting for %d workers, up to %g minutes", n_workers - 1, minutes)
-        while missing := [k for k in range(1, n_workers) if k not in there]:
+        # One that is there says nothing yet: what can be read is that it has ended.
+        while missing := [k for k in range(1, n_workers) if k not in there or there[k].poll()]:
             listener.settimeout(max(deadline - time.monotonic(), 0.001))
             try:
                 accepted, _ = listener.accept()
@@ -75,14 +78,14 @@ def _welcome(cluster: Cluster, deadline: float, minutes: float) -> dict[int, Con
                 _refuse(there, f"{names}: did not join within {minutes:g} minutes")
             if (found := _greet(accepted, cluster)) is not None:
                 index, connection, problem = found
-                if index in there:
-                    send(connection, f"{cluster.name(index)}: joined before; another process runs")
+                if index in there and not there[index].poll():
+                    name = cluster.name(index)
+                    _answer([connection], f"{name}: joined before; another process runs")
                     continue
                 there[index] = connection
                 if problem:
                     _refuse(there, problem)
-    for connection in there.values():
-        send(connection, None)
+    _answer(there.values(), None)
     return there
 
 
@@ -123,9 +126,15 @@ def _hello(cluster: Cluster) -> dict[str, Any]:
 
 
 def _refuse(there: dict[int, Connection], problem: str) -> None:
-    for connection in there.values():
-        send(connection, problem)
+    _answer(there.values(), problem)
     raise HostError(problem)
+
+
+def _answer(connections: Iterable[Connection], problem: str | None) -> None:
+    """Let workers go, or tell them what is wrong. One that has ended is noticed later."""
+    for connection in connections:
+        with suppress(OSError):
+            send(connection, problem)
 
 
 def _knock(cluster: Cluster, deadline: float, minutes: float) -> Connection:

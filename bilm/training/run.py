@@ -233,8 +233,8 @@ class TrainingRun:
         self.evaluator, perplexity = Evaluator(self.trainer.model), None
         iterator = iter(text.batches(self.devices, self.saved))
         with stop_on_signal() as stop:
-            measured = (self.measured or [None])[0]
-            if self.step and self._evaluation_due() and measured != self.step:
+            is_measured = self.measured is not None and self.measured[0] == self.step
+            if self.step and self._evaluation_due() and not is_measured:
                 perplexity = self._evaluate()  # a kill interrupted it
             self.last_save = time.monotonic()
             while self.step < self.plan.n_steps:
@@ -278,6 +278,7 @@ class TrainingRun:
         return late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
 
     def _save(self, message: str = "step %d: saved %s") -> None:
+        agreement.check_place(self.hosts, self.step, self.position)
         self.report.flush()
         path = self.checkpoints.save(self.step, self.position)
         logging.info(message, self.step, path)

@@ -1,5 +1,6 @@
 """How workers find each other, agree and end: real sockets, a thread for each worker."""
 
+import json
 import os
 import socket
 import struct
@@ -111,7 +112,8 @@ def test_a_chief_that_does_not_come_is_named():
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_port_in_use_is_refused_by_all(index):
+def test_a_port_in_use_is_refused_by_all(index, monkeypatch):
+    monkeypatch.setattr(joining, "GREETING_SECONDS", 0.5)
     workers = addresses(2)
     port = int(workers[index].rpartition(":")[2])
     with socket.create_server(("", port)):
@@ -140,29 +142,86 @@ def test_workers_with_other_addresses_are_refused():
     assert f"worker 1 ({workers[1]})" in found[0]
 
 
+def start_chief(workers):
+    """Start the chief; return its thread, and a list that takes what it gathers."""
+    found = []
+
+    def work():
+        with Hosts(Cluster(tuple(workers), 0), 1) as hosts:
+            found.append(hosts.gather("number", 0))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, found
+
+
+def gather_once(cluster):
+    with Hosts(cluster, 1) as hosts:
+        return hosts.gather("number", hosts.index)
+
+
+def connected(address):
+    """Connect as soon as somebody listens."""
+    while True:
+        try:
+            return socket.create_connection(address, timeout=10)
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+
+
 @pytest.mark.parametrize("greeting", [b"", b"GET / HTTP/1.1\r\n\r\n", joining.GREETING])
-def test_a_stranger_at_the_port_does_not_disturb(greeting, monkeypatch):
+def test_a_stranger_at_the_port_does_not_disturb(greeting, monkeypatch, log):
     monkeypatch.setattr(joining, "GREETING_SECONDS", 0.5)
     workers = addresses(2)
-    address = ("127.0.0.1", int(workers[0].rpartition(":")[2]))
+    chief, found = start_chief(workers)
+    with connected(("127.0.0.1", int(workers[0].rpartition(":")[2]))) as stranger:
+        stranger.sendall(greeting + struct.pack("!i", 2) + b"\xff{")
+        with Hosts(Cluster(tuple(workers), 1), 1) as hosts:
+            assert hosts.gather("number", 1) == [0, 1]
+    chief.join(10)
+    assert found == [[0, 1]]
+    assert "a connection that is no worker of this run was closed" in log.text
 
-    def knock():
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            try:
-                with socket.create_connection(address) as stranger:
-                    message = b"\xff{" if greeting == joining.GREETING else b""
-                    stranger.sendall(greeting + struct.pack("!i", len(message)) + message)
-                    time.sleep(0.2)
-                return
-            except OSError:
-                time.sleep(0.02)
 
-    stranger = threading.Thread(target=knock)
-    stranger.start()
-    found, _ = side_by_side(lambda hosts: hosts.gather("number", hosts.index), 2, workers)
-    stranger.join()
-    assert found == [[0, 1]] * 2
+def test_a_second_process_of_one_worker_is_refused():
+    workers, found = addresses(3), []
+
+    def work(cluster):
+        try:
+            with Hosts(cluster, 1) as hosts:
+                found.append(hosts.gather("number", hosts.index))
+        except HostError as error:
+            found.append(str(error))
+
+    chief, _ = start_chief(workers)
+    twice = [threading.Thread(target=work, args=(Cluster(tuple(workers), 1),)) for _ in range(2)]
+    for thread in twice:
+        thread.start()
+    while not found:  # the one that came second
+        time.sleep(0.02)
+    assert found == [f"worker 1 ({workers[1]}): joined before; another process runs"]
+    work(Cluster(tuple(workers), 2))
+    for thread in [*twice, chief]:
+        thread.join(30)
+    assert found[1:] == [[0, 1, 2]] * 2
+
+
+def test_a_worker_that_is_started_again_while_others_join_replaces_the_first():
+    workers = addresses(3)
+    chief, found = start_chief(workers)
+    cluster = Cluster(tuple(workers), 1)
+    with connected(cluster.address(0)) as first:
+        first.sendall(joining.GREETING)
+        hello = json.dumps(joining._hello(cluster)).encode()
+        first.sendall(struct.pack("!i", len(hello)) + hello)
+        first.recv(len(joining.GREETING))
+    again: list = []
+    thread = threading.Thread(target=lambda: again.append(gather_once(cluster)))
+    thread.start()
+    assert gather_once(Cluster(tuple(workers), 2)) == [0, 1, 2]
+    thread.join(10)
+    chief.join(10)
+    assert again == found == [[0, 1, 2]]
 
 
 def test_tensorflow_can_listen_at_the_port_of_the_chief_afterwards():

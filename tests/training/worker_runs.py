@@ -10,7 +10,7 @@ from command_runs import environment
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options
 
 WORKER = Path(__file__).with_name("worker.py")
-JOIN_MINUTES = 2.0
+JOIN_MINUTES = 8.0
 
 
 def addresses(n_workers):
@@ -54,7 +54,7 @@ def start_workers(n_workers, folder, changes, n_replicas=1, **flags):
     ]
 
 
-def finish(processes, folder, status=0, seconds=240):
+def finish(processes, folder, status=0, seconds=600):
     """Wait for the workers, each of which must end with a status; return the last line of each."""
     try:
         for process in processes:
