@@ -31,3 +31,7 @@ class NotFiniteError(BilmError):
 
 class OutOfMemoryError(BilmError):
     """The machine or a GPU ran out of memory."""
+
+
+class HostError(BilmError):
+    """Another worker process of a run on several hosts has failed, is gone, or differs."""

@@ -16,8 +16,9 @@ from bilm.commands.flags import Flags, WrongUse
 from bilm.commands.terminal import BROKEN_PIPE, INTERRUPTED
 from bilm.errors import BilmError
 from bilm.installation import conflict
-from bilm.process import is_loud, keep_freed_memory, quiet, share_cores
+from bilm.process import LOG_LEVEL, MUTE, is_loud, keep_freed_memory, quiet, share_cores
 from bilm.progress import Progress, show_as
+from bilm.training.cluster import TF_CONFIG
 
 FAILED, WRONG_USE = 1, 2
 
@@ -100,6 +101,9 @@ def _call(command: Command, program: str, args: argparse.Namespace) -> int:
     keep_freed_memory()
     try:
         if getattr(command, "TENSORFLOW", True):
+            if getattr(args, "workers", None) or TF_CONFIG in os.environ:
+                # When a worker dies, TensorFlow says so of each exchange; the command says it once.
+                os.environ.setdefault(LOG_LEVEL, MUTE)
             _start_tensorflow()
         with terminal.interruptible() as pressed:
             try:

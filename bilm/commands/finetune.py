@@ -28,7 +28,7 @@ from argparse import Namespace
 
 from bilm.commands.flags import Flags
 from bilm.commands.model_flags import MODEL
-from bilm.commands.run_flags import RATE, define_run, given, run_arguments
+from bilm.commands.run_flags import RATE, define_run, given, run_arguments, run_hosts
 from bilm.commands.terminal import INTERRUPTED
 
 __doc__ = f"{__doc__}{MODEL}"
@@ -70,15 +70,16 @@ def define_flags(flags: Flags) -> None:
 def main(args: Namespace) -> int:
     from bilm.training.finetuning import finetune
 
-    result = finetune(
-        args.model,
-        weight_file=args.weights,
-        vocab_file=args.vocab,
-        new_vocab_file=args.new_vocab,
-        changes=given(args, CHANGES),
-        **run_arguments(args),
-    )
+    with run_hosts(args) as hosts:
+        result = finetune(
+            args.model,
+            weight_file=args.weights,
+            vocab_file=args.vocab,
+            new_vocab_file=args.new_vocab,
+            changes=given(args, CHANGES),
+            **run_arguments(args, hosts),
+        )
     for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):
-        if measured is not None:
+        if measured is not None and hosts.is_chief:
             print(f"PERPLEXITY {name} = {measured.mean}")
     return 0 if result.finished else INTERRUPTED

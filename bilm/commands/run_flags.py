@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bilm.commands.flags import Flags
 from bilm.commands.text_flags import define_on_bad_utf8
 from bilm.data.shards import require_files, resolve_shards
 from bilm.errors import OptionsError
 from bilm.options import DECAYS, LEARNING_RATES, MAX_SEED
+
+if TYPE_CHECKING:
+    from bilm.training.hosts import Alone, Hosts
 
 RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
 
@@ -54,6 +57,7 @@ def define_run(flags: Flags, default_rate: str = "from the options, or ") -> Non
     )
     flags.integer("keep_checkpoints", "How many checkpoints stay, beside the best.", 1, default=3)
     _define_devices(flags)
+    _define_hosts(flags)
 
 
 def _define_devices(flags: Flags) -> None:
@@ -82,6 +86,19 @@ def _define_devices(flags: Flags) -> None:
     )
 
 
+def _define_hosts(flags: Flags) -> None:
+    """Declare which processes share a run."""
+    flags.group("several hosts (docs/clusters.md)")
+    flags.names(
+        "workers",
+        "host:port of each process that shares the run, the chief's first [from TF_CONFIG, or "
+        "this process alone].",
+        "HOST:PORT,...",
+    )
+    flags.integer("worker_index", "Which of the workers this process is, from 0.", 0)
+    flags.number("join_minutes", "How long to wait for the other workers.", 0, default=10.0)
+
+
 def _define_rate(flags: Flags, default_rate: str) -> None:
     """Declare the flags of RATE, which stand for keys of the options."""
     rates = ", ".join(f"{rate} for {name}" for name, rate in LEARNING_RATES.items())
@@ -102,7 +119,24 @@ def _define_rate(flags: Flags, default_rate: str) -> None:
     )
 
 
-def run_arguments(args: Namespace) -> dict[str, Any]:
+def run_hosts(args: Namespace) -> Alone | Hosts:
+    """Return the workers of the run, once they have joined. Raises: OptionsError, HostError."""
+    from absl import logging
+
+    from bilm.training.cluster import find_cluster
+    from bilm.training.hosts import Alone, Hosts
+
+    cluster = find_cluster(args.workers, args.worker_index)
+    if cluster is None:
+        return Alone()
+    hosts = Hosts(cluster, args.join_minutes)
+    if not hosts.is_chief:
+        logging.info("joined; %s writes the run's files and its log", hosts.name(0))
+        logging.set_verbosity(logging.WARNING)
+    return hosts
+
+
+def run_arguments(args: Namespace, hosts: Alone | Hosts) -> dict[str, Any]:
     """Return what the flags say as arguments of `bilm.TrainingRun`, the devices included.
 
     Raises: OptionsError, naming the flag, for devices that are not numbers or not there.
@@ -120,7 +154,8 @@ def run_arguments(args: Namespace) -> dict[str, Any]:
         "train_prefix": args.input,
         "save_dir": args.output,
         "heldout_prefix": args.heldout,
-        "strategy": make_strategy(gpus, args.n_gpus, args.cpu_replicas, args.tf32),
+        "strategy": make_strategy(gpus, args.n_gpus, args.cpu_replicas, args.tf32, hosts),
+        "hosts": hosts,
         "saving": Saving(args.checkpoint_steps, args.checkpoint_minutes, args.keep_checkpoints),
         **{name: getattr(args, name) for name in alike.split()},
     }

@@ -16,7 +16,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from bilm.commands.flags import Flags, WrongUse
-from bilm.commands.run_flags import RATE, define_run, given, run_arguments
+from bilm.commands.run_flags import RATE, define_run, given, run_arguments, run_hosts
 from bilm.commands.terminal import INTERRUPTED
 
 
@@ -46,9 +46,10 @@ def main(args: Namespace) -> int:
     vocab = args.vocab or Path(args.output) / VOCABULARY
     if args.vocab is None and not vocab.is_file():
         raise WrongUse(f"--vocab must be given: there is no {vocab}")
-    stored = RunFolder(args.output).stored_options_file()
-    options = load_run_options(args.options or stored or "small")
-    changes = given(args, ("batch_size", "n_epochs", *RATE))
-    options = options.replace(**changes, n_train_tokens=args.n_train_tokens)
-    result = TrainingRun(options, vocab, **run_arguments(args)).train()
+    with run_hosts(args) as hosts:
+        stored = RunFolder(args.output).stored_options_file()
+        options = load_run_options(args.options or stored or "small")
+        changes = given(args, ("batch_size", "n_epochs", *RATE))
+        options = options.replace(**changes, n_train_tokens=args.n_train_tokens)
+        result = TrainingRun(options, vocab, **run_arguments(args, hosts)).train()
     return 0 if result.finished else INTERRUPTED

@@ -47,9 +47,10 @@ class BidirectionalLMDataset:
         num_steps: int,
         position: Position | None = None,
         first_batch: int = 0,
+        own: range | None = None,
     ) -> Iterator[tuple[Window, Trace]]:
         """Yield windows for training with their places: see `LMDataset.iter_placed_batches`."""
-        arguments = batch_size, num_steps, position, first_batch
+        arguments = batch_size, num_steps, position, first_batch, own
         both = (r.iter_placed_batches(*arguments) for r in self.readers)
         for (forward, one), (backward, other) in zip(*both, strict=True):
             trace = Trace(one.position | other.position, one.sources + other.sources)

@@ -88,6 +88,7 @@ class LMDataset:
         num_steps: int,
         position: Position | None = None,
         first_batch: int = 0,
+        own: range | None = None,
     ) -> Iterator[tuple[Window, Trace]]:
         """Yield windows for training as `iter_batches` does, each with its place in the text.
 
@@ -95,31 +96,34 @@ class LMDataset:
             batch_size, num_steps: B and T.
             position: of the window after which to continue; None starts from the first.
             first_batch: windows to leave out.
+            own: the rows to give; the others advance without being encoded. None gives all.
         Raises: DataError as `iter_batches` does, and if the position has other rows than B.
         """
         mine = f"{self.direction}_"
         if position is not None:
             position = {k.removeprefix(mine): v for k, v in position.items() if k.startswith(mine)}
-        windows = self._iter_windows(batch_size, num_steps, first_batch, position)
+        windows = self._iter_windows(batch_size, num_steps, first_batch, position, own)
         for window, sources, stream, rows in windows:
             places = np.array([(row.reference, row.at) for row in rows], np.int64)
             parts = stream.position() | {"rows": places}
             yield window, Trace({mine + name: part for name, part in parts.items()}, sources)
 
-    def _iter_windows(self, batch_size, num_steps, first_batch=0, position=None):
+    def _iter_windows(self, batch_size, num_steps, first_batch=0, position=None, own=None):
         _check_counts(batch_size, num_steps)
+        own = range(batch_size) if own is None else own
         stream = self._stream(position)
         sentences = self._sentences(stream)
-        rows = [Row(i, sentences, self._encode) for i in range(batch_size)]
+        rows = [Row(i - own.start, sentences, self._encode) for i in range(batch_size)]
         if position is not None:
             self._put_back(rows, position["rows"])
         for i in count():
             window = None
             if i >= first_batch:
-                window = empty_window(batch_size, num_steps, self.max_word_length)
+                window = empty_window(len(own), num_steps, self.max_word_length)
             sources: list[int] = []
-            if any(row.advance(num_steps, window, sources) < num_steps for row in rows):
-                return
+            for i, row in enumerate(rows):
+                if row.advance(num_steps, window if i in own else None, sources) < num_steps:
+                    return
             if window is not None:
                 yield window, sources, stream, rows
 

@@ -53,7 +53,8 @@ def _on_this_replica(value):
     replicas, context = getattr(value, "values", None), tf.distribute.get_replica_context()
     if not isinstance(replicas, tuple) or context is None:
         return value
-    return replicas[int(tf.get_static_value(context.replica_id_in_sync_group))]
+    number = int(tf.get_static_value(context.replica_id_in_sync_group))
+    return replicas[number % len(replicas)]  # the number counts all hosts' replicas, host by host
 
 
 def dropout(x: Any, rate: float, seed: Any) -> Any:

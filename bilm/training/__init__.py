@@ -1,9 +1,9 @@
 """Training: `run` reads from top to bottom what a training run does.
 
 `input` feeds it, `step` and `optimizer` update the weights at the rate of `schedule`, `checkpoints`
-and `run_folder` own what is on disk, `devices` where it computes, `finetuning` starts from stored
-weights. The names below are bilm-tf's, with its signatures. Imports everything but `embedding` and
-`commands`.
+and `run_folder` own what is on disk, `devices` where it computes, `hosts` the other processes of a
+run, `finetuning` starts from stored weights. The names below are bilm-tf's, with its signatures.
+Imports everything but `embedding` and `commands`.
 """
 
 from bilm.exports import lazily

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -17,6 +18,14 @@ from bilm.training.saved import Saved
 from bilm.training.step import Trainer
 
 PARTS = ("reader", "buffer", "rows")  # of a position, for each direction
+
+
+class Saving(NamedTuple):
+    """When a run saves, whichever comes first, and how many checkpoints it keeps."""
+
+    steps: int = 1_000
+    minutes: float = 15.0
+    keep: int = 3
 
 
 class RunCheckpoints:

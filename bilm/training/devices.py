@@ -1,4 +1,4 @@
-"""What a run computes on, and whether this process writes its files."""
+"""What a run computes on: the replicas of this process, and those of all its workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bilm.errors import BilmError
+from bilm.errors import BilmError, HostError
+from bilm.training.cluster import TF_CONFIG
+from bilm.training.hosts import Alone, Hosts, signals_kept
 
 DRIVER = Path("/proc/driver/nvidia/version")  # Linux's, where NVIDIA's driver is loaded
 
@@ -22,15 +24,28 @@ class Devices:
 
     Args:
         strategy: from `make_strategy`; None takes all GPUs, or the CPU.
-    Attributes: `strategy`; `n_replicas`, how many there are; `names`, such as `CPU:0`, one per
-        replica of this process.
+        hosts: the worker processes of the run, for which the strategy was made.
+    Attributes: `strategy`; `n_replicas`, how many there are on all workers; `names`, such as
+        `CPU:0`, one per replica of this process; `own`, the numbers of these replicas among all;
+        `hosts`.
+    Raises: BilmError for a strategy of several workers without `hosts`, or of others.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy | None = None):
-        self.strategy = strategy or make_strategy()
+    def __init__(
+        self, strategy: tf.distribute.Strategy | None = None, hosts: Hosts | Alone | None = None
+    ):
+        self.hosts = hosts or Alone()
+        self.strategy = strategy or make_strategy(hosts=self.hosts)
         self.n_replicas = self.strategy.num_replicas_in_sync
         workers = self.strategy.extended.worker_devices
         self.names = [name.split("device:")[-1] for name in workers]
+        first = self.hosts.index * len(self.names)
+        self.own = range(first, first + len(self.names))
+        if self.n_replicas != self.hosts.n_workers * len(self.names):
+            raise BilmError(
+                f"the strategy has {self.n_replicas} replicas, {len(self.names)} of them here, but "
+                f"hosts has {self.hosts.n_workers} workers; make both as bilm.training.hosts says"
+            )
 
     def __str__(self) -> str:
         return ", ".join(self.names)
@@ -43,11 +58,32 @@ class Devices:
     @property
     def is_chief(self) -> bool:
         """Whether this process writes the run's files: one of them does, the only one or not."""
-        return self.strategy.extended.should_checkpoint
+        return self.hosts.is_chief
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether other processes hold replicas too."""
+        return self.hosts.n_workers > 1
 
     def local(self, value: Any) -> tuple:
         """Return the parts that this process's replicas hold of a distributed value."""
         return self.strategy.experimental_local_results(value)
+
+    def gathered(self, value: Any) -> tf.Tensor:
+        """Return the rows of all replicas, in a graph, of a value with some rows on each."""
+        if self.several_hosts:
+            return self.strategy.gather(value, axis=0)
+        return tf.concat(self.local(value), axis=0)
+
+    def gathered_slices(self, slices: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the indices and the values of all replicas' `tf.IndexedSlices`, in a graph."""
+        if self.several_hosts:
+            # Each on its own: `tf.distribute.Strategy.gather` takes no IndexedSlices.
+            parts = self.strategy.run(lambda own: (own.indices, own.values), args=(slices,))
+            indices, values = map(self.gathered, parts)
+            return indices, values
+        local = self.local(slices)
+        return tf.concat([g.indices for g in local], 0), tf.concat([g.values for g in local], 0)
 
     def run_everywhere(self, make):
         """Call `make` on every replica, compiled; return the distributed result."""
@@ -59,7 +95,8 @@ def make_strategy(
     n_gpus: int | None = None,
     cpu_replicas: int = 1,
     tf32: bool = True,
-) -> tf.distribute.MirroredStrategy:
+    hosts: Hosts | Alone | None = None,
+) -> tf.distribute.Strategy:
     """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
 
     The other GPUs are hidden from this process, so that TensorFlow takes none of their memory; it
@@ -72,7 +109,9 @@ def make_strategy(
         tf32: whether GPUs of compute capability 8 or more may round the operands of float32
             products to TF32, of 10 bits after the first, as TensorFlow has them do; False turns
             that off for this process.
-    Raises: BilmError if more are requested than exist, or hidden ones.
+        hosts: the worker processes, each of which calls this; None for a run of one process.
+    Raises: BilmError if more are requested than exist, or hidden ones, or if workers differ in
+        how many they have.
     """
     found = tf.config.list_physical_devices("GPU")
     if gpus is None:
@@ -86,6 +125,9 @@ def make_strategy(
         tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
     if gpus:
         _settle_tf32([found[k] for k in gpus], tf32)
+    if hosts is not None and hosts.n_workers > 1:
+        return _strategy_of(hosts, len(gpus), cpu_replicas)
+    if gpus:
         return tf.distribute.MirroredStrategy(_logical_names(found, gpus))
     if cpu_replicas > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -98,6 +140,33 @@ def make_strategy(
             f"{cpu_replicas} CPU replicas were requested, but TensorFlow has started with {n_cpus}"
         )
     return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(cpu_replicas)])
+
+
+def _strategy_of(hosts: Hosts, n_gpus: int, cpu_replicas: int) -> tf.distribute.Strategy:
+    """Return the strategy of all workers, each of which has the same number of visible GPUs."""
+    if cpu_replicas > 1:
+        raise BilmError(
+            f"{cpu_replicas} CPU replicas were requested, but TensorFlow has one per worker on a "
+            "host without GPUs; start more workers"
+        )
+    numbers = hosts.gather("number of GPUs", n_gpus)
+    other = next((k for k, number in enumerate(numbers) if number != numbers[0]), None)
+    if other is not None:
+        raise HostError(
+            f"{hosts.name(other)}: has {numbers[other]} GPUs, but {hosts.name(0)} has "
+            f"{numbers[0]}; expected the same number on all hosts (--n_gpus, --gpus)"
+        )
+    os.environ[TF_CONFIG] = hosts.cluster.tf_config()
+    try:
+        with signals_kept():
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:  # TensorFlow has started
+        raise BilmError(
+            f"{hosts.name(hosts.index)}: {error}; make the strategy before TensorFlow "
+            "computes anything"
+        ) from error
+    hosts.exchanging = True
+    return strategy
 
 
 def _logical_names(found: Sequence, gpus: Sequence[int]) -> list[str]:

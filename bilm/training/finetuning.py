@@ -15,6 +15,7 @@ from bilm.errors import BilmError, WeightsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
 from bilm.language_model import BiLM
 from bilm.storage import names as weights
+from bilm.training.hosts import Alone
 from bilm.training.preparation import load_vocabulary
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
@@ -60,7 +61,8 @@ def finetune(
     Raises: BilmError for what cannot be used.
     """
     start = Source(source, weight_file)
-    folder = RunFolder(save_dir)
+    hosts = training.get("hosts") or Alone()
+    folder = RunFolder(save_dir, writes=hosts.is_chief)
     if start.folder.resolve() == folder.path.resolve():
         raise BilmError(f"{folder}: source and save_dir are one folder; give another save_dir")
     record = _read_record(folder, start)

@@ -45,7 +45,7 @@ class TrainingText:
 
     def batches(self, devices: Devices, saved: Saved | None) -> Any:
         """Yield the pipeline of the run from a checkpoint on."""
-        options, n_replicas = self.options, devices.n_replicas
+        options, own = self.options, devices.own
         step, position = (saved.step, saved.position) if saved else (0, None)
         sampler = None
         if options.sample_softmax:
@@ -54,10 +54,11 @@ class TrainingText:
             )
 
         def windows() -> Iterator[dict]:
-            rows = options.batch_size * n_replicas
+            n_rows = options.batch_size
+            rows = range(n_rows * own.start, n_rows * own.stop)
             # An early checkpoint has no position: its windows are read again and skipped.
             skipped = 0 if position else step
-            places = rows, options.unroll_steps, position, skipped
+            places = n_rows * devices.n_replicas, options.unroll_steps, position, skipped, rows
             for window, trace in self.reader.iter_placed_batches(*places):
                 self.traces.append(trace)
                 yield window
@@ -70,9 +71,10 @@ class TrainingText:
         )
 
         def batches() -> Iterator[dict]:
-            return replica_batches(windows(), options.model, n_replicas, sampler, step)
+            return replica_batches(windows(), options.model, own, sampler, step)
 
-        return as_dataset(batches, signature, devices.strategy, self.failures)
+        endless = devices.several_hosts
+        return as_dataset(batches, signature, devices.strategy, self.failures, endless)
 
     @contextmanager
     def explaining(self, step: int) -> Iterator[None]:

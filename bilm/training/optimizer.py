@@ -72,10 +72,10 @@ class Optimizer:
 
     def _mean(self, gradient, variable):
         """Average over replicas; rows that occur more than once are summed into one."""
-        local = self.devices.local(gradient)
-        if isinstance(local[0], tf.IndexedSlices):
-            rows, places = tf.unique(tf.concat([g.indices for g in local], axis=0))
-            values = tf.concat([g.values for g in local], axis=0) / len(local)
+        if isinstance(self.devices.local(gradient)[0], tf.IndexedSlices):
+            indices, values = self.devices.gathered_slices(gradient)
+            rows, places = tf.unique(indices)
+            values = values / self.devices.n_replicas
             values = tf.math.unsorted_segment_sum(values, places, tf.size(rows))
             return tf.IndexedSlices(values, rows)
         reduce_to = self.devices.strategy.extended.reduce_to

@@ -20,23 +20,24 @@ PREFETCH = 8
 def replica_batches(
     windows: Iterable[dict],
     options: ModelOptions,
-    n_replicas: int,
+    replicas: int | range,
     sampler: LogUniformSampler | None,
     first_step: int = 0,
 ) -> Iterator[dict]:
     """Cut each window into its replicas' rows, replica after replica, and add their negatives.
 
     Args:
-        windows: global windows; the rows of replica 0 stand above those of replica 1.
+        windows: the rows of these replicas, those of replica 0 above those of replica 1.
         options: what shapes the model.
-        n_replicas: how many replicas share a window.
+        replicas: the numbers of the replicas that share a window, or how many there are.
         sampler: draws the negatives; None for the full softmax.
         first_step: the number of the first window, by which draws are keyed.
     """
+    replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):
-        n_rows = window["token_ids"].shape[0] // n_replicas
-        for replica in range(n_replicas):
-            rows = slice(replica * n_rows, (replica + 1) * n_rows)
+        n_rows = window["token_ids"].shape[0] // len(replicas)
+        for place, replica in enumerate(replicas):
+            rows = slice(place * n_rows, (place + 1) * n_rows)
             part = {k: v[rows] for k, v in window.items() if v is not None}
             batch = model_batch(part, options)
             if sampler is not None:
@@ -84,6 +85,7 @@ def as_dataset(
     signature: dict,
     strategy: tf.distribute.Strategy,
     failures: list[BilmError] | None = None,
+    endless: bool = False,
 ) -> Any:
     """Make a distributed `tf.data` pipeline that prefetches.
 
@@ -92,6 +94,7 @@ def as_dataset(
         signature: of a batch, from `batch_signature`.
         strategy: where the batches go.
         failures: takes the errors of bad text; TensorFlow raises one of its own instead.
+        endless: whether the batches never end; else several hosts ask each other at each step.
     """
 
     def remembering():
@@ -104,6 +107,10 @@ def as_dataset(
 
     def make(_):
         dataset = tf.data.Dataset.from_generator(remembering, output_signature=signature)
+        if endless:
+            dataset = dataset.apply(
+                tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+            )
         return dataset.prefetch(PREFETCH)
 
     return strategy.distribute_datasets_from_function(make)

@@ -125,7 +125,7 @@ def tell(plan: Plan, options: RunOptions, n_tokens: int, devices: Devices) -> No
             "more than once; smaller are batch_size and unroll_steps",
             f"{options.n_train_tokens:,}", f"{plan.predictions_a_step:,}",
         )  # fmt: skip
-    needed, there = sum(memory) * devices.n_replicas + PROGRAM, machine_memory()
+    needed, there = sum(memory) * len(devices.names) + PROGRAM, machine_memory()
     if devices.on_cpu and needed > there:
         logging.warning(
             "about %s are needed, but this machine has %s: the run may be killed; smaller are "

@@ -11,7 +11,7 @@ from absl import logging
 
 from bilm.data.bidirectional import BidirectionalLMDataset
 from bilm.data.dataset import LMDataset
-from bilm.data.shards import Shards, count_tokens
+from bilm.data.shards import Shards, count_tokens, resolve_shards
 from bilm.data.survey import survey
 from bilm.data.vocabulary import MARKS, Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
@@ -40,21 +40,24 @@ Reader = LMDataset | BidirectionalLMDataset
 
 
 def heldout_readers(
-    heldout: Shards,
+    pattern: str | None,
     train: Shards,
     vocab: Vocabulary,
-    bidirectional: bool,
+    options: RunOptions,
     max_sentences: int | None = None,
-) -> tuple[Reader, Reader]:
+) -> tuple[Reader, Reader] | tuple[None, None]:
     """Return the readers of the held-out text and of a part of it; warn if it is trained on too.
 
     Args:
-        heldout, train: the texts.
-        vocab: of the run.
-        bidirectional: whether both directions are read.
+        pattern: glob of the text; without one there are no readers.
+        train: the training text; the held-out text is decoded as it is.
+        vocab, options: of the run.
         max_sentences: of the part, which takes every k-th sentence; None for all of them.
     Raises: DataError if the text holds no sentence.
     """
+    if not pattern:
+        return None, None
+    heldout = resolve_shards(pattern, train.on_bad_utf8)
     n_sentences = count_tokens(heldout).n_sentences
     if not n_sentences:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")
@@ -65,11 +68,11 @@ def heldout_readers(
             "%s: is trained on too, so that the held-out perplexity is not that of new text",
             ", ".join(both),
         )
-    whole = heldout_dataset(heldout, vocab, bidirectional)
+    whole = heldout_dataset(heldout, vocab, options.bidirectional)
     if max_sentences is None or max_sentences >= n_sentences:
         return whole, whole
     part = heldout.thinned(math.ceil(n_sentences / max_sentences))
-    return whole, heldout_dataset(part, vocab, bidirectional)
+    return whole, heldout_dataset(part, vocab, options.bidirectional)
 
 
 def completed(

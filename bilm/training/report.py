@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -18,6 +19,14 @@ from bilm.training.step import StepResult
 LOG_SECONDS = 5.0
 SMOOTHING = 0.7  # of the rate, from which the time left is estimated
 MUCH = 0.05  # of a run's time, for evaluations
+
+
+class TrainResult(NamedTuple):
+    """How a run ended: its last step, whether it is finished, and its last held-out perplexity."""
+
+    step: int
+    finished: bool
+    heldout: Perplexity | None
 
 
 class RunReport:

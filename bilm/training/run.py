@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -19,9 +19,11 @@ from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.memory import explaining_memory
 from bilm.options import RunOptions
+from bilm.training import agreement
 from bilm.training import plan as plans
-from bilm.training.checkpoints import RunCheckpoints
+from bilm.training.checkpoints import RunCheckpoints, Saving
 from bilm.training.devices import Devices
+from bilm.training.hosts import Alone, Hosts
 from bilm.training.input import TrainingText
 from bilm.training.preparation import (
     Reader,
@@ -31,28 +33,12 @@ from bilm.training.preparation import (
     load_vocabulary,
     share_rows,
 )
-from bilm.training.report import RunReport
+from bilm.training.report import RunReport, TrainResult
 from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
-
-
-class Saving(NamedTuple):
-    """When a run saves, whichever comes first, and how many checkpoints it keeps."""
-
-    steps: int = 1_000
-    minutes: float = 15.0
-    keep: int = 3
-
-
-class TrainResult(NamedTuple):
-    """How a run ended: its last step, whether it is finished, and its last held-out perplexity."""
-
-    step: int
-    finished: bool
-    heldout: Perplexity | None
 
 
 class TrainingRun:
@@ -66,6 +52,7 @@ class TrainingRun:
         save_dir: where checkpoints, options and vocabulary go.
         heldout_prefix: glob of the text to measure on; None measures nothing.
         strategy: from `make_strategy`; None takes all GPUs, or the CPU.
+        hosts: the worker processes that share the run; None for this one alone.
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one per epoch.
         heldout_sentences: how many held-out sentences, spread over the text, an evaluation before
@@ -96,7 +83,7 @@ class TrainingRun:
         train_prefix: str,
         save_dir: str | Path,
         heldout_prefix: str | None = None,
-        strategy: tf.distribute.MirroredStrategy | None = None,
+        strategy: tf.distribute.Strategy | None = None,
         n_steps: int | None = None,
         eval_steps: int | None = None,
         seed: int = 0,
@@ -108,6 +95,7 @@ class TrainingRun:
         on_bad_utf8: str = "error",
         log_dir: str | Path | None = None,
         heldout_sentences: int | None = None,
+        hosts: Hosts | Alone | None = None,
     ):
         paths = vocab_file, train_prefix, heldout_prefix, log_dir
         self.vocab_file, self.train_prefix, self.heldout_prefix, log_dir = map(expanded, paths)
@@ -118,7 +106,8 @@ class TrainingRun:
         self.heldout_sentences = heldout_sentences
         keras.utils.set_random_seed(self.seed)
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
-        self.devices = Devices(strategy)
+        self.devices = Devices(strategy, hosts)
+        self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.devices.is_chief)
         self.log_dir = log_dir or self.folder.logs
         self.vocab = load_vocabulary(self.vocab_file, options)
@@ -127,7 +116,10 @@ class TrainingRun:
     def train(self) -> TrainResult:
         """Take the steps that are left, from the last whole checkpoint to the end of the run."""
         self.shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
-        self.heldout, self.heldout_part = self._heldout()
+        agreement.check_alike(self)
+        self.heldout, self.heldout_part = heldout_readers(
+            self.heldout_prefix, self.shards, self.vocab, self.options, self.heldout_sentences
+        )
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_run()  # another process may have trained here since
             self._prepare()
@@ -137,33 +129,30 @@ class TrainingRun:
             self._tell_start()
             result = self._loop()
             if result.finished:
-                self.folder.log_end(result.step)
+                self._tell_end()
             else:
                 how = " with --resume=auto" if self.resume == "never" else ""
                 logging.info("the same command%s continues the run", how)
             return result
 
     def _check_run(self) -> None:
-        self.folder.check_resume(self.resume)
-        self.folder.check_same_run(self.options, self.vocab_file)
-
-    def _heldout(self):
-        """Return the readers of the whole held-out text and of the part for early evaluations."""
-        if not self.heldout_prefix:
-            return None, None
-        heldout = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
-        both = self.options.bidirectional
-        return heldout_readers(heldout, self.shards, self.vocab, both, self.heldout_sentences)
+        if self.hosts.is_chief:  # which may have begun to write when another worker looks
+            self.folder.check_resume(self.resume)
+            self.folder.check_same_run(self.options, self.vocab_file)
 
     def _prepare(self) -> None:
         """Count the text, make model and checkpoints, and restore the last whole one."""
-        options = completed(self.options, self.vocab, self.shards, self.folder)
+        options = agreement.agreed_options(
+            self.hosts, lambda: completed(self.options, self.vocab, self.shards, self.folder)
+        )
         # Stored as requested: a continued run may have a vocabulary that allows sampling.
         self.stored = options.replace(sample_softmax=self.options.sample_softmax)
-        self.saved = self.folder.find_saved()
+        self.saved = agreement.agreed_checkpoint(self.hosts, self.folder)
+        self.measured = agreement.agreed_measurement(self.hosts, self.folder)
         if self.saved:
             check_shards(self.shards, self.saved.shards or describe_shards(self.shards))
-            self.folder.log_changes(self.stored)
+            if self.hosts.is_chief:
+                self.folder.log_changes(self.stored)
         n_replicas, n_words = self.devices.n_replicas, self.vocab.size
         requested = self.saved.batch_size if self.saved else options.batch_size
         self.run_options = options = share_rows(options, self.saved, n_replicas)
@@ -184,7 +173,7 @@ class TrainingRun:
 
     def _is_over(self) -> bool:
         """Whether no step and no evaluation is left."""
-        measured_step, _ = (self.heldout and self.folder.read_measured()) or (None, None)
+        measured_step, _ = (self.heldout and self.measured) or (None, None)
         at_end = self.step == self.plan.n_steps
         return self.step > self.plan.n_steps or (
             at_end and (not self.heldout or measured_step == self.step)
@@ -194,9 +183,13 @@ class TrainingRun:
         n_steps = self.plan.n_steps
         more = "" if self.step == n_steps else f"; {n_steps} were requested"
         logging.info("%s: finished at step %d%s", self.folder, self.step, more)
-        self.folder.log_end(self.step)
-        step, measured = (self.heldout and self.folder.read_measured()) or (None, None)
+        self._tell_end()
+        step, measured = (self.heldout and self.measured) or (None, None)
         return TrainResult(self.step, True, measured if step == self.step else None)
+
+    def _tell_end(self) -> None:
+        if self.hosts.is_chief:
+            self.folder.log_end(self.step)
 
     def _write_inputs(self) -> None:
         """Give a new run its weights, and put options and vocabulary into its folder."""
@@ -225,14 +218,16 @@ class TrainingRun:
         self.evaluator, perplexity = Evaluator(self.trainer.model), None
         iterator = iter(text.batches(self.devices, self.saved))
         with stop_on_signal() as stop:
-            measured = (self.folder.read_measured() or [None])[0]
-            if self.step and self._evaluation_due() and measured != self.step:
+            is_measured = self.measured is not None and self.measured[0] == self.step
+            if self.step and self._evaluation_due() and not is_measured:
                 perplexity = self._evaluate()  # a kill interrupted it
             self.last_save = time.monotonic()
-            while self.step < self.plan.n_steps and not stop.is_set():
-                self._take_step(text, iterator)
+            while self.step < self.plan.n_steps:
+                if (turn := self._agree(stop.is_set(), text, iterator)).stop:
+                    break
+                self._take_step(text, turn.source)
                 # Before an evaluation too: whatever ends it, the steps so far are safe.
-                if self._evaluation_due() or self._save_due():
+                if self._evaluation_due() or self._save_due(turn.late):
                     self._save()
                 if self._evaluation_due():
                     perplexity = self._evaluate()
@@ -240,23 +235,35 @@ class TrainingRun:
                 self._save("stopped at step %d, saved %s")
         return TrainResult(self.step, self.step == self.plan.n_steps, perplexity)
 
-    def _take_step(self, text: TrainingText, iterator: Any) -> None:
+    def _agree(self, stop: bool, text: TrainingText, iterator: Any) -> agreement.Turn:
+        """Agree with the other workers on what comes next."""
+        late = time.monotonic() - self.last_save > 60 * self.saving.minutes
+        turn = agreement.next_turn(self.devices, text, iterator, stop, late)
+        if turn.error is not None:
+            self._save_before_error()
+            raise turn.error
+        return turn
+
+    def _take_step(self, text: TrainingText, source: Any) -> None:
         try:
             with text.explaining(self.step):
-                result = self.trainer.step(iterator, self.step)
+                result = self.trainer.step(source, self.step)
         except DataError:
-            if self.position is not None:
-                logging.info("saved %s", self.checkpoints.save(self.step, self.position))
+            self._save_before_error()
             raise
         self.position = text.traces.popleft().position
         self.report.add(self.step, result)
         self.step += 1
 
-    def _save_due(self) -> bool:
-        late = time.monotonic() - self.last_save > 60 * self.saving.minutes
+    def _save_before_error(self) -> None:
+        if self.position is not None:
+            logging.info("saved %s", self.checkpoints.save(self.step, self.position))
+
+    def _save_due(self, late: bool) -> bool:
         return late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
 
     def _save(self, message: str = "step %d: saved %s") -> None:
+        agreement.check_place(self.hosts, self.step, self.position)
         self.report.flush()
         path = self.checkpoints.save(self.step, self.position)
         logging.info(message, self.step, path)
@@ -279,6 +286,8 @@ class TrainingRun:
         return found
 
     def _measure(self, heldout: Reader) -> Perplexity:
-        found = self.evaluator(heldout, self.checkpoints.batch_size)
+        found = agreement.agreed_perplexity(
+            self.hosts, lambda: self.evaluator(heldout, self.checkpoints.batch_size)
+        )
         self.report.heldout(self.step, found, whole=heldout is self.heldout)
         return found

@@ -49,10 +49,11 @@ def find_saved(save_dir: str | Path) -> Saved | None:
     Returns: what it says; None if there is no checkpoint.
     Raises: WeightsError if there are some and none is whole.
     """
-    return read_latest(save_dir, _read_saved)
+    return read_latest(save_dir, read_saved)
 
 
-def _read_saved(path: str) -> Saved:
+def read_saved(path: str) -> Saved:
+    """Return what a checkpoint says. Raises: WeightsError if a tensor of it cannot be read."""
     small = {
         key: value
         for name, value in read_tensors(open_checkpoint(path), path)

@@ -79,16 +79,19 @@ class Trainer:
             )
         self.state = devices.run_everywhere(lambda: self.model.zero_state(options.batch_size))
 
-    def step(self, iterator: Any, step: int) -> StepResult:
-        """Train on one batch per replica from `iterator`; the state is carried on.
+    def step(self, source: Any, step: int) -> StepResult:
+        """Train on one batch per replica; the state is carried on.
 
+        Args:
+            source: an iterator over distributed batches, or with several hosts the batch itself.
+            step: the number of the step, from 0.
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
             state are then those of before.
         """
         try:
             number = tf.constant(step, tf.int32)
             size = tf.constant(self.optimizer.step_size(step), tf.float32)
-            losses, norm, self.state = self._step(iterator, self.state, number, size)
+            losses, norm, self.state = self._step(source, self.state, number, size)
         except tf.errors.InvalidArgumentError as error:
             for what in (LOSS, NORM):
                 if f"{what} : Tensor had" in error.message:
@@ -98,8 +101,13 @@ class Trainer:
 
     def global_state(self) -> list[np.ndarray]:
         """Return the state of all rows, float32 (global batch, width) each: see `set_state`."""
-        parts = [self.devices.local(tensor) for tensor in self.model.flatten_state(self.state)]
-        return [np.concatenate([tensor.numpy() for tensor in part]) for part in parts]
+        parts = self.model.flatten_state(self.state)
+        if self.devices.several_hosts:
+            return [tensor.numpy() for tensor in self._gathered(parts)]
+        return [
+            np.concatenate([tensor.numpy() for tensor in self.devices.local(part)])
+            for part in parts
+        ]
 
     def set_state(self, arrays: list[np.ndarray]) -> None:
         """Set the state of all rows, in the order of `BiLM.flatten_state`."""
@@ -112,24 +120,29 @@ class Trainer:
 
         self.state = self.devices.run_everywhere(own_rows)
 
+    @tf.function(autograph=False)
+    def _gathered(self, parts):
+        return [self.devices.gathered(part) for part in parts]
+
     @tf.function(autograph=False, reduce_retracing=True)
-    def _step(self, iterator, state, step, step_size):
-        run, batch = self.devices.strategy.run, next(iterator)
+    def _step(self, source, state, step, step_size):
+        run = self.devices.strategy.run
+        batch = source if self.devices.several_hosts else next(source)
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
-        losses = tf.stack(self.devices.local(losses))
+        losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
             norm = self.optimizer.apply(gradients, step_size)
         return losses, norm, state
 
     def _gradients(self, batch, state, step):
-        """Return a replica's gradients, losses (directions,) and next state."""
+        """Return a replica's gradients, losses (1, directions) and next state."""
         variables = [v.value for v in stored_variables(self.model).values()]
         state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
             losses, state = self.forward(batch, state, self.dropout_seeds(step))
             # The reference's objective: the loss summed over the steps of a window.
             objective = tf.reduce_mean(losses) * self.options.unroll_steps
-        return tape.gradient(objective, variables), losses, state
+        return tape.gradient(objective, variables), losses[None], state
 
     def forward(self, batch, state, seeds):
         """Return the losses (directions,) of a replica's batch and the next state."""

@@ -224,6 +224,27 @@ def test_the_first_batches_can_be_left_out(folders):
     np.testing.assert_equal(windows, expected)
 
 
+def test_rows_of_other_hosts_advance_without_being_given(folders):
+    pattern, vocab = write_corpus(next(folders), [1, 5, 2, 8] * 5, n_shards=2)
+    reader = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
+    encode, n_encoded = reader.readers[0]._encode, []
+    reader.readers[0]._encode = lambda words: n_encoded.append(words) or encode(words)
+    whole = list(islice(reader.iter_placed_batches(5, 4), 9))
+    n_whole = len(n_encoded)
+    parts = [
+        list(islice(reader.iter_placed_batches(5, 4, own=own), 9))
+        for own in (range(0, 2), range(2, 5))
+    ]
+    assert len(n_encoded) - n_whole <= n_whole + 5  # not each sentence on both hosts
+    for (window, trace), *own in zip(whole, *parts, strict=True):
+        for _, other in own:
+            np.testing.assert_equal(other.position, trace.position)
+            assert other.sources == trace.sources
+        for key in ("token_ids", "next_token_id", "token_ids_reverse", "next_token_id_reverse"):
+            together = np.concatenate([part[key] for part, _ in own])
+            np.testing.assert_array_equal(together, window[key])
+
+
 def test_a_long_sentence_works(folders):
     reader = LMDataset(*write_corpus(next(folders), [5_000, 2, 3]), test=True)
     windows = list(reader.iter_sentence_batches(32))

@@ -8,7 +8,7 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, VOCABULARY, run
+from tiny_runs import HELDOUT, VOCABULARY, run, tiny_options
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.vocabulary import Vocabulary
@@ -25,9 +25,8 @@ def n_predictions(reader):
 
 def readers(max_sentences):
     train = Shards(["elsewhere.txt"])
-    return heldout_readers(
-        resolve_shards(HELDOUT), train, Vocabulary(VOCABULARY), False, max_sentences
-    )
+    options = tiny_options(bidirectional=False)
+    return heldout_readers(HELDOUT, train, Vocabulary(VOCABULARY), options, max_sentences)
 
 
 @pytest.mark.parametrize("max_sentences", [1, PART, 7])

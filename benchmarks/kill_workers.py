@@ -1,0 +1,147 @@
+#!/usr/bin/env python
+"""Kill random workers of a run at random moments; compare it with an undisturbed run.
+
+Examples:
+  kill_workers.py --schedules 10
+  kill_workers.py --schedules 2 --workers 3 --tolerance 1e-5
+
+Each schedule starts all workers on this machine and kills one of them with SIGKILL, in a random
+step, save or start. The others must end within a minute with a line that names it. Then all are
+started again, after --kills kills for the last time. All losses and the whole last checkpoint must
+equal those of an undisturbed run of one process with as many replicas.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import kill
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+WITHIN = 60  # seconds in which the others must have ended
+WORDS = {"bidirectional": False, "lstm": kill.OPTIONS["lstm"] | {"n_layers": 1}}
+
+
+def addresses(n_workers: int) -> list[str]:
+    """Return addresses on this machine at ports that are free."""
+    found = []
+    for _ in range(n_workers):
+        with socket.create_server(("127.0.0.1", 0)) as opened:
+            found.append(f"127.0.0.1:{opened.getsockname()[1]}")
+    return found
+
+
+def start(folder: Path, run: Path, workers: list[str]) -> list[subprocess.Popen]:
+    """Start all workers; the log of each goes to a file beside the run."""
+    arguments = {
+        "input": folder / "[0-9].txt",
+        "vocab": folder / "vocab.txt",
+        "options": folder / "options.json",
+        "output": run,
+        "n_gpus": 0,
+        "n_steps": FLAGS.steps,
+        "checkpoint_steps": FLAGS.checkpoint_steps,
+        "log_steps": 1,
+        "join_minutes": 0.7,  # one that is killed before it joins is given up within the minute
+        "workers": ",".join(workers),
+    }
+    processes = []
+    for k in range(len(workers)):
+        named = [f"--{name}={value}" for name, value in (arguments | {"worker_index": k}).items()]
+        command = [sys.executable, "-m", "bilm", "train", *named]
+        with open(log_of(run, k), "w", encoding="utf-8") as log:
+            processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log))
+    return processes
+
+
+def log_of(run: Path, k: int) -> Path:
+    return run.with_name(f"{run.name}.{k}.log")
+
+
+def kill_one(processes: list, run: Path, rng: random.Random) -> bool:
+    """Kill a random worker at a random moment; tell whether the run was not over by then."""
+    step, dead = rng.randrange(FLAGS.steps), rng.randrange(len(processes))
+    while step and f"step {step} of" not in log_of(run, 0).read_text():
+        if (
+            processes[0].poll() is not None
+            or f"at step {FLAGS.steps}" in log_of(run, 0).read_text()
+        ):
+            break
+        # A run that continued after this step does not log it.
+        if f"step {step + 1} of" in log_of(run, 0).read_text():
+            break
+        time.sleep(0.01)
+    time.sleep(rng.uniform(0, 0.3) if step else rng.uniform(0, 10))
+    processes[dead].send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + WITHIN
+    for process in processes:
+        process.wait(max(deadline - time.monotonic(), 0.1))
+    if processes[dead].returncode != -signal.SIGKILL:
+        return False
+    for k, process in enumerate(processes):
+        last = (log_of(run, k).read_text().splitlines() or [""])[-1]
+        # One that ended before the kill, at the end of the run, has nothing to name.
+        if k != dead and process.returncode and f"worker {dead} (" not in last:
+            raise RuntimeError(f"{log_of(run, k)}: worker {dead} was killed, but it says: {last}")
+    return True
+
+
+def _last_step(log: Path) -> int:
+    """Return the last step that a worker has logged."""
+    return max(map(int, re.findall(r"step (\d+) of", log.read_text())), default=0)
+
+
+def killed_run(folder: Path, run: Path, n_workers: int, rng: random.Random) -> int:
+    """Run to the end in spite of kills; return how many hit a running worker."""
+    hits = 0
+    for _ in range(FLAGS.kills):
+        hits += kill_one(start(folder, run, addresses(n_workers)), run, rng)
+    processes = start(folder, run, addresses(n_workers))
+    if any([process.wait() for process in processes]):
+        raise RuntimeError(f"{log_of(run, 0)}: {log_of(run, 0).read_text()}")
+    return hits
+
+
+def main(argv) -> None:
+    del argv
+    with tempfile.TemporaryDirectory(prefix="bilm_kill_workers_") as name:
+        folder, failures, total = Path(name), 0, 0
+        kill.write_input(
+            folder, {k: v for k, v in (kill.OPTIONS | WORDS).items() if k != "char_cnn"}
+        )
+        settings = FLAGS.steps, FLAGS.checkpoint_steps, FLAGS.workers
+        kill.finish(kill.start(folder, folder / "straight", *settings))
+        for k in range(FLAGS.schedules):
+            run, rng = folder / f"run{k}", random.Random(f"{FLAGS.seed}/{k}")
+            n_kills = killed_run(folder, run, FLAGS.workers, rng)
+            found = kill.compare(folder / "straight", run, FLAGS.steps, n_kills)
+            good = max(found.losses, found.values) <= FLAGS.tolerance
+            failures, total = failures + (not good), total + n_kills
+            print(
+                f"schedule {k}: {n_kills} kills, {found.n_losses} losses differ by at most "
+                f"{found.losses:.2g}, weights and accumulators by {found.values:.2g}",
+                flush=True,
+            )
+        print(f"{FLAGS.schedules} schedules, {total} kills: {failures} differ")
+        if failures:
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_integer("schedules", 10, "Number of runs.", 1)
+    flags.DEFINE_integer("kills", 1, "Number of kills per run.", 1)
+    flags.DEFINE_integer("workers", 2, "Worker processes.", 2)
+    flags.DEFINE_integer("steps", 40, "Steps per run.", 10)
+    flags.DEFINE_integer("checkpoint_steps", 2, "Steps between checkpoints.", 1)
+    flags.DEFINE_float("tolerance", 1e-6, "Largest difference allowed.", 0)
+    flags.DEFINE_integer("seed", 0, "Seed of the schedules.")
+    app.run(main)

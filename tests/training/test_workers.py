@@ -1,0 +1,147 @@
+"""Worker processes on this machine, by the real command, against one process of their replicas."""
+
+import resource
+import signal
+import time
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import HELDOUT, VARIANTS, WORDS, run, weights_of
+from worker_runs import addresses, finish, log_file, start_worker, start_workers
+
+from bilm.training.run_folder import RunFolder
+from bilm.training.saved import find_saved
+
+SMALLEST = WORDS | {"share_embedding_softmax": True, "lstm": {"n_layers": 1}}
+LONG = 100_000  # steps that no test waits for
+SOON = 60  # seconds in which all must have ended
+
+
+def assert_same(folder, other, tolerance=1e-6):
+    """Two runs ended with the same weights and at the same place in the text."""
+    expected, found = weights_of(other), weights_of(folder)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
+    one, two = find_saved(folder), find_saved(other)
+    assert (one.step, one.n_rows) == (two.step, two.n_rows)
+    for name, places in two.position.items():
+        np.testing.assert_array_equal(one.position[name], places)
+
+
+def measured(folder):
+    return RunFolder(folder).read_measured()
+
+
+def wait_for(folder, text, seconds=600):
+    """Wait until the chief logs a text."""
+    deadline = time.monotonic() + seconds
+    while text not in (log := log_file(folder, 0).read_text()):
+        assert time.monotonic() < deadline, log
+        time.sleep(0.05)
+
+
+def test_two_workers_equal_one_process_of_their_replicas(tmp_path):
+    several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}
+    lines = finish(start_workers(2, several, SMALLEST, **flags), several)
+    assert "to export" in lines[0] and "writes the run's files and its log" in lines[1]
+    run(one, 4, heldout=HELDOUT, n_replicas=2, changes=SMALLEST, eval_steps=2)
+    assert_same(several, one)
+    assert measured(several)[0] == 4 and (several / "best").is_dir()
+    assert measured(several)[1].mean == pytest.approx(measured(one)[1].mean, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_workers", "tolerance"), [(2, 1e-6), (3, 1e-5)])
+@pytest.mark.parametrize("variant", ["characters", "shared_softmax"])
+def test_forty_steps_of_several_workers(tmp_path, variant, n_workers, tolerance):
+    folder, changes = tmp_path / "several", VARIANTS[variant]
+    finish(start_workers(n_workers, folder, changes, n_steps=40), folder)
+    # The tests' process has two logical devices; this one has as many as there are workers.
+    finish([start_one(tmp_path / "one", changes, n_workers, n_steps=40)], tmp_path / "one")
+    assert_same(folder, tmp_path / "one", tolerance)
+    expected = measured(tmp_path / "one")[1].mean
+    assert measured(folder)[1].mean == pytest.approx(expected, rel=tolerance)
+
+
+def start_one(folder, changes, n_replicas, **flags):
+    """Start one process with some replicas."""
+    alone = {"workers": None, "worker_index": None, "cpu_replicas": n_replicas}
+    return start_worker(0, [], folder, changes, **(alone | flags))
+
+
+@pytest.mark.slow
+def test_a_run_moves_between_workers_and_replicas(tmp_path):
+    flags = {"dropout": 0.1}
+    changes, moved, still = WORDS | flags, tmp_path / "moved", tmp_path / "still"
+    for n_workers, n_replicas, n_steps in ((1, 4, 3), (2, 2, 6), (4, 1, 9), (1, 4, 12)):
+        if n_workers == 1:
+            started = [start_one(moved, changes, n_replicas, n_steps=n_steps)]
+        else:
+            started = start_workers(n_workers, moved, changes, n_replicas, n_steps=n_steps)
+        finish(started, moved)
+        finish([start_one(still, changes, 4, n_steps=n_steps)], still)
+    assert_same(moved, still)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_worker_that_is_killed_is_named_and_the_same_command_continues(tmp_path, dead):
+    folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
+    workers = addresses(2)
+    started = [start_worker(k, workers, folder, WORDS, **flags) for k in range(2)]
+    wait_for(folder, "step 10: saved")
+    started[dead].kill()
+    start = time.monotonic()
+    assert started[1 - dead].wait(600) == 1
+    assert time.monotonic() - start < SOON
+    last = log_file(folder, 1 - dead).read_text().splitlines()[-1]
+    assert f"error: worker {dead} ({workers[dead]}) ended without a word" in last
+    there = find_saved(folder).step
+    assert there >= 10
+    finish(start_workers(2, folder, WORDS, **flags | {"n_steps": there + 3}), folder)
+    run(tmp_path / "straight", there + 3, n_replicas=2)
+    assert_same(folder, tmp_path / "straight")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["step 2 of", "held-out perplexity"])
+def test_sigterm_on_one_worker_saves_on_all(tmp_path, moment):
+    folder, flags = tmp_path / "run", {"n_steps": LONG, "eval_steps": 3, "log_steps": 1}
+    started = start_workers(2, folder, WORDS, **flags)
+    wait_for(folder, moment)
+    started[1].send_signal(signal.SIGTERM)
+    finish(started, folder, status=130)
+    log = log_file(folder, 0).read_text()
+    assert "the same command continues the run" in log.splitlines()[-1]
+    assert f"stopped at step {find_saved(folder).step}, saved" in log
+
+
+@pytest.mark.slow
+def test_workers_that_were_started_with_other_inputs_are_refused(tmp_path):
+    folder, workers = tmp_path / "run", addresses(2)
+    words = tmp_path / "words.txt"
+    words.write_text("<S>\n</S>\n<UNK>\nthe\n")
+    started = [
+        start_worker(k, workers, folder, WORDS, n_steps=2, **other)
+        for k, other in enumerate(({}, {"vocab": words}))
+    ]
+    lines = finish(started, folder, status=1)
+    expected = f"worker 1 ({workers[1]}): SHA-256 of the vocabulary is "
+    assert all(f"bilm train: error: {expected}" in line for line in lines)
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_a_full_disk_on_the_chief_ends_all(tmp_path):
+    folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
+    started = start_workers(2, folder, WORDS, **flags)
+    wait_for(folder, "step 5: saved")
+    resource.prlimit(started[0].pid, resource.RLIMIT_FSIZE, (2_000, 2_000))
+    lines = finish(started, folder, status=1)
+    assert all("cannot be saved" in line for line in lines), lines
+    assert "worker 0 (" in lines[1] and "has ended" in lines[1]
+    assert find_saved(folder).step % 5 == 0

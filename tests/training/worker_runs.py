@@ -1,0 +1,71 @@
+"""Running `bilm train` as several worker processes on this machine, in tests and benchmarks."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from command_runs import environment
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options
+
+WORKER = Path(__file__).with_name("worker.py")
+JOIN_MINUTES = 8.0
+
+
+def addresses(n_workers):
+    """Addresses on this machine at ports that are free."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n_workers)]
+    found = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+    for opened in sockets:
+        opened.close()
+    return found
+
+
+def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
+    """Start one worker of a run that is saved in `folder`; it logs to a file beside it."""
+    options = folder.with_suffix(".json")
+    options.write_text(json.dumps(tiny_options(**changes).to_dict()))
+    flags = {
+        "input": TEXT,
+        "vocab": VOCABULARY,
+        "heldout": HELDOUT,
+        "options": options,
+        "output": folder,
+        "n_gpus": 0,
+        "join_minutes": JOIN_MINUTES,
+        "workers": ",".join(workers),
+        "worker_index": index,
+    } | flags
+    named = [f"--{name}={value}" for name, value in flags.items() if value is not None]
+    program = ["-m", "bilm"] if n_replicas == 1 else [WORKER, str(n_replicas)]
+    with open(log_file(folder, index), "w", encoding="utf-8") as log:
+        return subprocess.Popen(
+            [sys.executable, *program, "train", *named],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(),
+        )  # fmt: skip
+
+
+def start_workers(n_workers, folder, changes, n_replicas=1, **flags):
+    """Start all workers of a run; see `start_worker`."""
+    workers = addresses(n_workers)
+    return [
+        start_worker(k, workers, folder, changes, n_replicas, **flags) for k in range(n_workers)
+    ]
+
+
+def finish(processes, folder, status=0, seconds=600):
+    """Wait for the workers, each of which must end with a status; return the last line of each."""
+    try:
+        for process in processes:
+            process.wait(seconds)
+    finally:
+        for process in processes:
+            process.kill()
+    logs = [log_file(folder, k).read_text() for k in range(len(processes))]
+    assert [process.returncode for process in processes] == [status] * len(processes), logs
+    return [(log.splitlines() or [""])[-1] for log in logs]
+
+
+def log_file(folder, index):
+    return folder.with_name(f"{folder.name}.{index}.log")
