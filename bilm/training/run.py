@@ -276,12 +276,12 @@ class TrainingRun:
     def _evaluate(self) -> Perplexity:
         """Measure a part of the held-out text, which says what is best; at the end the whole."""
         with self.report.paused():
-            found = self._measure(self.heldout_part)
+            found = part = self._measure(self.heldout_part)
             if self.checkpoints.save_if_best(self.step, found.mean):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
             if self.step == self.plan.n_steps and self.heldout is not self.heldout_part:
                 found = self._measure(self.heldout)
-            self.folder.write_measured(self.step, found)
+            self.folder.write_measured(self.step, found, part)
         self.report.warn_of_evaluations(self.heldout_part is self.heldout)
         return found
 

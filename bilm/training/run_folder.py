@@ -215,10 +215,19 @@ class RunFolder:
             logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
             return None
 
-    def write_measured(self, step: int, perplexity: Perplexity) -> None:
-        """Store what `read_measured` returns."""
+    def write_measured(self, step: int, perplexity: Perplexity, part: Perplexity) -> None:
+        """Store what `read_measured` returns, and what the part that chooses `best` gave."""
         if self.writes:
-            schema.write(self.measured_file, {"step": step, **perplexity._asdict()})
+            record = {"step": step, **perplexity._asdict(), "part_mean": part.mean}
+            schema.write(self.measured_file, record)
+
+    def _read_compared(self) -> tuple[int, float] | None:
+        """Return the step of the last measurement and what it has in common with `best`."""
+        measured = self.read_measured()
+        if measured is None:
+            return None
+        part = schema.read_object(self.measured_file).get("part_mean")
+        return measured[0], part if isinstance(part, float) else measured[1].mean
 
     def write_tuning(self, record: Mapping[str, Any]) -> None:
         """Store the record of a fine-tuning."""
@@ -229,9 +238,9 @@ class RunFolder:
 
     def log_end(self, step: int) -> None:
         """Log which checkpoint of a run that ended after `step` steps to export, and how."""
-        measured, best, source = self.read_measured(), self.find_best(), self.path
+        measured, best, source = self._read_compared(), self.find_best(), self.path
         if measured and measured[0] == step and best:
-            last = measured[1].mean
+            last = measured[1]
             source = self.path if best.step == step else self.best
             logging.info(
                 "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s "
@@ -244,13 +253,13 @@ class RunFolder:
 
     def warn_of_better(self) -> None:
         """Warn where `best` is better than the latest checkpoint, which is what is read."""
-        measured, best = self.read_measured(), self.find_best()
-        if measured and best and best.step != measured[0] and best.best < measured[1].mean:
+        measured, best = self._read_compared(), self.find_best()
+        if measured and best and best.step != measured[0] and best.best < measured[1]:
             logging.warning(
                 "%s: the latest checkpoint is used; held out, %s was better: perplexity %s at step "
                 "%s against %s at step %s (--model %s)",
                 self, self.best, f"{best.best:,.2f}", f"{best.step:,}",
-                f"{measured[1].mean:,.2f}", f"{measured[0]:,}", shlex.quote(str(self.best)),
+                f"{measured[1]:,.2f}", f"{measured[0]:,}", shlex.quote(str(self.best)),
             )  # fmt: skip
 
 

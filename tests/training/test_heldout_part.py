@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import keras
 import pytest
@@ -61,15 +62,18 @@ def test_a_run_measures_a_part_until_its_end(tmp_path, caplog, monkeypatch):
     assert not any("--heldout_sentences" in m for m in caplog.messages)  # it is in use
 
 
-def test_the_best_checkpoint_is_the_best_on_the_part(tmp_path):
-    run(tmp_path, n_steps=2, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
+def test_the_best_checkpoint_is_the_best_on_the_part(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "absl"):
+        run(tmp_path, n_steps=2, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
+    (said,) = [m for m in caplog.messages if m.startswith("best on held-out text")]
+    assert len({a or b for a, b in re.findall(r"perplexity ([\d.]+)|last: ([\d.]+)", said)}) == 1
     folder = RunFolder(tmp_path)
     best, (_, whole) = folder.find_best().best, folder.read_measured()
     assert best != whole.mean
     # What is kept in `best` came from the part: the next evaluation of the same part finds it.
     again = tmp_path.parent / "whole"
     run(again, n_steps=2, heldout=HELDOUT, eval_steps=2)
-    assert json.loads((again / "heldout.json").read_text()) == json.loads(
-        (tmp_path / "heldout.json").read_text()
-    )
+    of_both = [json.loads((f / "heldout.json").read_text()) for f in (tmp_path, again)]
+    assert [record.pop("part_mean") for record in of_both] == [best, whole.mean]
+    assert of_both[0] == of_both[1]
     assert RunFolder(again).find_best().best == whole.mean
