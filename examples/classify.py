@@ -2,7 +2,7 @@
 """A text classifier on ELMo in scikit-learn, against a bag of words, with cross-validation.
 
 Example:
-  python examples/classify.py --model elmo --train polarity/train.tsv
+  python examples/classify.py --train polarity/train.tsv
 
 The file has a header line and then a label and a tokenized text a line, separated by a tab. Both
 classifiers are logistic regressions: one on the mean of ELMo's vectors, one on counts of words and
@@ -26,7 +26,7 @@ ELMO_STRENGTHS, WORD_STRENGTHS = (0.001, 0.01), (0.1, 1.0)
 
 def define_flags(flags: Flags) -> None:
     flags.group("flags")
-    flags.path("model", "A stored biLM.", "MODEL", required=True, old=["options_file"])
+    flags.path("model", "A stored biLM.", "MODEL", default="novels-en", old=["options_file"])
     flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
     flags.path("train", "Labelled texts.", required=True)
     flags.text(

@@ -2,7 +2,7 @@
 """One word in several sentences: how alike its vectors are, printed and as a picture.
 
 Example:
-  python examples/polysemy.py --model elmo --word bank \\
+  python examples/polysemy.py --word bank \\
       --sentence "He sat on the bank of the river ." \\
       --sentence "The bank lent him the money ." --sentence "She swam back to the bank ."
 
@@ -28,7 +28,7 @@ SENTENCES = [
 
 def define_flags(flags: Flags) -> None:
     flags.group("flags")
-    flags.path("model", "A stored biLM.", "MODEL", required=True, old=["options_file"])
+    flags.path("model", "A stored biLM.", "MODEL", default="novels-en", old=["options_file"])
     flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
     flags.text("word", "The word to look at.", "WORD", default="bank")
     flags.text("sentence", "A tokenized sentence; give several.", default=SENTENCES, many=True)

@@ -2,8 +2,7 @@
 """A sentence classifier on ELMo: the mean of a sentence's vectors, and one dense layer.
 
 Example:
-  python examples/sentence_classifier.py --model elmo \\
-      --train polarity/train.tsv --dev polarity/dev.tsv
+  python examples/sentence_classifier.py --train polarity/train.tsv --dev polarity/dev.tsv
 
 The files have a header line and then a label and a tokenized text a line, separated by a tab.
 The biLM is not trained; the weights of its layers are, and what they end at is printed.
@@ -27,7 +26,7 @@ if TYPE_CHECKING:  # imported where they are used: --help does not wait for Tens
 
 def define_flags(flags: Flags) -> None:
     flags.group("flags")
-    flags.path("model", "A stored biLM.", "MODEL", required=True, old=["options_file"])
+    flags.path("model", "A stored biLM.", "MODEL", default="novels-en", old=["options_file"])
     flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
     flags.path("train", "Labelled texts to learn from.", required=True)
     flags.path("dev", "Labelled texts to measure on.", required=True)

@@ -2,8 +2,8 @@
 """A sequence tagger with and without ELMo: parts of speech or named entities.
 
 Examples:
-  python examples/tagger.py --model elmo \\
-      --train pos/train.tsv --dev pos/dev.tsv
+  python examples/tagger.py --train pos/train.tsv --dev pos/dev.tsv
+  python examples/tagger.py --model elmo --train pos/train.tsv --dev pos/dev.tsv
   python examples/tagger.py --no_elmo --train ner/train.tsv --dev ner/dev.tsv --seeds 0,1,2
 
 The files hold a token and its tag a line, separated by a tab, with a blank line between sentences;
@@ -37,7 +37,13 @@ PADDING_TAG = ""
 
 def define_flags(flags: Flags) -> None:
     flags.group("flags")
-    flags.path("model", "A stored biLM, unless --no_elmo.", "MODEL", old=["options_file"])
+    flags.path(
+        "model",
+        "A stored biLM; not read with --no_elmo.",
+        "MODEL",
+        default="novels-en",
+        old=["options_file"],
+    )
     flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
     flags.path("train", "Tagged sentences to learn from.", required=True)
     flags.path("dev", "Tagged sentences to measure on.", required=True)
@@ -173,8 +179,6 @@ def train_once(
 
 
 def main(args: Namespace) -> None:
-    if args.elmo and args.model is None:
-        raise bilm.BilmError("--model must be given, or --no_elmo")
     train, dev = (read_sentences(path, args.max_sentences) for path in (args.train, args.dev))
     scores = []
     for seed in args.seeds:
