@@ -32,6 +32,7 @@ from bilm.options import load_model_options, load_run_options
 from bilm.storage import names as weights
 from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
+from bilm.storage.tensors import HDF5Tensors
 
 CASE = Path(__file__).parent / "golden" / "inference" / "tanh_nohighway_noskip_1layer"
 DATA = Path(__file__).parent / "golden" / "data"
@@ -166,7 +167,7 @@ def try_hdf5(path: Path, rng: random.Random, model: BiLM) -> None:
         path.write_bytes(damaged_hdf5(content, rng))
     expect(weights.load_hdf5, model, path)
     expect(weights.names_in, path)
-    expect(weights.n_words, path)
+    expect(weights.n_words, HDF5Tensors(path))
 
 
 def damaged_hdf5(content: bytes, rng: random.Random) -> bytes:

@@ -17,6 +17,7 @@ from bilm.errors import WeightsError
 from bilm.options import load_model_options
 from bilm.sizes import dense_sizes
 from bilm.storage.names import load_hdf5, n_words, stored_values
+from bilm.storage.tensors import HDF5Tensors
 
 ROOT = Path(__file__).parent.parent
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
@@ -145,7 +146,7 @@ def test_a_table_that_is_none(value, tmp_path):
         else:
             file["embedding"] = value
     with pytest.raises(WeightsError, match=r"w\.hdf5: embedding (has shape|is a group)"):
-        n_words(tmp_path / "w.hdf5")
+        n_words(HDF5Tensors(tmp_path / "w.hdf5"))
 
 
 def test_options_of_a_model_that_no_memory_holds(tmp_path):

@@ -254,7 +254,8 @@ def test_measure_and_dump(run_here, tmp_path):
     out = tmp_path / "elmo" / "weights.hdf5"
     done = run_here("dump_weights.py", "--save_dir", folder, "--outfile", out)
     assert done.returncode == 0
-    assert done.stdout == f"wrote {out}\nwrote {out.parent / 'options.json'}\n"
+    written = out, out.parent / "options.json", out.parent / "README.md"
+    assert done.stdout == "".join(f"wrote {path}\n" for path in written)
 
 
 @pytest.mark.slow

@@ -339,7 +339,7 @@ def test_what_a_run_takes_is_told(tmp_path, log, monkeypatch):
 
 
 def test_a_step_of_the_sampled_softmax_has_no_gradient_of_the_whole_table():
-    original = load_run_options("original")
+    original = load_run_options("original_2018")
     memory = plan.estimate_memory(original, 793_471)
     n_parameters, _ = plan.count_parameters(original.model, 793_471)
     assert memory.weights == memory.slots == 4 * n_parameters

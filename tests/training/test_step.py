@@ -101,7 +101,7 @@ def test_golden_training(folder, tmp_path):
 def test_no_step_reads_the_softmax_as_a_whole(n_replicas, optimizer):
     n_tokens = 1009
     options = load_run_options("tiny").replace(
-        batch_size=2, unroll_steps=3, n_negative_samples_batch=8, optimizer=optimizer
+        batch_size=2, unroll_steps=3, n_negative_samples_batch=8, optimizer=optimizer, decay="none"
     )
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
     trainer = Trainer(options, n_tokens, Devices(strategy))
