@@ -235,6 +235,7 @@ def test_arguments_are_checked():
         Elmo(**FILES, combine="sum")
 
 
+@pytest.mark.slow
 def test_two_replicas_train_the_mix():
     """`fit` over replicas sums a first batch, which strings do not stand: spell them before."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

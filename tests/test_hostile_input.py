@@ -28,7 +28,9 @@ CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
     ("script", "n_inputs", "kinds"),
     [
         ("fuzz_inputs.py", 200, ["options", "vocabulary", "text", "hdf5", "zip"]),
-        ("fuzz_manylangs.py", 30, ["state_dict", "zip", "text"]),
+        pytest.param(
+            *("fuzz_manylangs.py", 30, ["state_dict", "zip", "text"]), marks=pytest.mark.slow
+        ),
         pytest.param(
             *("fuzz_models.py", 30, ["export", "keras", "run", "embeddings"]),
             marks=pytest.mark.slow,

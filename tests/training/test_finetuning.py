@@ -319,6 +319,7 @@ def test_options_out_of_range(tmp_path):
 # --- the command ---
 
 
+@pytest.mark.slow
 def test_command(run_here, tmp_path):
     arguments = ["--source", tiny_run("characters"), "--train_prefix", TEXT, "--n_gpus=0"]
     arguments += ["--heldout_prefix", HELDOUT, "--n_steps=2", "--learning_rate=0.1"]

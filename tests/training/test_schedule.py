@@ -85,7 +85,10 @@ def test_a_decay_needs_the_length_of_the_run():
 # --- in a run ---
 
 
-@pytest.mark.parametrize("changes", [{}, WORDS], ids=["characters", "words"])
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param({}, id="characters", marks=pytest.mark.slow), pytest.param(WORDS, id="words")],
+)
 def test_adam_continues_to_the_last_bit(tmp_path, monkeypatch, changes):
     """Stopped at every step of warm-up and decay, the last two times between saves."""
     changes = changes | ADAM | DECAYING | {"state_reset_probability": 0.2}
