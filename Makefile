@@ -12,7 +12,7 @@ INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow lint format test-backends test-clients test-versions
-.PHONY: fuzz test-all clean
+.PHONY: test-cluster fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -25,10 +25,13 @@ demo: $(VENV)/installed  ## train a small model, measure it, export it and ask i
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist
 
 test: $(VENV)/installed  ## run the tests, but for the slow ones
-	$(PYTEST) loadfile -m "not slow" tests
+	$(PYTEST) loadfile -m "not slow and not cluster" tests
 
 test-slow: $(VENV)/installed  ## run the demo, the examples, a run that is killed: minutes each
 	$(PYTEST) load -m slow tests
+
+test-cluster: $(VENV)/installed  ## training runs of several worker processes, some of them killed
+	$(VENV)/bin/python -m pytest -m cluster tests
 
 lint: $(VENV)/installed  ## check style, formatting and types
 	$(VENV)/bin/ruff check .
@@ -52,15 +55,15 @@ test-clients: $(CLIENTS)/installed  ## scikit-learn, spaCy, Parquet, ONNX, hubs,
 	KERAS_BACKEND=torch $(CLIENTS)/bin/python -m pytest tests/integrations/test_torch.py
 
 test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training tests, oldest and newest versions
-	$(OLDEST)/bin/python -m pytest tests -k "golden or training"
-	$(NEWEST)/bin/python -m pytest tests -k "golden or training"
+	$(OLDEST)/bin/python -m pytest tests -k "golden or training" -m "not slow and not cluster"
+	$(NEWEST)/bin/python -m pytest tests -k "golden or training" -m "not slow and not cluster"
 
 fuzz: $(VENV)/installed  ## 5,500 damaged inputs and models: each ends in success or one clear error
 	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
 	$(VENV)/bin/python tests/fuzz_manylangs.py 1 500
 
-test-all: lint test test-slow test-backends test-clients test-versions fuzz  ## every test, the slow ones too
+test-all: lint test test-slow test-cluster test-backends test-clients test-versions fuzz  ## every test, the slow ones too
 
 clean:  ## remove the environments, what was built, and demo_run
 	rm -rf $(VENV) $(BACKENDS) $(CLIENTS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run

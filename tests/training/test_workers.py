@@ -54,7 +54,7 @@ def test_two_workers_equal_one_process_of_their_replicas(tmp_path):
     assert measured(several)[1].mean == pytest.approx(measured(one)[1].mean, rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.parametrize(("n_workers", "tolerance"), [(2, 1e-6), (3, 1e-5)])
 @pytest.mark.parametrize("variant", ["characters", "shared_softmax"])
 def test_forty_steps_of_several_workers(tmp_path, variant, n_workers, tolerance):
@@ -73,7 +73,7 @@ def start_one(folder, changes, n_replicas, **flags):
     return start_worker(0, [], folder, changes, **(alone | flags))
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_run_moves_between_workers_and_replicas(tmp_path):
     flags = {"dropout": 0.1}
     changes, moved, still = WORDS | flags, tmp_path / "moved", tmp_path / "still"
@@ -87,7 +87,7 @@ def test_a_run_moves_between_workers_and_replicas(tmp_path):
     assert_same(moved, still)
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.parametrize("dead", [0, 1])
 def test_a_worker_that_is_killed_is_named_and_the_same_command_continues(tmp_path, dead):
     folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_is_named_and_the_same_command_continues(tmp_pat
     assert_same(folder, tmp_path / "straight")
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.parametrize("moment", ["step 2 of", "held-out perplexity"])
 def test_sigterm_on_one_worker_saves_on_all(tmp_path, moment):
     folder, flags = tmp_path / "run", {"n_steps": LONG, "eval_steps": 3, "log_steps": 1}
@@ -120,7 +120,7 @@ def test_sigterm_on_one_worker_saves_on_all(tmp_path, moment):
     assert f"stopped at step {find_saved(folder).step}, saved" in log
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_workers_that_were_started_with_other_inputs_are_refused(tmp_path):
     folder, workers = tmp_path / "run", addresses(2)
     words = tmp_path / "words.txt"
@@ -135,7 +135,7 @@ def test_workers_that_were_started_with_other_inputs_are_refused(tmp_path):
     assert not folder.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_full_disk_on_the_chief_ends_all(tmp_path):
     folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
     started = start_workers(2, folder, WORDS, **flags)
