@@ -18,7 +18,7 @@ SCRIPTS = sorted(path.name for path in BIN.glob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BILM = [f"bilm {name}" for name in COMMANDS]
 PROGRAMS = [*BILM, *SCRIPTS, *EXAMPLES]
-WITHOUT = "bilm cache", ROOT / "examples" / "demo.py"  # flags that must be given
+WITHOUT = "bilm cache", *(ROOT / "examples" / f"{name}.py" for name in ("demo", "polysemy"))
 WITH_REQUIRED_FLAGS = [program for program in PROGRAMS if program not in WITHOUT]
 
 
