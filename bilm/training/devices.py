@@ -85,7 +85,7 @@ class Devices:
         local = self.local(slices)
         return tf.concat([g.indices for g in local], 0), tf.concat([g.values for g in local], 0)
 
-    def run_everywhere(self, make):
+    def run_everywhere(self, make: Any) -> Any:
         """Call `make` on every replica, compiled; return the distributed result."""
         return self.strategy.run(tf.function(make, autograph=False))
 

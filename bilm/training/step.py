@@ -144,7 +144,7 @@ class Trainer:
             objective = tf.reduce_mean(losses) * self.options.unroll_steps
         return tape.gradient(objective, variables), losses[None], state
 
-    def forward(self, batch, state, seeds):
+    def forward(self, batch: Any, state: Any, seeds: Any) -> Any:
         """Return the losses (directions,) of a replica's batch and the next state."""
         vectors = self.model.encode(batch)
         outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
@@ -164,7 +164,7 @@ class Trainer:
             for d in state
         }
 
-    def dropout_seeds(self, step):
+    def dropout_seeds(self, step: Any) -> Any:
         """Return a seed (2,) for each direction, or None without dropout."""
         return self._seeds(step, DROPOUT) if self.options.dropout else None
 
