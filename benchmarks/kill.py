@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,27 +191,42 @@ def define_flags() -> None:  # not at the top: a test imports this beside other 
     flags.DEFINE_integer("seed", 0, "Seed of the schedules.")
 
 
+def run_schedules(folder: Path, killed: Callable[[Path, random.Random], int]) -> None:
+    """Run the schedules and compare each with `straight` in the folder; exit with 1 if one differs.
+
+    Args:
+        folder: of all runs.
+        killed: trains to the end in a folder, in spite of kills, and returns how many there were.
+    """
+    failures = total = 0
+    for k in range(FLAGS.schedules):
+        run, rng = folder / f"run{k}", random.Random(f"{FLAGS.seed}/{k}")
+        n_kills = killed(run, rng)
+        found = compare(folder / "straight", run, FLAGS.steps, n_kills)
+        good = max(found.losses, found.values) <= FLAGS.tolerance
+        failures, total = failures + (not good), total + n_kills
+        print(
+            f"schedule {k}: {n_kills} kills, {found.n_losses} losses differ by at most "
+            f"{found.losses:.2g}, weights and accumulators by {found.values:.2g}",
+            flush=True,
+        )
+    print(f"{FLAGS.schedules} schedules, {total} kills: {failures} differ")
+    if failures:
+        sys.exit(1)
+
+
 def main(argv) -> None:
     del argv
     with tempfile.TemporaryDirectory(prefix="bilm_kill_") as name:
-        folder, failures, total = Path(name), 0, 0
+        folder = Path(name)
         settings = FLAGS.steps, FLAGS.checkpoint_steps, FLAGS.replicas
         write_input(folder)
         seconds = finish(start(folder, folder / "straight", *settings))
-        for k in range(FLAGS.schedules):
-            run, rng = folder / f"run{k}", random.Random(f"{FLAGS.seed}/{k}")
-            n_kills = killed_run(folder, run, settings, seconds, FLAGS.kills, rng)
-            found = compare(folder / "straight", run, FLAGS.steps, n_kills)
-            good = max(found.losses, found.values) <= FLAGS.tolerance
-            failures, total = failures + (not good), total + n_kills
-            print(
-                f"schedule {k}: {n_kills} kills, {found.n_losses} losses differ by at most "
-                f"{found.losses:.2g}, weights and accumulators by {found.values:.2g}",
-                flush=True,
-            )
-        print(f"{FLAGS.schedules} schedules, {total} kills: {failures} differ")
-        if failures:
-            sys.exit(1)
+
+        def run_schedule(run: Path, rng: random.Random) -> int:
+            return killed_run(folder, run, settings, seconds, FLAGS.kills, rng)
+
+        run_schedules(folder, run_schedule)
 
 
 if __name__ == "__main__":

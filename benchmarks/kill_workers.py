@@ -14,7 +14,6 @@ equal those of an undisturbed run of one process with as many replicas.
 from __future__ import annotations
 
 import random
-import re
 import signal
 import socket
 import subprocess
@@ -95,11 +94,6 @@ def kill_one(processes: list, run: Path, rng: random.Random) -> bool:
     return True
 
 
-def _last_step(log: Path) -> int:
-    """Return the last step that a worker has logged."""
-    return max(map(int, re.findall(r"step (\d+) of", log.read_text())), default=0)
-
-
 def killed_run(folder: Path, run: Path, n_workers: int, rng: random.Random) -> int:
     """Run to the end in spite of kills; return how many hit a running worker."""
     hits = 0
@@ -114,26 +108,13 @@ def killed_run(folder: Path, run: Path, n_workers: int, rng: random.Random) -> i
 def main(argv) -> None:
     del argv
     with tempfile.TemporaryDirectory(prefix="bilm_kill_workers_") as name:
-        folder, failures, total = Path(name), 0, 0
+        folder = Path(name)
         kill.write_input(
             folder, {k: v for k, v in (kill.OPTIONS | WORDS).items() if k != "char_cnn"}
         )
         settings = FLAGS.steps, FLAGS.checkpoint_steps, FLAGS.workers
         kill.finish(kill.start(folder, folder / "straight", *settings))
-        for k in range(FLAGS.schedules):
-            run, rng = folder / f"run{k}", random.Random(f"{FLAGS.seed}/{k}")
-            n_kills = killed_run(folder, run, FLAGS.workers, rng)
-            found = kill.compare(folder / "straight", run, FLAGS.steps, n_kills)
-            good = max(found.losses, found.values) <= FLAGS.tolerance
-            failures, total = failures + (not good), total + n_kills
-            print(
-                f"schedule {k}: {n_kills} kills, {found.n_losses} losses differ by at most "
-                f"{found.losses:.2g}, weights and accumulators by {found.values:.2g}",
-                flush=True,
-            )
-        print(f"{FLAGS.schedules} schedules, {total} kills: {failures} differ")
-        if failures:
-            sys.exit(1)
+        kill.run_schedules(folder, lambda run, rng: killed_run(folder, run, FLAGS.workers, rng))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from absl import logging
 
 from bilm.ask import softmax_beside
 from bilm.errors import OptionsError
+from bilm.files import sha256_of
 from bilm.options import ModelOptions
 from bilm.schema import read_object
 from bilm.sizes import dense_sizes
@@ -26,7 +26,6 @@ from bilm.storage.locate import resolve
 from bilm.storage.tensors import Tensors
 
 FLOAT = 4  # bytes
-BLOCK = 1 << 20  # bytes read at a time
 
 
 def describe(model: str, weight_file: str | None = None) -> dict[str, Any]:
@@ -158,11 +157,7 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 def describe_file(path: Path) -> dict[str, Any]:
     """Return a file's path, bytes and SHA-256; warn if it is not what was downloaded."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    found, recorded = digest.hexdigest(), read_record(path.parent).get("sha256")
+    found, recorded = sha256_of(path), read_record(path.parent).get("sha256")
     if recorded not in (None, found):
         logging.warning(
             "%s: has changed since it was downloaded: SHA-256 was %s, is %s", path, recorded, found

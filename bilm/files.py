@@ -226,6 +226,15 @@ def _remove(folder: Path) -> None:
     folder.rmdir()
 
 
+def sha256_of(path: str | os.PathLike) -> str:
+    """Return the SHA-256 of a file's content, 64 hexadecimal digits. Raises: OSError."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 @contextmanager
 def _naming(path: str | os.PathLike, temporary: Path) -> Iterator[None]:
     """Make disk errors name the path that the user passed, not the temporary one."""

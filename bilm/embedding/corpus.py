@@ -22,7 +22,7 @@ from bilm.embedding.outputs import Content
 from bilm.embedding.part_files import Wanted, WritePart, in_parts, write_datasets, write_rows
 from bilm.embedding.parts import Parts
 from bilm.errors import DataError
-from bilm.files import expanded, keep_inputs
+from bilm.files import expanded, keep_inputs, sha256_of
 from bilm.progress import Progress, progress
 from bilm.storage.formats.known import model_files
 
@@ -98,13 +98,13 @@ def _settings(content: Content, text: _Text, embedder: ElmoEmbedder) -> dict[str
     files = model_files(embedder.options_file, embedder.weight_file)
     return {
         "dataset": text.digest,
-        "options": _digest(embedder.options_file),
-        "weights": _digest(embedder.weight_file),
-        "vocabulary": embedder.vocab_file and _digest(embedder.vocab_file),
+        "options": sha256_of(embedder.options_file),
+        "weights": sha256_of(embedder.weight_file),
+        "vocabulary": embedder.vocab_file and sha256_of(embedder.vocab_file),
         "layers": layers if isinstance(layers, str) else list(map(int, layers)),
         **{"dtype": dtype, "pool": pool, "normalize": normalize},
         "part_sentences": content.part_sentences,
-        **{path.name: _digest(path) for path in files[2:]},
+        **{path.name: sha256_of(path) for path in files[2:]},
     }
 
 
@@ -226,11 +226,3 @@ class _Ids:
 
 def _short(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-
-
-def _digest(path: str | Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

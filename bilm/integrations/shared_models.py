@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import WeightsError
-from bilm.files import expanded
+from bilm.files import expanded, sha256_of
 from bilm.storage.formats.known import model_files
 from bilm.storage.locate import resolve
 
@@ -88,8 +88,4 @@ def _file_digest(path: Path) -> str:
 @lru_cache(maxsize=64)
 def _digest_of(path: Path, *version: int) -> str:
     """Return the digest of a file's content, computed once for a version of the file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return sha256_of(path)

@@ -5,7 +5,6 @@ With a single process each function returns what its argument makes.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 import zlib
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from bilm.data.stream import Position, describe_shards
 from bilm.errors import BilmError, DataError, HostError, WeightsError
 from bilm.evaluation import Perplexity
+from bilm.files import sha256_of
 from bilm.options import RunOptions
 from bilm.training.devices import Devices
 from bilm.training.hosts import Alone, Hosts
@@ -170,7 +170,6 @@ def _wait_for(path: str, hosts: Hosts) -> Saved:
 def _digest(path: str | Path) -> str:
     """Return the first digits of a file's SHA-256. Raises: DataError if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()[:16]
+        return sha256_of(path)[:16]
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None

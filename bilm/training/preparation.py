@@ -53,8 +53,10 @@ def heldout_readers(
         train: the training text; the held-out text is decoded as it is.
         vocab, options: of the run.
         max_sentences: of the part, which takes every k-th sentence; None for all of them.
-    Raises: DataError if the text holds no sentence.
+    Raises: DataError if the text holds no sentence, OptionsError for a number below 1.
     """
+    if max_sentences is not None and max_sentences < 1:
+        raise OptionsError(f"heldout_sentences is {max_sentences}, expected 1 or more")
     if not pattern:
         return None, None
     heldout = resolve_shards(pattern, train.on_bad_utf8)

@@ -126,7 +126,7 @@ def test_fasta_that_is_refused(tmp_path, content, message):
 
 
 def test_words_by_the_rules_of_a_language(tmp_path):
-    pytest.importorskip("spacy", reason="make test-extras has spaCy")
+    pytest.importorskip("spacy", reason="make test-clients has spaCy")
     (tmp_path / "t.txt").write_text("I don't  know.\n\n")
     found = [record.words for record in Corpus(tmp_path / "t.txt", tokenize="en")]
     assert found == [["I", "do", "n't", "know", "."], []]

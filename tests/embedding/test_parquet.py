@@ -1,4 +1,4 @@
-"""Parquet in and out, and into data frames; `make test-extras` has the packages."""
+"""Parquet in and out, and into data frames; `make test-clients` has the packages."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 
-pq = pytest.importorskip("pyarrow.parquet", reason="make test-extras has pyarrow")
-pd = pytest.importorskip("pandas", reason="make test-extras has pandas")
-pl = pytest.importorskip("polars", reason="make test-extras has Polars")
+pq = pytest.importorskip("pyarrow.parquet", reason="make test-clients has pyarrow")
+pd = pytest.importorskip("pandas", reason="make test-clients has pandas")
+pl = pytest.importorskip("polars", reason="make test-clients has Polars")
 
 IDS = [f"s/{i}" for i in range(len(SENTENCES))]
 

@@ -1,4 +1,4 @@
-"""Models of a hub on the loopback, by huggingface_hub itself; `make test-hub` brings it."""
+"""Models of a hub on the loopback, by huggingface_hub itself; `make test-clients` brings it."""
 
 import hashlib
 import json

@@ -13,6 +13,7 @@ from tiny_runs import HELDOUT, VOCABULARY, run, tiny_options
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.vocabulary import Vocabulary
+from bilm.errors import OptionsError
 from bilm.training import report
 from bilm.training.preparation import heldout_readers
 from bilm.training.run_folder import RunFolder
@@ -46,6 +47,12 @@ def test_all_sentences_are_one_reader():
     for enough in (None, n_sentences, 10**9):
         whole, part = readers(enough)
         assert whole is part
+
+
+@pytest.mark.parametrize("number", [0, -3])
+def test_a_part_of_no_sentence_is_refused(number):
+    with pytest.raises(OptionsError, match=rf"heldout_sentences is {number}, expected 1 or more"):
+        readers(number)
 
 
 def test_a_run_measures_a_part_until_its_end(tmp_path, caplog, monkeypatch):
