@@ -67,10 +67,12 @@ def test_the_error_of_one_worker_ends_all_with_its_line():
 def test_a_worker_that_dies_is_named_by_all_others(dead):
     def die(hosts):
         if hosts.index == dead:
-            for connection in hosts._connections.values():
-                # As the system does for a process that is killed.
-                with socket.socket(fileno=os.dup(connection.fileno())) as own:
-                    own.shutdown(socket.SHUT_RDWR)
+            # As the system does for a process that is killed: all at once, so that the
+            # thread which listens here cannot tell one worker of another's end in between.
+            with hosts._sending:
+                for connection in hosts._connections.values():
+                    with socket.socket(fileno=os.dup(connection.fileno())) as own:
+                        own.shutdown(socket.SHUT_RDWR)
         return hosts.gather("step", None)
 
     found, workers = side_by_side(die, 3)
