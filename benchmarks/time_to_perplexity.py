@@ -42,6 +42,7 @@ flags.DEFINE_string("heldout_prefix", None, "Text to measure on.")
 flags.DEFINE_integer("n_steps", 1500, "Steps of each run.", 1)
 flags.DEFINE_integer("eval_steps", 250, "Steps between evaluations.", 1)
 flags.DEFINE_integer("seed", 0, "Of each run.")
+flags.DEFINE_enum("precision", "float32", ("float32", "bfloat16"), "Of the operands of products.")
 flags.DEFINE_float("goal", None, "Perplexity, for which steps and hours are reported.")
 flags.DEFINE_string("save_dir", None, "Folder for the runs; none keeps nothing.")
 flags.DEFINE_string("csv", None, "File for the figures.")
@@ -88,6 +89,7 @@ def measure(changes: dict, options: RunOptions, text: common.Text, save_dir: Pat
     return TimedRun(
         options.replace(**changes), text.vocab_file, text.train, save_dir, text.heldout,
         n_steps=FLAGS.n_steps, eval_steps=FLAGS.eval_steps, seed=FLAGS.seed, resume="never",
+        precision=FLAGS.precision,
     ).train()  # fmt: skip
 
 
