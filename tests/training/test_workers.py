@@ -69,8 +69,7 @@ def test_forty_steps_of_several_workers(tmp_path, variant, n_workers, tolerance)
 
 def start_one(folder, changes, n_replicas, **flags):
     """Start one process with some replicas."""
-    alone = {"workers": None, "worker_index": None, "cpu_replicas": n_replicas}
-    return start_worker(0, [], folder, changes, **(alone | flags))
+    return start_worker(0, [], folder, changes, cpu_replicas=n_replicas, **flags)
 
 
 @pytest.mark.cluster
@@ -108,16 +107,43 @@ def test_a_worker_that_is_killed_is_named_and_the_same_command_continues(tmp_pat
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("moment", ["step 2 of", "held-out perplexity"])
-def test_sigterm_on_one_worker_saves_on_all(tmp_path, moment):
-    folder, flags = tmp_path / "run", {"n_steps": LONG, "eval_steps": 3, "log_steps": 1}
-    started = start_workers(2, folder, WORDS, **flags)
+@pytest.mark.parametrize(
+    ("moment", "flags"),
+    [
+        ("first step compiles", {}),
+        ("step 2 of", {"log_steps": 1}),
+        ("step 2: saved", {"checkpoint_steps": 1}),
+        ("step 2: saved", {"eval_steps": 1}),  # and evaluates
+    ],
+    ids=["compiling", "training", "saving", "evaluating"],
+)
+@pytest.mark.parametrize("signalled", [0, 1])
+def test_sigterm_on_one_worker_saves_on_all(tmp_path, moment, flags, signalled):
+    folder = tmp_path / "run"
+    started = start_workers(2, folder, WORDS, n_steps=LONG, **flags)
     wait_for(folder, moment)
-    started[1].send_signal(signal.SIGTERM)
+    started[signalled].send_signal(signal.SIGTERM)
     finish(started, folder, status=130)
     log = log_file(folder, 0).read_text()
     assert "the same command continues the run" in log.splitlines()[-1]
     assert f"stopped at step {find_saved(folder).step}, saved" in log
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("signalled", [0, 1])
+def test_sigterm_on_one_worker_before_the_first_step_ends_all(tmp_path, signalled):
+    folder, flags = tmp_path / "run", {"n_steps": LONG, "join_minutes": 0.5}
+    workers = addresses(2)
+    started = [start_worker(k, workers, folder, WORDS, **flags) for k in range(2)]
+    wait_for(folder, "waiting for")
+    started[signalled].send_signal(signal.SIGTERM)
+    start = time.monotonic()
+    assert started[1 - signalled].wait(600) == 1
+    assert started[signalled].wait(600) == -signal.SIGTERM
+    assert time.monotonic() - start < SOON + 30  # and what a worker waits longer than the chief
+    last = log_file(folder, 1 - signalled).read_text().splitlines()[-1]
+    assert f"error: worker {signalled} ({workers[signalled]})" in last
+    finish(start_workers(2, folder, WORDS, **flags | {"n_steps": 2}), folder)
 
 
 @pytest.mark.cluster

@@ -23,7 +23,10 @@ def addresses(n_workers):
 
 
 def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
-    """Start one worker of a run that is saved in `folder`; it logs to a file beside it."""
+    """Start one worker of a run that is saved in `folder`; it logs to a file beside it.
+
+    Without `workers` it is a run of one process.
+    """
     options = folder.with_suffix(".json")
     options.write_text(json.dumps(tiny_options(**changes).to_dict()))
     flags = {
@@ -34,8 +37,8 @@ def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
         "output": folder,
         "n_gpus": 0,
         "join_minutes": JOIN_MINUTES,
-        "workers": ",".join(workers),
-        "worker_index": index,
+        "workers": ",".join(workers) or None,
+        "worker_index": index if workers else None,
     } | flags
     named = [f"--{name}={value}" for name, value in flags.items() if value is not None]
     program = ["-m", "bilm"] if n_replicas == 1 else [WORKER, str(n_replicas)]
