@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import common
+import numpy as np
 from absl import app, flags
 
 from bilm.data.bidirectional import BidirectionalLMDataset
@@ -28,11 +29,11 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.options import RunOptions, load_run_options
 from bilm.rules import N_CHARACTERS
 from bilm.sizes import count_parameters, dense_sizes
+from bilm.training.sampling import LogUniformSampler
 
 FLAGS = flags.FLAGS
 FLOAT, INDEX = 4, 8  # bytes
-DISTINCT = 0.43  # of the tokens of a window of English; the encoder sees these alone
-CHARACTERS = 16  # of such a token, with its marks and the padding that the widest filter reads
+DISTINCT = 0.43  # of the tokens of a window of English
 SIZES = {"tiny": 10_000, "small": 50_000, "medium": 200_000, "original": 793_471}
 HOSTS = (1, 2, 4, 8, 16, 32, 64)
 GPUS = 8  # per host
@@ -81,17 +82,25 @@ def exchange(options: RunOptions, n_tokens: int) -> Exchange:
     sampled = options.sample_softmax and options.n_negative_samples_batch < n_tokens
     if not sampled:
         return Exchange(FLOAT * recurrent, FLOAT * (parameters - recurrent), 0, 0)
-    # The kernel's rows and the bias have each their own indices; targets and negatives too.
-    n_rows = n_directions * (window + options.n_negative_samples_batch)
+    # Each row once, for the kernel and for the bias. Both directions predict the same words.
+    n_rows = n_drawn(n_tokens, options.n_negative_samples_batch, n_directions)
+    n_rows = min(n_rows + int(DISTINCT * window), n_tokens)
     rows = n_rows * (FLOAT * width + INDEX) + n_rows * (FLOAT + INDEX)
-    n_read, encoder = n_directions * window, sum(dense_sizes(options.model)) - recurrent
+    encoder = sum(dense_sizes(options.model)) - recurrent
     if options.model.reads_words:
-        rows += n_read * (FLOAT * width + INDEX)  # at most: each distinct word once
+        rows += int(DISTINCT * window) * (FLOAT * width + INDEX)
     else:
         dim = options.char_cnn.embedding.dim
         encoder -= N_CHARACTERS * dim
-        rows += int(DISTINCT * n_read * CHARACTERS) * (FLOAT * dim + INDEX)
+        rows += N_CHARACTERS * (FLOAT * dim + INDEX)  # at most
     return Exchange(FLOAT * recurrent, FLOAT * encoder, rows, FLOAT * n_directions)
+
+
+def n_drawn(n_tokens: int, n_samples: int, n_directions: int) -> int:
+    """Return how many distinct words the negatives of a step are."""
+    sampler, no_targets = LogUniformSampler(n_tokens, n_samples, seed=0), np.zeros(0, np.int64)
+    draws = [sampler.draw((0, 0, k), no_targets).ids for k in range(n_directions)]
+    return len(np.unique(np.concatenate(draws)))
 
 
 def rate(options: RunOptions, n_tokens: int, step_seconds: float, n_hosts: int, gigabits: float):

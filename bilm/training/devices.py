@@ -75,19 +75,27 @@ class Devices:
             return self.strategy.gather(value, axis=0)
         return tf.concat(self.local(value), axis=0)
 
-    def gathered_slices(self, slices: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the indices and the values of all replicas' `tf.IndexedSlices`, in a graph."""
-        if self.several_hosts:
-            # Each on its own: `tf.distribute.Strategy.gather` takes no IndexedSlices.
-            parts = self.strategy.run(lambda own: (own.indices, own.values), args=(slices,))
-            indices, values = map(self.gathered, parts)
-            return indices, values
-        local = self.local(slices)
-        return tf.concat([g.indices for g in local], 0), tf.concat([g.values for g in local], 0)
+    def summed_slices(self, slices: Any) -> tf.IndexedSlices:
+        """Return the sum of all replicas' `tf.IndexedSlices`, in a graph; each row occurs once.
+
+        A replica sums its own first: what workers exchange is each row once per replica.
+        """
+        # As two tensors: `tf.distribute.Strategy.gather` takes no IndexedSlices.
+        parts = self.strategy.run(lambda own: _sum_rows(own.indices, own.values), args=(slices,))
+        rows, values = map(self.gathered, parts)
+        if self.n_replicas > 1:
+            rows, values = _sum_rows(rows, values)
+        return tf.IndexedSlices(values, rows)
 
     def run_everywhere(self, make: Any) -> Any:
         """Call `make` on every replica, compiled; return the distributed result."""
         return self.strategy.run(tf.function(make, autograph=False))
+
+
+def _sum_rows(indices: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the distinct indices and the sum of each one's values."""
+    rows, places = tf.unique(indices)
+    return rows, tf.math.unsorted_segment_sum(values, places, tf.size(rows))
 
 
 def make_strategy(

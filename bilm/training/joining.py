@@ -67,7 +67,7 @@ def _welcome(cluster: Cluster, deadline: float, minutes: float) -> dict[int, Con
     there: dict[int, Connection] = {}
     n_workers = len(cluster.workers)
     with _listener(cluster) as listener:
-        logging.info("waiting for %d workers, up to %g minutes", n_workers - 1, minutes)
+        logging.info("waiting for the others of %d workers, up to %g minutes", n_workers, minutes)
         # One that is there says nothing yet: what can be read is that it has ended.
         while missing := [k for k in range(1, n_workers) if k not in there or there[k].poll()]:
             listener.settimeout(max(deadline - time.monotonic(), 0.001))

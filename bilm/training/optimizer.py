@@ -71,13 +71,10 @@ class Optimizer:
         return norm
 
     def _mean(self, gradient, variable):
-        """Average over replicas; rows that occur more than once are summed into one."""
+        """Average over replicas; a row that occurs more than once is summed into one."""
         if isinstance(self.devices.local(gradient)[0], tf.IndexedSlices):
-            indices, values = self.devices.gathered_slices(gradient)
-            rows, places = tf.unique(indices)
-            values = values / self.devices.n_replicas
-            values = tf.math.unsorted_segment_sum(values, places, tf.size(rows))
-            return tf.IndexedSlices(values, rows)
+            total = self.devices.summed_slices(gradient)
+            return tf.IndexedSlices(total.values / self.devices.n_replicas, total.indices)
         reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)
 

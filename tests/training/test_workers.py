@@ -94,6 +94,7 @@ def test_a_worker_that_is_killed_is_named_and_the_same_command_continues(tmp_pat
     started = [start_worker(k, workers, folder, WORDS, **flags) for k in range(2)]
     wait_for(folder, "step 10: saved")
     started[dead].kill()
+    started[dead].wait()
     start = time.monotonic()
     assert started[1 - dead].wait(600) == 1
     assert time.monotonic() - start < SOON
