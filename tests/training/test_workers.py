@@ -10,7 +10,7 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, VARIANTS, WORDS, run, weights_of
+from tiny_runs import HELDOUT, VARIANTS, WORDS, run, tiny_run, weights_of
 from worker_runs import addresses, finish, log_file, start_worker, start_workers
 
 from bilm.training.run_folder import RunFolder
@@ -84,6 +84,17 @@ def test_a_run_moves_between_workers_and_replicas(tmp_path):
         finish(started, moved)
         finish([start_one(still, changes, 4, n_steps=n_steps)], still)
     assert_same(moved, still)
+
+
+@pytest.mark.cluster
+def test_several_workers_fine_tune_as_one_process_of_their_replicas(tmp_path):
+    flags = {"model": tiny_run("words"), "n_steps": 4, "batch_size": 2}
+    finish(start_workers(2, tmp_path / "several", None, **flags), tmp_path / "several")
+    finish([start_one(tmp_path / "one", None, 2, **flags)], tmp_path / "one")
+    assert_same(tmp_path / "several", tmp_path / "one")
+    before, after = ("PERPLEXITY BEFORE = ", "PERPLEXITY AFTER = ")
+    logs = [log_file(tmp_path / "several", k).read_text() for k in range(2)]
+    assert all(line in logs[0] and line not in logs[1] for line in (before, after))
 
 
 @pytest.mark.cluster

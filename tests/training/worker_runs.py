@@ -25,15 +25,16 @@ def addresses(n_workers):
 def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
     """Start one worker of a run that is saved in `folder`; it logs to a file beside it.
 
-    Without `workers` it is a run of one process.
+    Without `workers` it is a run of one process; without `changes` of options a stored model,
+    the flag `model`, is fine-tuned.
     """
-    options = folder.with_suffix(".json")
-    options.write_text(json.dumps(tiny_options(**changes).to_dict()))
+    if changes is not None:
+        options = folder.with_suffix(".json")
+        options.write_text(json.dumps(tiny_options(**changes).to_dict()))
+        flags = {"vocab": VOCABULARY, "options": options} | flags
     flags = {
         "input": TEXT,
-        "vocab": VOCABULARY,
         "heldout": HELDOUT,
-        "options": options,
         "output": folder,
         "n_gpus": 0,
         "join_minutes": JOIN_MINUTES,
@@ -44,7 +45,7 @@ def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
     program = ["-m", "bilm"] if n_replicas == 1 else [WORKER, str(n_replicas)]
     with open(log_file(folder, index), "w", encoding="utf-8") as log:
         return subprocess.Popen(
-            [sys.executable, *program, "train", *named],
+            [sys.executable, *program, "train" if changes is not None else "finetune", *named],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(),
         )  # fmt: skip
 
