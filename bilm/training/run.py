@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -126,8 +127,10 @@ class TrainingRun:
             if self._is_over():
                 return self._end_at_once()
             self._write_inputs()
-            self._tell_start()
-            result = self._loop()
+            # Before this, a signal ends the process at once: there is nothing to save yet.
+            with stop_on_signal() as stop:
+                self._tell_start()
+                result = self._loop(stop)
             if result.finished:
                 self._tell_end()
             else:
@@ -210,29 +213,28 @@ class TrainingRun:
             self.trainer.optimizer.rate.log_new_length(self.saved)
         logging.info("the first step compiles the graph, which may take half a minute")
 
-    def _loop(self) -> TrainResult:
+    def _loop(self, stop: threading.Event) -> TrainResult:
         """Take steps until the end or a signal; save and evaluate when it is time to."""
         text = TrainingText(self.run_options, self.vocab, self.shards, self.seed)
         log_dir = self.log_dir if self.folder.writes else None
         self.report = RunReport(self.plan, self.run_options, log_dir, self.log_steps)
         self.evaluator, perplexity = Evaluator(self.trainer.model), None
         iterator = iter(text.batches(self.devices, self.saved))
-        with stop_on_signal() as stop:
-            is_measured = self.measured is not None and self.measured[0] == self.step
-            if self.step and self._evaluation_due() and not is_measured:
-                perplexity = self._evaluate()  # a kill interrupted it
-            self.last_save = time.monotonic()
-            while self.step < self.plan.n_steps:
-                if (turn := self._agree(stop.is_set(), text, iterator)).stop:
-                    break
-                self._take_step(text, turn.source)
-                # Before an evaluation too: whatever ends it, the steps so far are safe.
-                if self._evaluation_due() or self._save_due(turn.late):
-                    self._save()
-                if self._evaluation_due():
-                    perplexity = self._evaluate()
-            if self.step < self.plan.n_steps:
-                self._save("stopped at step %d, saved %s")
+        is_measured = self.measured is not None and self.measured[0] == self.step
+        if self.step and self._evaluation_due() and not is_measured:
+            perplexity = self._evaluate()  # a kill interrupted it
+        self.last_save = time.monotonic()
+        while self.step < self.plan.n_steps:
+            if (turn := self._agree(stop.is_set(), text, iterator)).stop:
+                break
+            self._take_step(text, turn.source)
+            # Before an evaluation too: whatever ends it, the steps so far are safe.
+            if self._evaluation_due() or self._save_due(turn.late):
+                self._save()
+            if self._evaluation_due():
+                perplexity = self._evaluate()
+        if self.step < self.plan.n_steps:
+            self._save("stopped at step %d, saved %s")
         return TrainResult(self.step, self.step == self.plan.n_steps, perplexity)
 
     def _agree(self, stop: bool, text: TrainingText, iterator: Any) -> agreement.Turn:
