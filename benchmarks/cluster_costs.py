@@ -47,12 +47,14 @@ class Exchange(NamedTuple):
     Fields:
         recurrent: gradients of the LSTM stacks, reduced.
         encoder: gradients of the rest that is dense, reduced.
-        rows: gradients of rows of the tables with their indices, gathered.
+        common: gradients of the rows of shared negatives, reduced.
+        rows: gradients of the other rows of the tables with their indices, gathered.
         small: losses and lengths, gathered.
     """
 
     recurrent: int
     encoder: int
+    common: int
     rows: int
     small: int
 
@@ -62,7 +64,7 @@ class Exchange(NamedTuple):
         A reduced byte passes each replica twice, but for its own share; a gathered one reaches all
         the others.
         """
-        reduced = 2 * (n_replicas - 1) / n_replicas * (self.recurrent + self.encoder)
+        reduced = 2 * (n_replicas - 1) / n_replicas * sum(self[:3])
         return reduced + (n_replicas - 1) * (self.rows + self.small)
 
 
@@ -81,10 +83,12 @@ def exchange(options: RunOptions, n_tokens: int) -> Exchange:
     window = options.batch_size * options.unroll_steps
     sampled = options.sample_softmax and options.n_negative_samples_batch < n_tokens
     if not sampled:
-        return Exchange(FLOAT * recurrent, FLOAT * (parameters - recurrent), 0, 0)
+        return Exchange(FLOAT * recurrent, FLOAT * (parameters - recurrent), 0, 0, 0)
     # Each row once, for the kernel and for the bias. Both directions predict the same words.
-    n_rows = n_drawn(n_tokens, options.n_negative_samples_batch, n_directions)
-    n_rows = min(n_rows + int(DISTINCT * window), n_tokens)
+    n_rows, n_drawn = int(DISTINCT * window), options.n_negative_samples_batch
+    common = n_drawn * FLOAT * (width + 1) if options.share_negatives else 0
+    if not common:
+        n_rows = min(n_rows + n_distinct(n_tokens, n_drawn, n_directions), n_tokens)
     rows = n_rows * (FLOAT * width + INDEX) + n_rows * (FLOAT + INDEX)
     encoder = sum(dense_sizes(options.model)) - recurrent
     if options.model.reads_words:
@@ -93,10 +97,10 @@ def exchange(options: RunOptions, n_tokens: int) -> Exchange:
         dim = options.char_cnn.embedding.dim
         encoder -= N_CHARACTERS * dim
         rows += N_CHARACTERS * (FLOAT * dim + INDEX)  # at most
-    return Exchange(FLOAT * recurrent, FLOAT * encoder, rows, FLOAT * n_directions)
+    return Exchange(FLOAT * recurrent, FLOAT * encoder, common, rows, FLOAT * n_directions)
 
 
-def n_drawn(n_tokens: int, n_samples: int, n_directions: int) -> int:
+def n_distinct(n_tokens: int, n_samples: int, n_directions: int) -> int:
     """Return how many distinct words the negatives of a step are."""
     sampler, no_targets = LogUniformSampler(n_tokens, n_samples, seed=0), np.zeros(0, np.int64)
     draws = [sampler.draw((0, 0, k), no_targets).ids for k in range(n_directions)]
@@ -116,12 +120,17 @@ def rate(options: RunOptions, n_tokens: int, step_seconds: float, n_hosts: int, 
 
 
 def print_sizes() -> None:
-    parts = "".join(f"{name:>10}" for name in ("LSTMs", "encoder", "rows"))
+    parts = "".join(f"{name:>10}" for name in ("LSTMs", "encoder", "common", "rows"))
     print(f"{'options':>10} {'vocabulary':>11}{parts}   MB per replica and step")
     for name, n_tokens in SIZES.items():
-        parts = exchange(load_run_options(name), n_tokens)
-        shown = " ".join(f"{n / 1e6:9.2f}" for n in parts[:3])
-        print(f"{name:>10} {n_tokens:>11,} {shown}")
+        for share_negatives in (False, True):
+            parts = exchange(requested(name, share_negatives), n_tokens)
+            shown = " ".join(f"{n / 1e6:9.2f}" for n in parts[:4])
+            print(f"{name:>10} {n_tokens:>11,} {shown}")
+
+
+def requested(name: str, share_negatives: bool) -> RunOptions:
+    return load_run_options(name).replace(share_negatives=share_negatives)
 
 
 def reader_rate() -> float:
@@ -140,12 +149,17 @@ def reader_rate() -> float:
 
 
 def print_rates(name: str, n_tokens: int, step_seconds: float) -> None:
-    options = load_run_options(name)
     print(f"\n{name}, {n_tokens:,} words, {step_seconds} s to compute a step, {GPUS} GPUs a host")
-    print(f"{'hosts':>6}" + "".join(f"{g:>8} Gb/s" for g in NETWORKS) + "   steps per second")
+    print("steps per second, each replica with negatives of its own and with shared ones")
+    print(f"{'hosts':>6}" + "".join(f"{g:>13} Gb/s" for g in NETWORKS))
+    each = [requested(name, share_negatives) for share_negatives in (False, True)]
     for n_hosts in HOSTS:
-        rates = (rate(options, n_tokens, step_seconds, n_hosts, g) for g in NETWORKS)
-        print(f"{n_hosts:>6}" + "".join(f"{r:13.3f}" for r in rates))
+        rates = [
+            [rate(options, n_tokens, step_seconds, n_hosts, g) for options in each]
+            for g in NETWORKS
+        ]
+        print(f"{n_hosts:>6}" + "".join(f"{own:11.2f} {shared:6.2f}" for own, shared in rates))
+    options = each[0]
     tokens = options.batch_size * options.unroll_steps
     n_read = reader_rate()
     bound = n_read * step_seconds / tokens

@@ -26,6 +26,7 @@ from absl import app, flags, logging
 
 from bilm.options import RunOptions, load_run_options
 from bilm.training import run as training
+from bilm.training.devices import make_strategy
 
 RECIPES = (
     "adagrad:",
@@ -43,6 +44,7 @@ flags.DEFINE_integer("n_steps", 1500, "Steps of each run.", 1)
 flags.DEFINE_integer("eval_steps", 250, "Steps between evaluations.", 1)
 flags.DEFINE_integer("seed", 0, "Of each run.")
 flags.DEFINE_enum("precision", "float32", ("float32", "bfloat16"), "Of the operands of products.")
+flags.DEFINE_integer("cpu_replicas", 1, "Replicas, where there is no GPU.", 1)
 flags.DEFINE_float("goal", None, "Perplexity, for which steps and hours are reported.")
 flags.DEFINE_string("save_dir", None, "Folder for the runs; none keeps nothing.")
 flags.DEFINE_string("csv", None, "File for the figures.")
@@ -88,6 +90,7 @@ def measure(changes: dict, options: RunOptions, text: common.Text, save_dir: Pat
     """Train with some options changed; return a row per evaluation."""
     return TimedRun(
         options.replace(**changes), text.vocab_file, text.train, save_dir, text.heldout,
+        make_strategy(cpu_replicas=FLAGS.cpu_replicas),
         n_steps=FLAGS.n_steps, eval_steps=FLAGS.eval_steps, seed=FLAGS.seed, resume="never",
         precision=FLAGS.precision,
     ).train()  # fmt: skip

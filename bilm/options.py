@@ -156,6 +156,8 @@ class RunOptions(Checked):
             as the reference, and leaves a start from zero state to chance.
         softmax_bias: what a new softmax's biases start at: 0, as in the reference, or the logarithm
             of the sampler's probability of each word, by its rank in the vocabulary.
+        share_negatives: whether all replicas and both directions have the same negatives, so that
+            workers exchange less.
     """
 
     ALLOWED = (EXPORT_ID,)  # of an export whose options a new run takes over
@@ -181,6 +183,7 @@ class RunOptions(Checked):
     share_embedding_softmax: bool = key(BOOLEAN, False)
     state_reset_probability: float = key(PROBABILITY, 0.0)
     softmax_bias: str = key(SOFTMAX_BIAS, "zeros")
+    share_negatives: bool = key(BOOLEAN, False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

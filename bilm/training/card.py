@@ -31,8 +31,8 @@ MARK = "<!-- written by bilm export, not changed since: {} -->\n"
 RECIPE = (
     "optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor",
     "softmax_bias", "dropout", "all_clip_norm_val",
-    "batch_size", "unroll_steps", "n_negative_samples_batch", "sample_softmax",
-    "state_reset_probability",
+    "batch_size", "unroll_steps", "n_negative_samples_batch", "share_negatives",
+    "sample_softmax", "state_reset_probability",
 )  # fmt: skip
 MAX_SHARDS = 20  # listed
 INTENDED = (

@@ -75,14 +75,26 @@ class Devices:
             return self.strategy.gather(value, axis=0)
         return tf.concat(self.local(value), axis=0)
 
-    def summed_slices(self, slices: Any) -> tf.IndexedSlices:
+    def summed_slices(self, slices: Any, common: Any = None) -> tf.IndexedSlices:
         """Return the sum of all replicas' `tf.IndexedSlices`, in a graph; each row occurs once.
 
         A replica sums its own first: what workers exchange is each row once per replica.
+
+        Args:
+            slices: of each replica.
+            common: distinct indices (N,), the same on all replicas, of which no replica has to
+                send more than the values; None for none.
         """
-        # As two tensors: `tf.distribute.Strategy.gather` takes no IndexedSlices.
-        parts = self.strategy.run(lambda own: _sum_rows(own.indices, own.values), args=(slices,))
-        rows, values = map(self.gathered, parts)
+        run = self.strategy.run
+        if self.n_replicas == 1 or common is None:
+            # As two tensors: `tf.distribute.Strategy.gather` takes no IndexedSlices.
+            parts = run(lambda own: _sum_rows(own.indices, own.values), args=(slices,))
+            rows, values = map(self.gathered, parts)
+        else:
+            *parts, ids, sums = run(_split_rows, args=(slices, common))
+            rows, values = map(self.gathered, parts)
+            sums = self.strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
+            rows, values = tf.concat([self.local(ids)[0], rows], 0), tf.concat([sums, values], 0)
         if self.n_replicas > 1:
             rows, values = _sum_rows(rows, values)
         return tf.IndexedSlices(values, rows)
@@ -96,6 +108,20 @@ def _sum_rows(indices: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
     """Return the distinct indices and the sum of each one's values."""
     rows, places = tf.unique(indices)
     return rows, tf.math.unsorted_segment_sum(values, places, tf.size(rows))
+
+
+def _split_rows(slices: tf.IndexedSlices, common: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Sum the rows; return the others, their values, the common indices and their values."""
+    common = tf.cast(common, slices.indices.dtype)
+    absent = tf.zeros([tf.size(common), *slices.values.shape[1:]], slices.values.dtype)
+    rows, values = _sum_rows(
+        tf.concat([common, slices.indices], 0), tf.concat([absent, slices.values], 0)
+    )
+    n = tf.size(common)
+    # A row of zeros stays with the others: TensorFlow's collective gather of no rows at all ends
+    # the process.
+    others = tf.concat([absent[:1], values[n:]], 0)
+    return rows[n - 1 :], others, common, values[:n]
 
 
 def make_strategy(

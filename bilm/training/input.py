@@ -71,7 +71,8 @@ class TrainingText:
         )
 
         def batches() -> Iterator[dict]:
-            return replica_batches(windows(), options.model, own, sampler, step)
+            shared = options.share_negatives
+            return replica_batches(windows(), options.model, own, sampler, step, shared)
 
         endless = devices.several_hosts
         return as_dataset(batches, signature, devices.strategy, self.failures, endless)

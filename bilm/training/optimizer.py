@@ -50,17 +50,23 @@ class Optimizer:
         """Return the factor of the update of step `step`, counted from 0."""
         return self.rate(step)
 
-    def apply(self, gradients: Sequence, step_size: tf.Tensor) -> tf.Tensor:
+    def apply(
+        self, gradients: Sequence, step_size: tf.Tensor, common: Sequence | None = None
+    ) -> tf.Tensor:
         """Update the variables; call it outside `strategy.run`.
 
         Args:
             gradients: one per variable, each a value per replica, dense or `tf.IndexedSlices`.
             step_size: float32 (), what the method `step_size` returns.
+            common: per variable the rows that are known to be in the gradients of all replicas, or
+                None: see `Devices.summed_slices`.
         Returns: the global norm of the mean gradient before clipping, float32 ().
         Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
             updated then, since every update needs the norm.
         """
-        means = [self._mean(g, v) for g, v in zip(gradients, self.variables, strict=True)]
+        common = common or [None] * len(self.variables)
+        each = zip(gradients, self.variables, common, strict=True)
+        means = [self._mean(*of_one) for of_one in each]
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
         norm = tf.debugging.check_numerics(norm, NORM)
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
@@ -70,10 +76,10 @@ class Optimizer:
             )
         return norm
 
-    def _mean(self, gradient, variable):
+    def _mean(self, gradient, variable, common):
         """Average over replicas; a row that occurs more than once is summed into one."""
         if isinstance(self.devices.local(gradient)[0], tf.IndexedSlices):
-            total = self.devices.summed_slices(gradient)
+            total = self.devices.summed_slices(gradient, common)
             return tf.IndexedSlices(total.values / self.devices.n_replicas, total.indices)
         reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)

@@ -23,6 +23,7 @@ def replica_batches(
     replicas: int | range,
     sampler: LogUniformSampler | None,
     first_step: int = 0,
+    share_negatives: bool = False,
 ) -> Iterator[dict]:
     """Cut each window into its replicas' rows, replica after replica, and add their negatives.
 
@@ -32,6 +33,7 @@ def replica_batches(
         replicas: the numbers of the replicas that share a window, or how many there are.
         sampler: draws the negatives; None for the full softmax.
         first_step: the number of the first window, by which draws are keyed.
+        share_negatives: whether all replicas and directions get the same draws.
     """
     replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):
@@ -46,7 +48,9 @@ def replica_batches(
                 targets = {d: ids.astype(np.int64) for d, ids in batch["targets"].items()}
                 batch["targets"] = targets
                 batch["negatives"] = {
-                    d: sampler.draw((step, replica, k), ids.reshape(-1))
+                    d: sampler.draw(
+                        (step, 0, 0) if share_negatives else (step, replica, k), ids.reshape(-1)
+                    )
                     for k, (d, ids) in enumerate(targets.items())
                 }
             yield batch

@@ -31,6 +31,7 @@ KEPT = {
     "decay_start": 0.0,
     "decay_floor": 0.0,
     "softmax_bias": "zeros",
+    "share_negatives": False,
 }
 # What belongs to the new corpus, whatever the source was trained with.
 OWN = {"n_epochs": 1, "learning_rate": None, "state_reset_probability": 0.05}

@@ -86,3 +86,15 @@ def test_replicas_share_a_window_by_rows():
         np.testing.assert_array_equal(batch["targets"]["forward"], targets)
         draws = sampler.draw((7 + i // 3, i % 3, 0), targets.reshape(-1))
         np.testing.assert_array_equal(batch["negatives"]["forward"].ids, draws.ids)
+
+
+def test_shared_negatives_are_the_same_for_all_replicas_and_directions():
+    windows, sampler = [draw_window(0, 6, 4)], LogUniformSampler(9, 5, seed=0)
+    drawn = [
+        draws
+        for batch in replica_batches(windows, OPTIONS, 3, sampler, 7, share_negatives=True)
+        for draws in batch["negatives"].values()
+    ]
+    assert len(drawn) == 6
+    for draws in drawn:
+        np.testing.assert_array_equal(draws.ids, drawn[0].ids)

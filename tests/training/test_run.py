@@ -18,10 +18,12 @@ from tiny_runs import (
     TEXT,
     VARIANTS,
     VOCABULARY,
+    run,
     tiny_options,
     tiny_run,
     tiny_train,
     train,
+    weights_of,
 )
 from tiny_runs import OPTIONS as TINY
 
@@ -118,6 +120,17 @@ def test_replicas_share_an_epoch_and_continue(tmp_path):
         )
         assert result.step == expected
     assert_same_weights(straight, stopped)
+
+
+@pytest.mark.parametrize("variant", ["forward_only", "shared_softmax"])
+def test_with_shared_negatives_two_replicas_equal_one_of_all_rows(tmp_path, variant):
+    changes = VARIANTS[variant] | {"dropout": 0.0, "share_negatives": True}
+    for n_replicas in (1, 2):
+        rows = changes | {"batch_size": 4 // n_replicas}
+        run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
+    one, two = (weights_of(tmp_path / name) for name in "12")
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
 def test_sampled_loss_falls(tmp_path, log):
