@@ -195,8 +195,12 @@ def _connection(connected: socket.socket) -> Connection:
 def _listener(cluster: Cluster) -> socket.socket:
     """Listen at this worker's port on all of its addresses, as TensorFlow does."""
     _, port = cluster.address(cluster.index)
+    both = socket.has_dualstack_ipv6()  # of IPv4 and IPv6, or IPv4 alone
+    family = socket.AF_INET6 if both else socket.AF_INET
     try:
-        return socket.create_server(("", port), backlog=len(cluster.workers))
+        return socket.create_server(
+            ("", port), family=family, backlog=len(cluster.workers), dualstack_ipv6=both
+        )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise

@@ -50,6 +50,13 @@ def test_each_worker_gets_the_values_of_all():
     assert found == [[[[k, step] for k in range(3)] for step in range(50)]] * 3
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_workers_at_addresses_of_ipv6():
+    workers = [a.replace("127.0.0.1", "[::1]") for a in addresses(2)]
+    found, _ = side_by_side(lambda hosts: hosts.gather("number", hosts.index), 2, workers)
+    assert found == [[0, 1]] * 2
+
+
 def test_the_error_of_one_worker_ends_all_with_its_line():
     def fail_on_the_second(hosts):
         if hosts.index == 1:
