@@ -167,13 +167,15 @@ def print_rates(name: str, n_tokens: int, step_seconds: float) -> None:
     print(f"that binds from {bound:,.0f} replicas on")
 
 
-def worker(index: int, n_workers: int, run: Path, text: common.Text) -> subprocess.Popen:
+def worker(
+    index: int, n_workers: int, run: Path, text: common.Text, n_rows: int
+) -> subprocess.Popen:
     """Start one worker of a run, or a single process with as many replicas."""
     arguments = {
         "input": text.train,
         "vocab": text.vocab_file,
         "options": FLAGS.options,
-        "batch_size": 16,
+        "batch_size": n_rows,
         "output": run,
         "n_steps": FIRST + FLAGS.n_steps,
         "log_steps": 1,
@@ -208,19 +210,29 @@ def timed(processes: list[subprocess.Popen]) -> tuple[float, float]:
     return n_bytes / FLAGS.n_steps, seconds / FLAGS.n_steps
 
 
+def measured(folder: Path, text: common.Text, n_rows: int) -> tuple[float, float, float]:
+    """Return bytes and seconds per step of two workers, and the seconds of one process."""
+    run = folder / str(n_rows)
+    n_bytes, seconds = timed([worker(k, 2, run / "two", text, n_rows) for k in range(2)])
+    _, alone = timed([worker(-1, 2, run / "one", text, n_rows)])
+    return n_bytes, seconds, alone
+
+
 def check() -> None:
     """Train two workers, then one process with two replicas; compare bytes and time."""
     with tempfile.TemporaryDirectory(prefix="bilm_cluster_") as name:
-        folder = Path(name)
-        text = common.corpus(folder, FLAGS.vocabulary)
-        several = [worker(k, 2, folder / "two", text) for k in range(2)]
-        n_bytes, seconds = timed(several)
-        _, alone = timed([worker(-1, 2, folder / "one", text)])
-    options = load_run_options(FLAGS.options).replace(batch_size=16)
-    expected = 2 * exchange(options, FLAGS.vocabulary).received(2)
-    print(f"loopback: {n_bytes / 1e6:.3f} MB per step, {expected / 1e6:.3f} MB by the formula")
-    ratio = seconds / alone
-    print(f"two workers: {seconds:.3f} s per step, one process: {alone:.3f} s, {ratio:.2f} x")
+        text = common.corpus(Path(name), FLAGS.vocabulary)
+        # With a single row there is hardly more to do than to exchange gradients and to update.
+        for n_rows in (FLAGS.rows, 1):
+            n_bytes, seconds, alone = measured(Path(name), text, n_rows)
+            options = load_run_options(FLAGS.options).replace(batch_size=n_rows)
+            expected = 2 * exchange(options, FLAGS.vocabulary).received(2)
+            print(
+                f"{n_rows:>4} rows: two workers {seconds:.3f} s per step, one process {alone:.3f} "
+                f"s, {seconds / alone:.2f} x; loopback {n_bytes / 1e6:.3f} MB per step, "
+                f"{expected / 1e6:.3f} MB by the formula",
+                flush=True,
+            )
 
 
 def main(argv) -> None:
@@ -237,6 +249,7 @@ if __name__ == "__main__":
     flags.DEFINE_integer("vocabulary", 793_471, "Words.", 1)
     flags.DEFINE_float("step_seconds", 0.5, "Seconds that a step computes on its GPU.", 0)
     flags.DEFINE_bool("check", False, "Measure the bytes of two workers on this machine.")
+    flags.DEFINE_integer("rows", 16, "Per replica, in --check.", 1)
     flags.DEFINE_integer("n_steps", 50, "Steps that --check measures.", 1)
     flags.DEFINE_integer("port", 28_710, "Of the first worker of --check.", 1)
     app.run(main)
