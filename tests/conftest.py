@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -20,6 +21,14 @@ def golden_cases(kind: str) -> list:
 @pytest.fixture
 def golden_data() -> Path:
     return GOLDEN / "data"
+
+
+@pytest.fixture
+def a_run(tmp_path) -> Path:
+    """A copy of a run saved after each of its three steps and measured at its end."""
+    from tiny_runs import three_steps
+
+    return Path(shutil.copytree(three_steps(), tmp_path / "run"))
 
 
 @pytest.fixture

@@ -108,6 +108,14 @@ def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORD
     )
 
 
+@functools.cache
+def three_steps() -> Path:
+    """The folder of a run saved after each step and measured at its end, not to be written to."""
+    folder = Path(_home().name) / "three_steps"
+    run(folder, 3, heldout=HELDOUT, saving=Saving(steps=1, keep=9))
+    return folder
+
+
 def weights_of(folder):
     return stored_values(load_run(folder))
 
