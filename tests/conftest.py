@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,15 @@ def golden_cases(kind: str) -> list:
 @pytest.fixture
 def golden_data() -> Path:
     return GOLDEN / "data"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_place_for_tiny_runs(tmp_path_factory):
+    """Where the processes of pytest-xdist, too, find what one of them has trained."""
+    own = tmp_path_factory.getbasetemp()
+    home = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "tiny_runs"
+    home.mkdir(exist_ok=True)
+    os.environ["BILM_TINY_RUNS"] = str(home)
 
 
 @pytest.fixture
@@ -46,6 +56,9 @@ def pytest_configure():
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What one process has compiled, the hundreds that tests start need not compile again.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     import keras
 
     if keras.backend.backend() == "tensorflow":

@@ -1,7 +1,10 @@
-"""Small runs on the golden corpus, each trained once for the tests of training and export."""
+"""Small runs on the golden corpus, trained once for all tests, whatever process they run in."""
 
+import fcntl
 import functools
+import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from bilm.options import RunOptions
@@ -84,17 +87,30 @@ def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) 
     )
 
 
-@functools.cache
 def tiny_run(variant: str) -> Path:
     """The folder of a run of two steps, not to be written to."""
-    folder = Path(_home().name) / variant
-    result = tiny_train(folder, **VARIANTS[variant])
-    assert result.step == 2 and result.finished
+
+    def make(folder):
+        result = tiny_train(folder, **VARIANTS[variant])
+        assert result.step == 2 and result.finished
+
+    return made_once(variant, make)
+
+
+def made_once(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that is made by the first of a session's processes to want it."""
+    home = Path(os.environ.get("BILM_TINY_RUNS") or _own_home().name)
+    with open(home / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder, unfinished = home / name, home / f"{name}.unfinished"
+        if not folder.exists():
+            make(unfinished)
+            unfinished.rename(folder)
     return folder
 
 
 @functools.cache
-def _home() -> tempfile.TemporaryDirectory:
+def _own_home() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="bilm_runs_")
 
 
@@ -108,12 +124,11 @@ def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORD
     )
 
 
-@functools.cache
 def three_steps() -> Path:
     """The folder of a run saved after each step and measured at its end, not to be written to."""
-    folder = Path(_home().name) / "three_steps"
-    run(folder, 3, heldout=HELDOUT, saving=Saving(steps=1, keep=9))
-    return folder
+    return made_once(
+        "three_steps", lambda f: run(f, 3, heldout=HELDOUT, saving=Saving(steps=1, keep=9))
+    )
 
 
 def weights_of(folder):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from tiny_runs import (
     TEXT,
     VARIANTS,
     VOCABULARY,
+    WORDS,
+    run,
     tiny_options,
     tiny_run,
     tiny_train,
@@ -32,6 +35,7 @@ from bilm.storage.checkpoint import load_run
 from bilm.storage.names import stored_values
 from bilm.training import run as training
 from bilm.training.devices import make_strategy
+from bilm.training.run import Saving
 from bilm.training.step import Trainer
 
 N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
@@ -82,7 +86,7 @@ def test_folder_of_a_run():
 
 
 def test_tensorboard_scalars(tmp_path):
-    tiny_train(tmp_path, n_steps=1, heldout=HELDOUT)
+    tiny_train(tmp_path, n_steps=1, heldout=HELDOUT, char_cnn=None)
     (path,) = (tmp_path / "logs").glob("events.*")
     records = tf.data.TFRecordDataset([str(path)]).as_numpy_iterator()
     values = [v for r in records for v in tf.compat.v1.Event.FromString(r).summary.value]
@@ -161,9 +165,11 @@ def assert_same_weights(first, second):
 
 
 def test_continuing_equals_straight(tmp_path, log):
-    tiny_train(tmp_path / "straight", n_steps=6)
-    tiny_train(tmp_path / "stopped", n_steps=3)
-    result = tiny_train(tmp_path / "stopped", n_steps=6)
+    run(tmp_path / "straight", 6, changes={}, saving=Saving(steps=3))
+    shutil.copytree(tmp_path / "straight", tmp_path / "stopped")
+    for path in (tmp_path / "stopped").glob("model.ckpt-6*"):
+        path.unlink()
+    result = run(tmp_path / "stopped", 6, changes={})
     assert (result.step, result.finished) == (6, True)
     assert "continuing at step 3 of 6" in log.text
     assert_same_weights(tmp_path / "straight", tmp_path / "stopped")
@@ -212,8 +218,8 @@ def test_second_signal_is_not_held_up(tmp_path, monkeypatch):
     assert (tmp_path / "model.ckpt-2.index").exists()
 
 
-def test_finished_run_says_so(log):
-    result = tiny_train(tiny_run("characters"))
+def test_finished_run_says_so(tmp_path, log):
+    result = tiny_train(shutil.copytree(tiny_run("characters"), tmp_path / "run"))
     assert (result.step, result.finished, result.heldout) == (2, True, None)
     assert "finished at step 2" in log.text
 
@@ -236,9 +242,9 @@ def test_folder_of_another_vocabulary(tmp_path):
         train(tiny_options(), str(tmp_path / "vocab.txt"), TEXT, str(tiny_run("characters")))
 
 
-def test_folder_of_another_batch_size():
+def test_folder_of_another_batch_size(a_run):
     with pytest.raises(WeightsError, match="saved with 2 rows, but this run has 3"):
-        tiny_train(tiny_run("characters"), n_steps=4, batch_size=3)
+        tiny_train(a_run, n_steps=4, batch_size=3, **WORDS)
 
 
 def test_blank_text(tmp_path):
@@ -255,10 +261,8 @@ def test_bad_text_is_named_where_nothing_counted_it(tmp_path):
         train(options, VOCABULARY, str(tmp_path / "*.txt"), tmp_path / "run", n_steps=50)
 
 
-def test_another_seed_or_window_is_refused(tmp_path):
-    options = RunOptions.from_dict(TINY)
-    train(options, VOCABULARY, TEXT, tmp_path, n_steps=1)
+def test_another_seed_or_window_is_refused(a_run):
     with pytest.raises(WeightsError, match="saved with seed 0, not 7"):
-        train(options, VOCABULARY, TEXT, tmp_path, n_steps=2, seed=7)
+        run(a_run, seed=7)
     with pytest.raises(OptionsError, match="unroll_steps is 5"):
-        train(options.replace(unroll_steps=9), VOCABULARY, TEXT, tmp_path, n_steps=2)
+        run(a_run, changes=WORDS | {"unroll_steps": 9})
