@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 from command_runs import run_here  # noqa: F401 (a fixture)
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's affair.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")
 

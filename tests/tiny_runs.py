@@ -3,6 +3,7 @@
 import fcntl
 import functools
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,13 @@ def three_steps() -> Path:
 
 def weights_of(folder):
     return stored_values(load_run(folder))
+
+
+def before_last_save(folder, step, copy):
+    """Copy a run as a kill before its save of a step leaves it."""
+    shutil.copytree(folder, copy)
+    for path in copy.glob(f"model.ckpt-{step}*"):
+        path.unlink()
 
 
 def damage(folder, step, how):

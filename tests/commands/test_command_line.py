@@ -117,8 +117,9 @@ def test_a_script_shows_the_old_names_and_bilm_the_new_ones():
 
 
 @pytest.mark.parametrize("command", WITH_REQUIRED_FLAGS, ids=str)
-def test_flags_that_must_be_given(command):
-    assert_wrong_use(run(command), " must be given")
+def test_flags_that_must_be_given(command, run_here):
+    done = run(command) if isinstance(command, Path) else run_here(command)
+    assert_wrong_use(done, " must be given")
 
 
 def test_all_flags_that_must_be_given_are_named():

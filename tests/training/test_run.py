@@ -20,6 +20,7 @@ from tiny_runs import (
     VARIANTS,
     VOCABULARY,
     WORDS,
+    before_last_save,
     run,
     tiny_options,
     tiny_run,
@@ -112,16 +113,13 @@ def test_epochs_make_the_plan(tmp_path, log):
 
 
 def test_replicas_share_an_epoch_and_continue(tmp_path):
-    """Two replicas; each gets its own rows' states back."""
-    options = tiny_options(char_cnn=None, bidirectional=False, n_train_tokens=40, n_epochs=1)
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    for folder, n_steps, expected in [(straight, None, 2), (stopped, 1, 1), (stopped, None, 2)]:
-        strategy = make_strategy(n_gpus=0, cpu_replicas=2)
-        result = train(
-            options, str(VOCABULARY), TEXT, str(folder), strategy=strategy, n_steps=n_steps
-        )
-        assert result.step == expected
-    assert_same_weights(straight, stopped)
+    """Two replicas; each gets its own rows' states back after a kill."""
+    epoch = {"n_steps": None, "changes": WORDS | {"n_train_tokens": 40, "n_epochs": 1}}
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    assert run(straight, **epoch, n_replicas=2).step == 2
+    before_last_save(straight, 2, killed)
+    assert run(killed, **epoch, n_replicas=2).step == 2
+    assert_same_weights(straight, killed)
 
 
 def test_sampled_loss_falls(tmp_path, log):
@@ -166,13 +164,11 @@ def assert_same_weights(first, second):
 
 def test_continuing_equals_straight(tmp_path, log):
     run(tmp_path / "straight", 6, changes={}, saving=Saving(steps=3))
-    shutil.copytree(tmp_path / "straight", tmp_path / "stopped")
-    for path in (tmp_path / "stopped").glob("model.ckpt-6*"):
-        path.unlink()
-    result = run(tmp_path / "stopped", 6, changes={})
+    before_last_save(tmp_path / "straight", 6, tmp_path / "killed")
+    result = run(tmp_path / "killed", 6, changes={})
     assert (result.step, result.finished) == (6, True)
     assert "continuing at step 3 of 6" in log.text
-    assert_same_weights(tmp_path / "straight", tmp_path / "stopped")
+    assert_same_weights(tmp_path / "straight", tmp_path / "killed")
 
 
 def test_signal_saves(tmp_path, monkeypatch, log):
