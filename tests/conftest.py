@@ -1,5 +1,6 @@
 """Shared fixtures: where the golden measurements are, and one test a case that is there."""
 
+import functools
 import gc
 import os
 import shutil
@@ -44,6 +45,41 @@ def a_run(tmp_path) -> Path:
     from tiny_runs import three_steps
 
     return Path(shutil.copytree(three_steps(), tmp_path / "run"))
+
+
+@pytest.fixture
+def stored_model(tmp_path) -> Path:
+    """A copy of a stored model's folder."""
+    from stored_files import CASE
+
+    return Path(shutil.copytree(CASE, tmp_path / "elmo"))
+
+
+@pytest.fixture(scope="session")
+def stored_embedder():
+    """An embedder of the same model."""
+    from stored_files import CASE
+
+    from bilm import ElmoEmbedder
+
+    return ElmoEmbedder(CASE)
+
+
+@pytest.fixture(scope="module")
+def one_embedder():
+    """Whatever embeds a corpus gets one embedder of each model, with an empty cache."""
+    from bilm.embedding import corpus
+
+    made = functools.cache(corpus.ElmoEmbedder)
+
+    def make(*arguments, **settings):
+        embedder = made(*arguments, **settings)
+        embedder.clear_cache()
+        return embedder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "ElmoEmbedder", make)
+        yield
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ VARIANTS = {
         "lstm": {"cell_clip": None, "proj_clip": None, "use_skip_connections": False},
     },
 }
-WORDS = {"char_cnn": None, "bidirectional": False}  # the fastest
+WORDS = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}  # the fastest
 
 
 def tiny_options(**changes) -> RunOptions:
@@ -67,6 +67,12 @@ def tiny_options(**changes) -> RunOptions:
         if isinstance(changes.get(name), dict):
             values[name] = OPTIONS[name] | changes[name]
     return RunOptions.from_dict(values)
+
+
+@functools.cache
+def on_cpu(n_replicas: int = 1):
+    """The strategy of so many replicas on the CPU."""
+    return make_strategy(n_gpus=0, cpu_replicas=n_replicas)
 
 
 def train(*arguments, **named) -> TrainResult:
@@ -82,7 +88,7 @@ def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) 
         text,
         str(save_dir),
         heldout_prefix=heldout,
-        strategy=make_strategy(n_gpus=0),
+        strategy=on_cpu(),
         n_steps=n_steps,
         seed=seed,
     )
@@ -118,10 +124,9 @@ def _own_home() -> tempfile.TemporaryDirectory:
 def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORDS, **arguments):
     """Train a tiny run, by default one that reads words forwards; it saves after each step."""
     options = tiny_options(**changes)
-    strategy = make_strategy(n_gpus=0, cpu_replicas=n_replicas)
-    arguments = {"saving": Saving(steps=1)} | arguments
+    arguments = {"strategy": on_cpu(n_replicas), "saving": Saving(steps=1)} | arguments
     return train(
-        options, str(VOCABULARY), text, str(save_dir), heldout, strategy, n_steps, **arguments
+        options, str(VOCABULARY), text, str(save_dir), heldout, n_steps=n_steps, **arguments
     )
 
 

@@ -19,6 +19,7 @@ from bilm.embedding.embedding_file import read_embeddings
 from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import DataError, OptionsError, WeightsError
 
+pytestmark = pytest.mark.usefixtures("one_embedder")
 FOLDER = golden_cases("inference")[0].values[0]
 FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
 LINES = [f"line {i} of the text" for i in range(9)] + ["", "  \t ", "Где ты 😀 ?", "the end ."]

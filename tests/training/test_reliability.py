@@ -58,7 +58,7 @@ def test_other_options_of_training_are_told(a_run, log):
 # --- replicas ---
 
 
-PLAIN = {"dropout": 0.0, "sample_softmax": False}
+PLAIN = WORDS | {"bidirectional": True, "dropout": 0.0, "sample_softmax": False}
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_tensorboard_scalars(tmp_path):
 
 
 def test_epochs_make_the_plan(tmp_path, log):
-    changes = {"char_cnn": None, "bidirectional": False, "n_train_tokens": 25, "n_epochs": 3}
+    changes = {**WORDS, "n_train_tokens": 25, "n_epochs": 3}
     result = tiny_train(tmp_path, n_steps=None, heldout=HELDOUT, **changes)
     assert result.step == 6  # two full windows of 10 an epoch
     assert log.text.count("held-out perplexity") == 3
@@ -123,7 +123,7 @@ def test_replicas_share_an_epoch_and_continue(tmp_path):
 
 
 def test_sampled_loss_falls(tmp_path, log):
-    changes = {"char_cnn": None, "bidirectional": False, "dropout": 0.0}
+    changes = {**WORDS, "dropout": 0.0}
     result = tiny_train(tmp_path, n_steps=300, heldout=TEXT, n_epochs=1, **changes)
     losses = [
         float(message.split("sampled loss forward ")[1].split()[0])
@@ -135,7 +135,7 @@ def test_sampled_loss_falls(tmp_path, log):
 
 
 def test_few_words_take_the_full_softmax(tmp_path, log):
-    changes = {"char_cnn": None, "bidirectional": False, "n_negative_samples_batch": 49}
+    changes = {**WORDS, "n_negative_samples_batch": 49}
     tiny_train(tmp_path, n_steps=1, **changes)
     assert "49 negatives are not below the vocabulary's 49 words: the full softmax" in log.text
     assert "full-softmax loss forward" in log.text
@@ -147,7 +147,7 @@ def test_gzip_shards(tmp_path):
     folders = tmp_path / "plain", tmp_path / "gzip"
     (text,) = Path(TEXT).parent.iterdir()
     (tmp_path / "a.gz").write_bytes(gzip.compress(text.read_bytes()))
-    changes = {"char_cnn": None, "bidirectional": False}
+    changes = WORDS
     tiny_train(folders[0], text=str(text), **changes)
     tiny_train(folders[1], text=str(tmp_path / "*.gz"), **changes)
     assert_same_weights(*folders)
@@ -181,7 +181,7 @@ def test_signal_saves(tmp_path, monkeypatch, log):
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(Trainer, "step", step_and_signal)
-    result = tiny_train(tmp_path, n_steps=6, char_cnn=None, bidirectional=False)
+    result = tiny_train(tmp_path, n_steps=6, **WORDS)
     assert (result.step, result.finished) == (4, False)
     assert "stopped at step 4, saved" in log.text
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
@@ -194,7 +194,7 @@ def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
         return Perplexity({"forward": 9.0}, 9.0, 10)
 
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
-    options = tiny_options(char_cnn=None, bidirectional=False)
+    options = tiny_options(**WORDS)
     result = train(
         options, str(VOCABULARY), TEXT, str(tmp_path), HELDOUT, make_strategy(n_gpus=0), 6, 2
     )
@@ -210,7 +210,7 @@ def test_second_signal_is_not_held_up(tmp_path, monkeypatch):
 
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
     with pytest.raises(KeyboardInterrupt):
-        tiny_train(tmp_path, heldout=HELDOUT, char_cnn=None, bidirectional=False)
+        tiny_train(tmp_path, heldout=HELDOUT, **WORDS)
     assert (tmp_path / "model.ckpt-2.index").exists()
 
 

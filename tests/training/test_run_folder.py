@@ -161,7 +161,7 @@ def test_a_run_that_came_first_is_not_gone_on_with(tmp_path, monkeypatch):
 
     def other_first(*arguments):
         monkeypatch.setattr(training, "resolve_shards", resolve)
-        run(tmp_path, 2, changes=WORDS | {"lstm": {"dim": 16}})
+        run(tmp_path, 2, changes=WORDS | {"lstm": {"n_layers": 1, "dim": 16}})
         return resolve(*arguments)
 
     monkeypatch.setattr(training, "resolve_shards", other_first)

@@ -5,13 +5,12 @@ from unittest import mock
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-from tiny_runs import HELDOUT, TEXT, VOCABULARY
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, on_cpu
 
 from bilm.evaluation import heldout_dataset, perplexity
 from bilm.storage.checkpoint import load_run, model_vocabulary
 from bilm.storage.names import stored_values
 from bilm.training import run as training
-from bilm.training.devices import make_strategy
 from bilm.training.finetuning import finetune
 
 TF1_CHARS, TF1_WORDS = (GOLDEN / "checkpoint" / name for name in ("chars", "tokens"))
@@ -31,8 +30,7 @@ def write_new_words(folder):
 
 
 def tune(source, save_dir, n_steps=1, changes=SMALL, strategy=None, **arguments):
-    strategy = strategy or make_strategy(n_gpus=0)
-    arguments |= {"strategy": strategy, "n_steps": n_steps}
+    arguments |= {"strategy": strategy or on_cpu(), "n_steps": n_steps}
     return finetune(source, TEXT, save_dir, changes=changes, **arguments)
 
 
