@@ -41,6 +41,7 @@ def run_here(monkeypatch, capfd):
     from absl import logging  # not before pytest holds standard error
 
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    tf.config.list_logical_devices()  # starts TensorFlow, as an earlier test may or may not have
     verbosity, level = logging.get_verbosity(), tf.get_logger().level
 
     def run_here(command, *arguments):

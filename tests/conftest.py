@@ -1,12 +1,20 @@
 """Shared fixtures: where the golden measurements are, and one test a case that is there."""
 
+import functools
 import gc
 import os
+import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from command_runs import run_here  # noqa: F401 (a fixture)
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's affair.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")
 
@@ -20,6 +28,58 @@ def golden_cases(kind: str) -> list:
 @pytest.fixture
 def golden_data() -> Path:
     return GOLDEN / "data"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_place_for_tiny_runs(tmp_path_factory):
+    """Where the processes of pytest-xdist, too, find what one of them has trained."""
+    own = tmp_path_factory.getbasetemp()
+    home = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "tiny_runs"
+    home.mkdir(exist_ok=True)
+    os.environ["BILM_TINY_RUNS"] = str(home)
+
+
+@pytest.fixture
+def a_run(tmp_path) -> Path:
+    """A copy of a run saved after each of its three steps and measured at its end."""
+    from tiny_runs import three_steps
+
+    return Path(shutil.copytree(three_steps(), tmp_path / "run"))
+
+
+@pytest.fixture
+def stored_model(tmp_path) -> Path:
+    """A copy of a stored model's folder."""
+    from stored_files import CASE
+
+    return Path(shutil.copytree(CASE, tmp_path / "elmo"))
+
+
+@pytest.fixture(scope="session")
+def stored_embedder():
+    """An embedder of the same model."""
+    from stored_files import CASE
+
+    from bilm import ElmoEmbedder
+
+    return ElmoEmbedder(CASE)
+
+
+@pytest.fixture(scope="module")
+def one_embedder():
+    """Whatever embeds a corpus gets one embedder of each model, with an empty cache."""
+    from bilm.embedding import corpus
+
+    made = functools.cache(corpus.ElmoEmbedder)
+
+    def make(*arguments, **settings):
+        embedder = made(*arguments, **settings)
+        embedder.clear_cache()
+        return embedder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "ElmoEmbedder", make)
+        yield
 
 
 @pytest.fixture
@@ -37,6 +97,9 @@ def pytest_configure():
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What one process has compiled, the hundreds that tests start need not compile again.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     import keras
 
     if keras.backend.backend() == "tensorflow":

@@ -65,6 +65,11 @@ def embedder(folder):
     return ElmoEmbedder(folder)
 
 
+@pytest.fixture(scope="module")
+def elmo(folder):
+    return Elmo(folder, combine="concat")
+
+
 def test_golden_manylangs_embedder(embedder, folder):
     check(embedder.embed_batch(sentences_of(folder)), folder)
 
@@ -93,17 +98,16 @@ def test_golden_manylangs_language_model(folder):
     check([row[:, : len(words)] for row, words in rows], folder)
 
 
-def test_golden_manylangs_elmo_on_characters(folder):
-    elmo = Elmo(folder, combine="concat")
+def test_golden_manylangs_elmo_on_characters(elmo, folder):
     ids = elmo.batcher().batch_sentences(sentences_of(folder)).astype("int32")
     check(list(side_by_side(keras.ops.convert_to_numpy(elmo(ids)), folder)), folder)
 
 
 @ON_TENSORFLOW
-def test_golden_manylangs_elmo_spells_strings_as_the_batcher(folder):
+def test_golden_manylangs_elmo_spells_strings_as_the_batcher(elmo, folder):
     import tensorflow as tf
 
-    elmo, sentences = Elmo(folder, combine="concat"), sentences_of(folder)
+    sentences = sentences_of(folder)
     words = ["e\u0301", "a\u00a0b", "\U0001f600" * 60, "<bow>", "<S>", "</S>", "\u3000", " "]
     words += [mark + "x" * n for mark in ("<bos>", "<eos>") for n in range(3)]
     tokens = tf.constant(padded([*sentences, words]))

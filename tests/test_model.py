@@ -28,11 +28,19 @@ def check(found, expected):
     )
 
 
-@pytest.mark.parametrize("folder", golden_cases("inference"))
-def test_golden_inference_stateful(folder):
-    model = BidirectionalLanguageModel(
+@pytest.fixture(scope="module", params=golden_cases("inference"))
+def folder(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return BidirectionalLanguageModel(
         folder / "options.json", folder / "weights.hdf5", stateful=True
     )
+
+
+def test_golden_inference_stateful(folder, model):
     with h5py.File(folder / "expected.hdf5") as expected:
         for batch in batches(expected):
             found = model(batch["char_ids"][...])
@@ -43,9 +51,9 @@ def test_golden_inference_stateful(folder):
             )
 
 
-@pytest.mark.parametrize("folder", golden_cases("inference"))
-def test_golden_inference_stateless(folder):
-    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
+def test_golden_inference_stateless(folder, model, monkeypatch):
+    monkeypatch.setattr(model, "stateful", False)
+    model.reset_states()
     with h5py.File(folder / "expected.hdf5") as expected:
         first = batches(expected)[0]
         model(batches(expected)[1]["char_ids"][...])  # leaves no trace

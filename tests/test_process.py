@@ -30,10 +30,25 @@ print(json.dumps([shared, *(number() for number in numbers)]))
 """
 
 
-@pytest.mark.parametrize("cores, each", [(1, 1), (8, 4)])
-def test_two_operations_side_by_side_on_half_of_the_cores_each(cores, each):
-    limit = f"import os\nos.sched_getaffinity = lambda pid: set(range({cores}))\n"
-    assert run(limit + SHARE) == [True, 2, each]
+def test_two_operations_side_by_side_on_half_of_the_cores_each():
+    limit = "import os\nos.sched_getaffinity = lambda pid: set(range(8))\n"
+    assert run(limit + SHARE) == [True, 2, 4]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="it settles TensorFlow's")
+@pytest.mark.parametrize("cores, each", [(1, 1), (2, 1), (3, 1), (8, 4)])
+def test_half_of_the_cores_but_one_at_least(cores, each, monkeypatch):
+    import tensorflow as tf
+
+    settled = []
+    for kind in ("inter", "intra"):
+        name = f"set_{kind}_op_parallelism_threads"
+        monkeypatch.setattr(tf.config.threading, name, settled.append)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    assert share_cores() is True
+    assert settled == [2, each]
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="it settles TensorFlow's")

@@ -1,7 +1,11 @@
-"""Small runs on the golden corpus, each trained once for the tests of training and export."""
+"""Small runs on the golden corpus, trained once for all tests, whatever process they run in."""
 
+import fcntl
 import functools
+import os
+import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from bilm.options import RunOptions
@@ -53,7 +57,7 @@ VARIANTS = {
         "lstm": {"cell_clip": None, "proj_clip": None, "use_skip_connections": False},
     },
 }
-WORDS = {"char_cnn": None, "bidirectional": False}  # the fastest
+WORDS = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}  # the fastest
 
 
 def tiny_options(**changes) -> RunOptions:
@@ -63,6 +67,12 @@ def tiny_options(**changes) -> RunOptions:
         if isinstance(changes.get(name), dict):
             values[name] = OPTIONS[name] | changes[name]
     return RunOptions.from_dict(values)
+
+
+@functools.cache
+def on_cpu(n_replicas: int = 1):
+    """The strategy of so many replicas on the CPU."""
+    return make_strategy(n_gpus=0, cpu_replicas=n_replicas)
 
 
 def train(*arguments, **named) -> TrainResult:
@@ -78,38 +88,64 @@ def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) 
         text,
         str(save_dir),
         heldout_prefix=heldout,
-        strategy=make_strategy(n_gpus=0),
+        strategy=on_cpu(),
         n_steps=n_steps,
         seed=seed,
     )
 
 
-@functools.cache
 def tiny_run(variant: str) -> Path:
     """The folder of a run of two steps, not to be written to."""
-    folder = Path(_home().name) / variant
-    result = tiny_train(folder, **VARIANTS[variant])
-    assert result.step == 2 and result.finished
+
+    def make(folder):
+        result = tiny_train(folder, **VARIANTS[variant])
+        assert result.step == 2 and result.finished
+
+    return made_once(variant, make)
+
+
+def made_once(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that is made by the first of a session's processes to want it."""
+    home = Path(os.environ.get("BILM_TINY_RUNS") or _own_home().name)
+    with open(home / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder, unfinished = home / name, home / f"{name}.unfinished"
+        if not folder.exists():
+            make(unfinished)
+            unfinished.rename(folder)
     return folder
 
 
 @functools.cache
-def _home() -> tempfile.TemporaryDirectory:
+def _own_home() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix="bilm_runs_")
 
 
 def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORDS, **arguments):
     """Train a tiny run, by default one that reads words forwards; it saves after each step."""
     options = tiny_options(**changes)
-    strategy = make_strategy(n_gpus=0, cpu_replicas=n_replicas)
-    arguments = {"saving": Saving(steps=1)} | arguments
+    arguments = {"strategy": on_cpu(n_replicas), "saving": Saving(steps=1)} | arguments
     return train(
-        options, str(VOCABULARY), text, str(save_dir), heldout, strategy, n_steps, **arguments
+        options, str(VOCABULARY), text, str(save_dir), heldout, n_steps=n_steps, **arguments
+    )
+
+
+def three_steps() -> Path:
+    """The folder of a run saved after each step and measured at its end, not to be written to."""
+    return made_once(
+        "three_steps", lambda f: run(f, 3, heldout=HELDOUT, saving=Saving(steps=1, keep=9))
     )
 
 
 def weights_of(folder):
     return stored_values(load_run(folder))
+
+
+def before_last_save(folder, step, copy):
+    """Copy a run as a kill before its save of a step leaves it."""
+    shutil.copytree(folder, copy)
+    for path in copy.glob(f"model.ckpt-{step}*"):
+        path.unlink()
 
 
 def damage(folder, step, how):

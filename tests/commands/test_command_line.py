@@ -117,8 +117,9 @@ def test_a_script_shows_the_old_names_and_bilm_the_new_ones():
 
 
 @pytest.mark.parametrize("command", WITH_REQUIRED_FLAGS, ids=str)
-def test_flags_that_must_be_given(command):
-    assert_wrong_use(run(command), " must be given")
+def test_flags_that_must_be_given(command, run_here):
+    done = run(command) if isinstance(command, Path) else run_here(command)
+    assert_wrong_use(done, " must be given")
 
 
 def test_all_flags_that_must_be_given_are_named():
@@ -226,14 +227,14 @@ def test_home_is_found_in_a_flag(tmp_path):
 
 def test_a_system_without_file_locks_is_named():
     program = "import sys; sys.modules['fcntl'] = None\n"
-    program += (
-        "for name in ('bilm.storage.checkpoint', 'bilm.evaluation', 'bilm.training.checkpoints'):\n"
-    )
+    names = [f"bilm.{name}" for name in ("evaluation", "storage.checkpoint", "training.saved")]
+    program += f"for name in {[*names, 'bilm.storage.checkpoint_folder']}:\n"
     program += "    sys.modules[name] = type(sys)(name)\n"  # they would import TensorFlow
     program += "    sys.modules[name].__getattr__ = lambda name: None\n"
     program += "from bilm.errors import BilmError\n"
-    program += (
-        "try:\n    import bilm.training.run_folder\nexcept BilmError as error:\n    print(error)\n"
-    )
+    program += "try:\n    import bilm.training.run_folder\n"
+    program += "except BilmError as error:\n    print(error)\n"
+    program += "assert 'tensorflow' not in sys.modules\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.startswith("training runs on Linux and macOS"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("training runs on Linux and macOS")

@@ -19,31 +19,15 @@ from bilm.training.export import dump_weights
 FAST = {"char_cnn": None, "bidirectional": False}
 
 
-# --- one command each in a process of its own ---
-
-
-def test_train_without_text(tmp_path):
-    arguments = ["--vocab", VOCABULARY, "--output", tmp_path / "run"]
-    done = run("bilm train", "--input", tmp_path / "*.txt", *arguments)
-    assert_fails(done, tmp_path / "*.txt", "no file matches")
-    assert not (tmp_path / "run").exists()
-
-
-def test_run_test_without_a_run(tmp_path):
-    arguments = ["--vocab_file", VOCABULARY, "--save_dir", tmp_path / "run"]
-    done = run("run_test.py", "--test_prefix", HELDOUT, *arguments)
-    assert_fails(done, f"{tmp_path / 'run'}: no such file or folder")
+# --- in processes of their own ---
 
 
 def test_dump_of_a_truncated_checkpoint(broken_run, tmp_path):
-    done = run("bilm export", "--model", broken_run("data"), "--output", tmp_path / "w")
+    """Where TensorFlow was made quieter too: no command is louder for it."""
+    arguments = ["--model", broken_run("data"), "--output", tmp_path / "w"]
+    done = run("bilm export", *arguments, TF_CPP_MIN_LOG_LEVEL="3")
     assert_fails(done, "model.ckpt-2: not a whole checkpoint (Read less bytes than requested)")
     assert not list(tmp_path.glob("w*"))
-
-
-def test_a_quieter_tensorflow_makes_no_command_louder(tmp_path):
-    done = run("bilm export", "--model", tmp_path, "--output", "w", TF_CPP_MIN_LOG_LEVEL="3")
-    assert_fails(done, "options.json: cannot be read")
 
 
 def test_all_that_tensorflow_says_on_request(tmp_path):
@@ -240,7 +224,7 @@ def test_flags_that_contradict_each_other(run_here):
 
 
 def test_measure_and_dump(run_here, tmp_path):
-    folder = tiny_run("characters")
+    folder = tiny_run("words")
     arguments = ["--test_prefix", HELDOUT, "--vocab_file", VOCABULARY, "--save_dir", folder]
     means = []
     for start in ([], ["--stateless"], ["--start=checkpoint"]):

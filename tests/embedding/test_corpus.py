@@ -19,6 +19,7 @@ from bilm.embedding.embedding_file import read_embeddings
 from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import DataError, OptionsError, WeightsError
 
+pytestmark = pytest.mark.usefixtures("one_embedder")
 FOLDER = golden_cases("inference")[0].values[0]
 FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
 LINES = [f"line {i} of the text" for i in range(9)] + ["", "  \t ", "Где ты 😀 ?", "the end ."]
@@ -120,8 +121,8 @@ def test_what_is_no_conllu(tmp_path, line):
 
 
 def test_words_come_back(tmp_path, outfile):
-    """Spaces inside a FORM, a lone one too; NUL, which HDF5 cannot store; a very long line."""
-    sentences = [["20 000"], ["a b", "c"], ["x\0y"], [f"w{i}" for i in range(20_000)]]
+    """Spaces inside a FORM, a lone one too; NUL, which HDF5 cannot store; a line of over 64 KiB."""
+    sentences = [["20 000"], ["a b", "c"], ["x\0y"], ["long" * 100 + str(i) for i in range(200)]]
     path = tmp_path / "words.conllu"
     lines = ["".join(f"{i}\t{w}\n" for i, w in enumerate(words, 1)) for words in sentences]
     path.write_text("\n".join(lines))

@@ -17,6 +17,7 @@ from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
 from bilm.errors import BilmError, DataError, OptionsError
 
+pytestmark = pytest.mark.usefixtures("one_embedder")
 FOLDER = golden_cases("inference")[0].values[0]
 FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
 SENTENCES = [f"line {i} of the text .".split() for i in range(9)]

@@ -18,6 +18,7 @@ from bilm.embedding.outputs import merge_datasets
 from bilm.embedding.parts import Parts
 from bilm.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("one_embedder")
 ROOT = Path(__file__).parents[2]
 
 
@@ -63,15 +64,14 @@ dump_bilm_embeddings(None, *sys.argv[1:], part_sentences=4)
 """
 
 
-def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch):
+def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch, run_here):
     whole = tmp_path / "whole.hdf5"
     killed = start(["-c", KILLED, text, *FILES, outfile])
     flags = ["--dataset_file", text, "--outfile", whole, "--part_sentences", str(PART)]
     flags += ["--options_file", FILES[0], "--weight_file", FILES[1]]
-    command = start([ROOT / "bin/dump_embeddings.py", *flags])
-    output, log = command.communicate()
-    assert command.returncode == 0, log
-    assert output.decode() == f"wrote {whole}: 13 sentences\n"
+    done = run_here("dump_embeddings.py", *flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"wrote {whole}: 13 sentences\n"
     assert killed.wait() == -9
     killed.communicate()
     parts = outfile.with_name("vectors.hdf5.parts")

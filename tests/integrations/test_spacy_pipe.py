@@ -14,22 +14,11 @@ if find_spec("spacy") is None:
     pytest.skip("needs the extra spacy: make test-clients", allow_module_level=True)
 import spacy
 
-from bilm import ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
 from bilm.integrations.spacy_pipe import set_hooks
 
 TEXTS = ["The bank closed.", "", "She  saw\nthe bank of the river.", " "]
 MODEL = {"model": str(CASE)}
-
-
-@pytest.fixture(scope="module")
-def embedder():
-    return ElmoEmbedder(CASE)
-
-
-@pytest.fixture
-def model(tmp_path):
-    return shutil.copytree(CASE, tmp_path / "elmo")
 
 
 def pipeline(**config):
@@ -49,24 +38,24 @@ def assert_embedded(docs, embedder):
         assert not doc.tensor[np.logical_not(there)].any()
 
 
-def test_tensors_are_the_embedders_vectors_one_by_one_and_in_batches(embedder):
+def test_tensors_are_the_embedders_vectors_one_by_one_and_in_batches(stored_embedder):
     nlp = pipeline()
-    assert_embedded([nlp(text) for text in TEXTS], embedder)
-    assert_embedded(nlp.pipe(TEXTS, batch_size=3), embedder)
+    assert_embedded([nlp(text) for text in TEXTS], stored_embedder)
+    assert_embedded(nlp.pipe(TEXTS, batch_size=3), stored_embedder)
 
 
-def test_layers_are_put_side_by_side(embedder):
+def test_layers_are_put_side_by_side(stored_embedder):
     doc = pipeline(layers=[0, 2])("The bank closed")
-    expected = embedder.embed_sentence(["The", "bank", "closed"], [0, 2])
+    expected = stored_embedder.embed_sentence(["The", "bank", "closed"], [0, 2])
     np.testing.assert_allclose(doc.tensor, np.concatenate(expected, axis=-1), atol=1e-6)
 
 
-def test_each_sentence_has_vectors_of_its_own(embedder):
+def test_each_sentence_has_vectors_of_its_own(stored_embedder):
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("bilm", config=MODEL)
     doc = nlp("The bank closed. She saw the bank.")
-    parts = [embedder.embed_sentence([t.text for t in s], "average") for s in doc.sents]
+    parts = [stored_embedder.embed_sentence([t.text for t in s], "average") for s in doc.sents]
     assert len(parts) == 2
     np.testing.assert_allclose(doc.tensor, np.concatenate(parts), atol=1e-6)
 
@@ -94,8 +83,8 @@ def test_a_table_of_word_vectors_does_not_come_first():
     np.testing.assert_array_equal(doc[1].vector, doc.tensor[1])
 
 
-def test_a_stored_pipeline_holds_the_model_by_name(model, tmp_path):
-    nlp = pipeline(model=str(model), layers="top")
+def test_a_stored_pipeline_holds_the_model_by_name(stored_model, tmp_path):
+    nlp = pipeline(model=str(stored_model), layers="top")
     expected = nlp("The bank closed").tensor
     nlp.to_disk(tmp_path / "pipeline")
     assert (tmp_path / "pipeline" / "bilm").stat().st_size < 500
@@ -111,10 +100,10 @@ def test_a_stored_pipeline_holds_the_model_by_name(model, tmp_path):
     np.testing.assert_allclose(eval(done.stdout), expected, atol=1e-6)
 
 
-def test_a_stored_pipeline_finds_another_model(model, tmp_path):
-    nlp = pipeline(model=str(model))
+def test_a_stored_pipeline_finds_another_model(stored_model, tmp_path):
+    nlp = pipeline(model=str(stored_model))
     nlp.to_disk(tmp_path / "pipeline")
-    moved = shutil.move(model, tmp_path / "moved")
+    moved = shutil.move(stored_model, tmp_path / "moved")
     with pytest.raises(WeightsError, match="no such file or folder"):
         spacy.load(tmp_path / "pipeline")
     elsewhere = {"components": {"bilm": {"model": str(moved)}}}
@@ -159,7 +148,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_two_processes(start, tmp_path, embedder):
+def test_two_processes(start, tmp_path, stored_embedder):
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start}")
     (tmp_path / "program.py").write_text(PROCESSES)
@@ -169,7 +158,7 @@ def test_two_processes(start, tmp_path, embedder):
         check=True,
         timeout=120,
     )
-    expected = embedder.embed_sentence(["The", "bank", "closed", "."], "average")
+    expected = stored_embedder.embed_sentence(["The", "bank", "closed", "."], "average")
     found = np.load(tmp_path / "found.npy")
     np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=1e-6)
 

@@ -20,21 +20,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import bilm
-from bilm import ElmoEmbedder, ElmoVectorizer
+from bilm import ElmoVectorizer
 from bilm.errors import DataError, OptionsError, WeightsError
 
 TEXTS = ["The bank closed .", "", "a", "She saw the bank"] * 3
 LABELS = [0, 1, 0, 1] * 3
-
-
-@pytest.fixture(scope="module")
-def embedder():
-    return ElmoEmbedder(CASE)
-
-
-@pytest.fixture
-def model(tmp_path):
-    return shutil.copytree(CASE, tmp_path / "elmo")
 
 
 def words(texts):
@@ -43,16 +33,16 @@ def words(texts):
 
 @pytest.mark.parametrize("layers", ["average", "top", "all", [0, 2]])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_means_are_those_of_the_embedder(embedder, layers, normalize):
+def test_means_are_those_of_the_embedder(stored_embedder, layers, normalize):
     found = ElmoVectorizer(CASE, layers=layers, normalize=normalize).fit_transform(TEXTS)
-    expected = embedder.sentence_vectors(words(TEXTS), layers, normalize)
+    expected = stored_embedder.sentence_vectors(words(TEXTS), layers, normalize)
     assert found.dtype == np.float32 and not found[1].any()
     np.testing.assert_array_equal(found, expected.reshape(len(TEXTS), -1))
 
 
-def test_maxima_are_those_of_the_words(embedder):
+def test_maxima_are_those_of_the_words(stored_embedder):
     found = ElmoVectorizer(CASE, pool="max", layers="all").fit_transform(TEXTS)
-    for row, vectors in zip(found, embedder.embed_sentences(words(TEXTS)), strict=True):
+    for row, vectors in zip(found, stored_embedder.embed_sentences(words(TEXTS)), strict=True):
         expected = vectors.max(axis=1).ravel() if vectors.shape[1] else 0
         np.testing.assert_array_equal(row, expected)
 
@@ -146,10 +136,10 @@ def test_a_column_of_a_data_frame_beside_others():
     assert list(found.index) == list(frame.index) and list(found["length"]) == list(range(12))
 
 
-def test_a_pickle_holds_no_weights_and_loads_them_elsewhere(model, tmp_path):
-    pipeline = make_pipeline(ElmoVectorizer(model), LogisticRegression()).fit(TEXTS, LABELS)
+def test_a_pickle_holds_no_weights_and_loads_them_elsewhere(stored_model, tmp_path):
+    pipeline = make_pipeline(ElmoVectorizer(stored_model), LogisticRegression()).fit(TEXTS, LABELS)
     (tmp_path / "pipeline.pkl").write_bytes(pickled := pickle.dumps(pipeline))
-    assert len(pickled) < 8_000 < (model / "weights.hdf5").stat().st_size
+    assert len(pickled) < 8_000 < (stored_model / "weights.hdf5").stat().st_size
     program = (
         "import pickle, sys; pipeline = pickle.load(open('pipeline.pkl', 'rb'));"
         "assert 'keras' in sys.modules;"
@@ -162,18 +152,18 @@ def test_a_pickle_holds_no_weights_and_loads_them_elsewhere(model, tmp_path):
     np.testing.assert_allclose(eval(done.stdout), expected, atol=1e-6)
 
 
-def test_another_model_under_the_same_name_is_an_error(model):
-    vectorizer = ElmoVectorizer(model)
+def test_another_model_under_the_same_name_is_an_error(stored_model):
+    vectorizer = ElmoVectorizer(stored_model)
     before = vectorizer.fit_transform(TEXTS)
     pickled = pickle.dumps(vectorizer)
-    options = (model / "options.json").read_text()
-    (model / "options.json").write_text(options + "\n")
+    options = (stored_model / "options.json").read_text()
+    (stored_model / "options.json").write_text(options + "\n")
     with pytest.raises(WeightsError, match=r"elmo: another model \(digest \w{12}\) than the one"):
         pickle.loads(pickled).transform(TEXTS)
     with pytest.raises(WeightsError, match="another model"):
         vectorizer.transform(TEXTS)
     np.testing.assert_array_equal(vectorizer.fit_transform(TEXTS), before)
-    shutil.rmtree(model)
+    shutil.rmtree(stored_model)
     with pytest.raises(WeightsError, match="no such file or folder"):
         vectorizer.transform(TEXTS)
 

@@ -80,7 +80,7 @@ def test_the_code_of_a_card_runs(run, export, monkeypatch):
     monkeypatch.chdir(card.parent)
     names = {}
     exec(re.search(r"```python\n(.*?)```", card.read_text(), re.DOTALL)[1], names)
-    assert names["vectors"].shape == (3, 3, 4)
+    assert names["vectors"].shape == (2, 3, 4)
 
 
 def test_a_card_that_was_changed_stays(run, export, log):
@@ -111,5 +111,5 @@ def test_a_checkpoint_of_the_reference_says_little(tmp_path):
 
 def test_who_can_load_it():
     assert missing_for_allennlp(tiny_options().model) == []
-    found = missing_for_allennlp(tiny_options(**WORDS, lstm={"projection_dim": 8}).model)
+    found = missing_for_allennlp(tiny_options(**WORDS | {"lstm": {"projection_dim": 8}}).model)
     assert len(found) == 3

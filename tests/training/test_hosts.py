@@ -19,7 +19,13 @@ from bilm.training import joining
 from bilm.training.cluster import Cluster
 from bilm.training.hosts import Hosts
 
-SOON = 0.02  # minutes
+SOON = 0.05  # minutes, in which the workers that are there find each other
+PATIENCE = 60  # seconds, after which a thread hangs
+
+
+@pytest.fixture(autouse=True)
+def knock_often(monkeypatch):
+    monkeypatch.setattr(joining, "RETRY_SECONDS", 0.05)
 
 
 def side_by_side(do, n_workers, workers=None, minutes=1.0):
@@ -37,7 +43,7 @@ def side_by_side(do, n_workers, workers=None, minutes=1.0):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     return [found[k] for k in range(n_workers)], workers
 
@@ -107,10 +113,10 @@ def test_a_worker_that_does_not_come_is_named_by_all_others():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
-    line = f"worker 2 ({workers[2]}): did not join within 0.02 minutes"
+        thread.join(PATIENCE)
+    line = f"worker 2 ({workers[2]}): did not join within {SOON} minutes"
     assert found == {0: line, 1: line}
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < joining.LATE_SECONDS  # the chief has told the other
 
 
 def test_a_chief_that_does_not_come_is_named():
@@ -146,7 +152,7 @@ def test_workers_with_other_addresses_are_refused():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert found[0] == found[1] and "workers is" in found[0]
     assert f"worker 1 ({workers[1]})" in found[0]
 
@@ -187,7 +193,7 @@ def test_a_stranger_at_the_port_does_not_disturb(greeting, monkeypatch, log):
         stranger.sendall(greeting + struct.pack("!i", 2) + b"\xff{")
         with Hosts(Cluster(tuple(workers), 1), 1) as hosts:
             assert hosts.gather("number", 1) == [0, 1]
-    chief.join(10)
+    chief.join(PATIENCE)
     assert found == [[0, 1]]
     assert "a connection that is no worker of this run was closed" in log.text
 
@@ -211,7 +217,7 @@ def test_a_second_process_of_one_worker_is_refused():
     assert found == [f"worker 1 ({workers[1]}): joined before; another process runs"]
     work(Cluster(tuple(workers), 2))
     for thread in [*twice, chief]:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert found[1:] == [[0, 1, 2]] * 2
 
 
@@ -228,8 +234,8 @@ def test_a_worker_that_is_started_again_while_others_join_replaces_the_first():
     thread = threading.Thread(target=lambda: again.append(gather_once(cluster)))
     thread.start()
     assert gather_once(Cluster(tuple(workers), 2)) == [0, 1, 2]
-    thread.join(10)
-    chief.join(10)
+    thread.join(PATIENCE)
+    chief.join(PATIENCE)
     assert again == found == [[0, 1, 2]]
 
 

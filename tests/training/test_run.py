@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from tiny_runs import (
     TEXT,
     VARIANTS,
     VOCABULARY,
+    WORDS,
+    before_last_save,
     run,
     tiny_options,
     tiny_run,
@@ -34,6 +37,7 @@ from bilm.storage.checkpoint import load_run
 from bilm.storage.names import stored_values
 from bilm.training import run as training
 from bilm.training.devices import make_strategy
+from bilm.training.run import Saving
 from bilm.training.step import Trainer
 
 N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
@@ -84,7 +88,7 @@ def test_folder_of_a_run():
 
 
 def test_tensorboard_scalars(tmp_path):
-    tiny_train(tmp_path, n_steps=1, heldout=HELDOUT)
+    tiny_train(tmp_path, n_steps=1, heldout=HELDOUT, char_cnn=None)
     (path,) = (tmp_path / "logs").glob("events.*")
     records = tf.data.TFRecordDataset([str(path)]).as_numpy_iterator()
     values = [v for r in records for v in tf.compat.v1.Event.FromString(r).summary.value]
@@ -102,7 +106,7 @@ def test_tensorboard_scalars(tmp_path):
 
 
 def test_epochs_make_the_plan(tmp_path, log):
-    changes = {"char_cnn": None, "bidirectional": False, "n_train_tokens": 25, "n_epochs": 3}
+    changes = {**WORDS, "n_train_tokens": 25, "n_epochs": 3}
     result = tiny_train(tmp_path, n_steps=None, heldout=HELDOUT, **changes)
     assert result.step == 6  # two full windows of 10 an epoch
     assert log.text.count("held-out perplexity") == 3
@@ -110,16 +114,13 @@ def test_epochs_make_the_plan(tmp_path, log):
 
 
 def test_replicas_share_an_epoch_and_continue(tmp_path):
-    """Two replicas; each gets its own rows' states back."""
-    options = tiny_options(char_cnn=None, bidirectional=False, n_train_tokens=40, n_epochs=1)
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    for folder, n_steps, expected in [(straight, None, 2), (stopped, 1, 1), (stopped, None, 2)]:
-        strategy = make_strategy(n_gpus=0, cpu_replicas=2)
-        result = train(
-            options, str(VOCABULARY), TEXT, str(folder), strategy=strategy, n_steps=n_steps
-        )
-        assert result.step == expected
-    assert_same_weights(straight, stopped)
+    """Two replicas; each gets its own rows' states back after a kill."""
+    epoch = {"n_steps": None, "changes": WORDS | {"n_train_tokens": 40, "n_epochs": 1}}
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    assert run(straight, **epoch, n_replicas=2).step == 2
+    before_last_save(straight, 2, killed)
+    assert run(killed, **epoch, n_replicas=2).step == 2
+    assert_same_weights(straight, killed)
 
 
 @pytest.mark.parametrize("variant", ["forward_only", "shared_softmax"])
@@ -134,7 +135,7 @@ def test_with_shared_negatives_two_replicas_equal_one_of_all_rows(tmp_path, vari
 
 
 def test_sampled_loss_falls(tmp_path, log):
-    changes = {"char_cnn": None, "bidirectional": False, "dropout": 0.0}
+    changes = {**WORDS, "dropout": 0.0}
     result = tiny_train(tmp_path, n_steps=300, heldout=TEXT, n_epochs=1, **changes)
     losses = [
         float(message.split("sampled loss forward ")[1].split()[0])
@@ -146,7 +147,7 @@ def test_sampled_loss_falls(tmp_path, log):
 
 
 def test_few_words_take_the_full_softmax(tmp_path, log):
-    changes = {"char_cnn": None, "bidirectional": False, "n_negative_samples_batch": 49}
+    changes = {**WORDS, "n_negative_samples_batch": 49}
     tiny_train(tmp_path, n_steps=1, **changes)
     assert "49 negatives are not below the vocabulary's 49 words: the full softmax" in log.text
     assert "full-softmax loss forward" in log.text
@@ -158,7 +159,7 @@ def test_gzip_shards(tmp_path):
     folders = tmp_path / "plain", tmp_path / "gzip"
     (text,) = Path(TEXT).parent.iterdir()
     (tmp_path / "a.gz").write_bytes(gzip.compress(text.read_bytes()))
-    changes = {"char_cnn": None, "bidirectional": False}
+    changes = WORDS
     tiny_train(folders[0], text=str(text), **changes)
     tiny_train(folders[1], text=str(tmp_path / "*.gz"), **changes)
     assert_same_weights(*folders)
@@ -174,12 +175,12 @@ def assert_same_weights(first, second):
 
 
 def test_continuing_equals_straight(tmp_path, log):
-    tiny_train(tmp_path / "straight", n_steps=6)
-    tiny_train(tmp_path / "stopped", n_steps=3)
-    result = tiny_train(tmp_path / "stopped", n_steps=6)
+    run(tmp_path / "straight", 6, changes={}, saving=Saving(steps=3))
+    before_last_save(tmp_path / "straight", 6, tmp_path / "killed")
+    result = run(tmp_path / "killed", 6, changes={})
     assert (result.step, result.finished) == (6, True)
     assert "continuing at step 3 of 6" in log.text
-    assert_same_weights(tmp_path / "straight", tmp_path / "stopped")
+    assert_same_weights(tmp_path / "straight", tmp_path / "killed")
 
 
 def test_signal_saves(tmp_path, monkeypatch, log):
@@ -192,7 +193,7 @@ def test_signal_saves(tmp_path, monkeypatch, log):
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(Trainer, "step", step_and_signal)
-    result = tiny_train(tmp_path, n_steps=6, char_cnn=None, bidirectional=False)
+    result = tiny_train(tmp_path, n_steps=6, **WORDS)
     assert (result.step, result.finished) == (4, False)
     assert "stopped at step 4, saved" in log.text
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
@@ -205,7 +206,7 @@ def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
         return Perplexity({"forward": 9.0}, 9.0, 10)
 
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
-    options = tiny_options(char_cnn=None, bidirectional=False)
+    options = tiny_options(**WORDS)
     result = train(
         options, str(VOCABULARY), TEXT, str(tmp_path), HELDOUT, make_strategy(n_gpus=0), 6, 2
     )
@@ -221,12 +222,12 @@ def test_second_signal_is_not_held_up(tmp_path, monkeypatch):
 
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
     with pytest.raises(KeyboardInterrupt):
-        tiny_train(tmp_path, heldout=HELDOUT, char_cnn=None, bidirectional=False)
+        tiny_train(tmp_path, heldout=HELDOUT, **WORDS)
     assert (tmp_path / "model.ckpt-2.index").exists()
 
 
-def test_finished_run_says_so(log):
-    result = tiny_train(tiny_run("characters"))
+def test_finished_run_says_so(tmp_path, log):
+    result = tiny_train(shutil.copytree(tiny_run("characters"), tmp_path / "run"))
     assert (result.step, result.finished, result.heldout) == (2, True, None)
     assert "finished at step 2" in log.text
 
@@ -249,9 +250,9 @@ def test_folder_of_another_vocabulary(tmp_path):
         train(tiny_options(), str(tmp_path / "vocab.txt"), TEXT, str(tiny_run("characters")))
 
 
-def test_folder_of_another_batch_size():
+def test_folder_of_another_batch_size(a_run):
     with pytest.raises(WeightsError, match="saved with 2 rows, but this run has 3"):
-        tiny_train(tiny_run("characters"), n_steps=4, batch_size=3)
+        tiny_train(a_run, n_steps=4, batch_size=3, **WORDS)
 
 
 def test_blank_text(tmp_path):
@@ -268,10 +269,8 @@ def test_bad_text_is_named_where_nothing_counted_it(tmp_path):
         train(options, VOCABULARY, str(tmp_path / "*.txt"), tmp_path / "run", n_steps=50)
 
 
-def test_another_seed_or_window_is_refused(tmp_path):
-    options = RunOptions.from_dict(TINY)
-    train(options, VOCABULARY, TEXT, tmp_path, n_steps=1)
+def test_another_seed_or_window_is_refused(a_run):
     with pytest.raises(WeightsError, match="saved with seed 0, not 7"):
-        train(options, VOCABULARY, TEXT, tmp_path, n_steps=2, seed=7)
+        run(a_run, seed=7)
     with pytest.raises(OptionsError, match="unroll_steps is 5"):
-        train(options.replace(unroll_steps=9), VOCABULARY, TEXT, tmp_path, n_steps=2)
+        run(a_run, changes=WORDS | {"unroll_steps": 9})

@@ -9,7 +9,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
-from tiny_runs import TEXT, VOCABULARY, WORDS, run, tiny_options, train
+from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, run, tiny_options, train
 
 from bilm.errors import NotFiniteError, OptionsError, WeightsError
 from bilm.training.checkpoints import RunCheckpoints
@@ -123,16 +123,15 @@ def test_adam_on_two_replicas_equals_one(tmp_path):
             np.testing.assert_allclose(two[name], value, atol=2e-5, err_msg=name)
 
 
-def test_another_optimizer_than_the_runs_is_refused(tmp_path):
-    run(tmp_path / "run", 1)
-    path = tmp_path / "run" / "options.json"
+def test_another_optimizer_than_the_runs_is_refused(a_run):
+    path = a_run / "options.json"
     with pytest.raises(OptionsError, match="optimizer is adagrad in this folder's run, but adam"):
-        run(tmp_path / "run", 2, changes=WORDS | ADAM)
+        run(a_run, 4, changes=WORDS | ADAM)
     values = json.loads(path.read_text())
     path.write_text(json.dumps({k: v for k, v in values.items() if k != "optimizer"}))
     with pytest.raises(OptionsError, match="optimizer is adagrad in this folder's run, but adam"):
-        run(tmp_path / "run", 2, changes=WORDS | ADAM)
-    assert run(tmp_path / "run", 2).finished
+        run(a_run, 4, changes=WORDS | ADAM)
+    assert run(a_run, 4).finished
 
 
 def test_a_run_without_its_options_keeps_its_optimizer(tmp_path):
@@ -144,24 +143,23 @@ def test_a_run_without_its_options_keeps_its_optimizer(tmp_path):
     assert run(tmp_path / "run", 2, changes=WORDS | ADAM).finished
 
 
-def test_a_run_that_is_made_longer_says_what_becomes_of_the_rate(tmp_path, log):
+def test_a_run_that_is_made_longer_says_what_becomes_of_the_rate(tmp_path, a_run, log):
     changes = WORDS | ADAM | {"decay": "linear"}
-    run(tmp_path, 2, changes=changes)
+    folder = tmp_path / "decaying"
+    run(folder, 2, changes=changes)
     assert "adam, learning rate 0.01, linear decay from step 0 to 0 at step 2" in log.text
-    assert RunFolder(tmp_path).find_saved().n_steps == 2
+    assert RunFolder(folder).find_saved().n_steps == 2
     log.clear()
-    run(tmp_path, 4, changes=changes)
+    run(folder, 4, changes=changes)
     assert "was to end at step 2 and now ends at step 4" in log.text
     assert "which was 0, is 0.005, and decays until the new end" in log.text
     log.clear()
-    run(tmp_path / "steady", 1)
-    run(tmp_path / "steady", 2)
+    run(a_run, 4)
     assert "was to end" not in log.text
 
 
-def test_changed_keys_of_the_rate_are_told(tmp_path, log):
-    run(tmp_path, 1)
-    run(tmp_path, 2, changes=WORDS | {"warmup_steps": 3, "learning_rate": 0.1})
+def test_changed_keys_of_the_rate_are_told(a_run, log):
+    run(a_run, 4, changes=WORDS | {"warmup_steps": 3, "learning_rate": 0.1})
     for change in ("warmup_steps was 0 so far, and is 3", "learning_rate was 0.2 so far, and is 0"):
         assert change in log.text
 
@@ -221,7 +219,6 @@ def test_each_optimizer_brings_the_loss_down(tmp_path, name):
     options = tiny_options(**WORDS, optimizer=name, dropout=0.0)
     changes = {"learning_rate": 0.01} if name == "adam" else {}
     result = train(
-        options.replace(**changes), VOCABULARY, TEXT, tmp_path, TEXT,
-        make_strategy(n_gpus=0), 100,
+        options.replace(**changes), VOCABULARY, TEXT, tmp_path, TEXT, on_cpu(), 100
     )  # fmt: skip
     assert result.heldout.mean < 45  # of 49 words

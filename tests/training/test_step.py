@@ -100,12 +100,11 @@ def test_golden_training(folder, tmp_path):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_no_step_reads_the_softmax_as_a_whole(n_replicas, optimizer):
     n_tokens = 1009
-    options = load_run_options("tiny").replace(
-        batch_size=2, unroll_steps=3, n_negative_samples_batch=8, optimizer=optimizer, decay="none"
-    )
+    small = {"lstm": {"n_layers": 1}, "char_cnn": {"filters": [[1, 4]], "n_highway": 0}}
+    options = tiny_options(**small, n_negative_samples_batch=8, optimizer=optimizer)
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
     trainer = Trainer(options, n_tokens, Devices(strategy))
-    signature = batch_signature(options.model, 2, 3, 8)
+    signature = batch_signature(options.model, options.batch_size, options.unroll_steps, 8)
     iterator = iter(as_dataset(lambda: iter([]), signature, strategy))
     step = trainer._step.get_concrete_function(
         iterator, trainer.state, tf.constant(0, tf.int32), tf.constant(0.1)

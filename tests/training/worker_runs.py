@@ -4,7 +4,9 @@ import json
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 
 from command_runs import environment
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options
@@ -14,12 +16,17 @@ JOIN_MINUTES = 8.0
 
 
 def addresses(n_workers):
-    """Addresses on this machine at ports that are free."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n_workers)]
-    found = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
-    for opened in sockets:
-        opened.close()
-    return found
+    """Addresses on this machine at ports that are free.
+
+    Below those that the system gives to whoever asks for any: workers take seconds to start, in
+    which another test must not get their ports.
+    """
+    found: set[str] = set()
+    while len(found) < n_workers:
+        port = SystemRandom().randrange(20_000, 32_000)  # runs have seeded the common generator
+        with suppress(OSError), socket.create_server(("", port)):
+            found.add(f"127.0.0.1:{port}")
+    return sorted(found)
 
 
 def start_worker(index, workers, folder, changes, n_replicas=1, **flags):

@@ -1,0 +1,131 @@
+"""What is best on held-out text: where it is kept, what is told of it, and evaluations killed."""
+
+import shlex
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import HELDOUT, damage, run, weights_of
+
+from bilm.evaluation import Perplexity
+from bilm.storage.checkpoint import load_run
+from bilm.training import run as training
+from bilm.training.export import dump_weights
+from bilm.training.run_folder import RunFolder
+from bilm.training.saved import find_saved
+
+
+def measured_as(monkeypatch, *values):
+    scores = iter(values)
+
+    def evaluate(*_):
+        score = next(scores)
+        return Perplexity({"forward": score}, score, 10)
+
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+
+
+def test_the_best_checkpoint_has_its_place(tmp_path):
+    run(tmp_path / "straight", 5)
+    run(tmp_path / "run", 3)
+    run(tmp_path / "run", 3, heldout=HELDOUT)  # measured after it had ended
+    best = find_saved(tmp_path / "run" / "best")
+    assert best.step == 3 and best.position is not None
+    run(tmp_path / "run" / "best", 5)
+    expected = weights_of(tmp_path / "straight")
+    for name, value in weights_of(tmp_path / "run" / "best").items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_the_best_score_and_its_checkpoint_outlive_a_restart(tmp_path, monkeypatch, log):
+    scores = iter([9.0, 5.0, 7.0, 6.0, 4.0])
+
+    def evaluate(*_):
+        score = next(scores)
+        return Perplexity({"forward": score}, score, 10)
+
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+    run(tmp_path, 3, heldout=HELDOUT, eval_steps=1)
+    assert find_saved(tmp_path / "best").step == 2
+    assert {path.name for path in (tmp_path / "best").iterdir()} >= {"options.json", "vocab.txt"}
+    run(tmp_path, 4, heldout=HELDOUT, eval_steps=1)
+    assert (find_saved(tmp_path / "best").step, find_saved(tmp_path).best) == (2, 5.0)
+    run(tmp_path, 5, heldout=HELDOUT, eval_steps=1)
+    assert (find_saved(tmp_path / "best").step, find_saved(tmp_path / "best").best) == (5, 4.0)
+    assert log.text.count("the best so far") == 3
+    load_run(tmp_path / "best")
+
+
+def test_the_end_tells_what_is_best_and_how_to_export_it(tmp_path, monkeypatch, log):
+    folder = tmp_path / "a run"
+    measured_as(monkeypatch, 9.0, 5.0, 7.0, 4.0)
+    run(folder, 3, heldout=HELDOUT, eval_steps=1)
+    assert "perplexity 5.00 at step 2" in log.text and "the last: 7.00 at step 3" in log.text
+    program, name, *flags = shlex.split(log.messages[-1].removeprefix("to export: "))
+    assert (program, name) == ("bilm", "export")
+    arguments = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
+    assert arguments["model"] == f"{folder}/best"
+    assert all(path.exists() for path in dump_weights(arguments["model"], arguments["output"]))
+    log.clear()
+    run(folder, 3, heldout=HELDOUT)  # told again
+    assert "perplexity 5.00 at step 2" in log.text
+    log.clear()
+    run(folder, 4, heldout=HELDOUT, eval_steps=1)
+    assert log.messages[-1].startswith(f"to export: bilm export '--model={folder}' ")
+
+
+def test_an_export_warns_where_another_checkpoint_is_better(tmp_path, monkeypatch, log):
+    measured_as(monkeypatch, 9.0, 5.0, 7.0)
+    run(tmp_path / "run", 3, heldout=HELDOUT, eval_steps=1)
+    dump_weights(tmp_path / "run", tmp_path / "last" / "weights.hdf5")
+    assert "was better: perplexity 5.00 at step 2 against 7.00 at step 3" in log.text
+    log.clear()
+    dump_weights(tmp_path / "run" / "best", tmp_path / "best" / "weights.hdf5")
+    assert "was better" not in log.text
+
+
+def test_a_damaged_best_ends_no_run(a_run, log):
+    damage(a_run / "best", 3, "cut")
+    assert run(a_run, 4, heldout=HELDOUT).step == 4
+    assert "best/model.ckpt-3: not a whole checkpoint" in log.text
+    best = RunFolder(a_run).find_best()
+    assert best is None or best.step == 4
+
+
+# --- evaluations that were killed ---
+
+
+def test_an_evaluation_that_was_killed_is_made_up_for(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training.Evaluator, "__call__", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, n_steps=2, heldout=HELDOUT)
+    assert not (tmp_path / "best").exists()
+    result = run(tmp_path, n_steps=2, heldout=HELDOUT)
+    assert result.step == 2 and result.finished and result.heldout.mean > 1
+    assert (tmp_path / "best" / "model.ckpt-2.index").exists()
+    # Told again, not made again.
+    assert run(tmp_path, n_steps=2, heldout=HELDOUT).heldout == result.heldout
+
+
+def test_a_last_evaluation_that_was_killed_is_made_up_for(a_run, monkeypatch):
+    """An earlier one does not stand for it."""
+    assert RunFolder(a_run).read_measured()[0] == 3
+    evaluate = training.Evaluator.__call__
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training.Evaluator, "__call__", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(a_run, 4, heldout=HELDOUT)
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+    result = run(a_run, 4, heldout=HELDOUT)
+    assert result.step == 4 and result.heldout is not None
+    assert RunFolder(a_run).read_measured()[0] == 4

@@ -1,0 +1,139 @@
+"""Numbers that are not finite, or that memory has no room for, end a run and spoil nothing."""
+
+import math
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from tiny_runs import TEXT, WORDS, run
+
+from bilm.errors import NotFiniteError, OptionsError, OutOfMemoryError
+from bilm.storage.checkpoint import load_run
+from bilm.training.saved import find_saved
+from bilm.training.step import Trainer
+
+forward, gradients = Trainer.forward, Trainer._gradients
+
+
+def values_of(trainer):
+    """Weights, accumulators and states of every replica."""
+    local = trainer.devices.local
+    named = {f"state {i}": array for i, array in enumerate(trainer.global_state())}
+    for i, variables in enumerate(
+        zip(trainer.optimizer.variables, *trainer.optimizer.slots.values(), strict=True)
+    ):
+        for j, variable in enumerate(variables):
+            for k, part in enumerate(local(variable)):
+                named[f"{i} {j} {k}"] = part.numpy()
+    return named
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient's norm"])
+@pytest.mark.parametrize("n_replicas", [1, 2])
+def test_a_step_that_is_not_finite_changes_nothing(tmp_path, monkeypatch, what, n_replicas):
+    before = {}
+
+    def at_third(step, value):
+        return tf.where(step == 2, value, 1.0)
+
+    def bad_forward(self, batch, state, seeds):
+        losses, state = forward(self, batch, state, seeds)
+        return losses * bad_forward.factor, state
+
+    def bad_gradients(self, batch, state, step):
+        factor = at_third(step, math.nan if what == "loss" else math.inf)
+        bad_forward.factor = factor if what == "loss" else 1.0
+        found, losses, state = gradients(self, batch, state, step)
+        if what != "loss":
+            found = [
+                tf.IndexedSlices(g.values * factor, g.indices)
+                if isinstance(g, tf.IndexedSlices)
+                else g * factor
+                for g in found
+            ]
+        return found, losses, state
+
+    step = Trainer.step
+
+    def watching(self, iterator, number):
+        if number == 2:
+            before.update(values_of(self))
+            before["trainer"] = self
+        return step(self, iterator, number)
+
+    monkeypatch.setattr(Trainer, "forward", bad_forward)
+    monkeypatch.setattr(Trainer, "_gradients", bad_gradients)
+    monkeypatch.setattr(Trainer, "step", watching)
+    with pytest.raises(NotFiniteError) as raised:
+        run(tmp_path, n_replicas=n_replicas)
+    message = str(raised.value)
+    assert message.startswith(f"step 3: the {what} is not finite; nothing was updated")
+    (shard,) = Path(TEXT).parent.iterdir()
+    assert f"the window holds {shard}, lines " in message
+    after = values_of(before.pop("trainer"))
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+    assert find_saved(tmp_path).step == 2
+
+
+# --- weights ---
+
+
+@pytest.fixture
+def spoiled(monkeypatch):
+    """Each step leaves a weight that is not finite."""
+    step = Trainer.step
+
+    def spoil(self, iterator, number):
+        result = step(self, iterator, number)
+        self.optimizer.variables[0].assign(self.optimizer.variables[0] * np.nan)
+        return result
+
+    monkeypatch.setattr(Trainer, "step", spoil)
+
+
+def test_weights_that_are_not_finite_are_not_saved(a_run, spoiled):
+    with pytest.raises(NotFiniteError, match=r"step 4: .* is not finite, so that nothing was sav"):
+        run(a_run, 5)
+    assert find_saved(a_run).step == 3
+    assert not list(a_run.glob("model.ckpt-[45]*"))
+
+
+def test_a_checkpoint_that_is_not_finite_is_passed_over(a_run, spoiled, monkeypatch, log):
+    monkeypatch.setattr("bilm.training.checkpoints.RunCheckpoints._check_finite", lambda *_: None)
+    run(a_run, 4)
+    assert find_saved(a_run).step == 3
+    assert "is not finite; trying" in log.text
+    load_run(a_run)
+
+
+# --- rates and memory ---
+
+
+@pytest.mark.parametrize("rate", [1e39, 1e-50, -1.0, 0])
+def test_a_learning_rate_that_float32_cannot_hold_is_refused(tmp_path, rate):
+    with pytest.raises(OptionsError, match=r"learning_rate: found .*, expected a positive number"):
+        run(tmp_path / "run", 1, changes=WORDS | {"learning_rate": rate})
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_that_runs_out_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+    gradients = Trainer._gradients
+
+    def large(self, batch, state, step):
+        found, losses, state = gradients(self, batch, state, step)
+        size = tf.where(step == 2, tf.constant(1 << 50, tf.int64), 1)
+        return found, losses + tf.reduce_sum(tf.fill([size], 0.0)), state
+
+    monkeypatch.setattr(Trainer, "_gradients", large)
+    with pytest.raises(OutOfMemoryError) as raised:
+        run(tmp_path, 4)
+    message = str(raised.value)
+    assert message.startswith(f"{tmp_path}: out of memory (") and "\n" not in message
+    assert "make batch_size, unroll_steps, n_negative_samples_batch or the" in message
+    assert find_saved(tmp_path).step == 2

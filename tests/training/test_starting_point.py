@@ -1,0 +1,156 @@
+"""What a fine-tuning takes over from each kind of source, and what becomes of its softmax."""
+
+import json
+import shutil
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from stored_files import make_zip
+from tiny_runs import HELDOUT, VOCABULARY, tiny_run
+from tunings import (
+    FILES,
+    NEW_WORDS,
+    STORED,
+    TF1_CHARS,
+    TF1_WORDS,
+    WORDS,
+    TakenError,
+    assert_same,
+    first_weights,
+    heldout_perplexity,
+    tune,
+    write_new_words,
+)
+
+from bilm.options import load_run_options
+from bilm.storage.checkpoint import load_run
+from bilm.storage.load import load_bilm
+from bilm.storage.names import is_bilm, stored_values, stored_variables
+from bilm.training import run as training
+from bilm.training.devices import make_strategy
+from bilm.training.export import dump_weights
+from bilm.training.starting_point import Source
+
+# --- the sources ---
+
+
+@pytest.mark.parametrize("variant", ["characters", "words", "shared_softmax"])
+def test_run(variant, tmp_path, log):
+    source = tiny_run(variant)
+    found, expected = first_weights(source, tmp_path), stored_values(load_run(source))
+    assert set(found) == set(expected)
+    assert_same(found, expected)
+    assert "weights taken over, the softmax of 49 words too" in log.text
+    assert "rows start afresh with probability 0.05; with 0 where the source" in log.text
+
+
+@pytest.mark.parametrize("source", [TF1_CHARS, TF1_WORDS])
+def test_tf1_checkpoint(source, tmp_path):
+    found = first_weights(source, tmp_path, vocab_file=VOCABULARY, heldout_prefix=HELDOUT)
+    assert_same(found, stored_values(load_run(source)))
+    record = json.loads((tmp_path / "finetuning.json").read_text())
+    assert record["before"] == heldout_perplexity(source)._asdict()
+
+
+@pytest.mark.parametrize("source", STORED, ids=lambda folder: folder.name)
+def test_exported_model(source, tmp_path, log):
+    files = source / "options.json", source / "weights.hdf5"
+    assert json.loads(files[0].read_text())["char_cnn"]["n_characters"] == 262
+    words = {"weight_file": files[1], "new_vocab_file": VOCABULARY}
+    found = first_weights(files[0], tmp_path, **words)
+    assert_same(found, stored_values(load_bilm(*files)))
+    assert found["char_embed"].shape[0] == 261
+    assert (found["softmax/b"] == 0).all()
+    assert "the softmax is new: HDF5 files hold none" in log.text
+
+
+def test_archive_and_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+    archive = make_zip(tmp_path / "model.zip", ["options.json", "weights.hdf5"])
+    expected = stored_values(load_bilm(*FILES.values()))
+    assert_same(first_weights(archive, tmp_path / "a", new_vocab_file=VOCABULARY), expected)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in FILES.values():
+        shutil.copy(path, folder)
+    assert_same(first_weights(folder, tmp_path / "b", new_vocab_file=VOCABULARY), expected)
+
+
+def test_exported_model_that_reads_words(tmp_path):
+    """Its table goes with its vocabulary; the softmax alone is new."""
+    source = tiny_run("words")
+    dump_weights(source, tmp_path / "model" / "weights.hdf5")
+    found = first_weights(tmp_path / "model", tmp_path / "tuned", vocab_file=VOCABULARY)
+    values = stored_values(load_run(source))
+    assert_same(found, values, is_bilm)
+    assert (found["softmax/W"] != values["softmax/W"]).any()
+
+
+def test_every_replica_gets_the_weights(tmp_path):
+    source = tiny_run("characters")
+    expected = stored_values(load_run(source))
+
+    def take(self, iterator, step):
+        variable = stored_variables(self.model)["softmax/W"].value
+        raise TakenError([v.numpy() for v in self.devices.local(variable)])
+
+    two = make_strategy(n_gpus=0, cpu_replicas=2)
+    with mock.patch.object(training.Trainer, "step", take), pytest.raises(TakenError) as taken:
+        tune(source, tmp_path, strategy=two)
+    (values,) = taken.value.args
+    assert len(values) == 2
+    for value in values:
+        np.testing.assert_array_equal(value, expected["softmax/W"])
+
+
+# --- vocabularies ---
+
+
+@pytest.mark.parametrize("source", ["run", "tf1"])
+def test_new_softmax(source, tmp_path, log):
+    new_vocabulary = write_new_words(tmp_path)
+    folder = tiny_run("characters") if source == "run" else TF1_CHARS
+    words = {"vocab_file": None if source == "run" else VOCABULARY}
+    new = first_weights(folder, tmp_path / "a", new_vocab_file=new_vocabulary, **words)
+    old = stored_values(load_run(folder))
+    assert_same(new, old, is_bilm)
+    for i, word in enumerate(NEW_WORDS):
+        if word in WORDS:
+            np.testing.assert_array_equal(new["softmax/W"][i], old["softmax/W"][WORDS.index(word)])
+            assert new["softmax/b"][i] == old["softmax/b"][WORDS.index(word)]
+        else:
+            assert new["softmax/b"][i] == 0 and new["softmax/W"][i].any()
+    n_shared = len(NEW_WORDS) - 2
+    assert f"the rows of the {n_shared} of its {len(NEW_WORDS)} words that the source" in log.text
+
+
+def test_new_softmax_where_the_old_words_are_not_known(tmp_path, log):
+    new_vocabulary = write_new_words(tmp_path)
+    found = first_weights(TF1_CHARS, tmp_path / "a", new_vocab_file=new_vocabulary)
+    assert found["softmax/W"].shape[0] == len(NEW_WORDS)
+    assert "the softmax is new: the source's words are not known" in log.text
+
+
+def test_the_same_words_as_new_ones(tmp_path):
+    source = tiny_run("characters")
+    found = first_weights(source, tmp_path, new_vocab_file=VOCABULARY)
+    assert_same(found, stored_values(load_run(source)))
+
+
+# --- options ---
+
+
+def test_options(tmp_path):
+    changes = {"learning_rate": 0.5, "dropout": 0.3, "state_reset_probability": 0.0}
+    options = Source(tiny_run("characters")).run_options(changes).to_dict()
+    stored = load_run_options(tiny_run("characters") / "options.json").to_dict()
+    del stored["n_train_tokens"], stored["n_tokens_vocab"]
+    assert options == stored | changes | {"n_epochs": 1}
+    options = Source(**FILES).run_options({})  # nothing there but the shape
+    assert (options.batch_size, options.unroll_steps, options.learning_rate) == (128, 20, 0.2)
+    assert options.char_cnn.n_characters == 261
