@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bilm.layers.state import TableRows
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, with_forget_bias
 
 GATE_ACTIVATIONS = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)  # of i, j, f, o
@@ -113,19 +114,21 @@ class CellWeights(NamedTuple):
         """Return the function from a step and a hidden state (B, P) to i, j, f, o, each (B, D).
 
         Args:
-            x: float (T, B, input). Gates have its type, and D includes spare units.
+            x: float (T, B, input) or `TableRows`. Gates have its type, and D includes spare units.
         """
         dtype = self.biases[0].dtype
-        operands = tf.cast(x, dtype)
-        rows = tf.reshape(operands, (-1, x.shape[2]))
-        shape = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
-        # One product for all steps, kept in the operands' type.
-        products = [self._times(rows, matrix) for matrix in self.of_input]
-        of_input = [tf.reshape(y, (*shape, y.shape[1])) for y in products]
+        vectors, places = x if isinstance(x, TableRows) else (x, None)
+        operands = tf.cast(vectors, dtype)
+        # One product for all steps or all rows of the table, kept in the operands' type.
+        of_input = [self._times_all(operands, matrix) for matrix in self.of_input]
 
         def gates_at(t, hidden):
+            def at_step(series):
+                return series[t] if places is None else tf.gather(series, places[t])
+
             hidden = tf.cast(hidden, dtype)
-            read = tf.concat([operands[t], hidden], axis=1) if self.layout.joint else hidden
+            joint = self.layout.joint
+            read = tf.concat([at_step(operands), hidden], axis=1) if joint else hidden
             # By this function of TensorFlow's the bias becomes a part of the product.
             parts = [
                 tf.nn.bias_add(self._times(read, matrix), bias)
@@ -133,14 +136,20 @@ class CellWeights(NamedTuple):
             ]
             if of_input:
                 pairs = zip(parts, of_input, strict=True)
-                parts = [tf.cast(part + other[t], x.dtype) for part, other in pairs]
+                parts = [tf.cast(part + at_step(other), vectors.dtype) for part, other in pairs]
             if not self.layout.apart:
-                parts = tf.split(tf.cast(parts[0], x.dtype), 4, axis=1)
+                parts = tf.split(tf.cast(parts[0], vectors.dtype), 4, axis=1)
             pairs = zip(GATE_ACTIVATIONS, parts, strict=True)
-            i, j, f, o = (tf.cast(activate(part), x.dtype) for activate, part in pairs)
+            i, j, f, o = (tf.cast(activate(part), vectors.dtype) for activate, part in pairs)
             return i, j, 1.0 - f if self.layout.forgetting else f, o
 
         return gates_at
+
+    def _times_all(self, x, matrix):
+        """Multiply vectors of any shape: float (..., M) -> (..., N), as one product."""
+        product = self._times(tf.reshape(x, (-1, x.shape[-1])), matrix)
+        sizes = [x.shape[k] or tf.shape(x)[k] for k in range(len(x.shape) - 1)]
+        return tf.reshape(product, (*sizes, product.shape[1]))
 
     def _times(self, rows, matrix):
         return tf.matmul(rows, matrix, transpose_b=self.layout.transposed)
