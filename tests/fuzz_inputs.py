@@ -4,6 +4,7 @@ Run in a process of its own (`python tests/fuzz_inputs.py <seed> <inputs of a ki
 on its memory, so that a hang, a crash of a C library or a huge allocation is seen as such.
 """
 
+import gc
 import gzip
 import json
 import os
@@ -253,6 +254,7 @@ def main(
         )
         model.build()
         prepare()
+        gc.freeze()  # else clear_session looks through all of it, which takes most of the time
         in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY,) * 2)
         for kind, attempt in kinds.items():
