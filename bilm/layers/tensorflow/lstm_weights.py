@@ -89,21 +89,26 @@ class CellWeights(NamedTuple):
             kernel, bias, projection: see `LSTMCell`; projection None if there is none.
         """
 
-        def split(weight):
+        def split(weight, *rows):
             if not layout.apart:
-                return [weight]
-            i, j, f, o = tf.split(weight, 4, axis=-1)
-            gates = [i, j, -f if layout.forgetting else f, o]
-            before = [[0, 0]] * (len(weight.shape) - 1)
-            return [tf.pad(gate, [*before, spare]) for gate in gates]
+                return [weight[rows] if rows else weight]
+            width = weight.shape[-1] // 4
+            # A gate at a time: these are most of a model, and copies of all set the peak of memory.
+            return [gate(weight, *rows, slice(k * width, (k + 1) * width)) for k in range(4)]
 
-        def matrices(part):
-            return [tf.transpose(m) if layout.transposed else m for m in split(part)]
+        def gate(weight, *places):
+            is_forget = places[-1].start == 2 * weight.shape[-1] // 4
+            part = weight[places]
+            part = -part if layout.forgetting and is_forget else part
+            return tf.pad(part, [*[[0, 0]] * (len(part.shape) - 1), spare])
+
+        def matrices(*rows):
+            return [tf.transpose(m) if layout.transposed else m for m in split(kernel, *rows)]
 
         spare = [0, layout.n_spare]
         kernel = tf.cast(kernel, dtype)
-        of_input = [] if layout.joint else matrices(kernel[:n_inputs])
-        recurrent = matrices(kernel if layout.joint else kernel[n_inputs:])
+        of_input = [] if layout.joint else matrices(slice(n_inputs))
+        recurrent = matrices(slice(0 if layout.joint else n_inputs, None))
         biases = split(tf.cast(with_forget_bias(tf.convert_to_tensor(bias)), dtype))
         projections = [] if projection is None else [tf.cast(projection, dtype)]
         if layout.n_spare:
