@@ -92,15 +92,13 @@ class CellWeights(NamedTuple):
         def split(weight, *rows):
             if not layout.apart:
                 return [weight[rows] if rows else weight]
-            width = weight.shape[-1] // 4
-            # A gate at a time: these are most of a model, and copies of all set the peak of memory.
-            return [gate(weight, *rows, slice(k * width, (k + 1) * width)) for k in range(4)]
-
-        def gate(weight, *places):
-            is_forget = places[-1].start == 2 * weight.shape[-1] // 4
-            part = weight[places]
-            part = -part if layout.forgetting and is_forget else part
-            return tf.pad(part, [*[[0, 0]] * (len(part.shape) - 1), spare])
+            gates, width = [], weight.shape[-1] // 4
+            # One at a time: most of a model is here, and copies of all set the peak of memory.
+            for k, name in enumerate("ijfo"):
+                gate = weight[(*rows, ..., slice(k * width, (k + 1) * width))]
+                gate = -gate if layout.forgetting and name == "f" else gate
+                gates.append(tf.pad(gate, [*[[0, 0]] * (len(gate.shape) - 1), spare]))
+            return gates
 
         def matrices(*rows):
             return [tf.transpose(m) if layout.transposed else m for m in split(kernel, *rows)]
@@ -108,7 +106,7 @@ class CellWeights(NamedTuple):
         spare = [0, layout.n_spare]
         kernel = tf.cast(kernel, dtype)
         of_input = [] if layout.joint else matrices(slice(n_inputs))
-        recurrent = matrices(slice(0 if layout.joint else n_inputs, None))
+        recurrent = matrices() if layout.joint else matrices(slice(n_inputs, None))
         biases = split(tf.cast(with_forget_bias(tf.convert_to_tensor(bias)), dtype))
         projections = [] if projection is None else [tf.cast(projection, dtype)]
         if layout.n_spare:
