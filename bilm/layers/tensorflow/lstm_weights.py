@@ -95,7 +95,8 @@ class CellWeights(NamedTuple):
             gates, width = [], weight.shape[-1] // 4
             # One at a time: most of a model is here, and copies of all set the peak of memory.
             for k, name in enumerate("ijfo"):
-                gate = weight[(*rows, ..., slice(k * width, (k + 1) * width))]
+                places = (*rows, ..., slice(k * width, (k + 1) * width))
+                gate = weight[places]
                 gate = -gate if layout.forgetting and name == "f" else gate
                 gates.append(tf.pad(gate, [*[[0, 0]] * (len(gate.shape) - 1), spare]))
             return gates
