@@ -10,7 +10,7 @@ from keras import ops
 from bilm.layers.functional import gather_rows
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
-from bilm.layers.state import LSTMState
+from bilm.layers.state import LSTMState, TableRows
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
 
@@ -133,7 +133,8 @@ class BiLM(keras.layers.Layer):
         """Run every direction on from `state` over a window of text already in its own order.
 
         Args:
-            vectors: for each direction, token vectors float (B, T, P).
+            vectors: for each direction, token vectors float (B, T, P), or `TableRows` with places
+                (B, T), where a few vectors stand in many places; not while training.
             state: as `zero_state` gives it.
             mask: boolean (B, T) or None, the same for both directions.
             dropout_seeds: for each direction an integer seed (2,), or None for no dropout.
@@ -192,7 +193,7 @@ class BiLM(keras.layers.Layer):
         outputs, last = {}, {}
         for name in self.directions:
             layers, last[name] = self.stacks[name](
-                ops.transpose(vectors[name], (1, 0, 2)),
+                _vectors_time_first(vectors[name]),
                 state[name],
                 steps_mask=_time_first(mask),
                 fresh=_time_first(fresh),
@@ -202,6 +203,15 @@ class BiLM(keras.layers.Layer):
             )
             outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
         return outputs, last
+
+
+def _vectors_time_first(vectors):
+    """Swap the first two axes of float (B, T, P), or of the places of `TableRows`."""
+    if isinstance(vectors, TableRows):
+        # As float32, which holds them exactly: oneDNN says that it cannot transpose integers.
+        places = ops.transpose(ops.cast(vectors.places, "float32"))
+        return TableRows(vectors.table, ops.cast(places, "int32"))
+    return ops.transpose(vectors, (1, 0, 2))
 
 
 def _time_first(mask):

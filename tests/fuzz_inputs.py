@@ -4,6 +4,7 @@ Run in a process of its own (`python tests/fuzz_inputs.py <seed> <inputs of a ki
 on its memory, so that a hang, a crash of a C library or a huge allocation is seen as such.
 """
 
+import gc
 import gzip
 import json
 import os
@@ -37,7 +38,7 @@ from bilm.storage.tensors import HDF5Tensors
 CASE = Path(__file__).parent / "golden" / "inference" / "tanh_nohighway_noskip_1layer"
 DATA = Path(__file__).parent / "golden" / "data"
 MEMORY = 1 << 30  # over what the process takes once the libraries are loaded
-SECONDS = 10.0  # for one input, on a slow machine
+SECONDS = 10.0  # of the processor, for one input, on a slow machine
 
 VALUES = [None, True, 0, -1, 1, 2, 3, 261, 262, 10**9, 10**400, 0.5, 1e308, "", "relu", "\ud800"]
 VALUES += [[], {}, [[1, 4]], [[10**12, 10**12]], [[]], {"dim": 4}, float("nan"), float("inf")]
@@ -214,7 +215,7 @@ class Unexpected(Exception):
 
 def expect(call, *arguments, also: tuple[type[Exception], ...] = (OSError,)) -> None:
     """Call, and count what it ends in; `also` are errors that are right too."""
-    start = time.monotonic()
+    start = time.process_time()  # other programs may have the machine
     try:
         call(*arguments)
         OUTCOMES["success"] += 1
@@ -226,8 +227,8 @@ def expect(call, *arguments, also: tuple[type[Exception], ...] = (OSError,)) -> 
         OUTCOMES["refused"] += 1
     except Exception as error:
         raise Unexpected(f"{type(error).__name__}: {error}") from error
-    if time.monotonic() - start > SECONDS:
-        raise Unexpected(f"took {time.monotonic() - start:.0f} s")
+    if time.process_time() - start > SECONDS:
+        raise Unexpected(f"took {time.process_time() - start:.0f} s")
 
 
 OUTCOMES = {"success": 0, "refused": 0}
@@ -253,6 +254,7 @@ def main(
         )
         model.build()
         prepare()
+        gc.freeze()  # else clear_session looks through all of it, which takes most of the time
         in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY,) * 2)
         for kind, attempt in kinds.items():

@@ -1,27 +1,35 @@
 """The examples run as a user runs them, on a few sentences made here."""
 
+import importlib.util
+import random
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 from conftest import golden_cases
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the examples train on TensorFlow", allow_module_level=True)
 
+PLOTS = importlib.util.find_spec("matplotlib")  # else the figures alone: `plot` is an extra
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CASE = golden_cases("inference")[0].values[0]
 MODEL = ["--options_file", CASE / "options.json", "--weight_file", CASE / "weights.hdf5"]
 
 
 def run(name, *arguments):
-    command = [sys.executable, EXAMPLES / name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = finished(name, *arguments)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
+
+
+def finished(name, *arguments):
+    command = [sys.executable, EXAMPLES / name, *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def tagged(path, tags):
@@ -76,11 +84,39 @@ def test_sentence_classifier(tmp_path):
 @pytest.mark.slow
 def test_polysemy(tmp_path):
     arguments = ["--word", "bank", "--sentence", "a bank b", "--sentence", "the bank ."]
-    png = tmp_path / "bank.png"
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        png = ""  # the extra `plot` is not installed: the table alone
+    png = tmp_path / "bank.png" if PLOTS else ""
     out = run("polysemy.py", *MODEL, *arguments, "--png", png)
     assert re.search(r"^ 1\.00 +-?0\.\d\d +1  a bank b$", out, re.MULTILINE)
     assert not png or png.read_bytes().startswith(b"\x89PNG")
+
+
+def proteins(path):
+    """110 sequences by chance, and three families of eight, each like one ancestor."""
+    rng = random.Random(0)
+
+    def drawn(n):
+        return rng.choices("ACDEFGHIKLMNPQRSTVWY", k=n)
+
+    records = [(f"Protein {i} OS=Homo", drawn(rng.randrange(20, 40))) for i in range(110)]
+    for name, ancestor in {n: drawn(60) for n in ("Kinase", "Globin (Fragment)", "Ligase")}.items():
+        for _ in range(8):
+            mutated = [rng.choice([*[letter] * 9, *drawn(1)]) for letter in ancestor]
+            records.append((f"{name} OS=Mus", mutated))
+    lines = [f">sp|P{i}|X {name}\n{''.join(s)}\n" for i, (name, s) in enumerate(records)]
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.mark.slow
+def test_proteins(tmp_path):
+    fasta, folder = proteins(tmp_path / "p.fasta"), tmp_path / "run"
+    arguments = ["--fasta", fasta, "--output", folder, "--png", "families.png" if PLOTS else ""]
+    done = finished("proteins.py", *arguments)
+    assert done.returncode == 1 and "0 names are shared by 25 proteins or more" in done.stderr
+    out = run("proteins.py", *arguments, "--family_size", "8", "--n_steps", "3")
+    assert "134 proteins; 3 families have 24 of them" in out
+    found = dict(re.findall(r"by (.*) \(\d+ features\): ([\d.]+) %", out))
+    assert list(found) == ["amino acids", "pairs of amino acids", "biLM"]
+    assert min(map(float, found.values())) > 60  # by chance 30
+    assert np.load(folder / "families.npz")["ids"].tolist()[:2] == ["sp|P110|X", "sp|P111|X"]
+    assert not PLOTS or (folder / "families.png").read_bytes().startswith(b"\x89PNG")

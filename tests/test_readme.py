@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 MIGRATION = ROOT / "docs" / "migration.md"
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{n}.md" for n in ("embedding", "training", "speed")),
+    *(ROOT / "docs" / f"{n}.md" for n in ("embedding", "training", "speed", "proteins")),
 ]
 PAGES.append(MIGRATION)
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}

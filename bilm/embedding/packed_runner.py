@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import keras
@@ -15,6 +16,9 @@ from bilm.embedding.packing import Packing, pack
 from bilm.embedding.prefetch import ahead
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
+from bilm.layers.state import TableRows
+
+REPEATS = 8  # places a distinct token of a window, from which on the table itself is multiplied
 
 
 class PackedRunner:
@@ -29,7 +33,9 @@ class PackedRunner:
         self.model, self.options, self.batch_tokens = model, model.options, batch_tokens
         self.n_layers = self.options.lstm.n_layers + 1
         self.dim = len(model.directions) * self.options.lstm.projection_dim
-        self._run_steps = compiled(self._steps, self._signature())
+        signature = self._signature()
+        self._run_steps = compiled(self._steps, signature)
+        self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
 
     def __call__(
         self, table: np.ndarray, sentences: list[np.ndarray], select: Callable, collect: Callable
@@ -76,12 +82,12 @@ class PackedRunner:
         state = self.model.flatten_state(self.model.zero_state(n_rows))
         tensor = ops.convert_to_tensor(table)
         n_steps = max(self.batch_tokens // n_rows, 1)
+        repeats = n_rows * min(n_steps, n_all) / len(table)
+        run = self._run_rows if repeats >= REPEATS else self._run_steps
         for start in range(0, n_all, n_steps):
             steps = slice(start, min(start + n_steps, n_all))
             window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
-            found, state = self._run_steps(
-                tensor, window, ops.convert_to_tensor(fresh[:, steps]), state
-            )
+            found, state = run(tensor, window, ops.convert_to_tensor(fresh[:, steps]), state)
             yield steps, found
 
     def _lay_out(self, sentences: list[np.ndarray], packing: Packing) -> Any:
@@ -97,10 +103,14 @@ class PackedRunner:
                 places[direction][row, start : start + len(in_order)] = in_order
         return places, fresh
 
-    def _steps(self, table, places, fresh, state):
-        """Run on from a state: integers (B, T) a direction -> float (layers + 1, B, T, P) each."""
+    def _steps(self, table, places, fresh, state, as_rows=False):
+        """Run on from a state: integers (B, T) a direction -> float (layers + 1, B, T, P) each.
+
+        `as_rows` multiplies the table with the weights of the first layers, not each place.
+        """
         vectors = {d: ops.take(table, places[d], axis=0) for d in self.model.directions}
-        outputs, state = self.model.windows(vectors, self.model.pack_state(state), fresh=fresh)
+        read = {d: TableRows(table, p) for d, p in places.items()} if as_rows else vectors
+        outputs, state = self.model.windows(read, self.model.pack_state(state), fresh=fresh)
         layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in self.model.directions}
         return layers, self.model.flatten_state(state)
 

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from bilm.layers.functional import checked_precision, product
-from bilm.layers.state import LSTMState
+from bilm.layers.state import LSTMState, TableRows
 from bilm.layers.weighted import WeightedLayer
 
 
@@ -126,12 +126,13 @@ class LSTM(keras.layers.Layer):
     Args:
         dim, projection_dim, cell_clip, proj_clip, precision: see `LSTMCell`.
 
-    Inputs: x float `(T, B, input)`, time first; `LSTMState`; `steps_mask` boolean `(T, B)` or
-    None; `reverse` runs from the last step to the first. A step that is masked leaves the state
-    as it is, so that a row padded at its end is read backwards from its own last token. `fresh`
-    boolean `(T, B)` or None: rows that start from zero state at a step, when not training.
+    Inputs: x float `(T, B, input)`, time first, or `TableRows`; `LSTMState`; `steps_mask` boolean
+    `(T, B)` or None; `reverse` runs from the last step to the first. A step that is masked leaves
+    the state as it is, so that a row padded at its end is read backwards from its own last token.
+    `fresh` boolean `(T, B)` or None: rows that start from zero state at a step, when not training.
     Returns: outputs float `(T, B, P)` and the last `LSTMState`.
-    Raises: ValueError for `fresh` in training; WeightsError for training a frozen cell.
+    Raises: ValueError for `fresh` or `TableRows` in training; WeightsError for training a frozen
+    cell.
     """
 
     def __init__(
@@ -170,12 +171,15 @@ class LSTM(keras.layers.Layer):
     ) -> Any:
         """Run over time: float (T, B, input) and state -> float (T, B, P) and state.
 
-        Raises: ValueError for `fresh` in training, WeightsError for training if frozen.
+        Raises: ValueError for `fresh` or `TableRows` in training, WeightsError for training if
+        frozen.
         """
         if training:
             self.cell.refuse_frozen("weights")
             if fresh is not None:
                 raise ValueError("fresh: no gradient is defined through rows that start afresh")
+            if isinstance(x, TableRows):
+                raise ValueError("x: no gradient is defined through TableRows; gather the rows")
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
 
@@ -193,7 +197,10 @@ def scan_cell(
     cell: LSTMCell, x: Any, state: LSTMState, steps_mask: Any, reverse: bool, fresh: Any = None
 ) -> Any:
     """Run a cell over time on any backend: see `LSTM` for shapes."""
-    input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
+    if isinstance(x, TableRows):
+        input_gates = ops.take(cell.project_input(x.table), x.places, axis=0)
+    else:
+        input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
     shape = ops.shape(input_gates)[:2]
     if steps_mask is None:
         steps_mask = ops.ones(shape, dtype="bool")

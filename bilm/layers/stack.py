@@ -22,9 +22,9 @@ class LSTMStack(keras.layers.Layer):
         dropout: rate on the input of every layer and on the last output, where a seed is given.
         precision: of the operands of products, `float32` or `bfloat16`.
 
-    Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`; `steps_mask` boolean
-    `(T, B)` or None; `reverse` and `fresh`, see `LSTM`; `dropout_seed` integer `(2,)` or None for
-    no dropout.
+    Inputs: x float `(T, B, P)`, time first, or `TableRows`; a list of `n_layers` `LSTMState`;
+    `steps_mask` boolean `(T, B)` or None; `reverse` and `fresh`, see `LSTM`; `dropout_seed`
+    integer `(2,)` or None for no dropout.
     Returns: a list of `n_layers` outputs float `(T, B, P)` and the list of states.
     Raises: ValueError if the number of states is not `n_layers`.
     """

@@ -4,13 +4,14 @@ import json
 import pickle
 import shutil
 import struct
+import tracemalloc
 import zipfile
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 from conftest import GOLDEN
-from manylangs_files import Reduced, legacy, small, write_model
+from manylangs_files import Reduced, legacy, small, write_model, zipped
 
 from bilm import ElmoEmbedder
 from bilm.ask import load_scorer
@@ -269,3 +270,14 @@ def test_members_of_a_zip_file_are_as_pytorch_stores_them(tmp_path, name):
     shutil.copy(damaged, path)
     with pytest.raises(WeightsError, match="cannot be read"):
         ElmoEmbedder(folder)
+
+
+def test_a_tensor_of_a_zip_file_is_in_memory_once_while_it_is_read(tmp_path):
+    values = np.random.default_rng(0).random((2000, 1001), np.float32)  # 8 MB, no whole pieces
+    (tmp_path / "x.pkl").write_bytes(zipped({"a": values, "b": values[:1] + 1}))
+    stored = StateDict(tmp_path / "x.pkl")
+    tracemalloc.start()
+    found = stored.read("a")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found == values).all() and peak < 1.5 * values.nbytes

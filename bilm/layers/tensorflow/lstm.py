@@ -22,7 +22,7 @@ def run_over_time(
     spec = Spec(
         cell.cell_clip,
         cell.proj_clip if cell.has_projection else None,
-        tf.as_dtype(cell.precision) if cell.precision != "float32" else x.dtype,
+        tf.as_dtype(cell.precision) if cell.precision != "float32" else state[0].dtype,
         steps_mask,
         reverse,
         fresh,

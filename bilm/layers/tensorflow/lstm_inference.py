@@ -6,18 +6,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.state import LSTMState
+from bilm.layers.state import LSTMState, TableRows
 from bilm.layers.tensorflow.lstm_loop import Spec, clipped, loop, next_cell
 from bilm.layers.tensorflow.lstm_weights import CellWeights
 from bilm.layers.tensorflow.products import rows_times
 
 
 def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: Spec) -> tuple:
-    """Run over time: x (T, B, input) -> outputs (T, B, P) and the last state."""
+    """Run over time: x (T, B, input) or `TableRows` -> outputs (T, B, P) and the last state."""
+    in_order = x  # T, B, ...
+    if isinstance(x, TableRows):
+        in_order = tf.cast(x.places, tf.int64)  # int32 is sliced on the host, wherever it is
+        x = TableRows(x.table, in_order)
     gates_at = weights.gates(x)
+    dtype, n_steps = state.cell.dtype, in_order.shape[0] or tf.shape(in_order)[0]
     # Multiplied, since to choose by a condition takes several times as long; states are finite.
-    going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, x.dtype)[:, :, None]
-    n_steps = x.shape[0] or tf.shape(x)[0]
+    going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, dtype)[:, :, None]
 
     def body(k, carry):
         t = n_steps - 1 - k if spec.reverse else k
@@ -37,7 +41,7 @@ def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: S
     n_units, n_spare = state.cell.shape[1], weights.layout.n_spare
     start = tf.pad(state.cell, [[0, 0], [0, n_spare]]), state.hidden
     shapes = (state.hidden.shape,)
-    last, (outputs,) = loop(body, start, n_steps, False, shapes, x.dtype)
+    last, (outputs,) = loop(body, start, n_steps, False, shapes, dtype)
     outputs = tf.stack(outputs) if isinstance(outputs, list) else outputs
     if spec.reverse:
         # Afterwards, since in ONNX the outputs of a loop stand in the order in which it makes them.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bilm.layers.state import TableRows
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, with_forget_bias
 
 GATE_ACTIVATIONS = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)  # of i, j, f, o
@@ -88,21 +89,25 @@ class CellWeights(NamedTuple):
             kernel, bias, projection: see `LSTMCell`; projection None if there is none.
         """
 
-        def split(weight):
+        def split(weight, *rows):
             if not layout.apart:
-                return [weight]
-            i, j, f, o = tf.split(weight, 4, axis=-1)
-            gates = [i, j, -f if layout.forgetting else f, o]
-            before = [[0, 0]] * (len(weight.shape) - 1)
-            return [tf.pad(gate, [*before, spare]) for gate in gates]
+                return [weight[rows] if rows else weight]
+            gates, width = [], weight.shape[-1] // 4
+            # One at a time: most of a model is here, and copies of all set the peak of memory.
+            for k, name in enumerate("ijfo"):
+                places = (*rows, ..., slice(k * width, (k + 1) * width))
+                gate = weight[places]
+                gate = -gate if layout.forgetting and name == "f" else gate
+                gates.append(tf.pad(gate, [*[[0, 0]] * (len(gate.shape) - 1), spare]))
+            return gates
 
-        def matrices(part):
-            return [tf.transpose(m) if layout.transposed else m for m in split(part)]
+        def matrices(*rows):
+            return [tf.transpose(m) if layout.transposed else m for m in split(kernel, *rows)]
 
         spare = [0, layout.n_spare]
         kernel = tf.cast(kernel, dtype)
-        of_input = [] if layout.joint else matrices(kernel[:n_inputs])
-        recurrent = matrices(kernel if layout.joint else kernel[n_inputs:])
+        of_input = [] if layout.joint else matrices(slice(n_inputs))
+        recurrent = matrices() if layout.joint else matrices(slice(n_inputs, None))
         biases = split(tf.cast(with_forget_bias(tf.convert_to_tensor(bias)), dtype))
         projections = [] if projection is None else [tf.cast(projection, dtype)]
         if layout.n_spare:
@@ -113,19 +118,21 @@ class CellWeights(NamedTuple):
         """Return the function from a step and a hidden state (B, P) to i, j, f, o, each (B, D).
 
         Args:
-            x: float (T, B, input). Gates have its type, and D includes spare units.
+            x: float (T, B, input) or `TableRows`. Gates have its type, and D includes spare units.
         """
         dtype = self.biases[0].dtype
-        operands = tf.cast(x, dtype)
-        rows = tf.reshape(operands, (-1, x.shape[2]))
-        shape = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
-        # One product for all steps, kept in the operands' type.
-        products = [self._times(rows, matrix) for matrix in self.of_input]
-        of_input = [tf.reshape(y, (*shape, y.shape[1])) for y in products]
+        vectors, places = x if isinstance(x, TableRows) else (x, None)
+        operands = tf.cast(vectors, dtype)
+        # One product for all steps or all rows of the table, kept in the operands' type.
+        of_input = [self._times_all(operands, matrix) for matrix in self.of_input]
 
         def gates_at(t, hidden):
+            def at_step(series):
+                return series[t] if places is None else tf.gather(series, places[t])
+
             hidden = tf.cast(hidden, dtype)
-            read = tf.concat([operands[t], hidden], axis=1) if self.layout.joint else hidden
+            joint = self.layout.joint
+            read = tf.concat([at_step(operands), hidden], axis=1) if joint else hidden
             # By this function of TensorFlow's the bias becomes a part of the product.
             parts = [
                 tf.nn.bias_add(self._times(read, matrix), bias)
@@ -133,14 +140,20 @@ class CellWeights(NamedTuple):
             ]
             if of_input:
                 pairs = zip(parts, of_input, strict=True)
-                parts = [tf.cast(part + other[t], x.dtype) for part, other in pairs]
+                parts = [tf.cast(part + at_step(other), vectors.dtype) for part, other in pairs]
             if not self.layout.apart:
-                parts = tf.split(tf.cast(parts[0], x.dtype), 4, axis=1)
+                parts = tf.split(tf.cast(parts[0], vectors.dtype), 4, axis=1)
             pairs = zip(GATE_ACTIVATIONS, parts, strict=True)
-            i, j, f, o = (tf.cast(activate(part), x.dtype) for activate, part in pairs)
+            i, j, f, o = (tf.cast(activate(part), vectors.dtype) for activate, part in pairs)
             return i, j, 1.0 - f if self.layout.forgetting else f, o
 
         return gates_at
+
+    def _times_all(self, x, matrix):
+        """Multiply vectors of any shape: float (..., M) -> (..., N), as one product."""
+        product = self._times(tf.reshape(x, (-1, x.shape[-1])), matrix)
+        sizes = [x.shape[k] or tf.shape(x)[k] for k in range(len(x.shape) - 1)]
+        return tf.reshape(product, (*sizes, product.shape[1]))
 
     def _times(self, rows, matrix):
         return tf.matmul(rows, matrix, transpose_b=self.layout.transposed)

@@ -23,6 +23,7 @@ LEGACY_VERSION = 1001
 ZIP_MAGIC = b"PK\x03\x04"
 TAR_MAGIC, TAR_PLACE = b"ustar", 257
 MAX_TENSORS = 10_000
+PIECE_BYTES = 1 << 20
 ZIP_DAMAGE = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError)
 
 
@@ -141,8 +142,16 @@ def _open_zip(path: Path) -> _Opened:
         raise WeightsError(f"{path}: cut short or damaged: {error}") from error
 
     def values(storage: Storage) -> np.ndarray:
-        with zipfile.ZipFile(path) as file:  # it checks the CRC
-            return np.frombuffer(file.read(f"{root}data/{storage.key}"), storage.dtype)
+        found, place = np.empty(storage.count, storage.dtype), 0
+        filled = found.view(np.uint8)
+        # A piece at a time: to read a member at once takes its size a second time.
+        with zipfile.ZipFile(path) as file, file.open(f"{root}data/{storage.key}") as member:
+            while piece := member.read(min(PIECE_BYTES, len(filled) - place)):
+                filled[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
+                place += len(piece)  # at the member's end its CRC is checked
+        if place != len(filled):
+            raise WeightsError(f"{path}: cut short")
+        return found
 
     return _Opened(tensors, values)
 

@@ -1,0 +1,247 @@
+#!/usr/bin/env python
+"""Train a small biLM on proteins, and see whether the vectors of one family lie together.
+
+Example:
+  apt install mmseqs2-examples  # Debian and Ubuntu: 20,000 proteins of UniProt, 6.5 MB
+  python examples/proteins.py --output protein_run \\
+      --fasta /usr/share/doc/mmseqs2/example-data/DB.fasta.gz
+
+Each residue is a word, each protein a sentence. Headers are those of UniProt: what stands between
+the id and OS= is the protein's name. Proteins whose name at least --family_size have are families;
+the biLM does not see them, but learns from the others. It then embeds the families, a mean vector
+per protein, and the program prints for how many proteins the nearest other one has the same name.
+Counts of amino acids, and of pairs of them, are measured in the same way.
+
+The same command continues after an interruption. The picture needs matplotlib:
+pip install 'bilm-keras[plot]'.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import bilm
+from bilm.commands import command
+from bilm.commands.flags import Flags
+from bilm.commands.terminal import INTERRUPTED
+from bilm.data.records import Corpus
+from bilm.data.text import read_lines
+from bilm.data.vocabulary_builder import build_vocabulary
+from bilm.extras import needed
+from bilm.files import replacing
+from bilm.options import load_run_options, write_options
+
+OPTIONS = {  # a residue is a letter: filters of more letters have nothing to read
+    "bidirectional": True,
+    "char_cnn": {
+        "activation": "relu",
+        "embedding": {"dim": 16},
+        "filters": [[1, 64]],
+        "max_characters_per_token": 50,
+        "n_characters": 261,
+        "n_highway": 0,
+    },
+    "lstm": {
+        "dim": 256,
+        "projection_dim": 64,
+        "n_layers": 2,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "use_skip_connections": True,
+    },
+    "dropout": 0.0,
+    "all_clip_norm_val": 10.0,
+    "optimizer": "adam",
+    "learning_rate": 0.004,
+    "warmup_steps": 100,
+    "decay": "linear",
+    "n_epochs": 1,
+    "batch_size": 32,
+    "unroll_steps": 50,
+    "n_negative_samples_batch": 256,
+    "sample_softmax": False,
+    "state_reset_probability": 0.05,
+}
+NO_FAMILY = re.compile("uncharacterized|predicted|putative|hypothetical|polyprotein", re.IGNORECASE)
+N_HELDOUT = 100  # proteins to measure perplexity on
+N_DRAWN = 10  # families in the picture
+RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
+
+
+def define_flags(flags: Flags) -> None:
+    flags.group("flags")
+    flags.path("fasta", "Proteins with headers of UniProt, plain or gzip.", required=True)
+    flags.path("output", "The folder to write to.", "FOLDER", default="protein_run")
+    flags.path("model", "A stored biLM to embed with [one is trained].", "MODEL")
+    flags.integer("family_size", "Proteins that share a name, at least.", 2, default=25)
+    flags.integer("n_steps", "Steps of training, of 1,600 residues each.", 1, default=1500)
+    flags.text(
+        "layers", "all, top, average, sum, or numbers with commas: 0,2.", "LAYERS", default="sum"
+    )
+    flags.text("png", "The picture to write; empty for none.", "FILE", default="families.png")
+
+
+class Protein(NamedTuple):
+    """A record of a FASTA file: `name` is what the header says between the id and OS=."""
+
+    id: str
+    name: str
+    residues: str
+
+
+def main(args: Namespace) -> int | None:
+    if args.png:  # before the training, not after it
+        with needed("plot", "the picture"):
+            import matplotlib  # noqa: F401
+    folder = Path(args.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    proteins = read_proteins(args.fasta)
+    families = families_of(proteins, args.family_size)
+    members = [protein for protein in proteins if protein.name in families]
+    print(f"{len(proteins):,} proteins; {len(families)} families have {len(members):,} of them")
+    model = args.model or train([p for p in proteins if p.name not in families], folder, args)
+    if model is None:
+        return INTERRUPTED
+
+    fasta, vectors = folder / "families.fasta", folder / "families.npz"
+    write_lines(fasta, (f">{p.id}\n{p.residues}" for p in members))
+    bilm.dump_bilm_embeddings(None, fasta, model, None, vectors, layers=args.layers, pool="mean")
+    features = {
+        "amino acids": shares(members, RESIDUES),
+        "pairs of amino acids": shares(
+            members, map("".join, itertools.product(RESIDUES, repeat=2))
+        ),
+        "biLM": np.load(vectors)["vectors"].reshape(len(members), -1),
+    }
+    names = [protein.name for protein in members]
+    print("the nearest other protein has the same name:")
+    for what, values in features.items():
+        print(f"  by {what} ({values.shape[1]} features): {100 * accuracy(values, names):.1f} %")
+    if args.png:
+        plot({what: features[what] for what in ("amino acids", "biLM")}, names, folder / args.png)
+        print(f"wrote {folder / args.png}")
+
+
+def read_proteins(path: str) -> list[Protein]:
+    headers = (line for _, line in read_lines(path) if line.startswith(">"))
+    names = (re.sub(r" (\(Fragments?\)|OS=.*|Split=.*)", "", h).partition(" ")[2] for h in headers)
+    records = zip(Corpus(path), names, strict=True)
+    return [Protein(record.id, name, "".join(record.words)) for record, name in records]
+
+
+def families_of(proteins: list[Protein], size: int) -> set[str]:
+    """Return the names that at least `size` proteins share, and at least two names."""
+    counts = Counter(p.name for p in proteins if p.name and not NO_FAMILY.search(p.name))
+    families = {name for name, n in counts.items() if n >= size}
+    if len(families) < 2:
+        raise bilm.BilmError(
+            f"{len(families)} names are shared by {size} proteins or more, expected two or more "
+            "families: lower --family_size, or give a file with headers of UniProt"
+        )
+    return families
+
+
+def train(proteins: list[Protein], folder: Path, args: Namespace) -> Path | None:
+    """Train on proteins and export; return the model's folder, or None if it was interrupted."""
+    from bilm.training.run import TrainingRun
+
+    if len(proteins) <= N_HELDOUT:
+        raise bilm.BilmError(
+            f"{args.fasta}: {len(proteins)} proteins are in no family, expected more than "
+            f"{N_HELDOUT} to train on: raise --family_size, or give --model"
+        )
+    text, heldout, vocab = (folder / f"{name}.txt" for name in ("train", "heldout", "vocab"))
+    proteins = np.random.default_rng(0).permutation(np.array(proteins, object)).tolist()
+    write_lines(heldout, (" ".join(residues) for *_, residues in proteins[:N_HELDOUT]))
+    write_lines(text, (" ".join(residues) for *_, residues in proteins[N_HELDOUT:]))
+    write_options(folder / "options.json", OPTIONS)
+    build_vocabulary(text, vocab)
+    given = load_run_options(folder / "options.json"), vocab, str(text), folder / "run"
+    result = TrainingRun(*given, str(heldout), n_steps=args.n_steps).train()
+    if not result.finished:
+        return None
+    print(f"held-out perplexity {result.heldout.mean:.2f}; by frequencies {unigram(proteins):.2f}")
+    (folder / "model").mkdir(exist_ok=True)
+    bilm.dump_weights(folder / "run", folder / "model" / "weights.hdf5")
+    return folder / "model"
+
+
+def unigram(proteins: list) -> float:
+    """Return the held-out perplexity of residues and ends by their frequencies in training."""
+
+    def counts(part):
+        return Counter(itertools.chain(*(p[2] for p in part))) + Counter({"end": len(part)})
+
+    training, heldout = counts(proteins[N_HELDOUT:]), counts(proteins[:N_HELDOUT])
+    n, log_sum = training.total(), 0.0
+    for residue, k in heldout.items():
+        log_sum += k * np.log(max(training[residue], 1) / n)
+    return float(np.exp(-log_sum / heldout.total()))
+
+
+def shares(proteins: list[Protein], strings) -> np.ndarray:
+    """Return how often each string of residues is in each protein, by its length."""
+    strings = list(strings)
+    counts = (Counter(windows(p.residues, len(strings[0]))) for p in proteins)
+    values = np.array([[count[string] for string in strings] for count in counts], float)
+    return values / np.maximum(values.sum(axis=1, keepdims=True), 1)
+
+
+def windows(text: str, n: int) -> list[str]:
+    return [text[i : i + n] for i in range(len(text) - n + 1)]
+
+
+def standardized(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean(axis=0)) / np.maximum(values.std(axis=0), 1e-9)
+
+
+def accuracy(values: np.ndarray, names: list[str]) -> float:
+    """Return for which share of proteins the one of highest cosine has the same name."""
+    unit = standardized(values)
+    unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-9)
+    cosines = unit @ unit.T
+    np.fill_diagonal(cosines, -np.inf)
+    nearest = cosines.argmax(axis=1)
+    return float(np.mean([names[i] == name for i, name in zip(nearest, names, strict=True)]))
+
+
+def plot(features: dict[str, np.ndarray], names: list[str], path: Path) -> None:
+    """Draw the largest families on the first two principal components of each kind of features."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    drawn = [name for name, _ in Counter(names).most_common(N_DRAWN)]
+    rows = np.array([i for i, name in enumerate(names) if name in drawn])
+    labels = np.array(names)[rows]
+    figure, axes = pyplot.subplots(1, 2, figsize=(9.5, 4.6), layout="constrained")
+    for axis, (what, values) in zip(axes, features.items(), strict=True):
+        values = standardized(values[rows])
+        u, s, _ = np.linalg.svd(values, full_matrices=False)
+        for name in drawn:
+            axis.scatter(*(u * s)[labels == name, :2].T, s=9, label=name[:32])
+        share = 100 * (s[:2] ** 2).sum() / (s**2).sum()
+        axis.set(title=f"{what}: {share:.0f} % of the variance", xticks=[], yticks=[])
+    handles, texts = axes[0].get_legend_handles_labels()
+    figure.legend(handles, texts, loc="outside lower center", ncols=3, fontsize=8, markerscale=2)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=80, format="png")
+    pyplot.close(figure)
+
+
+def write_lines(path: Path, lines) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    command.run_script(sys.modules[__name__])
