@@ -32,7 +32,7 @@ from argparse import Namespace
 from bilm.commands.flags import Flags
 from bilm.commands.model_flags import MODEL
 from bilm.commands.results import define_json, show
-from bilm.commands.text_flags import define_on_bad_utf8, define_tokenize
+from bilm.commands.text_flags import define_corpus, define_on_bad_utf8
 
 __doc__ = f"{__doc__}{MODEL}"
 
@@ -49,13 +49,11 @@ def define_flags(flags: Flags) -> None:
         old=["vocab_file"],
     )
     define_on_bad_utf8(flags)
-    flags.group("sentences")
-    flags.text("column", "Column of a table that holds the text.", "NAME")
+    define_corpus(flags)
     flags.text("id_column", "Column of a table that holds ids.", "NAME")
     flags.integer(
         "id_field", "Which part of a FASTA header is the id, split at | and blanks, from 0.", 0
     )
-    define_tokenize(flags)
     flags.group("vectors")
     flags.text(
         "layers", "all, top, average, sum, or numbers with commas: 0,2.", "LAYERS", default="all"
