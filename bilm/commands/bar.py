@@ -63,7 +63,7 @@ class Bar(Progress):
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
-        fields = [TextColumn(f"{{task.fields[{name}]}}") for name in ("rate", "left")]
+        fields: list[Any] = [TextColumn(f"{{task.fields[{name}]}}") for name in ("rate", "left")]
         if self.total is None:
             fields.append(TimeElapsedColumn())
         self._shown = RichProgress(
