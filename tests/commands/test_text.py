@@ -4,6 +4,7 @@ import json
 
 import pytest
 from command_runs import assert_fails
+from tiny_runs import tiny_run
 
 from bilm.data.records import read_corpus
 
@@ -58,3 +59,11 @@ def test_words_by_spacys_rules(run_here, tmp_path):
     files = ["--input", tmp_path / "r.csv", "--column=text", "--output", text]
     assert run_here("bilm text", *files, "--tokenize=en").returncode == 0
     assert text.read_text() == "It is n't bad , is it ?\n"
+
+
+def test_a_sentence_to_substitute_in_is_split_too(run_here):
+    pytest.importorskip("spacy", reason="needs the extra spacy: make test-clients")
+    model = ["--model", tiny_run("characters"), "--position=1", "--n=3"]
+    split = run_here("bilm substitutes", *model, "--sentence", "It is n't .")
+    found = run_here("bilm substitutes", *model, "--sentence", "It isn't.", "--tokenize=en")
+    assert found.stdout == split.stdout != "" and found.returncode == 0, found.stderr
