@@ -3,7 +3,7 @@
 
 Examples:
   python benchmarks/tables.py --n_sentences 1000000 --n_words 3
-  python benchmarks/tables.py --check --inputs txt,csv,tsv,jsonl,conllu,fasta,parquet --pools mean
+  python benchmarks/tables.py --here --check --inputs txt,csv,tsv,jsonl,conllu,fasta,parquet
   python benchmarks/tables.py --check --layers all --dtype float16 --kills 4
 
 Every input is embedded into every format, each time by a process of its own. Without --n_words the
@@ -34,6 +34,7 @@ import numpy as np
 import random_model
 from absl import app, flags
 
+from bilm.commands import command, embed
 from bilm.data.records import read_corpus
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
@@ -50,6 +51,7 @@ flags.DEFINE_list("inputs", ["txt"], f"Endings of the corpora, of {', '.join(cor
 flags.DEFINE_list("formats", ["npz", "hdf5", "parquet"], "Endings of the files.")
 flags.DEFINE_list("pools", ["none", "mean"], "See bilm embed.")
 flags.DEFINE_boolean("check", False, "Compare every vector.")
+flags.DEFINE_boolean("here", False, "Start no process for each command; memory is that of all.")
 flags.DEFINE_integer("kills", 0, "How often each process is killed.", 0)
 flags.DEFINE_integer("seed", 0, "Of the moments of kills.")
 flags.DEFINE_integer("part_sentences", 1000, "See bilm embed.", 1)
@@ -75,14 +77,21 @@ class Task(NamedTuple):
 
     def command(self) -> list[str]:
         """Return the command line of `bilm embed`."""
-        command = [sys.executable, "-m", "bilm", "embed", "--quiet", f"--pool={self.pool}"]
-        command += [*self.model, *self.corpus, "--output", str(self.outfile)]
-        command += [f"--layers={FLAGS.layers}", f"--dtype={FLAGS.dtype}"]
-        return [*command, f"--part_sentences={FLAGS.part_sentences}"]
+        return [sys.executable, "-m", "bilm", "embed", *self.words()]
+
+    def words(self) -> list[str]:
+        """Return what follows `bilm embed`."""
+        words = ["--quiet", *self.model, *self.corpus, "--output", str(self.outfile)]
+        words += [f"--pool={self.pool}", f"--layers={FLAGS.layers}", f"--dtype={FLAGS.dtype}"]
+        return [*words, f"--part_sentences={FLAGS.part_sentences}"]
 
     def finish(self) -> tuple[float, float]:
         """Run the command and return seconds and peak memory in MB."""
         start = time.perf_counter()
+        if FLAGS.here:
+            if command.run(embed, "bilm embed", self.words()):
+                raise SystemExit(1)
+            return time.perf_counter() - start, common.peak_memory_mb()
         peak = subprocess.run(
             [sys.executable, "-c", PEAK, *self.command()], check=True, stdout=subprocess.PIPE
         )
