@@ -46,7 +46,8 @@ test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX a
 	KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest tests -k golden
 	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k golden
 
-CLIENT_TESTS := tests/integrations tests/commands/test_completion.py tests/test_onnx_model.py \
+CLIENT_TESTS := tests/integrations tests/commands/test_completion.py \
+  tests/commands/test_damaged_corpora.py tests/commands/test_text.py tests/test_onnx_model.py \
   tests/test_projector.py tests/test_saved_model.py tests/embedding/test_parquet.py \
   tests/data/test_records.py tests/storage/test_hub.py
 
@@ -58,8 +59,9 @@ test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training t
 	$(OLDEST)/bin/python -m pytest tests -k "golden or training" -m "not slow and not cluster"
 	$(NEWEST)/bin/python -m pytest tests -k "golden or training" -m "not slow and not cluster"
 
-fuzz: $(VENV)/installed  ## 5,500 damaged inputs and models: each ends in success or one clear error
+fuzz: $(VENV)/installed  ## 6,500 damaged inputs and models: each ends in success or one clear error
 	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
+	$(VENV)/bin/python tests/fuzz_corpora.py 1 200
 	$(VENV)/bin/python tests/fuzz_models.py 1 500
 	$(VENV)/bin/python tests/fuzz_manylangs.py 1 500
 

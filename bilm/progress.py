@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Timer
 from typing import TypeVar
 
 from absl import logging
@@ -13,6 +14,7 @@ from absl import logging
 T = TypeVar("T")
 
 LOG_SECONDS = 5
+QUICK_SECONDS = 2  # work that takes less is not worth a word
 
 
 class Progress:
@@ -27,6 +29,7 @@ class Progress:
     def __init__(self, what: str, unit: str, total: int | None = None):
         self.what, self.unit, self.total, self.done = what, unit, total, 0
         self.start = self._told = time.monotonic()
+        self._timer: Timer | None = None
 
     def add(self, n: int) -> None:
         """Count `n` more that are done."""
@@ -58,8 +61,20 @@ class Progress:
             return rate, None
         return rate, round(max(self.total - self.done, 0) / rate)
 
+    def go_on(self) -> None:
+        """Tell of work that counts nothing, unless it is closed soon."""
+        self._timer = Timer(QUICK_SECONDS, self._tell)
+        self._timer.daemon = True
+        self._timer.start()
+
     def close(self) -> None:
         """Stop reporting."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+
+    def _tell(self) -> None:
+        logging.info("%s ...", self.what)
 
 
 _make: Callable[[str, str, int | None], Progress] = Progress
@@ -79,3 +94,15 @@ def progress(what: str, unit: str, total: int | None = None) -> Iterator[Progres
         yield shown
     finally:
         shown.close()
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Tell of work whose end nobody can foretell, if it takes more than a moment.
+
+    Args:
+        what: is being done, such as "exporting".
+    """
+    with progress(what, "") as shown:
+        shown.go_on()
+        yield

@@ -9,9 +9,8 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
 
-from bilm.progress import Progress
+from bilm.progress import QUICK_SECONDS, Progress
 
-QUICK_SECONDS = 2  # work that takes less shows no bar
 UPDATE_SECONDS = 0.1
 
 
@@ -50,23 +49,30 @@ class Bar(Progress):
 
     def close(self) -> None:
         """Take the bar away."""
+        super().close()
         if self._shown is not None:
             self._shown.stop()
             _log_to(sys.stderr)
             self._shown = None
 
+    def _tell(self) -> None:
+        self._show()
+
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
-        fields = [TextColumn(f"{{task.fields[{name}]}}") for name in ("rate", "left")]
+        fields: list[Any] = [TextColumn(f"{{task.fields[{name}]}}") for name in ("rate", "left")]
+        if self.total is None:
+            fields.append(TimeElapsedColumn())
         self._shown = RichProgress(
             TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *fields,
             console=Console(stderr=True), redirect_stdout=False,
             transient=True, refresh_per_second=4,
         )  # fmt: skip
         self._task = self._shown.add_task(self.what, total=self.total, rate="", left="")
+        self._shown.tasks[0].start_time = self.start
         self._shown.start()
         _log_to(sys.stderr)  # rich's, which prints above the bar
 

@@ -1,8 +1,8 @@
 """Embed every sentence of a corpus with a stored biLM, into one file of vectors.
 
 Examples:
-  bilm embed --model elmo --input corpus.txt.gz --output corpus.hdf5
-  bilm embed --model elmo --input reviews.csv --column text --output reviews.parquet \\
+  bilm embed --model novels-en --input corpus.txt.gz --output corpus.hdf5
+  bilm embed --model novels-en --input reviews.csv --column text --output reviews.parquet \\
       --layers average --pool mean
   bilm embed --model seqvec --input proteins.fasta --output proteins.npz \\
       --layers sum --pool mean
@@ -14,10 +14,12 @@ The name of --input says how it is read, plain or gzip:
   .fasta .fa .faa .fna       proteins or DNA, a letter per word; ids are the first words of headers
   any other                  one sentence per line, words between blanks; --tokenize splits text
 
-The name of --output says how it is written; docs/embedding.md shows how each is read:
-  .parquet  a row per sentence, with a column of vectors per layer
-  .npz      one array of all vectors, and the offset of each sentence in it
-  .hdf5     one dataset per sentence, named 0, 1, 2, ... or by ids; with --pool one for all
+The name of --output says how it is written, and how Python reads it:
+  .parquet  a row per sentence, with a column of vectors per layer: pandas.read_parquet(FILE)
+  .npz      one array, numpy.load(FILE)["vectors"]; without --pool also "offsets", the row at which
+            each sentence starts, and the end of the last
+  .hdf5     one dataset per sentence, named 0, 1, 2, ... or by ids: bilm.read_embeddings(FILE);
+            with --pool one for all: h5py.File(FILE)["vectors"]
 
 Each word of a sentence has layers + 1 vectors for --layers all, two for --layers 0,2, and one for
 top, average and sum. --pool stores one vector per sentence in place of one per word. Parquet and
@@ -32,7 +34,7 @@ from argparse import Namespace
 from bilm.commands.flags import Flags
 from bilm.commands.model_flags import MODEL
 from bilm.commands.results import define_json, show
-from bilm.commands.text_flags import define_on_bad_utf8, define_tokenize
+from bilm.commands.text_flags import define_corpus, define_on_bad_utf8
 
 __doc__ = f"{__doc__}{MODEL}"
 
@@ -49,13 +51,11 @@ def define_flags(flags: Flags) -> None:
         old=["vocab_file"],
     )
     define_on_bad_utf8(flags)
-    flags.group("sentences")
-    flags.text("column", "Column of a table that holds the text.", "NAME")
+    define_corpus(flags)
     flags.text("id_column", "Column of a table that holds ids.", "NAME")
     flags.integer(
         "id_field", "Which part of a FASTA header is the id, split at | and blanks, from 0.", 0
     )
-    define_tokenize(flags)
     flags.group("vectors")
     flags.text(
         "layers", "all, top, average, sum, or numbers with commas: 0,2.", "LAYERS", default="all"

@@ -32,6 +32,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from bilm.commands.flags import Flags, WrongUse
+from bilm.progress import working
 
 FORMATS = ("hdf5", "saved_model", "onnx", "projector")
 ONLY_FOR = {  # the formats to which a flag means something
@@ -76,38 +77,39 @@ def main(args: Namespace) -> None:
         if getattr(args, name) and args.to not in formats:
             raise WrongUse(f"--{name} has no meaning with --to {args.to}")
     writers = {"hdf5": _hdf5, "saved_model": _saved_model, "onnx": _onnx, "projector": _projector}
-    writers[args.to](args)
+    with working(f"exporting to {args.to}"):
+        lines = writers[args.to](args)
+    print("\n".join(lines))
 
 
-def _hdf5(args: Namespace) -> None:
+def _hdf5(args: Namespace) -> list[str]:
     from bilm.training.card import write_card
     from bilm.training.export import dump_weights
 
     written = dump_weights(args.model, args.output, args.include_softmax, args.vocab)
     card = write_card(args.model, written)
-    for path in [*written, *([card] if card else [])]:
-        print(f"wrote {path}")
+    return [f"wrote {path}" for path in [*written, *([card] if card else [])]]
 
 
-def _saved_model(args: Namespace) -> None:
+def _saved_model(args: Namespace) -> list[str]:
     from bilm.elmo import Elmo
     from bilm.saved_model import export_saved_model
 
     bounds = args.max_sentences or MAX_SENTENCES, args.max_tokens or MAX_TOKENS
     elmo = Elmo(args.model, args.weights, combine="average")
     export_saved_model(elmo, args.output, *bounds)
-    print(f"wrote {args.output}: up to {bounds[0]} sentences of {bounds[1]} tokens per request")
+    return [f"wrote {args.output}: up to {bounds[0]} sentences of {bounds[1]} tokens per request"]
 
 
-def _onnx(args: Namespace) -> None:
+def _onnx(args: Namespace) -> list[str]:
     from bilm.elmo import Elmo
     from bilm.onnx_model import export_onnx
 
     export_onnx(Elmo(args.model, args.weights, combine="average"), args.output)
-    print(f"wrote {args.output}")
+    return [f"wrote {args.output}"]
 
 
-def _projector(args: Namespace) -> None:
+def _projector(args: Namespace) -> list[str]:
     from bilm.projector import export_projector
 
     if args.counts is None:
@@ -115,4 +117,5 @@ def _projector(args: Namespace) -> None:
     n_words = export_projector(
         args.model, args.weights, args.counts, args.output, args.max_words or MAX_WORDS, args.vocab
     )
-    print(f"wrote {args.output}: {n_words:,} words; tensorboard --logdir {args.output} shows them")
+    shown_by = f"tensorboard --logdir {args.output} shows them"
+    return [f"wrote {args.output}: {n_words:,} words; {shown_by}"]

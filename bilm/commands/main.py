@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # not imported before `terminal.start`
 
 # Modules of this package that are `bilm.commands.command.Command`s.
 COMMANDS = (
+    "text",
     "vocab",
     "train",
     "test",

@@ -13,9 +13,9 @@ if TYPE_CHECKING:  # imported where it is used: --help does not wait for TensorF
 MODEL = """
 MODEL is the folder of a run, of bilm or of the TensorFlow 1 reference, or that of an exported
 model; an archive (ZIP, tar, tar.gz) of either, or its URL; the options.json of a model, with
---weights; or a name: small, medium, original, original_5.5b, seqvec, a model that comes with bilm,
-nlpl:NUMBER or hf:OWNER/NAME[@REVISION]. What is on disk comes before a name. docs/models.md lists
-models.
+--weights; or a name: novels-en, a small model of English novels that comes with bilm; small,
+medium, original, original_5.5b, seqvec, nlpl:NUMBER or hf:OWNER/NAME[@REVISION], which are
+downloaded. What is on disk comes before a name.
 """
 SOFTMAX = """
 Of an exported model, this needs the softmax, which `bilm export --include_softmax` writes.

@@ -5,10 +5,10 @@ Examples:
   bilm substitutes --model elmo --n 20 \\
       --sentence "She sat on the [?] of the river ." --position 4
 
---sentence holds tokens with spaces between them; --position is that of one of them, from 0, which
-itself is not read. `forward` predicts from what is left of the position, `backward` from what is
-right of it, each with log-probabilities in nats; `both` ranks by the product of the two
-probabilities, so its numbers are sums.
+--sentence holds tokens with spaces between them, or text that --tokenize splits; --position is that
+of one of them, from 0, which itself is not read. `forward` predicts from what is left of the
+position, `backward` from what is right of it, each with log-probabilities in nats; `both` ranks by
+the product of the two probabilities, so its numbers are sums.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from bilm.commands.flags import Flags
 from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer, scorer_of
 from bilm.commands.results import define_json, show
+from bilm.commands.text_flags import define_tokenize
 
 if TYPE_CHECKING:
     from bilm.scores import Substitutes
@@ -30,13 +31,17 @@ def define_flags(flags: Flags) -> None:
     define_scorer(flags)
     flags.group("place")
     flags.text("sentence", "Tokens with spaces between them.", required=True)
+    define_tokenize(flags)
     flags.integer("position", "Which of the tokens, from 0.", required=True)
     flags.integer("n", "How many words per column.", 1, default=10)
     define_json(flags, "Print one JSON object: per column a list of [word, number].")
 
 
 def main(args: Namespace) -> None:
-    found = scorer_of(args).substitutes(args.sentence.split(), args.position, args.n)
+    from bilm.data.tokenizers import tokenizer
+
+    words = tokenizer(args.tokenize)(args.sentence)
+    found = scorer_of(args).substitutes(words, args.position, args.n)
     show(args, found._asdict(), table(found))
 
 

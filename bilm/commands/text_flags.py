@@ -16,6 +16,13 @@ def define_on_bad_utf8(flags: Flags) -> None:
     )
 
 
+def define_corpus(flags: Flags) -> None:
+    """Declare which column of a table is read, and --tokenize."""
+    flags.group("sentences")
+    flags.text("column", "Column of a table that holds the text.", "NAME")
+    define_tokenize(flags)
+
+
 def define_tokenize(flags: Flags) -> None:
     """Declare --tokenize."""
     flags.text(

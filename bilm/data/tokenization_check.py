@@ -65,7 +65,8 @@ class TokenizationCheck:
         examples = ", ".join(repr(w) for w, _ in Counter(carriers).most_common(N_EXAMPLES))
         logging.warning(
             "%s: not tokenized, it seems: %.2g %% of the words carry punctuation, such as %s; "
-            "split the text as that of the model was split, with spaces around punctuation",
+            "split the text as that of the model was split, with spaces around punctuation; "
+            "bilm text --tokenize LANG does",
             name, 100 * n_carriers / self._n_words, examples,
         )  # fmt: skip
         return True

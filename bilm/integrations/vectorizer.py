@@ -88,11 +88,9 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         files = self._files()
         files.check(self.model_digest_, "this vectorizer")
         embedder = shared_embedder(files, self.precision)
-        pooled = [
-            self._pooled(vectors)
-            for vectors in embedder.embed_sentences(self._sentences(X), self.layers)
-        ]
-        return np.array(pooled, np.float32).reshape(-1, self._n_features_out)
+        texts = self._sentences(X)
+        vectors = embedder.sentence_vectors(texts, self.layers, self.normalize, self.pool)
+        return vectors.reshape(-1, self._n_features_out)
 
     def _files(self) -> ModelFiles:
         return ModelFiles(self.model, self.weights, self.vocab)
@@ -101,14 +99,6 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return the shape of a text's vectors."""
         empty = np.empty((embedder.n_layers, 0, embedder.dim))
         return tuple(np.delete(layer_selector(self.layers, embedder.n_layers)(empty).shape, -2))
-
-    def _pooled(self, vectors: np.ndarray) -> np.ndarray:
-        """Return one vector (features,) of those of a text's words (..., T, 2 P)."""
-        if not vectors.shape[-2]:
-            return np.zeros(self._n_features_out)
-        pooled = vectors.mean(axis=-2, dtype=np.float64) if self.pool == "mean" else vectors.max(-2)
-        norm = np.linalg.norm(pooled) if self.normalize else 1.0
-        return pooled.ravel() / (norm or 1.0)
 
     def _sentences(self, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
         """Yield the words of each text."""

@@ -156,7 +156,7 @@ def test_two_processes(start, tmp_path, stored_embedder):
         [sys.executable, "program.py", start, CASE, "found.npy"],
         cwd=tmp_path,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     expected = stored_embedder.embed_sentence(["The", "bank", "closed", "."], "average")
     found = np.load(tmp_path / "found.npy")

@@ -1,0 +1,78 @@
+#!/usr/bin/env python
+"""Words per second of an exported model in ONNX Runtime, beside the layer it came from.
+
+Example: python benchmarks/onnx_speed.py --model small
+
+Both read the ids of the same batches of sentences and return the same outputs, by turns; the median
+of the rounds is reported. The weights are drawn at random. The text is that of embed.py.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import common
+import numpy as np
+import random_model
+from absl import app, flags
+
+from bilm.data.records import read_corpus
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("model", "small", ["tiny", "small", "medium", "original"], "A packaged size.")
+flags.DEFINE_integer("batch_size", 32, "Sentences.", 1)
+flags.DEFINE_integer("n_batches", 8, "Batches of a round.", 1)
+flags.DEFINE_integer("n_rounds", 5, "Rounds of each.", 1)
+flags.DEFINE_string("json", None, "JSON file for the figures.")
+
+
+def ways_and_batches(folder: Path) -> tuple[dict[str, Callable], list[np.ndarray], int]:
+    """Return functions from ids to means, the ids of each batch, and how many words there are."""
+    import onnxruntime
+    import tensorflow as tf
+
+    from bilm import Elmo
+    from bilm.onnx_model import export_onnx
+    from bilm.saved_model import serving_outputs
+
+    elmo = Elmo(*random_model.write(FLAGS.model, folder), combine="average")
+    elmo.build()
+    export_onnx(elmo, folder / "elmo.onnx")
+    session = onnxruntime.InferenceSession(folder / "elmo.onnx", providers=["CPUExecutionProvider"])
+    layer = tf.function(lambda ids: serving_outputs(elmo, ids), reduce_retracing=True)
+    lines = (words for words in read_corpus(common.corpus(folder).heldout) if words)
+    size = FLAGS.batch_size
+    sentences = list(islice(lines, size * FLAGS.n_batches))
+    groups = [sentences[i : i + size] for i in range(0, len(sentences), size)]
+    batches = [np.asarray(elmo.batcher().batch_sentences(group), np.int32) for group in groups]
+    ways = {
+        "layer": lambda ids: layer(tf.constant(ids))["mean"].numpy(),
+        "onnx": lambda ids: session.run(["mean", "layers"], {"ids": ids})[0],
+    }
+    return ways, batches, sum(map(len, sentences))
+
+
+def main(argv):
+    del argv
+    with tempfile.TemporaryDirectory() as name:
+        ways, batches, n_words = ways_and_batches(Path(name))
+    for ids in batches:  # each shape is met for the first time
+        np.testing.assert_allclose(*(way(ids) for way in ways.values()), atol=1e-5)
+    rates = {way: [] for way in ways}
+    for _ in range(FLAGS.n_rounds):
+        for way, embed in ways.items():
+            start = time.perf_counter()
+            for ids in batches:
+                embed(ids)
+            rates[way].append(n_words / (time.perf_counter() - start))
+    figures = {f"{way}_words_per_s": statistics.median(found) for way, found in rates.items()}
+    pairs = zip(rates["onnx"], rates["layer"], strict=True)
+    figures["onnx_to_layer"] = statistics.median(onnx / layer for onnx, layer in pairs)
+    common.report(f"{FLAGS.model}, {n_words:,} words", figures, FLAGS.json)
+
+
+if __name__ == "__main__":
+    app.run(main)

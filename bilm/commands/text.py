@@ -1,0 +1,56 @@
+"""Write a corpus as text: one sentence per line, with blanks between words.
+
+Examples:
+  bilm text --input reviews.csv --column text --tokenize en --output reviews.txt
+  bilm text --input en_ewt-ud-train.conllu --output train.txt
+
+--input is a table (.csv .tsv .jsonl .parquet), .conllu, FASTA or text, as for bilm embed. Each row,
+sentence or line becomes one line, an empty one too. bilm vocab, train, finetune, test, score and
+embed read what is written. --tokenize needs the extra spacy, Parquet the extra parquet.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from bilm.commands.flags import Flags
+from bilm.commands.results import define_json, show
+from bilm.commands.text_flags import define_corpus, define_on_bad_utf8
+
+TENSORFLOW = False
+
+
+def define_flags(flags: Flags) -> None:
+    flags.group("files")
+    flags.path("input", "The corpus.", required=True)
+    flags.path("output", "The text to write.", required=True)
+    define_on_bad_utf8(flags)
+    define_corpus(flags)
+    define_json(flags)
+
+
+def main(args: Namespace) -> None:
+    from bilm.data.records import Corpus
+    from bilm.files import keep_inputs, replacing
+    from bilm.progress import progress
+
+    keep_inputs(args.output, args.input)
+    corpus = Corpus(
+        args.input,
+        args.column,
+        tokenize=args.tokenize,
+        on_bad_utf8=args.on_bad_utf8,
+    )
+    n_words = 0
+    with (
+        replacing(args.output) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="\n") as file,
+        progress("writing", "sentences") as shown,
+    ):
+        for record in corpus:
+            n_words += len(record.words)
+            file.write(" ".join(record.words) + "\n")
+            shown.add(1)
+    found = {"output": args.output, "sentences": shown.done, "words": n_words}
+    text = f"wrote {args.output}: {shown.done:,} sentences, {n_words:,} words"
+    show(args, found, text)

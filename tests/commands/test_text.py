@@ -1,0 +1,69 @@
+"""`bilm text`: a corpus of any form as one sentence per line."""
+
+import json
+
+import pytest
+from command_runs import assert_fails
+from tiny_runs import tiny_run
+
+from bilm.data.records import read_corpus
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags", "expected"),
+    [
+        (
+            "r.csv",
+            'n,text\n1,"a  good\nfilm"\n2,\n3,bad',
+            ["--column=text"],
+            ["a good film", "", "bad"],
+        ),
+        ("r.jsonl", '{"t": ["a", "b"]}\n{"t": "c d"}', ["--column=t"], ["a b", "c d"]),
+        ("r.conllu", "1\tdo\n2\tn't\n\n1\tx\n", [], ["do n't", "x"]),
+        ("r.txt", "\ufeffcaf\u00e9 \u2028 .\n\nb", [], ["caf\u00e9 .", "", "b"]),
+    ],
+)
+def test_a_corpus_becomes_lines_of_words(name, content, flags, expected, run_here, tmp_path):
+    corpus, text = tmp_path / name, tmp_path / "text"
+    corpus.write_text(content, encoding="utf-8")
+    done = run_here("bilm text", "--input", corpus, "--output", text, *flags)
+    n_words = sum(len(line.split()) for line in expected)
+    wrote = f"wrote {text}: {len(expected)} sentences, {n_words} words\n"
+    assert (done.returncode, done.stdout) == (0, wrote), done.stderr
+    assert text.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected)
+    assert list(read_corpus(text)) == [line.split() for line in expected]
+
+
+def test_figures_as_json(run_here, tmp_path):
+    (tmp_path / "a.txt").write_text("a b\nc\n")
+    files = ["--input", tmp_path / "a.txt", "--output", tmp_path / "b.txt"]
+    done = run_here("bilm text", *files, "--json")
+    expected = {"output": str(tmp_path / "b.txt"), "sentences": 2, "words": 3}
+    assert json.loads(done.stdout) == expected
+
+
+def test_nothing_is_left_of_a_corpus_that_is_bad(run_here, tmp_path):
+    (tmp_path / "r.csv").write_text('text\ngood\n"open')
+    files = ["--input", tmp_path / "r.csv", "--output", tmp_path / "text"]
+    assert_fails(run_here("bilm text", *files, "--column=text"), f"{tmp_path}/r.csv, line 3: ")
+    assert_fails(run_here("bilm text", *files), "name the column that holds the text")
+    files[-1] = files[1]
+    assert_fails(run_here("bilm text", *files, "--column=text"), "is also an input")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
+
+
+def test_words_by_spacys_rules(run_here, tmp_path):
+    pytest.importorskip("spacy", reason="needs the extra spacy: make test-clients")
+    (tmp_path / "r.csv").write_text('text\n"It isn\'t bad, is it?"\n')
+    text = tmp_path / "text"
+    files = ["--input", tmp_path / "r.csv", "--column=text", "--output", text]
+    assert run_here("bilm text", *files, "--tokenize=en").returncode == 0
+    assert text.read_text() == "It is n't bad , is it ?\n"
+
+
+def test_a_sentence_to_substitute_in_is_split_too(run_here):
+    pytest.importorskip("spacy", reason="needs the extra spacy: make test-clients")
+    model = ["--model", tiny_run("characters"), "--position=1", "--n=3"]
+    split = run_here("bilm substitutes", *model, "--sentence", "It is n't .")
+    found = run_here("bilm substitutes", *model, "--sentence", "It isn't.", "--tokenize=en")
+    assert found.stdout == split.stdout != "" and found.returncode == 0, found.stderr
