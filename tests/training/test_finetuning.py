@@ -9,7 +9,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_run
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, tiny_run
 from tunings import (
     FILES,
     NEW_WORDS,
@@ -29,6 +29,7 @@ from bilm.storage.checkpoint import load_run
 from bilm.storage.load import load_bilm
 from bilm.storage.names import is_bilm, stored_values
 from bilm.training.export import dump_weights
+from bilm.training.run import Saving
 
 # --- the run ---
 
@@ -54,16 +55,18 @@ def test_continued_equals_straight(tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
     arguments = {"new_vocab_file": new_vocabulary, "heldout_prefix": HELDOUT}
     source = tiny_run("forward_only")
-    straight = tune(source, tmp_path / "straight", n_steps=6, **arguments)
-    half = tune(source, tmp_path / "stopped", n_steps=3, **arguments)
+    folder, killed = tmp_path / "straight", tmp_path / "killed"
+    straight = tune(source, folder, n_steps=6, saving=Saving(steps=3), **arguments)
+    before_last_save(folder, 6, killed)
+    record = json.loads((killed / "finetuning.json").read_text())
+    (killed / "finetuning.json").write_text(json.dumps(record | {"after": None}))
     log.clear()
-    result = tune(source, tmp_path / "stopped", n_steps=6, **arguments)
+    assert tune(source, killed, n_steps=6, **arguments) == straight
     assert "continuing at step 3 of 6" in log.text and "taken over" not in log.text
-    assert result == straight and half.before == straight.before
-    found, expected = (load_run(tmp_path / name) for name in ("stopped", "straight"))
+    found, expected = (load_run(path) for path in (killed, folder))
     assert_same(stored_values(found), stored_values(expected))
     # A finished run says the same once more.
-    assert tune(source, tmp_path / "stopped", n_steps=6, **arguments) == straight
+    assert tune(source, killed, n_steps=6, **arguments) == straight
 
 
 # --- what is refused ---
