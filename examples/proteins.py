@@ -83,7 +83,7 @@ def define_flags(flags: Flags) -> None:
     flags.path("output", "The folder to write to.", "FOLDER", default="protein_run")
     flags.path("model", "A stored biLM to embed with [one is trained].", "MODEL")
     flags.integer("family_size", "Proteins that share a name, at least.", 2, default=25)
-    flags.integer("n_steps", "Steps of training, of 1,600 residues each.", 1, default=1500)
+    flags.integer("n_steps", "Steps of training, of 1,600 residues each.", 1, default=600)
     flags.text(
         "layers", "all, top, average, sum, or numbers with commas: 0,2.", "LAYERS", default="sum"
     )
