@@ -10,10 +10,11 @@ Each residue is a word, each protein a sentence. Headers are those of UniProt: w
 the id and OS= is the protein's name. Proteins whose name at least --family_size have are families;
 the biLM does not see them, but learns from the others. It then embeds the families, a mean vector
 per protein, and the program prints for how many proteins the nearest other one has the same name.
-Counts of amino acids, and of pairs of them, are measured in the same way.
+Counts of amino acids, and of pairs of them, are measured in the same way. Features are scaled to
+the same variance, or whitened, which makes them uncorrelated too.
 
-The same command continues after an interruption. The picture needs matplotlib:
-pip install 'bilm-keras[plot]'.
+The same command continues after an interruption. The picture, a t-SNE of the largest families,
+needs matplotlib and scikit-learn: pip install 'bilm-keras[plot,sklearn]'.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def define_flags(flags: Flags) -> None:
     flags.path("output", "The folder to write to.", "FOLDER", default="protein_run")
     flags.path("model", "A stored biLM to embed with [one is trained].", "MODEL")
     flags.integer("family_size", "Proteins that share a name, at least.", 2, default=25)
-    flags.integer("n_steps", "Steps of training, of 1,600 residues each.", 1, default=1500)
+    flags.integer("n_steps", "Steps of training, of 1,600 residues each.", 1, default=600)
     flags.text(
         "layers", "all, top, average, sum, or numbers with commas: 0,2.", "LAYERS", default="sum"
     )
@@ -99,8 +100,9 @@ class Protein(NamedTuple):
 
 def main(args: Namespace) -> int | None:
     if args.png:  # before the training, not after it
-        with needed("plot", "the picture"):
+        with needed("plot,sklearn", "the picture"):
             import matplotlib  # noqa: F401
+            import sklearn  # noqa: F401
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     proteins = read_proteins(args.fasta)
@@ -124,7 +126,9 @@ def main(args: Namespace) -> int | None:
     names = [protein.name for protein in members]
     print("the nearest other protein has the same name:")
     for what, values in features.items():
-        print(f"  by {what} ({values.shape[1]} features): {100 * accuracy(values, names):.1f} %")
+        shown = f"by {what} ({values.shape[1]} features)"
+        scaled, white = (100 * accuracy(f(values), names) for f in (standardized, whitened))
+        print(f"  {shown:<38} {scaled:.1f} %, whitened {white:.1f} %")
     if args.png:
         plot({what: features[what] for what in ("amino acids", "biLM")}, names, folder / args.png)
         print(f"wrote {folder / args.png}")
@@ -203,10 +207,14 @@ def standardized(values: np.ndarray) -> np.ndarray:
     return (values - values.mean(axis=0)) / np.maximum(values.std(axis=0), 1e-9)
 
 
+def whitened(values: np.ndarray) -> np.ndarray:
+    u, s, _ = np.linalg.svd(standardized(values), full_matrices=False)
+    return u[:, s > 1e-4 * s[0]]
+
+
 def accuracy(values: np.ndarray, names: list[str]) -> float:
     """Return for which share of proteins the one of highest cosine has the same name."""
-    unit = standardized(values)
-    unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-9)
+    unit = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-9)
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -np.inf)
     nearest = cosines.argmax(axis=1)
@@ -214,27 +222,27 @@ def accuracy(values: np.ndarray, names: list[str]) -> float:
 
 
 def plot(features: dict[str, np.ndarray], names: list[str], path: Path) -> None:
-    """Draw the largest families on the first two principal components of each kind of features."""
+    """Draw the largest families in two dimensions, by each kind of features."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from sklearn.manifold import TSNE
 
     drawn = [name for name, _ in Counter(names).most_common(N_DRAWN)]
-    rows = np.array([i for i, name in enumerate(names) if name in drawn])
-    labels = np.array(names)[rows]
+    rows = np.flatnonzero(np.isin(names, drawn))
+    labels, perplexity = np.array(names)[rows], min(30, len(rows) // 4)
     figure, axes = pyplot.subplots(1, 2, figsize=(9.5, 4.6), layout="constrained")
     for axis, (what, values) in zip(axes, features.items(), strict=True):
-        values = standardized(values[rows])
-        u, s, _ = np.linalg.svd(values, full_matrices=False)
+        projection = TSNE(perplexity=perplexity, metric="cosine", init="random", random_state=0)
+        points = projection.fit_transform(whitened(values)[rows])
         for name in drawn:
-            axis.scatter(*(u * s)[labels == name, :2].T, s=9, label=name[:32])
-        share = 100 * (s[:2] ** 2).sum() / (s**2).sum()
-        axis.set(title=f"{what}: {share:.0f} % of the variance", xticks=[], yticks=[])
+            axis.scatter(*points[labels == name].T, s=9, label=name[:32])
+        axis.set(title=what, xticks=[], yticks=[])
     handles, texts = axes[0].get_legend_handles_labels()
     figure.legend(handles, texts, loc="outside lower center", ncols=3, fontsize=8, markerscale=2)
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=80, format="png")
+        figure.savefig(temporary, dpi=75, format="png")
     pyplot.close(figure)
 
 

@@ -15,7 +15,8 @@ from conftest import golden_cases
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the examples train on TensorFlow", allow_module_level=True)
 
-PLOTS = importlib.util.find_spec("matplotlib")  # else the figures alone: `plot` is an extra
+# Else the figures alone: these are extras.
+PLOTS = all(map(importlib.util.find_spec, ("matplotlib", "sklearn")))
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CASE = golden_cases("inference")[0].values[0]
 MODEL = ["--options_file", CASE / "options.json", "--weight_file", CASE / "weights.hdf5"]
@@ -115,7 +116,7 @@ def test_proteins(tmp_path):
     assert done.returncode == 1 and "0 names are shared by 25 proteins or more" in done.stderr
     out = run("proteins.py", *arguments, "--family_size", "8", "--n_steps", "3")
     assert "134 proteins; 3 families have 24 of them" in out
-    found = dict(re.findall(r"by (.*) \(\d+ features\): ([\d.]+) %", out))
+    found = dict(re.findall(r"by (.*) \(\d+ features\) +([\d.]+) %, whitened [\d.]+ %", out))
     assert list(found) == ["amino acids", "pairs of amino acids", "biLM"]
     assert min(map(float, found.values())) > 60  # by chance 30
     assert np.load(folder / "families.npz")["ids"].tolist()[:2] == ["sp|P110|X", "sp|P111|X"]
