@@ -76,6 +76,13 @@ def test_a_converter_that_is_wrong_is_found_out(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_command_shows_no_notes_of_the_converter(run_here, tmp_path):
+    model, file = CASES[-1].values[0], tmp_path / "elmo.onnx"
+    done = run_here("bilm export", "--model", model, "--to", "onnx", "--output", file)
+    assert (done.returncode, done.stdout) == (0, f"wrote {file}\n"), done.stderr
+    assert "Using opset" not in done.stderr and "Optimizing ONNX model" not in done.stderr
+
+
 def test_a_layer_that_keeps_state_is_refused(tmp_path):
     with pytest.raises(ValueError, match="stateless"):
         export_onnx(Elmo(CASES[0].values[0], stateful=True), tmp_path / "elmo.onnx")

@@ -21,6 +21,7 @@ from bilm.progress import Progress, show_as
 from bilm.training.cluster import TF_CONFIG
 
 FAILED, WRONG_USE = 1, 2
+NOT_OURS = ("/tensorflow/python/", "/tf2onnx/")  # in the paths of modules
 
 
 class Command(Protocol):
@@ -152,8 +153,8 @@ def _start_tensorflow() -> None:
 
 
 def _is_for_users(record: LogRecord) -> bool:
-    """TensorFlow's own notes, such as how long it took to shard a checkpoint, are not."""
-    return record.levelno >= WARNING or "/tensorflow/python/" not in record.pathname
+    """Notes of TensorFlow and tf2onnx, such as how long it took to shard a checkpoint, are not."""
+    return record.levelno >= WARNING or not any(part in record.pathname for part in NOT_OURS)
 
 
 def _status(program: str, error: OSError) -> int:
