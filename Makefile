@@ -47,7 +47,7 @@ test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX a
 	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k golden
 
 CLIENT_TESTS := tests/integrations tests/commands/test_completion.py \
-  tests/commands/test_damaged_corpora.py tests/commands/test_text.py tests/test_onnx_model.py \
+  tests/commands/test_damaged_corpora.py tests/commands/test_text_command.py tests/test_onnx_model.py \
   tests/test_projector.py tests/test_saved_model.py tests/embedding/test_parquet.py \
   tests/data/test_records.py tests/storage/test_hub.py
 

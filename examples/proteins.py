@@ -27,6 +27,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import h5py
 import numpy as np
 
 import bilm
@@ -113,15 +114,17 @@ def main(args: Namespace) -> int | None:
     if model is None:
         return INTERRUPTED
 
-    fasta, vectors = folder / "families.fasta", folder / "families.npz"
+    fasta, vectors = folder / "families.fasta", folder / "families.hdf5"
     write_lines(fasta, (f">{p.id}\n{p.residues}" for p in members))
     bilm.dump_bilm_embeddings(None, fasta, model, None, vectors, layers=args.layers, pool="mean")
+    with h5py.File(vectors) as file:
+        of_model = file["vectors"][:].reshape(len(members), -1)
     features = {
         "amino acids": shares(members, RESIDUES),
         "pairs of amino acids": shares(
             members, map("".join, itertools.product(RESIDUES, repeat=2))
         ),
-        "biLM": np.load(vectors)["vectors"].reshape(len(members), -1),
+        "biLM": of_model,
     }
     names = [protein.name for protein in members]
     print("the nearest other protein has the same name:")
