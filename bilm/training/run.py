@@ -220,6 +220,8 @@ class TrainingRun:
         self.report = RunReport(self.plan, self.run_options, log_dir, self.log_steps)
         self.evaluator, perplexity = Evaluator(self.trainer.model), None
         iterator = iter(text.batches(self.devices, self.saved))
+        if self.devices.several_hosts:
+            self.trainer.expect(iterator.element_spec)
         is_measured = self.measured is not None and self.measured[0] == self.step
         if self.step and self._evaluation_due() and not is_measured:
             perplexity = self._evaluate()  # a kill interrupted it

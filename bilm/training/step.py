@@ -78,6 +78,20 @@ class Trainer:
                 devices,
             )
         self.state = devices.run_everywhere(lambda: self.model.zero_state(options.batch_size))
+        self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
+
+    def expect(self, batch_spec: Any) -> None:
+        """Compile the step once for batches that it does not read itself.
+
+        The sizes of batches differ, and each new one would be traced again.
+
+        Args:
+            batch_spec: the `element_spec` of an iterator over distributed batches.
+        """
+        state = tf.nest.map_structure(tf.type_spec_from_value, self.state)
+        numbers = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+        signature = batch_spec, state, *numbers
+        self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
     def step(self, source: Any, step: int) -> StepResult:
         """Train on one batch per replica; the state is carried on.
@@ -124,8 +138,7 @@ class Trainer:
     def _gathered(self, parts):
         return [self.devices.gathered(part) for part in parts]
 
-    @tf.function(autograph=False, reduce_retracing=True)
-    def _step(self, source, state, step, step_size):
+    def _take_step(self, source, state, step, step_size):
         run = self.devices.strategy.run
         batch = source if self.devices.several_hosts else next(source)
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
