@@ -82,8 +82,8 @@ class Devices:
 
         Args:
             slices: of each replica.
-            common: distinct indices (N,), the same on all replicas, of which no replica has to
-                send more than the values; None for none.
+            common: distinct indices (N,), the same on all replicas: the values of these rows are
+                reduced, all others gathered. None if no such rows are known.
         """
         run = self.strategy.run
         if self.n_replicas == 1 or common is None:

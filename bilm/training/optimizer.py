@@ -58,8 +58,8 @@ class Optimizer:
         Args:
             gradients: one per variable, each a value per replica, dense or `tf.IndexedSlices`.
             step_size: float32 (), what the method `step_size` returns.
-            common: per variable the rows that are known to be in the gradients of all replicas, or
-                None: see `Devices.summed_slices`.
+            common: for each variable the rows that all replicas are known to use, or None: see
+                `Devices.summed_slices`. None if no variable has any.
         Returns: the global norm of the mean gradient before clipping, float32 ().
         Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
             updated then, since every update needs the norm.

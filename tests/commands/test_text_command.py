@@ -34,6 +34,22 @@ def test_a_corpus_becomes_lines_of_words(name, content, flags, expected, run_her
     assert list(read_corpus(text)) == [line.split() for line in expected]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "flags"),
+    [
+        ("r.jsonl", '{"t": ["a", "b c", "", "d\\ne"]}\n{"t": ["f"]}', ["--column=t"]),
+        ("r.conllu", "1\ta\n2\tb c\n3\td\u00a0e\n\n1\tf\n", []),
+    ],
+)
+def test_words_that_hold_blanks_become_several(name, content, flags, run_here, tmp_path):
+    corpus, text = tmp_path / name, tmp_path / "text"
+    corpus.write_text(content, encoding="utf-8")
+    done = run_here("bilm text", "--input", corpus, "--output", text, *flags)
+    assert done.stdout == f"wrote {text}: 2 sentences, 6 words\n"
+    assert "in 1 sentences a word is empty or holds blanks" in done.stderr
+    assert list(read_corpus(text)) == [["a", "b", "c", "d", "e"], ["f"]]
+
+
 def test_figures_as_json(run_here, tmp_path):
     (tmp_path / "a.txt").write_text("a b\nc\n")
     files = ["--input", tmp_path / "a.txt", "--output", tmp_path / "b.txt"]
