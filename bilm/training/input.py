@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ class TrainingText:
     """The text of a run, read ahead of the steps.
 
     `traces` holds one trace for each window that is read and not yet trained on; who trains takes
-    one from its left end for each step.
+    one from its left end for each step. Close it when no more steps follow.
 
     Args:
         options: of the run; `batch_size` is a replica's.
@@ -42,6 +43,7 @@ class TrainingText:
         self.shards = shards
         self.traces: deque[Trace] = deque()
         self.failures: list[BilmError] = []
+        self._reading, self._closed = threading.Lock(), False
 
     def batches(self, devices: Devices, saved: Saved | None) -> Any:
         """Yield the pipeline of the run from a checkpoint on."""
@@ -72,10 +74,25 @@ class TrainingText:
 
         def batches() -> Iterator[dict]:
             shared = options.share_negatives
-            return replica_batches(windows(), options.model, own, sampler, step, shared)
+            made = replica_batches(windows(), options.model, own, sampler, step, shared)
+            while True:
+                with self._reading:
+                    batch = None if self._closed else next(made, None)
+                if batch is None:
+                    return
+                yield batch
 
         endless = devices.several_hosts
         return as_dataset(batches, signature, devices.strategy, self.failures, endless)
+
+    def close(self) -> None:
+        """Stop reading ahead.
+
+        If a thread of TensorFlow's were in Python when the interpreter ends, it would wait for it
+        for ever, and the process for the thread: an error that holds the pipeline is enough.
+        """
+        with self._reading:
+            self._closed = True
 
     @contextmanager
     def explaining(self, step: int) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +128,12 @@ class TrainingRun:
             if self._is_over():
                 return self._end_at_once()
             self._write_inputs()
+            text = TrainingText(self.run_options, self.vocab, self.shards, self.seed)
             # Before this, a signal ends the process at once: there is nothing to save yet.
-            with stop_on_signal() as stop:
+            with stop_on_signal() as stop, closing(text):
+                self.hosts.gather("start", None)  # a signal to any worker now stops and saves all
                 self._tell_start()
-                result = self._loop(stop)
+                result = self._loop(stop, text)
             if result.finished:
                 self._tell_end()
             else:
@@ -213,9 +216,8 @@ class TrainingRun:
             self.trainer.optimizer.rate.log_new_length(self.saved)
         logging.info("the first step compiles the graph, which may take half a minute")
 
-    def _loop(self, stop: threading.Event) -> TrainResult:
+    def _loop(self, stop: threading.Event, text: TrainingText) -> TrainResult:
         """Take steps until the end or a signal; save and evaluate when it is time to."""
-        text = TrainingText(self.run_options, self.vocab, self.shards, self.seed)
         log_dir = self.log_dir if self.folder.writes else None
         self.report = RunReport(self.plan, self.run_options, log_dir, self.log_steps)
         self.evaluator, perplexity = Evaluator(self.trainer.model), None
