@@ -11,7 +11,7 @@ from bilm.elmo import Elmo
 from bilm.errors import WeightsError
 from bilm.extras import needed
 from bilm.files import replacing
-from bilm.saved_model import WARM_UP, serving_outputs
+from bilm.saved_model import WARM_UP, require_strings, serving_outputs
 
 OPSET = 17  # of ONNX 1.12, which every runtime since 2022 reads
 TOLERANCE = 1e-4  # of a probe, relative to the largest value
@@ -29,11 +29,11 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
     Args:
         elmo: the layer; its first representation is the one given.
         path: the file to write.
-    Raises: ValueError if the layer keeps state or reads words; WeightsError if it has no weights
-        yet, or if ONNX Runtime computes other values; ImportError without the extra `onnx`.
+    Raises: OptionsError if the layer keeps state or its model reads words; WeightsError if it has
+        no weights yet, or if ONNX Runtime computes other values; ImportError without the extra
+        `onnx`.
     """
-    if elmo.stateful or elmo.options.reads_words:
-        raise ValueError("an ONNX model holds a stateless Elmo that reads characters")
+    require_strings(elmo, "an ONNX model")
     with needed("onnx", "An export to ONNX"):
         import onnxruntime
         import tf2onnx

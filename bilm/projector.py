@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from bilm.data.text import read_lines
-from bilm.embedding.token_cache import WordVectors
+from bilm.embedding.token_cache import WordVectors, find_vocabulary
 from bilm.errors import DataError
 from bilm.files import expanded
 from bilm.folders import replacing_folder
 from bilm.storage.load import load_bilm
+from bilm.storage.locate import resolve
 
 VECTORS, WORDS, CONFIG = "vectors.tsv", "words.tsv", "projector_config.pbtxt"
 CONFIG_TEXT = f"""embeddings {{
@@ -41,13 +42,16 @@ def export_projector(
         counts_file: a word, a tab and its count per line, as `bilm vocab --counts` writes it.
         path: the folder to write, replaced if it is one of these.
         max_words: write no more than the first of the file.
-        vocab_file: one word a line, for a model that reads words.
+        vocab_file: one word a line, for a model that reads words; None for `vocab.txt` beside the
+            options.
     Returns: the number of words.
     Raises: OptionsError, WeightsError; DataError for a line that is no word with its count.
     """
     words = _read_counts(expanded(counts_file), max_words)
-    model = load_bilm(expanded(options_file), expanded(weight_file), frozen=True)
-    vectors = WordVectors(model, expanded(vocab_file))([word for word, _ in words])
+    files = resolve(expanded(options_file), expanded(weight_file))
+    model = load_bilm(*files, frozen=True)
+    vocabulary = find_vocabulary(model.options, files[0], expanded(vocab_file))
+    vectors = WordVectors(model, vocabulary)([word for word, _ in words])
     with replacing_folder(path, CONFIG) as folder:
         np.savetxt(folder / VECTORS, vectors, "%.6g", "\t")
         rows = ["word\tcount", *(f"{word}\t{count}" for word, count in words)]

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.elmo import Elmo
+from bilm.errors import OptionsError
 from bilm.folders import replacing_folder
 from bilm.warm_up import Request, write_warm_up
 
@@ -122,15 +123,14 @@ def export_saved_model(
         max_sentences, max_tokens: the most sentences, and tokens in a sentence, that a request
             may have; None for any. A larger one is answered with an error of TensorFlow's, before
             memory is taken for it.
-    Raises: ValueError if the layer keeps state or reads words instead of strings; WeightsError
-        if it has no weights yet; DataError if the folder holds anything else.
+    Raises: OptionsError if the layer keeps state or its model reads words; WeightsError if it has
+        no weights yet; DataError if the folder holds anything else.
 
     Example:
         module = tf.saved_model.load(path)
         module.signatures["serving_default"](sentences=tf.constant(["the cat sat"]))["mean"]
     """
-    if elmo.stateful or elmo.options.reads_words:
-        raise ValueError("a SavedModel holds a stateless Elmo that reads strings")
+    require_strings(elmo, "a SavedModel")
     if not elmo.built:
         elmo.build()
     elmo.require_weights()
@@ -139,6 +139,17 @@ def export_saved_model(
     with replacing_folder(path, MARK) as folder:
         tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
         write_warm_up(folder, _requests(max_tokens))
+
+
+def require_strings(elmo: Elmo, form: str) -> None:
+    """Refuse a layer that cannot be stored to read strings. Raises: OptionsError."""
+    if elmo.stateful:
+        raise OptionsError(f"{form} holds a stateless Elmo; this one carries its state")
+    if elmo.options.reads_words:
+        raise OptionsError(
+            f"{form} holds an Elmo that spells its words; this model reads those of a vocabulary, "
+            "which has no place there"
+        )
 
 
 def _requests(max_tokens: int | None) -> list[Request]:

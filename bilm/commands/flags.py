@@ -56,6 +56,7 @@ class Flags:
         self._group: Any = self._parser
         self._named: dict[str, _Value] = {}
         self.declared: list[_Value] = []
+        self._bare = ""  # the flag that the word without one is in other commands
         self._parser.add_argument(
             "-h", "--help", "--helpfull", action="store_true", help=argparse.SUPPRESS
         )
@@ -112,7 +113,8 @@ class Flags:
         self._declared(action)
 
     def positional(self, name: str, help: str) -> None:
-        """Declare a word without a flag that must be given: the name of a file or folder."""
+        """Declare a file or folder that must be given, with --name before it or not."""
+        self._bare = f"--{name}"
         action = self._group.add_argument(name, action=_Value, help=help)
         action.convert, action.shown, action.needed = values.path, name.upper(), True
         action.required = False  # argparse would check it before anything else
@@ -165,7 +167,8 @@ class Flags:
         try:
             for action in self.declared:
                 action.times = 0
-            args, left = self._parser.parse_known_args([self._spelled(word) for word in words])
+            words = [word for word in words if word != self._bare]
+            args, left = self._parser.parse_known_args(map(self._spelled, words))
         except argparse.ArgumentError as error:
             raise WrongUse(self._reworded(error)) from None
         if not (args.help or args.version):
@@ -192,6 +195,8 @@ class Flags:
         """Return a word as argparse knows it: -x is --x, --a-b is --a_b, --x=false is --no_x."""
         found = FLAG.fullmatch(word)
         name = f"--{found[1].replace('-', '_')}" if found else ""
+        if found and name == self._bare:
+            return found[2]
         if not found or name not in self._named:
             return word
         action, value = self._named[name], found[2]

@@ -35,9 +35,12 @@ def main(args: Namespace) -> None:
 
     from bilm.data.records import Corpus
     from bilm.files import keep_inputs, replacing
+    from bilm.process import quiet
     from bilm.progress import progress
 
     keep_inputs(args.output, args.input)
+    if args.tokenize:
+        quiet()  # spaCy imports TensorFlow
     corpus = Corpus(
         args.input,
         args.column,

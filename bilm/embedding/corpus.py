@@ -24,7 +24,9 @@ from bilm.embedding.parts import Parts
 from bilm.errors import DataError
 from bilm.files import expanded, keep_inputs, sha256_of
 from bilm.progress import Progress, progress
-from bilm.storage.formats.known import model_files
+from bilm.storage.formats.checkpoint import newest
+from bilm.storage.formats.known import is_run, model_files
+from bilm.storage.locate import resolve
 
 DTYPES = ("float32", "float16")
 WARM_PARTS = 16  # parts through which the cache of token vectors is kept
@@ -47,9 +49,8 @@ def dump_bilm_embeddings(
 ) -> int:
     """Embed every sentence of a corpus into one file, whose name says its format: see `outputs`.
 
-    `outfile` comes into being whole, at the end. Until then closed parts stand in the folder
-    `<outfile>.parts`, and the same call continues after the last of them, to the same values. At
-    the end the folder takes as much room as the file.
+    `outfile` comes into being whole, at the end. Until then closed parts are in `<outfile>.parts`,
+    which grows as large; the same call continues after the last of them, to the same values.
 
     Args:
         vocab_file, options_file, weight_file, precision: see `ElmoEmbedder`.
@@ -74,13 +75,19 @@ def dump_bilm_embeddings(
     _check_files(outfile, dataset_file, vocab_file)
     corpus = Corpus(dataset_file, **reading)
     text = _survey(corpus, part_sentences)
-    embedder = ElmoEmbedder(options_file, weight_file, vocab_file, precision=precision)
+    files = _pinned(*resolve(expanded(options_file), expanded(weight_file)))
+    embedder = ElmoEmbedder(*files, vocab_file, precision=precision)
     content = _content(corpus, wanted, part_sentences, text, embedder)
     run = _settings(content, text, embedder) | {"precision": precision}
     keep_inputs(outfile, *model_files(embedder.options_file, embedder.weight_file))
     outputs.check_names(outfile, content)
     _embed(content, text, embedder, outfile, run)
     return text.n_sentences
+
+
+def _pinned(options_file: Path, weight_file: Path) -> tuple[Path, Path]:
+    """Name one checkpoint of a run's folder: what continues this call must read the same."""
+    return options_file, newest(weight_file) if is_run(weight_file) else weight_file
 
 
 def _content(
@@ -98,8 +105,8 @@ def _settings(content: Content, text: _Text, embedder: ElmoEmbedder) -> dict[str
     files = model_files(embedder.options_file, embedder.weight_file)
     return {
         "dataset": text.digest,
-        "options": sha256_of(embedder.options_file),
-        "weights": sha256_of(embedder.weight_file),
+        "options": sha256_of(files[0]),
+        "weights": sha256_of(files[1]),
         "vocabulary": embedder.vocab_file and sha256_of(embedder.vocab_file),
         "layers": layers if isinstance(layers, str) else list(map(int, layers)),
         **{"dtype": dtype, "pool": pool, "normalize": normalize},

@@ -23,13 +23,12 @@ from bilm.embedding.collecting import (
 )
 from bilm.embedding.packed_runner import PackedRunner
 from bilm.embedding.packing import MAX_ROWS
-from bilm.embedding.token_cache import TokenCache, WordVectors
+from bilm.embedding.token_cache import TokenCache, WordVectors, find_vocabulary
 from bilm.errors import BilmError, OptionsError
 from bilm.files import expanded
 from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
 
-VOCABULARY = "vocab.txt"
 WINDOW_BATCHES = 8  # batches among which sentences of ordinary length are dealt out to rows
 WINDOW_TOKENS = 1 << 18  # the most tokens that are read ahead to fill the rows, where
 WINDOW_BYTES = 1 << 28  # their vectors fit into so many bytes
@@ -88,7 +87,7 @@ class ElmoEmbedder:
         files = self.options_file, self.weight_file
         self.model = load_bilm(*files, precision=precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
-        self.vocab_file = self._vocabulary(expanded(vocab_file))
+        self.vocab_file = find_vocabulary(self.options, self.options_file, expanded(vocab_file))
         self._settings = self.vocab_file, cache_size, batch_tokens, precision
         encode = WordVectors(self.model, self.vocab_file)
         self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)
@@ -195,12 +194,6 @@ class ElmoEmbedder:
         """Forget the vectors of all words."""
         self._check_process()
         self._cache.clear()
-
-    def _vocabulary(self, given: str | None) -> Path | None:
-        """Return the vocabulary of a model that reads words, for others None."""
-        beside = self.options_file.with_name(VOCABULARY)
-        found = given or (beside if beside.is_file() else None)
-        return found and Path(found).absolute() if self.options.reads_words else None
 
     def _in_order(
         self, sentences: Iterable[Sequence[str]], select: Callable, collector: type

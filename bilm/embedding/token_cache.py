@@ -20,6 +20,8 @@ from bilm.errors import OptionsError
 from bilm.files import expanded, keep_inputs, replacing
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
+from bilm.options import ModelOptions
+from bilm.storage.formats.checkpoint import VOCABULARY
 from bilm.storage.formats.known import model_files
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.load import load_bilm
@@ -27,6 +29,17 @@ from bilm.storage.locate import resolve
 
 ENCODER_CHARACTERS = 1 << 14  # what the character CNN reads at a time
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
+
+
+def find_vocabulary(
+    options: ModelOptions, options_file: Path, given: str | Path | None
+) -> Path | None:
+    """Return the vocabulary of a model that reads words, or None: see `ElmoEmbedder`."""
+    if not options.reads_words:
+        return None
+    beside = options_file.with_name(VOCABULARY)
+    found = given or (beside if beside.is_file() else None)
+    return found and Path(found).absolute()
 
 
 class WordVectors:
@@ -42,7 +55,9 @@ class WordVectors:
         self.model, self._alphabet = model, alphabet_of(model.options)
         if self._alphabet is None:
             if vocab_file is None:
-                raise OptionsError("this model reads words, not characters; give its vocab_file")
+                raise OptionsError(
+                    "this model reads words, not characters; give its words (--vocab, vocab_file)"
+                )
             self._vocab = vocabulary_of(vocab_file, model.options, model.n_tokens, (BOS, EOS))
         else:
             self._widest = max((width for width, _ in model.encoder.filters), default=0)

@@ -46,8 +46,7 @@ class StoredRun:
         found = self._read(expanded(path)) if path else read_latest(save_dir, self._read)
         if found is None:
             raise WeightsError(
-                f"{save_dir}: no whole checkpoint in this folder; expected that of a run, and an "
-                "export is given by its options file"
+                f"{save_dir}: no whole checkpoint in this folder; expected that of a run"
             )
         self.path, self._reader, self.shapes, self.n_tokens = found
         self.held = _held(self.path, self.shapes)

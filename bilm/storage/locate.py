@@ -12,7 +12,7 @@ from bilm.storage.archive import is_archive, open_archive
 from bilm.storage.cache import alone, cached, make_folder, note_use, read_record, write_record
 from bilm.storage.download import Kind, fetch
 from bilm.storage.formats.foreign import what_it_is
-from bilm.storage.formats.known import find, refuse_as_run, unpacked_pair
+from bilm.storage.formats.known import find, is_run, refuse_as_run, unpacked_pair
 
 
 def resolve(model: str | Path, weight_file: str | Path | None = None) -> tuple[Path, Path]:
@@ -70,6 +70,10 @@ def run_folder(model: str | Path) -> Path:
             return Path(expanded(model))
         raise
     refuse_as_run(weight_file)
+    if not is_run(weight_file):
+        raise WeightsError(
+            f"{model}: no whole checkpoint in this folder, only {weight_file.name}; expected a run"
+        )
     return options_file.parent
 
 

@@ -87,6 +87,14 @@ def open_run(weight_file: Path) -> Any:
     return StoredRun(weight_file.parent, str(weight_file.with_suffix("")))
 
 
+def newest(weight_file: Path) -> Path:
+    """Return the index of the checkpoint that a folder stands for now.
+
+    Raises: OptionsError, WeightsError.
+    """
+    return Path(f"{open_run(weight_file).path}{INDEX}")
+
+
 def files(options_file: Path, weight_file: Path) -> list[Path]:
     """Return the files that are there: of a folder, those of all of its checkpoints."""
     folder = options_file.parent
