@@ -12,8 +12,8 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -22,6 +22,11 @@ from absl import logging
 
 from bilm import schema
 from bilm.errors import OptionsError, WeightsError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 RECORD = "bilm_source.json"
 ENTRY = "[0-9a-f]" * 16  # the name of an entry's folder, as a pattern
@@ -77,9 +82,36 @@ def make_folder(folder: Path) -> None:
         raise WeightsError(f"{folder}: cannot write to the cache; set BILM_CACHE to another folder")
 
 
-def alone(path: Path) -> Lock:
-    """Return the lock that lets one thread at a time create a path in the cache."""
-    return _LOCKS.setdefault(path, Lock())
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one thread of one process at a time fill an entry of the cache, whose folder is created.
+
+    Where the file system has no locks, as some network file systems, processes do the same work
+    side by side: each file still comes into being whole.
+
+    Raises: WeightsError if the cache cannot be written.
+    """
+    with _LOCKS.setdefault(folder, Lock()):
+        make_folder(folder)
+        if fcntl is None:
+            yield
+            return
+        place = os.open(folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):
+                _lock(place, folder)
+            yield
+        finally:
+            os.close(place)  # which unlocks it
+
+
+def _lock(place: int, folder: Path) -> None:
+    """Lock an open folder, after those who have it. Raises: OSError where there are no locks."""
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        logging.info("%s: another process is filling it; waiting", folder)
+        fcntl.flock(place, fcntl.LOCK_EX)
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bilm.files import replacing
 from bilm.schema import MAX_BYTES as MAX_OPTIONS_BYTES
 from bilm.schema import read_object
 from bilm.storage.archive import MAX_BYTES, is_archive
-from bilm.storage.cache import alone, cached, make_folder, note_use, read_record, write_record
+from bilm.storage.cache import alone, cached, note_use, read_record, write_record
 from bilm.storage.hdf5 import open_hdf5
 from bilm.storage.web import PATIENCE, Patience, pieces
 
@@ -74,9 +74,8 @@ def fetch(url: str, kind: Kind, known: Known = UNKNOWN, patience: Patience = PAT
     """
     target = copy_of(url)
     if not target.exists():
-        with alone(target):
-            if not target.exists():  # else another thread has downloaded it in the meantime
-                make_folder(target.parent)
+        with alone(target.parent):
+            if not target.exists():  # else another has downloaded it in the meantime
                 logging.info("%s: downloading to %s", url, target.parent)
                 _download(url, target, kind, known, patience)
     note_use(target.parent)

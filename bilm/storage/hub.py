@@ -17,7 +17,7 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.storage.archive import MAX_BYTES
-from bilm.storage.cache import alone, cached, make_folder, note_use, read_record, write_record
+from bilm.storage.cache import alone, cached, note_use, read_record, write_record
 from bilm.storage.formats.known import find
 from bilm.storage.web import PATIENCE
 
@@ -38,11 +38,10 @@ def snapshot(name: str) -> Path:
     if parts is None:
         raise WeightsError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     entry = cached(name)
-    with alone(entry):
-        found = _there(entry)
-        if found is None:
-            make_folder(entry)
-            found = _downloaded(name, parts[1], parts[2], entry)
+    found = _there(entry)
+    if found is None:
+        with alone(entry):
+            found = _there(entry) or _downloaded(name, parts[1], parts[2], entry)
     note_use(entry)
     return found
 

@@ -9,7 +9,7 @@ from bilm.errors import WeightsError
 from bilm.files import expanded
 from bilm.storage import download, registry
 from bilm.storage.archive import is_archive, open_archive
-from bilm.storage.cache import alone, cached, make_folder, note_use, read_record, write_record
+from bilm.storage.cache import alone, cached, note_use, read_record, write_record
 from bilm.storage.download import Kind, fetch
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.formats.known import find, is_run, refuse_as_run, unpacked_pair
@@ -97,12 +97,13 @@ def _unpacked(archive: Path) -> tuple[Path, Path]:
     """Unpack the members that are needed into the cache, under names of ours."""
     stat = archive.stat()
     folder = cached(f"{archive.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}")
-    with alone(folder):
-        found = unpacked_pair(folder)
-        if found is None:
-            make_folder(folder)
-            _unpack(archive, folder)
-            found = unpacked_pair(folder)
+    found = unpacked_pair(folder)
+    if found is None:
+        with alone(folder):
+            found = unpacked_pair(folder)  # which another may have unpacked in the meantime
+            if found is None:
+                _unpack(archive, folder)
+                found = unpacked_pair(folder)
     if found is None:
         raise WeightsError(f"{archive}: holds a checkpoint without its .index file")
     note_use(folder)

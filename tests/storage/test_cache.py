@@ -1,6 +1,7 @@
 """What the cache holds: listed with sizes and sources, removed by name or age, read where it may
 not be written."""
 
+import errno
 import json
 import os
 import time
@@ -10,7 +11,16 @@ from command_runs import assert_fails, run
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
 from bilm.errors import WeightsError
-from bilm.storage.cache import DAY, RECORD, cached, entries, make_folder, remove, write_record
+from bilm.storage.cache import (
+    DAY,
+    RECORD,
+    alone,
+    cached,
+    entries,
+    make_folder,
+    remove,
+    write_record,
+)
 from bilm.storage.locate import resolve
 
 
@@ -103,3 +113,12 @@ def test_the_command(cache):
     assert names(entries()) == ["small"]
     done = run("bilm cache", "--prune", "nlpl:144", **variables)
     assert_fails(done, f"nlpl:144: nothing of that name in {cache}")
+
+
+def test_a_file_system_without_locks(cache, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with alone(cached("a")):
+        (cached("a") / "file").touch()

@@ -178,7 +178,7 @@ def test_threads_that_fetch_at_once(server, cache, tmp_path, capsys):
 
 
 def test_processes_that_fetch_at_once(server, cache, tmp_path):
-    """Two files, and an archive that both then unpack."""
+    """Two files, and an archive that both then want unpacked: one of them does the work."""
     make_zip(tmp_path / "served" / "12.zip", ["options.json", "model.hdf5"])
     script = "import sys; from bilm.storage.locate import resolve; "
     script += "print(*resolve(*sys.argv[1:3]), *resolve(sys.argv[3]), sep='\\n')"
@@ -187,6 +187,7 @@ def test_processes_that_fetch_at_once(server, cache, tmp_path):
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [process.communicate(timeout=300)[0] for process in started]
     assert outputs[0] == outputs[1]
+    assert sorted(Handler.asked) == ["/12.zip", "/options.json", "/weights.hdf5"]
     assert same([Path(line) for line in outputs[0].split()], (OPTIONS, WEIGHTS) * 2)
     assert len(files_in(cache)) == 5
 
