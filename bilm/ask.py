@@ -15,8 +15,8 @@ from bilm.storage.checkpoint import load_model, run_vocabulary
 from bilm.storage.export_id import check_same_export
 from bilm.storage.formats.checkpoint import open_run
 from bilm.storage.formats.known import is_run, read_options, require_softmax
-from bilm.storage.hdf5 import strings
 from bilm.storage.locate import resolve
+from bilm.storage.softmax_file import SoftmaxFile, softmax_beside
 
 PathLike = str | Path  # of a file or folder
 
@@ -93,11 +93,6 @@ def load_language_model(
     return found, run_vocabulary(options_file.parent, found, vocab_file)
 
 
-def softmax_beside(weight_file: Path) -> Path:
-    """Return where the softmax of an export is, if it has one."""
-    return weight_file.with_name(f"{weight_file.stem}_softmax.hdf5")
-
-
 def _from_export(
     options_file: Path,
     weight_file: Path,
@@ -113,15 +108,13 @@ def _from_export(
         )
     options = read_options(options_file, weight_file)
     check_same_export(options, options_file, weight_file, softmax_file)
-    with weights.open_hdf5(softmax_file) as file:
-        words = strings(file, "vocabulary")
-    vocab = vocabulary_of_words(words, softmax_file, options)
+    softmax = SoftmaxFile(softmax_file)
+    vocab = vocabulary_of_words(softmax.words, softmax_file, options)
     if vocab_file is not None:
         Vocabulary(vocab_file).require_words_of(vocab)
-    weights.check_room(options, weight_file, softmax_file, n_rows=len(words))
-    model = BiLM(options, n_tokens=len(words), softmax=True)
+    weights.check_room(options, weight_file, softmax_file, n_rows=vocab.size)
+    model = BiLM(options, n_tokens=vocab.size, softmax=True)
     model.build()
     weights.load_hdf5(model, weight_file, only=weights.is_bilm)
-    own = weights.stored_variables(model)  # without the kernel where it is the word table
-    weights.load_hdf5(model, softmax_file, only=lambda n: not weights.is_bilm(n) and n in own)
+    softmax.assign(model)
     return model, vocab

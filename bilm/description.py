@@ -8,7 +8,6 @@ from typing import Any
 
 from absl import logging
 
-from bilm.ask import softmax_beside
 from bilm.errors import OptionsError
 from bilm.files import sha256_of
 from bilm.options import ModelOptions
@@ -23,6 +22,7 @@ from bilm.storage.formats.checkpoint import open_run
 from bilm.storage.formats.known import format_of, is_run
 from bilm.storage.hdf5 import strings
 from bilm.storage.locate import resolve
+from bilm.storage.softmax_file import softmax_beside
 from bilm.storage.tensors import Tensors
 
 FLOAT = 4  # bytes

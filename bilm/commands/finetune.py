@@ -1,6 +1,7 @@
 """Train a stored biLM on another corpus, and measure held-out perplexity before and after.
 
 Examples:
+  bilm finetune --model novels-en --input 'letters/*.txt' --output tuned
   bilm finetune --model run --input 'tweets/*.txt' --output tuned \\
       --heldout dev.txt --n_epochs 2 --learning_rate 0.1
   bilm finetune --model run --new_vocab words.txt --input 'tweets/*.txt' --output tuned
@@ -8,9 +9,9 @@ Examples:
       --input 'tweets/*.txt' --output tuned --batch_size 64
   bilm finetune --model bilm_tf_checkpoint --vocab vocab.txt --input 'tweets/*.txt' --output tuned
 
-A run brings its softmax and its vocab.txt, a checkpoint of the TensorFlow 1 reference its softmax,
-and needs --vocab unless vocab.txt lies beside it. HDF5 weights hold no softmax
-(<stem>_softmax.hdf5 is not read here), so --new_vocab is needed.
+A run brings its softmax and its vocab.txt; a checkpoint of the TensorFlow 1 reference its softmax,
+and needs --vocab unless vocab.txt lies beside it; an export both if <stem>_softmax.hdf5 lies beside
+its weights, as in novels-en, and needs --new_vocab otherwise.
 
 --new_vocab gives the model a softmax over other words; words that the model's vocabulary holds too
 keep their rows if the model has a softmax. A model that reads words and not characters keeps its

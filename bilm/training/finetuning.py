@@ -133,7 +133,8 @@ def _read_record(folder: RunFolder, start: Source) -> dict[str, Any]:
 def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary) -> None:
     """Give a model the source's weights, and its softmax as far as the words are the same."""
     path = start.weight_file if start.run is None else start.run.path
-    if start.run is None or own is None:
+    stored_softmax = start.run or start.softmax
+    if stored_softmax is None or own is None:
         start.assign(model, softmax=False)
         why = "HDF5 files hold none" if start.run is None else "the source's words are not known"
         logging.info("%s: weights taken over; the softmax is new: %s", path, why)
@@ -148,7 +149,7 @@ def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary
     start.assign(model, softmax=False)
     shared = rows >= 0
     for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-        stored, value = start.run.value(weights.SOFTMAX + name), variable.numpy()
+        stored, value = stored_softmax.value(weights.SOFTMAX + name), variable.numpy()
         if not np.isfinite(stored).all():
             raise WeightsError(f"{path}: softmax/{name} holds values that are not finite")
         value[shared] = stored[rows[shared]]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
-from bilm.data.vocabulary import Vocabulary
+from bilm.data.vocabulary import Vocabulary, vocabulary_of_words
 from bilm.errors import DataError, OptionsError
 from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.options import N_CHARACTERS, RunOptions
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import OPTIONS, VOCABULARY
+from bilm.storage.export_id import check_same_export
 from bilm.storage.formats.checkpoint import open_run
 from bilm.storage.formats.known import is_run, read_options, require_softmax
 from bilm.storage.locate import resolve
+from bilm.storage.softmax_file import SoftmaxFile, softmax_beside
 from bilm.storage.tensors import HDF5Tensors
 
 # What a run takes over from the options of its source, and the value where they do not say.
@@ -44,15 +49,16 @@ class Source:
         source: what stands for a model, see `bilm.storage.locate.resolve`: a run, ours or the
             TensorFlow 1 reference's, or an exported model.
         weight_file: the HDF5 file.
-    Attributes: `options` of the model; `run`, the checkpoint, None for HDF5; `n_tokens`, the words
-        of the softmax or of the table that a model for words reads from, None for an HDF5 file of
-        a model that reads characters; `folder` in which the options are.
+    Attributes: `options` of the model; `run`, the checkpoint, None for HDF5; `softmax`, a
+        `SoftmaxFile` beside HDF5, or None; `n_tokens`, the words of the softmax or of the table
+        that a model for words reads from, None for a model that reads characters without a
+        softmax; `folder` in which the options are.
     Raises: OptionsError, WeightsError.
     """
 
     def __init__(self, source: str | Path, weight_file: str | Path | None = None):
         source, weight_file = expanded(source), expanded(weight_file)
-        self.source, self.run, self.n_tokens = source, None, None
+        self.source, self.run, self.softmax, self.n_tokens = source, None, None, None
         options_file, self.weight_file = resolve(source, weight_file)
         self.folder = options_file.parent
         if is_run(self.weight_file):
@@ -61,9 +67,16 @@ class Source:
         else:
             require_softmax(self.weight_file, "be tuned")
             self.options = read_options(options_file, self.weight_file)
-            if self.options.char_cnn is None:
+            files = [self.weight_file]
+            if softmax_beside(self.weight_file).is_file():
+                files.append(softmax_beside(self.weight_file))
+                check_same_export(self.options, options_file, *files)
+                self.softmax = SoftmaxFile(files[1])
+                words = vocabulary_of_words(self.softmax.words, files[1], self.options)
+                self.n_tokens = words.size
+            elif self.options.char_cnn is None:
                 self.n_tokens = weights.n_words(HDF5Tensors(self.weight_file))
-            weights.check_room(self.options, self.weight_file, n_rows=self.n_tokens)
+            weights.check_room(self.options, *files, n_rows=self.n_tokens)
         self.id = [_absolute(path) for path in (source, weight_file) if path is not None]
 
     def run_options(self, changes: dict[str, Any]) -> RunOptions:
@@ -92,10 +105,23 @@ class Source:
 
         Raises: WeightsError.
         """
-        if self.run is None:
-            weights.load_hdf5(model, self.weight_file, only=weights.is_bilm)
-        else:
+        if self.run is not None:
             self.run.assign(model, only=lambda name: softmax or weights.is_bilm(name))
+            return
+        weights.load_hdf5(model, self.weight_file, only=weights.is_bilm)
+        if softmax and self.softmax is not None:
+            self.softmax.assign(model)
+
+    def vocabulary_file(self) -> Path | None:
+        """Return a file of the source's words, there as long as this object; None if not known."""
+        if self.softmax is None:
+            beside = self.folder / VOCABULARY
+            return beside if self.n_tokens is not None and beside.exists() else None
+        scratch = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+        path = Path(scratch) / VOCABULARY
+        path.write_text("".join(f"{word}\n" for word in self.softmax.words), encoding="utf-8")
+        return path
 
 
 def choose_vocabulary(
@@ -118,11 +144,12 @@ def choose_vocabulary(
         )
     if start.n_tokens is None and new is None:
         raise DataError(
-            f"{start.source}: HDF5 files hold no softmax; say which words a new one shall predict "
-            "(--new_vocab; it may be the vocabulary that the model was trained with)"
+            f"{start.source}: no softmax ({softmax_beside(start.weight_file).name}) beside the "
+            "weights; say which words a new one shall predict (--new_vocab; it may be the "
+            "vocabulary that the model was trained with)"
         )
-    if own is None and start.n_tokens is not None and beside.exists():
-        own = beside
+    if own is None:
+        own = start.vocabulary_file()
     if own is None and new is None:
         raise DataError(
             f"{beside}: no such file; give the vocabulary of the source (--vocab)"
@@ -143,8 +170,11 @@ def _check_own(start: Source, own: Path, beside: Path) -> None:
             f"{own}: {len(words):,} words, but {start.source} was trained with "
             f"{start.n_tokens:,}{hint}"
         )
-    if start.run and beside.exists() and own != beside and words != words_of(beside):
-        raise DataError(f"{own}: other words than the source's own {beside}{hint}")
+    known = start.softmax and (start.softmax.words, start.softmax.path)
+    if start.run and beside.exists() and own != beside:
+        known = words_of(beside), beside
+    if known and words != known[0]:
+        raise DataError(f"{own}: other words than the source's own {known[1]}{hint}")
 
 
 def words_of(vocab_file: Path) -> list[str]:

@@ -78,7 +78,7 @@ def fails(error, match, *arguments, **keywords):
 
 
 def test_no_softmax_and_no_vocabulary(tmp_path):
-    match = "HDF5 files hold no softmax; say which words a new one"
+    match = r"no softmax \(weights_softmax.hdf5\) beside the weights; say which words a new one"
     fails(DataError, match, save_dir=tmp_path / "a", **FILES)
     fails(DataError, match, save_dir=tmp_path / "a", vocab_file=VOCABULARY, **FILES)
     assert not (tmp_path / "a").exists()

@@ -27,6 +27,7 @@ from tunings import (
     write_new_words,
 )
 
+from bilm.errors import DataError
 from bilm.options import load_run_options
 from bilm.storage.checkpoint import load_run
 from bilm.storage.load import load_bilm
@@ -91,6 +92,16 @@ def test_exported_model_that_reads_words(tmp_path):
     assert (found["softmax/W"] != values["softmax/W"]).any()
 
 
+@pytest.mark.parametrize("variant", ["characters", "words", "shared_softmax"])
+def test_export_with_its_softmax(variant, tmp_path, log):
+    source = tiny_run(variant)
+    dump_weights(source, tmp_path / "model", include_softmax=True)
+    found = first_weights(tmp_path / "model", tmp_path / "tuned")
+    assert_same(found, stored_values(load_run(source)))
+    assert "weights taken over, the softmax of 49 words too" in log.text
+    assert (tmp_path / "tuned" / "vocab.txt").read_text() == VOCABULARY.read_text()
+
+
 def test_every_replica_gets_the_weights(tmp_path):
     source = tiny_run("characters")
     expected = stored_values(load_run(source))
@@ -111,12 +122,15 @@ def test_every_replica_gets_the_weights(tmp_path):
 # --- vocabularies ---
 
 
-@pytest.mark.parametrize("source", ["run", "tf1"])
+@pytest.mark.parametrize("source", ["run", "export", "tf1"])
 def test_new_softmax(source, tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
-    folder = tiny_run("characters") if source == "run" else TF1_CHARS
-    words = {"vocab_file": None if source == "run" else VOCABULARY}
-    new = first_weights(folder, tmp_path / "a", new_vocab_file=new_vocabulary, **words)
+    folder = given = TF1_CHARS if source == "tf1" else tiny_run("characters")
+    if source == "export":
+        given = tmp_path / "model"
+        dump_weights(folder, given, include_softmax=True)
+    words = {"vocab_file": VOCABULARY if source == "tf1" else None}
+    new = first_weights(given, tmp_path / "a", new_vocab_file=new_vocabulary, **words)
     old = stored_values(load_run(folder))
     assert_same(new, old, is_bilm)
     for i, word in enumerate(NEW_WORDS):
@@ -140,6 +154,15 @@ def test_the_same_words_as_new_ones(tmp_path):
     source = tiny_run("characters")
     found = first_weights(source, tmp_path, new_vocab_file=VOCABULARY)
     assert_same(found, stored_values(load_run(source)))
+
+
+def test_other_words_than_those_of_the_softmax(tmp_path):
+    dump_weights(tiny_run("characters"), tmp_path / "model", include_softmax=True)
+    words = VOCABULARY.read_text().split()
+    other = tmp_path / "words.txt"
+    other.write_text("\n".join([*words[:-2], *words[:-3:-1]]) + "\n")
+    with pytest.raises(DataError, match=r"other words than the source's own .*weights_softmax"):
+        tune(tmp_path / "model", tmp_path / "tuned", vocab_file=other)
 
 
 # --- options ---
