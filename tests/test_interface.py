@@ -1,0 +1,24 @@
+"""What programs do with the public names beside calling them: paths, copies, TensorFlow's modes."""
+
+import keras
+import pytest
+from conftest import golden_cases
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("some of the names are TensorFlow's", allow_module_level=True)
+
+import bilm
+from bilm.errors import WeightsError
+
+CASES = [c.values[0] for c in golden_cases("inference")]
+CASE = next(folder for folder in CASES if (folder / "token_embeddings.hdf5").exists())
+
+
+def test_any_path_may_start_at_home(monkeypatch):
+    monkeypatch.setenv("HOME", str(CASE))
+    files = "~/options.json", "~/weights.hdf5"
+    n_words = bilm.Vocabulary("~/vocab.txt").size
+    assert bilm.UnicodeCharsVocabulary("~/vocab.txt", 50).size == n_words
+    assert bilm.Elmo(*files, embedding_weight_file="~/token_embeddings.hdf5").n_words == n_words
+    with pytest.raises(WeightsError, match=f"{CASE}/none.hdf5: no such file; a model needs its"):
+        bilm.load_scorer(files[0], weight_file=files[1], softmax_file="~/none.hdf5")
