@@ -6,6 +6,7 @@ from conftest import golden_cases
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("some of the names are TensorFlow's", allow_module_level=True)
+import tensorflow as tf
 
 import bilm
 from bilm.errors import WeightsError
@@ -22,3 +23,18 @@ def test_any_path_may_start_at_home(monkeypatch):
     assert bilm.Elmo(*files, embedding_weight_file="~/token_embeddings.hdf5").n_words == n_words
     with pytest.raises(WeightsError, match=f"{CASE}/none.hdf5: no such file; a model needs its"):
         bilm.load_scorer(files[0], weight_file=files[1], softmax_file="~/none.hdf5")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (tf.constant(["the cat sat"]), r"strings have shape \(1,\)"),
+        (tf.constant([[["the"]]]), r"strings have shape \(1, 1, 1\)"),
+        (tf.strings.split(["the cat sat", "hello"]), "strings are ragged"),
+        (keras.KerasTensor((None,), "string"), r"strings have shape \(None,\)"),
+    ],
+)
+def test_strings_that_are_no_tokens_of_sentences_are_refused(given, found):
+    layer = bilm.Elmo(CASE)
+    with pytest.raises(ValueError, match=rf"{found}, expected tokens \(B, T\), '' being padding"):
+        layer(given)
