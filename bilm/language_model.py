@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bilm.errors import BilmError
 from bilm.layers.functional import gather_rows
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
@@ -44,6 +45,7 @@ class BiLM(keras.layers.Layer):
     ):
         # Whatever Keras' policy: states are sums over long sequences; `precision` rules products.
         super().__init__(**{"dtype": "float32", **kwargs})
+        _check_eager()
         if n_tokens is None and (softmax or options.reads_words):
             raise ValueError("n_tokens, the vocabulary size, is needed for word input or softmax")
         if options.bidirectional is None:
@@ -239,3 +241,16 @@ def _encoder(
         shape = n_characters, characters.dim, cnn.filters, cnn.activation, cnn.n_highway
     table = words and (words.n_rows + padding, words.dim)
     return TokenEncoder(width, *shape, precision, words=table, always_projects=True, **how)
+
+
+def _check_eager() -> None:
+    """Refuse TensorFlow's old mode, in which a call gives no numbers. Raises: BilmError."""
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        raise BilmError(
+            "TensorFlow runs as version 1 did, and models do not: remove disable_eager_execution, "
+            "disable_v2_behavior or `with tf.Graph().as_default()` from the program"
+        )

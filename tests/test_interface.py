@@ -9,7 +9,7 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 
 import bilm
-from bilm.errors import WeightsError
+from bilm.errors import BilmError, WeightsError
 
 CASES = [c.values[0] for c in golden_cases("inference")]
 CASE = next(folder for folder in CASES if (folder / "token_embeddings.hdf5").exists())
@@ -38,3 +38,8 @@ def test_strings_that_are_no_tokens_of_sentences_are_refused(given, found):
     layer = bilm.Elmo(CASE)
     with pytest.raises(ValueError, match=rf"{found}, expected tokens \(B, T\), '' being padding"):
         layer(given)
+
+
+def test_a_graph_of_tensorflow_1_is_no_place_for_a_model():
+    with tf.Graph().as_default(), pytest.raises(BilmError, match="remove disable_eager_execution"):
+        bilm.BidirectionalLanguageModel(CASE)
