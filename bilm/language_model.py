@@ -97,6 +97,12 @@ class BiLM(keras.layers.Layer):
         for layer in [self.encoder, *cells, *filter(None, [self.softmax])]:
             layer.freeze()
 
+    def __reduce__(self):
+        raise BilmError(
+            "a language model in memory is neither pickled nor copied; load its files where it is "
+            "needed, or take bilm.ElmoEmbedder or bilm.Elmo, which can be"
+        )
+
     def zero_state(self, batch_size: int) -> dict[str, list[LSTMState]]:
         """Return the state of a fresh start: for each direction, one `LSTMState` a layer."""
         return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}

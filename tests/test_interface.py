@@ -1,5 +1,8 @@
 """What programs do with the public names beside calling them: paths, copies, TensorFlow's modes."""
 
+import copy
+import pickle
+
 import keras
 import pytest
 from conftest import golden_cases
@@ -43,3 +46,10 @@ def test_strings_that_are_no_tokens_of_sentences_are_refused(given, found):
 def test_a_graph_of_tensorflow_1_is_no_place_for_a_model():
     with tf.Graph().as_default(), pytest.raises(BilmError, match="remove disable_eager_execution"):
         bilm.BidirectionalLanguageModel(CASE)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_what_cannot_be_copied_says_so(copied):
+    model = bilm.BidirectionalLanguageModel(CASE)
+    with pytest.raises(BilmError, match=r"take bilm\.ElmoEmbedder or bilm\.Elmo, which can be"):
+        copied(model)
