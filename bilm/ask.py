@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bilm.data.vocabulary import Vocabulary, vocabulary_of_words
 from bilm.errors import OptionsError, WeightsError
+from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.scores import Score, Substitutes
 from bilm.scoring import Scorer
@@ -100,7 +101,7 @@ def _from_export(
     vocab_file: PathLike | None,
 ) -> tuple[BiLM, Vocabulary]:
     require_softmax(weight_file, "score sentences or replace words")
-    softmax_file = Path(softmax_file or softmax_beside(weight_file))
+    softmax_file = Path(expanded(softmax_file) or softmax_beside(weight_file))
     if not softmax_file.is_file():
         raise WeightsError(
             f"{softmax_file}: no such file; a model needs its softmax to be asked, which "

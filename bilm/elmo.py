@@ -15,7 +15,7 @@ from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.language_model import BiLM
 from bilm.layers.functional import with_marks
 from bilm.layers.scalar_mix import ScalarMix
-from bilm.model import batcher, ids_of, is_string
+from bilm.model import batcher, ids_of, is_string, rows_and_steps
 from bilm.options import ModelOptions
 from bilm.schema import unexpected
 from bilm.storage import stored_weights
@@ -212,7 +212,7 @@ class Elmo(keras.layers.Layer):
         width = len(self.bilm.directions) * self.options.lstm.projection_dim
         if self.combine == "concat":
             width *= self.options.lstm.n_layers + 1
-        n_rows, n_steps = input_shape[:2]
+        n_rows, n_steps = rows_and_steps(input_shape)
         has_marks = len(input_shape) == 3 or self.options.reads_words  # ids, not strings
         if n_steps is not None:
             n_steps += 2 * (self.keep_sentence_boundaries - has_marks)

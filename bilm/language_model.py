@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bilm.errors import BilmError
 from bilm.layers.functional import gather_rows
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
@@ -44,6 +45,7 @@ class BiLM(keras.layers.Layer):
     ):
         # Whatever Keras' policy: states are sums over long sequences; `precision` rules products.
         super().__init__(**{"dtype": "float32", **kwargs})
+        _check_eager()
         if n_tokens is None and (softmax or options.reads_words):
             raise ValueError("n_tokens, the vocabulary size, is needed for word input or softmax")
         if options.bidirectional is None:
@@ -94,6 +96,12 @@ class BiLM(keras.layers.Layer):
         cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
         for layer in [self.encoder, *cells, *filter(None, [self.softmax])]:
             layer.freeze()
+
+    def __reduce__(self):
+        raise BilmError(
+            "a language model in memory is neither pickled nor copied; load its files where it is "
+            "needed, or take bilm.ElmoEmbedder or bilm.Elmo, which can be"
+        )
 
     def zero_state(self, batch_size: int) -> dict[str, list[LSTMState]]:
         """Return the state of a fresh start: for each direction, one `LSTMState` a layer."""
@@ -239,3 +247,16 @@ def _encoder(
         shape = n_characters, characters.dim, cnn.filters, cnn.activation, cnn.n_highway
     table = words and (words.n_rows + padding, words.dim)
     return TokenEncoder(width, *shape, precision, words=table, always_projects=True, **how)
+
+
+def _check_eager() -> None:
+    """Refuse TensorFlow's old mode, in which a call gives no numbers. Raises: BilmError."""
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        raise BilmError(
+            "TensorFlow runs as version 1 did, and models do not: remove disable_eager_execution, "
+            "disable_v2_behavior or `with tf.Graph().as_default()` from the program"
+        )

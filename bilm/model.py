@@ -68,6 +68,7 @@ def ids_of(inputs: Any, options: ModelOptions, speller: Callable) -> Any:
     if dtype == "string":
         if options.reads_words:
             raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
+        _check_strings(inputs)
         return speller()(inputs)
     if "int" not in dtype:
         raise DataError(
@@ -76,6 +77,28 @@ def ids_of(inputs: Any, options: ModelOptions, speller: Callable) -> Any:
         )
     check_ids_shape(inputs.shape, options)
     return inputs
+
+
+def rows_and_steps(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """Return the first two axes of a layer's inputs. Raises: DataError if there are fewer."""
+    if len(shape) < 2:
+        raise _no_tokens(f"have shape {tuple(shape)}")
+    return tuple(shape[:2])
+
+
+def _check_strings(inputs: Any) -> None:
+    """Check that strings are the tokens of sentences. Raises: DataError."""
+    if hasattr(inputs, "to_tensor"):
+        raise _no_tokens("are ragged")
+    if len(inputs.shape) != 2:
+        raise _no_tokens(f"have shape {tuple(inputs.shape)}")
+
+
+def _no_tokens(found: str) -> DataError:
+    return DataError(
+        f"strings {found}, expected tokens (B, T), '' being padding; of sentences: "
+        "tf.strings.split(sentences).to_tensor()"
+    )
 
 
 def is_string(inputs: Any) -> bool:

@@ -49,9 +49,9 @@ class Vocabulary:
         validate_file: bool = False,
         words: Sequence[str] | None = None,
     ):
-        self.filename = os.fspath(filename)
+        self.filename = expanded(filename)
         if words is None:
-            words = [word for _, word in read_lines(filename) if word != NOT_A_WORD]
+            words = [word for _, word in read_lines(self.filename) if word != NOT_A_WORD]
         self._words = list(words)
         if not self._words:
             raise DataError(f"{filename}: no word in it; one word a line is expected")

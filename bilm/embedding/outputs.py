@@ -192,10 +192,9 @@ def check_names(outfile: str | os.PathLike, content: Content) -> None:
 
 def column_names(content: Content) -> list[str]:
     """Return the names of Parquet's columns of vectors."""
-    layers = content.wanted.layers
     if len(content.shape) == 1:
         return ["vector" if content.wanted.pooled else "vectors"]
-    numbers = range(content.shape[0]) if layers == "all" else layer_numbers(layers)
+    numbers = layer_numbers(content.wanted.layers) or range(content.shape[0])  # of "all"
     return [f"layer_{number}" for number in numbers]
 
 

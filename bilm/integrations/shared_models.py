@@ -15,9 +15,11 @@ from threading import Lock
 from typing import NamedTuple
 
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.token_cache import find_vocabulary
 from bilm.errors import WeightsError
 from bilm.files import expanded, sha256_of
-from bilm.storage.formats.known import model_files
+from bilm.storage.formats.checkpoint import VOCABULARY
+from bilm.storage.formats.known import model_files, read_options
 from bilm.storage.locate import resolve
 
 MAX_LOADED = 2  # models that a process keeps
@@ -41,8 +43,15 @@ class ModelFiles(NamedTuple):
         Raises: WeightsError, OSError if they are not found.
         """
         pair = resolve(expanded(self.model), expanded(self.weights))
-        files = [*model_files(*pair), *([Path(expanded(self.vocab))] if self.vocab else [])]
+        vocab = self._vocabulary(*pair)
+        files = [*model_files(*pair), *([Path(vocab)] if vocab else [])]
         return hashlib.sha256("".join(map(_file_digest, files)).encode()).hexdigest()
+
+    def _vocabulary(self, options_file: Path, weight_file: Path) -> str | Path | None:
+        """Return the vocabulary that is given, or that the model reads from beside its options."""
+        if self.vocab or not options_file.with_name(VOCABULARY).is_file():
+            return expanded(self.vocab)
+        return find_vocabulary(read_options(options_file, weight_file), options_file, None)
 
     def check(self, digest: str, owner: str) -> None:
         """Check that the files are those that an object was made with.

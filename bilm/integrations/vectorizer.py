@@ -66,6 +66,10 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Load the model and check the texts; see `transform`."""
         if self.pool not in POOLS:
             raise OptionsError(f"pool is {self.pool!r}, expected one of {', '.join(POOLS)}")
+        if isinstance(X, Iterator):  # `transform` would find nothing left
+            raise DataError(
+                f"X is {_described(X)}, which can be read once; give fit a list of texts"
+            )
         files = self._files()
         embedder = shared_embedder(files, self.precision)
         self._n_features_out = int(np.prod(self._shape(embedder)))

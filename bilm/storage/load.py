@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bilm.errors import OptionsError
+from bilm.files import expanded
 from bilm.language_model import BiLM
 from bilm.options import ModelOptions
 from bilm.storage import names as weights
@@ -70,7 +71,7 @@ def stored_model(
             f"{weight_file.parent}: its word table stands beside characters; to read token ids, "
             "give the embedding_weight_file that dump_token_embeddings writes"
         )
-    table = HDF5Tensors(embedding_weight_file) if embedding_weight_file else stored
+    table = HDF5Tensors(expanded(embedding_weight_file)) if embedding_weight_file else stored
     options, n_words = options.with_table(), weights.n_words(table)
     found = stored.held()
     if table.paths != stored.paths:

@@ -106,7 +106,6 @@ class TrainingRun:
         self.n_steps, self.eval_steps, self.log_steps = n_steps, eval_steps, log_steps
         self.precision, self.initialize, self.on_bad_utf8 = precision, initialize, on_bad_utf8
         self.heldout_sentences = heldout_sentences
-        keras.utils.set_random_seed(self.seed)
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
@@ -165,6 +164,7 @@ class TrainingRun:
         self.stored = self.stored.replace(batch_size=options.batch_size)
         self.plan = plans.Plan(options, n_replicas, self.n_steps, self.eval_steps)
         plans.tell(self.plan, options, n_words, self.devices)
+        keras.utils.set_random_seed(self.seed)  # here: the program may have drawn from it since
         self.trainer = Trainer(
             options, n_words, self.devices, self.seed, self.precision, self.plan.n_steps
         )

@@ -99,6 +99,13 @@ def test_pooled_layers_stay_apart(table, tmp_path, embedder):
         close(file["vectors"][:], embedder.sentence_vectors(SENTENCES, "all"))
 
 
+def test_layers_may_be_an_array(table, tmp_path):
+    for name, layers in (("list", [0, 1]), ("array", np.array([0, 1]))):
+        dump(table, tmp_path / f"{name}.npz", pool="mean", layers=layers)
+    found, expected = (np.load(tmp_path / f"{k}.npz")["vectors"] for k in ("array", "list"))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_datasets_by_id(table, tmp_path, embedder):
     dump(table, tmp_path / "out.hdf5", layers="top")
     expected = embedder.embed_batch(SENTENCES, "top")

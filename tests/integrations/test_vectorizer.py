@@ -47,6 +47,14 @@ def test_maxima_are_those_of_the_words(stored_embedder):
         np.testing.assert_array_equal(row, expected)
 
 
+def test_what_can_be_read_once_is_transformed_but_no_text_to_fit_on():
+    vectorizer = ElmoVectorizer(CASE)
+    with pytest.raises(DataError, match="X is a generator, which can be read once; give fit a"):
+        vectorizer.fit_transform(text for text in TEXTS)
+    expected = vectorizer.fit_transform(TEXTS)
+    np.testing.assert_array_equal(vectorizer.transform(iter(TEXTS)), expected)
+
+
 def test_texts_may_be_lists_of_words_columns_or_other_tokens():
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     vectorizer = ElmoVectorizer(CASE)

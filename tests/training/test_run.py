@@ -21,6 +21,7 @@ from tiny_runs import (
     VOCABULARY,
     WORDS,
     before_last_save,
+    on_cpu,
     run,
     tiny_options,
     tiny_run,
@@ -37,7 +38,7 @@ from bilm.storage.checkpoint import load_run
 from bilm.storage.names import stored_values
 from bilm.training import run as training
 from bilm.training.devices import make_strategy
-from bilm.training.run import Saving
+from bilm.training.run import Saving, TrainingRun
 from bilm.training.step import Trainer
 
 N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
@@ -267,6 +268,20 @@ def test_bad_text_is_named_where_nothing_counted_it(tmp_path):
     options = RunOptions.from_dict(TINY | {"n_train_tokens": 100})
     with pytest.raises(DataError, match=r"a\.txt, line 4: not UTF-8"):
         train(options, VOCABULARY, str(tmp_path / "*.txt"), tmp_path / "run", n_steps=50)
+
+
+def test_a_seed_holds_whatever_was_drawn_since_the_run_was_made(tmp_path):
+    folders = tmp_path / "first", tmp_path / "second"
+    files = str(VOCABULARY), TEXT
+    for made in [
+        TrainingRun(tiny_options(**WORDS), *files, folder, strategy=on_cpu(), n_steps=1, seed=1)
+        for folder in folders
+    ]:
+        made.train()
+        keras.random.uniform(())  # a program that draws numbers of its own
+    first, second = map(weights_of, folders)
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name])
 
 
 def test_another_seed_or_window_is_refused(a_run):

@@ -1,0 +1,24 @@
+"""The models that objects of other libraries name: what makes two of them one."""
+
+import shutil
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import tiny_run
+
+from bilm.errors import WeightsError
+from bilm.integrations.shared_models import ModelFiles
+
+
+def test_the_vocabulary_beside_a_model_is_one_of_its_files(tmp_path):
+    copy = shutil.copytree(tiny_run("words"), tmp_path / "run")
+    files = ModelFiles(copy)
+    digest = files.digest()
+    assert ModelFiles(tiny_run("words")).digest() == digest
+    words = (copy / "vocab.txt").read_text().splitlines()
+    (copy / "vocab.txt").write_text("\n".join([*words[:3], *words[:2:-1]]))
+    with pytest.raises(WeightsError, match="another model"):
+        files.check(digest, "this vectorizer")
