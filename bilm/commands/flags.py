@@ -56,7 +56,7 @@ class Flags:
         self._group: Any = self._parser
         self._named: dict[str, _Value] = {}
         self.declared: list[_Value] = []
-        self._bare = ""  # the flag that the word without one is in other commands
+        self._bare: str | None = None  # what is a flag in other commands and a word here
         self._parser.add_argument(
             "-h", "--help", "--helpfull", action="store_true", help=argparse.SUPPRESS
         )

@@ -186,6 +186,7 @@ def test_a_text_may_hold_dashes_and_a_number_a_sign():
     words = ["--model=m", "--sentence", "- a --b c", "--position", "-1"]
     args = flags.parse(words)
     assert (args.sentence, args.position) == ("- a --b c", -1)
+    assert flags.parse(["--model=m", "--sentence", "", "--position=0"]).sentence == ""
     with pytest.raises(WrongUse, match=r"--sentence=.*: not UTF-8"):
         flags.parse([*words[:1], "--sentence=\udcff", "--position=0"])
 
@@ -193,7 +194,12 @@ def test_a_text_may_hold_dashes_and_a_number_a_sign():
 def test_a_word_without_a_flag_may_come_after_one():
     flags = Flags("bilm info", info.__doc__)
     info.define_flags(flags)
-    for words in (["--json", "run"], ["run", "--json"]):
+    for words in (
+        ["--json", "run"],
+        ["run", "--json"],
+        ["--model", "run", "--json"],
+        ["--json", "--model=run"],
+    ):
         args = flags.parse(words)
         assert (args.model, args.json) == ("run", True)
 
