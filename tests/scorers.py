@@ -17,7 +17,7 @@ MODELS = {
     "words": {"bidirectional": True},
     "forward shared": {"bidirectional": False, "share_embedding_softmax": True},
 }
-ATOL = 1e-5
+ATOL = 5e-5  # log-probabilities reach -20, where float32 numbers are 2e-6 apart
 
 
 @functools.cache
