@@ -9,9 +9,9 @@ Examples:
       --input 'tweets/*.txt' --output tuned --batch_size 64
   bilm finetune --model bilm_tf_checkpoint --vocab vocab.txt --input 'tweets/*.txt' --output tuned
 
-A run brings its softmax and its vocab.txt; a checkpoint of the TensorFlow 1 reference its softmax,
-and needs --vocab unless vocab.txt lies beside it; an export both if <stem>_softmax.hdf5 lies beside
-its weights, as in novels-en, and needs --new_vocab otherwise.
+A run brings its softmax and its vocab.txt. An export brings both if <stem>_softmax.hdf5 lies beside
+its weights, as in novels-en; other exports need --new_vocab. A checkpoint of the TensorFlow 1
+reference brings its softmax, and needs --vocab unless vocab.txt lies beside it.
 
 --new_vocab gives the model a softmax over other words; words that the model's vocabulary holds too
 keep their rows if the model has a softmax. A model that reads words and not characters keeps its

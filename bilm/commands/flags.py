@@ -167,8 +167,8 @@ class Flags:
         try:
             for action in self.declared:
                 action.times = 0
-            words = [word for word in words if word != self._bare]
-            args, left = self._parser.parse_known_args(map(self._spelled, words))
+            spelled = [word for word in map(self._spelled, words) if word is not None]
+            args, left = self._parser.parse_known_args(spelled)
         except argparse.ArgumentError as error:
             raise WrongUse(self._reworded(error)) from None
         if not (args.help or args.version):
@@ -191,8 +191,11 @@ class Flags:
         if missing:
             raise WrongUse(f"{', '.join(missing)} must be given")
 
-    def _spelled(self, word: str) -> str:
-        """Return a word as argparse knows it: -x is --x, --a-b is --a_b, --x=false is --no_x."""
+    def _spelled(self, word: str) -> str | None:
+        """Return a word as argparse knows it: -x is --x, --a-b is --a_b, --x=false is --no_x.
+
+        Of the flag that may precede the word without one only the value is left, if it has one.
+        """
         found = FLAG.fullmatch(word)
         name = f"--{found[1].replace('-', '_')}" if found else ""
         if found and name == self._bare:

@@ -88,8 +88,8 @@ class TrainingText:
     def close(self) -> None:
         """Stop reading ahead.
 
-        If a thread of TensorFlow's were in Python when the interpreter ends, it would wait for it
-        for ever, and the process for the thread: an error that holds the pipeline is enough.
+        A thread of TensorFlow's that is in Python when the interpreter ends waits for ever, and the
+        process waits for the thread. An error whose traceback holds the pipeline is enough for it.
         """
         with self._reading:
             self._closed = True

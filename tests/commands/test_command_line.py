@@ -199,6 +199,7 @@ def test_a_word_without_a_flag_may_come_after_one():
         ["run", "--json"],
         ["--model", "run", "--json"],
         ["--json", "--model=run"],
+        ["-model", "run", "--json"],
     ):
         args = flags.parse(words)
         assert (args.model, args.json) == ("run", True)

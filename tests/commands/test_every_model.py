@@ -130,15 +130,6 @@ def test_a_newer_checkpoint_is_another_model(run_here, text, tmp_path, monkeypat
     for path in three_steps().glob("model.ckpt-3*"):
         shutil.copy(path, run)
     assert_fails(run_here("bilm embed", *flags), f"{out}.parts: ", "weights")
-    assert (
-        run_here(
-            "bilm embed",
-            "--weights",
-            run / "model.ckpt-2.index",
-            *flags[2:],
-            "--model",
-            run / "options.json",
-        ).returncode
-        == 0
-    )
+    flags[1:2] = run / "options.json", "--weights", run / "model.ckpt-2.index"
+    assert run_here("bilm embed", *flags).returncode == 0
     assert out.exists()
