@@ -18,9 +18,12 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, NotFiniteError
 from bilm.options import RunOptions
 from bilm.training.devices import Devices
-from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
+from bilm.training.pipeline import PREFETCH, as_dataset, batch_signature, replica_batches
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.saved import Saved
+
+MOST_LEFT = 4 * PREFETCH  # batches, and errors, that a pipeline gives after its text was closed
+ENDS = tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError  # the latter of endless ones
 
 
 class TrainingText:
@@ -44,9 +47,10 @@ class TrainingText:
         self.traces: deque[Trace] = deque()
         self.failures: list[BilmError] = []
         self._reading, self._closed = threading.Lock(), False
+        self._iterator: Any = iter(())
 
     def batches(self, devices: Devices, saved: Saved | None) -> Any:
-        """Yield the pipeline of the run from a checkpoint on."""
+        """Return the iterator over the batches of the run from a checkpoint on."""
         options, own = self.options, devices.own
         step, position = (saved.step, saved.position) if saved else (0, None)
         sampler = None
@@ -83,16 +87,26 @@ class TrainingText:
                 yield batch
 
         endless = devices.several_hosts
-        return as_dataset(batches, signature, devices.strategy, self.failures, endless)
+        pipeline = as_dataset(batches, signature, devices.strategy, self.failures, endless)
+        self._iterator = iter(pipeline)
+        return self._iterator
 
     def close(self) -> None:
-        """Stop reading ahead.
+        """Stop reading ahead, and take what was read, up to the end of the pipeline.
 
-        A thread of TensorFlow's that is in Python when the interpreter ends waits for ever, and the
-        process waits for the thread. An error whose traceback holds the pipeline is enough for it.
+        A thread of TensorFlow's that enters Python while the interpreter ends waits for ever, and
+        the process waits for the thread. An error whose traceback holds the pipeline is enough for
+        it. The thread has left Python for good only when the pipeline says that it is at its end.
         """
         with self._reading:
             self._closed = True
+        for _ in range(MOST_LEFT):
+            try:
+                next(self._iterator)
+            except (StopIteration, *ENDS):
+                return
+            except tf.errors.OpError:  # of the text or a device; the run has told it, or ends well
+                pass
 
     @contextmanager
     def explaining(self, step: int) -> Iterator[None]:

@@ -221,7 +221,7 @@ class TrainingRun:
         log_dir = self.log_dir if self.folder.writes else None
         self.report = RunReport(self.plan, self.run_options, log_dir, self.log_steps)
         self.evaluator, perplexity = Evaluator(self.trainer.model), None
-        iterator = iter(text.batches(self.devices, self.saved))
+        iterator = text.batches(self.devices, self.saved)
         if self.devices.several_hosts:
             self.trainer.expect(iterator.element_spec)
         is_measured = self.measured is not None and self.measured[0] == self.step

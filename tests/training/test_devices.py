@@ -129,7 +129,7 @@ def test_nothing_in_a_step_is_compared_as_int32(changes):
     on_cpu = Devices(make_strategy(n_gpus=0))
     vocab = UnicodeCharsVocabulary(VOCABULARY, 50)
     trainer = Trainer(options, vocab.size, on_cpu)
-    iterator = iter(TrainingText(options, vocab, TEXT, 0).batches(on_cpu, None))
+    iterator = TrainingText(options, vocab, TEXT, 0).batches(on_cpu, None)
     step = trainer._step.get_concrete_function(
         iterator, trainer.state, tf.constant(0), tf.constant(0.1)
     )

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import keras
 import pytest
+import tensorflow as tf
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from command_runs import environment
 from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
+from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.training.devices import Devices
 from bilm.training.input import TrainingText
@@ -25,7 +27,7 @@ from bilm.training.report import RunReport
 
 def read_slowly(*arguments, read=LMDataset.iter_placed_batches):
     for window in read(*arguments):
-        time.sleep(0.5)  # the thread that reads is in Python whenever the process ends
+        time.sleep(float(sys.argv[2]))  # the thread that reads is in Python, or about to be
         yield window
 
 def fail(*_):
@@ -36,20 +38,38 @@ run(sys.argv[1], 9, changes=WORDS)
 """
 
 
-def test_after_close_nothing_more_is_read():
+def test_after_close_nothing_more_is_read_and_the_pipeline_is_at_its_end():
     """The text of a run has no end; without `close` this test would not have one either."""
     options, vocab = tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50)
     text = TrainingText(options, vocab, TEXT, 0)
-    iterator = iter(text.batches(Devices(on_cpu()), None))
+    iterator = text.batches(Devices(on_cpu()), None)
     next(iterator)
     text.close()
     n_read = len(text.traces)
-    assert 0 < len(list(iterator)) < n_read == len(text.traces)
+    assert n_read > 0 and not list(iterator) and n_read == len(text.traces)
+
+
+def test_close_ends_a_pipeline_whose_text_failed(tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"the cat\n" * 40 + b"\xff\n")
+    options, vocab = tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50)
+    text = TrainingText(options, vocab, resolve_shards(str(tmp_path / "bad.txt"), "error"), 0)
+    iterator = text.batches(Devices(on_cpu()), None)
+    with pytest.raises(tf.errors.OpError):
+        for _ in range(100):
+            next(iterator)
+    text.close()
+    assert text.failures and not list(iterator)
+
+
+def test_close_before_a_first_batch_does_nothing():
+    options, vocab = tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50)
+    TrainingText(options, vocab, TEXT, 0).close()
 
 
 @pytest.mark.slow
-def test_a_program_that_an_error_ends_does_not_wait_for_the_text(tmp_path):
+@pytest.mark.parametrize("seconds", [0.02, 0.5])
+def test_a_program_that_an_error_ends_does_not_wait_for_the_text(seconds, tmp_path):
     """Its traceback holds the pipeline until the interpreter is gone."""
-    program = [sys.executable, "-c", FAILS_IN_THE_FIRST_STEP, tmp_path / "run"]
+    program = [sys.executable, "-c", FAILS_IN_THE_FIRST_STEP, tmp_path / "run", str(seconds)]
     found = subprocess.run(program, capture_output=True, env=environment(), timeout=120)
     assert found.returncode == 1 and b"fails after the first step" in found.stderr
