@@ -211,6 +211,7 @@ class TrainingRun:
             self.run_options.unroll_steps, self.vocab.size,
         )  # fmt: skip
         logging.info("%s", self.trainer.optimizer.rate)
+        self.trainer.optimizer.rate.log_cut_warmup()
         if self.saved is not None:
             logging.info("continuing from %s", self.saved.path)
             self.trainer.optimizer.rate.log_new_length(self.saved)

@@ -51,10 +51,16 @@ def test_perplexities_and_the_folder(tmp_path):
     )
 
 
-def test_continued_equals_straight(tmp_path, log):
+@pytest.mark.parametrize("kind", ["run", "exported with its softmax"])
+def test_continued_equals_straight(kind, tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
     arguments = {"new_vocab_file": new_vocabulary, "heldout_prefix": HELDOUT}
     source = tiny_run("forward_only")
+    if kind != "run":
+        exported = tmp_path / "model" / "weights.hdf5"
+        dump_weights(source, exported, True, VOCABULARY)
+        source = exported.parent
+        shutil.copy(VOCABULARY, source / "vocab.txt")
     folder, killed = tmp_path / "straight", tmp_path / "killed"
     straight = tune(source, folder, n_steps=6, saving=Saving(steps=3), **arguments)
     before_last_save(folder, 6, killed)

@@ -77,6 +77,14 @@ def test_decay_waits_for_the_warm_up_and_never_reaches_zero(decay):
     assert rates(3, decay_start=1.0, decay=decay) == [1, 1, 1]
 
 
+def test_a_warm_up_that_the_run_cuts_short_is_reported(log):
+    for n_steps in (4, None):
+        Schedule(tiny_options(warmup_steps=4, learning_rate=1.0), n_steps).log_cut_warmup()
+    assert not log.text
+    Schedule(tiny_options(warmup_steps=8, learning_rate=1.0), 2).log_cut_warmup()
+    assert "takes 8 steps and the run 2: the learning rate ends at 0.25, below" in log.text
+
+
 def test_a_decay_needs_the_length_of_the_run():
     with pytest.raises(ValueError, match="decay=cosine needs n_steps, the length of the run"):
         Trainer(tiny_options(decay="cosine"), 9, Devices(make_strategy(n_gpus=0)))
