@@ -8,10 +8,11 @@ Examples:
   python benchmarks/time_to_perplexity.py --options small --train_prefix 'corpus/*.txt' \\
       --vocab_file vocab.txt --heldout_prefix dev.txt --save_dir runs
 
-A recipe is a name and keys of options.json that replace those of --options. Each is a new run, in
---save_dir if that is given. The text is classics_en of the shared data, or Python's documentation
-where neither that nor --train_prefix is there. Seconds are those of training steps and saves; the
-time of evaluations is not counted. --plot needs matplotlib.
+A recipe is a name and keys of options.json that replace those of --options. Each is a run, in
+--save_dir if that is given: after Ctrl-C the same command then goes on where it was. The text is
+classics_en of the shared data, or Python's documentation where neither that nor --train_prefix is
+there. Seconds are those of training steps and saves; the time of evaluations is not counted.
+--plot needs matplotlib.
 """
 
 import csv
@@ -24,6 +25,7 @@ from pathlib import Path
 import common
 from absl import app, flags, logging
 
+from bilm.files import replacing
 from bilm.options import RunOptions, load_run_options
 from bilm.training import run as training
 from bilm.training.devices import make_strategy
@@ -55,19 +57,32 @@ class TimedRun(training.TrainingRun):
     """A run that notes what each evaluation found and how long its steps had taken by then."""
 
     def train(self) -> list[dict]:
-        """Train; return a row per evaluation."""
-        self.rows, self.paused, self.since = [], 0.0, time.monotonic()
+        """Train; return a row per evaluation, those of an interrupted command too."""
+        self.notes = self.folder.path / "timed.json"
+        noted = json.loads(self.notes.read_text()) if self.notes.exists() else {}
+        self.rows, seconds = noted.get("rows", []), noted.get("seconds", 0.0)
+        self.since, self.paused = time.monotonic() - seconds, 0.0
         if not super().train().finished:
-            sys.exit(f"{self.folder}: stopped at step {self.step}")
+            self._note(self._seconds())
+            sys.exit(f"{self.folder}: stopped at step {self.step}; the same command goes on")
+        if not self.rows:
+            sys.exit(f"{self.folder}: holds a run that this benchmark did not time")
         return self.rows
 
+    def _seconds(self) -> float:
+        return time.monotonic() - self.since - self.paused
+
+    def _note(self, seconds: float) -> None:
+        with replacing(self.notes) as path:
+            path.write_text(json.dumps({"rows": self.rows, "seconds": seconds}))
+
     def _evaluate(self):
-        start = time.monotonic()
+        seconds, start = self._seconds(), time.monotonic()
         found = super()._evaluate()
-        seconds = start - self.since - self.paused
         self.rows.append(
             {"step": self.step, "seconds": seconds, **found.directions, "mean": found.mean}
         )
+        self._note(seconds)
         self.paused += time.monotonic() - start
         return found
 
@@ -91,7 +106,7 @@ def measure(changes: dict, options: RunOptions, text: common.Text, save_dir: Pat
     return TimedRun(
         options.replace(**changes), text.vocab_file, text.train, save_dir, text.heldout,
         make_strategy(cpu_replicas=FLAGS.cpu_replicas),
-        n_steps=FLAGS.n_steps, eval_steps=FLAGS.eval_steps, seed=FLAGS.seed, resume="never",
+        n_steps=FLAGS.n_steps, eval_steps=FLAGS.eval_steps, seed=FLAGS.seed,
         precision=FLAGS.precision,
     ).train()  # fmt: skip
 
