@@ -52,7 +52,7 @@ def define_flags(flags: Flags) -> None:
     flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
     flags.path("vocab", "The model's vocabulary [vocab.txt in its folder].", old=["vocab_file"])
     flags.path("new_vocab", "Other words to predict, by a new softmax.", old=["new_vocab_file"])
-    define_run(flags, default_rate="")
+    define_run(flags, rate="the model's, or ", warmup="a tenth of the model's")
     flags.group("training")
     flags.integer("n_epochs", "Passes over the text [1].", 1)
     flags.integer("batch_size", "Rows per replica [the model's].", 1)

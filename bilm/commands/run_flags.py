@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
 
 
-def define_run(flags: Flags, default_rate: str = "from the options, or ") -> None:
+def define_run(
+    flags: Flags, rate: str = "from the options, or ", warmup: str = "from the options, or 0"
+) -> None:
     """Declare what a run reads and writes, how long it is, how it is saved, and where it runs.
 
-    `default_rate` is where the learning rate comes from if it is not given, as the help says.
+    `rate` and `warmup` are where the learning rate and the steps of its warm-up come from if they
+    are not given, as the help says.
     """
     flags.group("text and folder")
     flags.path("input", "Glob of the training text.", "GLOB", required=True, old=["train_prefix"])
@@ -43,7 +46,7 @@ def define_run(flags: Flags, default_rate: str = "from the options, or ") -> Non
         1,
     )
     flags.integer("log_steps", "Steps between reports [one every 5 seconds].", 1)
-    _define_rate(flags, default_rate)
+    _define_rate(flags, rate, warmup)
     flags.group("checkpoints")
     flags.choice(
         "resume",
@@ -99,15 +102,13 @@ def _define_hosts(flags: Flags) -> None:
     flags.number("join_minutes", "How long to wait for the other workers.", 0, default=10.0)
 
 
-def _define_rate(flags: Flags, default_rate: str) -> None:
+def _define_rate(flags: Flags, rate: str, warmup: str) -> None:
     """Declare the flags of RATE, which stand for keys of the options."""
-    rates = ", ".join(f"{rate} for {name}" for name, rate in LEARNING_RATES.items())
+    rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
     flags.group("optimizer")
     flags.choice("optimizer", "[from the options, or adagrad].", list(LEARNING_RATES))
-    flags.number("learning_rate", f"After the warm-up [{default_rate}{rates}].", 0)
-    flags.integer(
-        "warmup_steps", "Steps in which the learning rate rises [from the options, or 0].", 0
-    )
+    flags.number("learning_rate", f"After the warm-up [{rate}{rates}].", 0)
+    flags.integer("warmup_steps", f"Steps in which the learning rate rises [{warmup}].", 0)
     flags.choice(
         "decay",
         "How the learning rate falls to the run's end [from the options, or none].",

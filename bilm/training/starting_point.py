@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import weakref
@@ -31,6 +32,7 @@ KEPT = {
     "n_negative_samples_batch": 8192,
     "sample_softmax": True,
     "optimizer": "adagrad",
+    "learning_rate": None,
     "warmup_steps": 0,
     "decay": "none",
     "decay_start": 0.0,
@@ -39,7 +41,8 @@ KEPT = {
     "share_negatives": False,
 }
 # What belongs to the new corpus, whatever the source was trained with.
-OWN = {"n_epochs": 1, "learning_rate": None, "state_reset_probability": 0.05}
+OWN = {"n_epochs": 1, "state_reset_probability": 0.05}
+WARMUP_SHARE = 10  # the slots are new, as in the source's first step, but the weights are not
 
 
 class Source:
@@ -82,12 +85,19 @@ class Source:
     def run_options(self, changes: dict[str, Any]) -> RunOptions:
         """Return the options of a run that starts from here, the shape of the model included.
 
+        The learning rate is the source's if the optimizer is; the warm-up is a tenth of the
+        source's.
+
         Args:
             changes: values by key, in place of the source's or of the defaults.
         Raises: OptionsError.
         """
         lstm, char_cnn, other = self.options.lstm, self.options.char_cnn, self.options.other
         kept = {name: other.get(name, default) for name, default in KEPT.items()}
+        if changes.get("optimizer", kept["optimizer"]) != kept["optimizer"]:
+            kept["learning_rate"] = None
+        if isinstance(warmup := kept["warmup_steps"], int):  # RunOptions refuses anything else
+            kept["warmup_steps"] = math.ceil(warmup / WARMUP_SHARE)
         try:
             return RunOptions(
                 bidirectional=self.options.bidirectional,
