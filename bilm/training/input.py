@@ -105,7 +105,7 @@ class TrainingText:
                 next(self._iterator)
             except (StopIteration, *ENDS):
                 return
-            except tf.errors.OpError:  # of the text or a device; the run has told it, or ends well
+            except tf.errors.OpError:  # a batch that no step needs any more; the end comes after it
                 pass
 
     @contextmanager

@@ -96,7 +96,7 @@ class Source:
         kept = {name: other.get(name, default) for name, default in KEPT.items()}
         if changes.get("optimizer", kept["optimizer"]) != kept["optimizer"]:
             kept["learning_rate"] = None
-        if isinstance(warmup := kept["warmup_steps"], int):  # RunOptions refuses anything else
+        if type(warmup := kept["warmup_steps"]) is int and warmup > 0:  # RunOptions checks the rest
             kept["warmup_steps"] = math.ceil(warmup / WARMUP_SHARE)
         try:
             return RunOptions(

@@ -16,7 +16,7 @@ from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.training.devices import Devices
-from bilm.training.input import TrainingText
+from bilm.training.input import ENDS, TrainingText
 
 FAILS_IN_THE_FIRST_STEP = f"""
 import sys, time
@@ -47,6 +47,17 @@ def test_after_close_nothing_more_is_read_and_the_pipeline_is_at_its_end():
     text.close()
     n_read = len(text.traces)
     assert n_read > 0 and not list(iterator) and n_read == len(text.traces)
+
+
+def test_close_ends_the_pipeline_of_several_hosts_which_is_declared_endless(monkeypatch):
+    monkeypatch.setattr(Devices, "several_hosts", True)
+    options, vocab = tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50)
+    text = TrainingText(options, vocab, TEXT, 0)
+    iterator = text.batches(Devices(on_cpu()), None)
+    next(iterator)
+    text.close()
+    with pytest.raises(ENDS):
+        next(iterator)
 
 
 def test_close_ends_a_pipeline_whose_text_failed(tmp_path):

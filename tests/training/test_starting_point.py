@@ -27,7 +27,7 @@ from tunings import (
     write_new_words,
 )
 
-from bilm.errors import DataError
+from bilm.errors import DataError, OptionsError
 from bilm.options import load_run_options
 from bilm.storage.checkpoint import load_run
 from bilm.storage.load import load_bilm
@@ -177,3 +177,12 @@ def test_options(tmp_path):
     options = Source(**FILES).run_options({})  # nothing there but the shape
     assert (options.batch_size, options.unroll_steps, options.learning_rate) == (128, 20, 0.2)
     assert options.char_cnn.n_characters == 261
+
+
+@pytest.mark.parametrize("warmup", [-5, True, "150", 1.5])
+def test_a_warm_up_of_the_source_that_is_no_count_is_refused(warmup, tmp_path):
+    shutil.copytree(tiny_run("characters"), tmp_path / "run")
+    path = tmp_path / "run" / "options.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"warmup_steps": warmup}))
+    with pytest.raises(OptionsError, match="warmup_steps"):
+        Source(tmp_path / "run").run_options({})
