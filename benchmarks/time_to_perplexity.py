@@ -9,10 +9,10 @@ Examples:
       --vocab_file vocab.txt --heldout_prefix dev.txt --save_dir runs
 
 A recipe is a name and keys of options.json that replace those of --options. Each is a run, in
---save_dir if that is given: after Ctrl-C the same command then goes on where it was. The text is
-classics_en of the shared data, or Python's documentation where neither that nor --train_prefix is
-there. Seconds are those of training steps and saves; the time of evaluations is not counted.
---plot needs matplotlib.
+--save_dir if that is given: after Ctrl-C the same command then goes on where it was; after a kill
+too, but the seconds since the last evaluation are not counted. The text is classics_en of the
+shared data, or Python's documentation where neither that nor --train_prefix is there. Seconds are
+those of training steps and saves; the time of evaluations is not counted. --plot needs matplotlib.
 """
 
 import csv
@@ -60,6 +60,8 @@ class TimedRun(training.TrainingRun):
         """Train; return a row per evaluation, those of an interrupted command too."""
         self.notes = self.folder.path / "timed.json"
         noted = json.loads(self.notes.read_text()) if self.notes.exists() else {}
+        if noted and noted["run"] != self._described():
+            sys.exit(f"{self.folder}: holds a run of another recipe, seed, length or precision")
         self.rows, seconds = noted.get("rows", []), noted.get("seconds", 0.0)
         self.since, self.paused = time.monotonic() - seconds, 0.0
         if not super().train().finished:
@@ -69,12 +71,17 @@ class TimedRun(training.TrainingRun):
             sys.exit(f"{self.folder}: holds a run that this benchmark did not time")
         return self.rows
 
+    def _described(self) -> dict:
+        own = {"seed": self.seed, "n_steps": self.n_steps, "precision": self.precision}
+        return self.options.to_dict() | own
+
     def _seconds(self) -> float:
         return time.monotonic() - self.since - self.paused
 
     def _note(self, seconds: float) -> None:
         with replacing(self.notes) as path:
-            path.write_text(json.dumps({"rows": self.rows, "seconds": seconds}))
+            notes = {"run": self._described(), "rows": self.rows, "seconds": seconds}
+            path.write_text(json.dumps(notes))
 
     def _evaluate(self):
         seconds, start = self._seconds(), time.monotonic()
