@@ -144,6 +144,7 @@ class BidirectionalLanguageModel:
         """
         ids = _array(ids)
         self._check(ids)
+        ids = ids.astype(np.int32)
         result = self._run(ids, self._start(ids.shape[0]))
         if self.stateful:
             for rows, last in zip(
@@ -185,12 +186,27 @@ class BidirectionalLanguageModel:
 
 
 def _array(ids: Any) -> np.ndarray:
-    """Return ids int32; a placeholder of TensorFlow 1 or another tensor of a graph has none."""
+    """Return ids as an array of integers.
+
+    Raises: DataError for other values, for rows of different lengths, and for what holds no
+        numbers: a placeholder of TensorFlow 1 or another tensor of a graph.
+    """
     try:
-        return np.asarray(ids, dtype=np.int32)
-    except (NotImplementedError, TypeError) as error:
-        raise DataError(
-            f"ids are {type(ids).__name__}, which holds no numbers: there are no placeholders and "
-            "sessions here; call the model on what batch_sentences returns, or put bilm.Elmo into "
-            "a Keras model"
-        ) from error
+        array = np.asarray(ids)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        if isinstance(ids, (list, tuple)):
+            raise DataError(f"ids are no array, pad their rows with 0: {error}") from error
+        raise _no_numbers(ids) from error
+    if array.dtype == object:
+        raise _no_numbers(ids)
+    if array.size and array.dtype.kind not in "iu":
+        raise DataError(f"ids are {array.dtype}, expected integers as batch_sentences returns them")
+    return array
+
+
+def _no_numbers(ids: Any) -> DataError:
+    return DataError(
+        f"ids are {type(ids).__name__}, which holds no numbers: there are no placeholders and "
+        "sessions here; call the model on what batch_sentences returns, or put bilm.Elmo into "
+        "a Keras model"
+    )

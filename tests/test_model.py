@@ -100,9 +100,18 @@ def test_ids_of_another_kind_are_refused():
     folder = golden_cases("inference")[0].values[0]
     model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
     with pytest.raises(DataError, match=r"shape \(2, 4\), expected 3 axes as Batcher"):
-        model(np.ones((2, 4)))
+        model(np.ones((2, 4), int))
     with pytest.raises(DataError, match="ids from 1 to 262, expected 0 to 261"):
         model(np.full((2, 4, 50), 262) - np.eye(4, 50, dtype=int) * 261)
+    with pytest.raises(DataError, match=f"ids from 1 to {2**32 + 1}, expected 0 to 261"):
+        model(np.full((2, 4, 50), 1) + np.eye(4, 50, dtype=int) * 2**32)
+    for values, found in ((1.5, "float64"), (True, "bool"), ("1", "<U1")):
+        with pytest.raises(DataError, match=f"ids are {found}, expected integers"):
+            model(np.full((2, 4, 50), values))
+    with pytest.raises(DataError, match="ids are no array, pad their rows with 0"):
+        model([[[1] * 50] * 4, [[1] * 50] * 3])
+    with pytest.raises(DataError, match="ids are NoneType, which holds no numbers"):
+        model(None)
 
 
 def test_any_batch_size_and_reset(tmp_path):

@@ -44,10 +44,7 @@ class LogUniformSampler:
         drawn = np.zeros(0, np.int64)
         n_next = 2 * self.n_samples
         while True:
-            uniform = random.random(n_next)
-            # exp(u log(V + 1)) may round up to V + 1, hence the modulus.
-            words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
-            drawn = np.concatenate([drawn, words % self.n_tokens])
+            drawn = np.concatenate([drawn, self.words(random.random(n_next))])
             distinct, first = np.unique(drawn, return_index=True)
             if len(distinct) >= self.n_samples:
                 break
@@ -62,8 +59,17 @@ class LogUniformSampler:
 
     def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:
         """Return the probability that a word is among `n_tries` draws, float32."""
-        log_missed = np.log1p(-log_uniform_probability(ids, self.n_tokens))
+        log_missed = np.log1p(-self.probability(ids))
         return -np.expm1(n_tries * log_missed).astype(np.float32)
+
+    def words(self, uniform: np.ndarray) -> np.ndarray:
+        """Return the words, int64 (N,), that numbers (N,) from 0 up to 1 stand for."""
+        words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
+        return words % self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
+
+    def probability(self, ids: np.ndarray) -> np.ndarray:
+        """Return the probability of each word in a draw: float64, of the shape of `ids`."""
+        return log_uniform_probability(ids, self.n_tokens)
 
 
 def log_uniform_probability(ids: np.ndarray, n_tokens: int) -> np.ndarray:

@@ -42,7 +42,9 @@ KEPT = {
 }
 # What belongs to the new corpus, whatever the source was trained with.
 OWN = {"n_epochs": 1, "state_reset_probability": 0.05}
-WARMUP_SHARE = 10  # the slots are new, as in the source's first step, but the weights are not
+# The slots are new, as in the source's first step, but the weights are not. What was tuned is tuned
+# again with no shorter warm-up than this.
+WARMUP_SHARE, SHORT_WARMUP = 10, 15
 
 
 class Source:
@@ -86,7 +88,7 @@ class Source:
         """Return the options of a run that starts from here, the shape of the model included.
 
         The learning rate is the source's if the optimizer is; the warm-up is a tenth of the
-        source's.
+        source's, or 15 steps where that is longer and the source's is too.
 
         Args:
             changes: values by key, in place of the source's or of the defaults.
@@ -97,7 +99,7 @@ class Source:
         if changes.get("optimizer", kept["optimizer"]) != kept["optimizer"]:
             kept["learning_rate"] = None
         if type(warmup := kept["warmup_steps"]) is int and warmup > 0:  # RunOptions checks the rest
-            kept["warmup_steps"] = math.ceil(warmup / WARMUP_SHARE)
+            kept["warmup_steps"] = max(math.ceil(warmup / WARMUP_SHARE), min(warmup, SHORT_WARMUP))
         try:
             return RunOptions(
                 bidirectional=self.options.bidirectional,

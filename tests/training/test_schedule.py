@@ -211,14 +211,16 @@ def test_slots_that_are_not_finite_are_neither_saved_nor_read(tmp_path, monkeypa
 
 
 def test_fine_tuning_takes_the_optimizer_and_starts_its_slots_anew(tmp_path):
-    run(tmp_path / "source", 2, changes=WORDS | ADAM | DECAYING | {"warmup_steps": 11})
+    run(tmp_path / "source", 2, changes=WORDS | ADAM | DECAYING | {"warmup_steps": 201})
     finetune(tmp_path / "source", TEXT, tmp_path / "tuned", n_steps=1)
     options = json.loads((tmp_path / "tuned" / "options.json").read_text())
-    kept = "adam", 0.01, 2, "linear", 0.5  # a tenth of the warm-up
+    kept = "adam", 0.01, 21, "linear", 0.5  # a tenth of the warm-up
     names = "optimizer", "learning_rate", *DECAYING
     assert tuple(options[name] for name in names) == kept
     other = Source(tmp_path / "source").run_options({"optimizer": "adagrad"})
     assert (other.optimizer, other.learning_rate) == ("adagrad", 0.2)
+    again = Source(tmp_path / "tuned").run_options({})
+    assert again.warmup_steps == 15  # what was tuned is tuned again with no shorter one
     # After one step the mean of the gradients is a tenth of a gradient of norm 10 or less.
     slots = every_number(tmp_path / "tuned", 1)
     norm = sum(float((v**2).sum()) for k, v in slots.items() if k.startswith("adam_mean")) ** 0.5
