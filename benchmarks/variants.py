@@ -161,15 +161,12 @@ def measure(name: str, text: common.Text, save_dir: Path) -> Perplexity:
         mock.patch.object(training_input, "LogUniformSampler", sampler),
         mock.patch.dict(optimizers.OPTIMIZERS, adam=adam),
     ):
-        return (
-            run_class(
-                options, text.vocab_file, text.train, save_dir, text.heldout,
-                n_steps=FLAGS.n_steps, eval_steps=FLAGS.n_steps, seed=FLAGS.seed,
-                initialize=initialize,
-            )
-            .train()
-            .perplexity
+        run = run_class(
+            options, text.vocab_file, text.train, save_dir, text.heldout,
+            n_steps=FLAGS.n_steps, eval_steps=FLAGS.n_steps, seed=FLAGS.seed,
+            initialize=initialize,
         )  # fmt: skip
+        return run.train().heldout
 
 
 CHANGES = (
