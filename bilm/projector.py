@@ -40,7 +40,7 @@ def export_projector(
     Args:
         options_file, weight_file: see `ElmoEmbedder`.
         counts_file: a word, a tab and its count per line, as `bilm vocab --counts` writes it.
-        path: the folder to write, replaced if it is one of these.
+        path: the folder to write, replaced if it holds these files alone.
         max_words: write no more than the first of the file.
         vocab_file: one word a line, for a model that reads words; None for `vocab.txt` beside the
             options.
@@ -52,7 +52,7 @@ def export_projector(
     model = load_bilm(*files, frozen=True)
     vocabulary = find_vocabulary(model.options, files[0], expanded(vocab_file))
     vectors = WordVectors(model, vocabulary)([word for word, _ in words])
-    with replacing_folder(path, CONFIG) as folder:
+    with replacing_folder(path, CONFIG, (VECTORS, WORDS)) as folder:
         np.savetxt(folder / VECTORS, vectors, "%.6g", "\t")
         rows = ["word\tcount", *(f"{word}\t{count}" for word, count in words)]
         (folder / WORDS).write_text("\n".join(rows) + "\n", encoding="utf-8")

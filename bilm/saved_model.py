@@ -14,6 +14,7 @@ from bilm.folders import replacing_folder
 from bilm.warm_up import Request, write_warm_up
 
 MARK = "saved_model.pb"
+OTHERS = "fingerprint.pb", "variables", "assets", "assets.extra"  # that a SavedModel may hold
 WARM_UP = "The bank closed early ."
 
 
@@ -136,7 +137,7 @@ def export_saved_model(
     elmo.require_weights()
     module = _module(elmo, max_sentences, max_tokens)
     names = "serving_default", "tokens", "default"
-    with replacing_folder(path, MARK) as folder:
+    with replacing_folder(path, MARK, OTHERS) as folder:
         tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
         write_warm_up(folder, _requests(max_tokens))
 

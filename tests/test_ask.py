@@ -13,6 +13,7 @@ from conftest import GOLDEN, golden_cases
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from scorers import WORDS, check, model_of, one
+from tiny_runs import tiny_run
 
 import bilm
 from bilm.ask import load_scorer
@@ -161,3 +162,12 @@ def finish(process, status):
     output, error = process.communicate(timeout=300)
     assert process.returncode == status, error
     return output, error
+
+
+def test_one_checkpoint_of_a_folder(monkeypatch):
+    run = tiny_run("characters")
+    (index,) = run.glob("model.ckpt-*.index")
+    expected = load_scorer(run).substitutes(["the", "bank"], 1, 3)
+    monkeypatch.chdir(run.parent)
+    for name in (index.name, index, index.relative_to(run.parent)):
+        assert load_scorer(run, weight_file=name).substitutes(["the", "bank"], 1, 3) == expected

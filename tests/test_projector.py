@@ -81,3 +81,12 @@ def test_a_line_without_a_count_is_named(text, expected, tmp_path):
     with pytest.raises(DataError, match=expected):
         export_projector(CASE, None, tmp_path / "counts.tsv", tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
+
+
+def test_the_counts_and_what_else_lies_in_the_folder_stay(counts, tmp_path):
+    path = tmp_path / "counts.tsv"
+    path.write_bytes(counts.read_bytes())
+    (tmp_path / "projector_config.pbtxt").touch()
+    with pytest.raises(DataError, match=r"holds counts\.tsv beside its projector_config\.pbtxt"):
+        export_projector(CASE, None, path, tmp_path, max_words=20)
+    assert path.read_bytes() == counts.read_bytes()

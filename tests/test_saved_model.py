@@ -194,7 +194,11 @@ def test_only_a_saved_model_is_replaced(tmp_path):
     with pytest.raises(DataError, match=r"module: holds other files and no saved_model\.pb"):
         export_saved_model(layer, tmp_path / "module")
     assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
-    (tmp_path / "module" / "thesis.txt").rename(tmp_path / "module" / "saved_model.pb")
+    (tmp_path / "module" / "saved_model.pb").touch()
+    with pytest.raises(DataError, match=r"module: holds thesis\.txt beside its saved_model\.pb"):
+        export_saved_model(layer, tmp_path / "module")
+    assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "module" / "thesis.txt").unlink()
     export_saved_model(layer, tmp_path / "module")
     assert (tmp_path / "module" / PLACE).exists() and len(list(tmp_path.iterdir())) == 1
 

@@ -103,8 +103,12 @@ def _saved_model(args: Namespace) -> list[str]:
 
 def _onnx(args: Namespace) -> list[str]:
     from bilm.elmo import Elmo
+    from bilm.files import keep_inputs
     from bilm.onnx_model import export_onnx
+    from bilm.storage.formats.known import model_files
+    from bilm.storage.locate import resolve
 
+    keep_inputs(args.output, *model_files(*resolve(args.model, args.weights)))
     export_onnx(Elmo(args.model, args.weights, combine="average"), args.output)
     return [f"wrote {args.output}"]
 

@@ -11,8 +11,10 @@ from bilm.storage import download, registry
 from bilm.storage.archive import is_archive, open_archive
 from bilm.storage.cache import alone, cached, note_use, read_record, write_record
 from bilm.storage.download import Kind, fetch
+from bilm.storage.formats.checkpoint import OPTIONS
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.formats.known import find, is_run, refuse_as_run, unpacked_pair
+from bilm.storage.formats.manylangs import CONFIG
 
 
 def resolve(model: str | Path, weight_file: str | Path | None = None) -> tuple[Path, Path]:
@@ -28,12 +30,13 @@ def resolve(model: str | Path, weight_file: str | Path | None = None) -> tuple[P
 
     Args:
         model: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, or a name (see
-            `bilm.storage.registry`); with `weight_file`, the options or their URL.
-        weight_file: the HDF5 file, or its URL; or the index of a checkpoint.
+            `bilm.storage.registry`); with `weight_file`, the options, their URL, or a folder.
+        weight_file: the HDF5 file, or its URL; or the index of a checkpoint. Of a folder its name
+            is enough.
     Raises: WeightsError if there is no such model, or it cannot be fetched.
     """
     if weight_file is not None:
-        return _local(model, download.OPTIONS), _local(weight_file, download.WEIGHTS)
+        return _pair(_local(model, download.OPTIONS), _local(weight_file, download.WEIGHTS))
     path = Path(expanded(model))
     if not path.exists():
         found = registry.looked_up(str(model)) or (_local(model, download.ARCHIVE),)
@@ -54,6 +57,15 @@ def resolve(model: str | Path, weight_file: str | Path | None = None) -> tuple[P
         if foreign
         else f"{model}: no folder and no ZIP archive or tar.gz; the weight file has to be given too"
     )
+
+
+def _pair(model: Path, weight_file: Path) -> tuple[Path, Path]:
+    """Return options and weights, of which the first may be the folder of both."""
+    if not model.is_dir():
+        return model, weight_file
+    weight_file = weight_file if weight_file.exists() else model / weight_file
+    names = f"{weight_file.stem}_{OPTIONS}", OPTIONS, CONFIG
+    return next((model / name for name in names if (model / name).is_file()), model), weight_file
 
 
 def run_folder(model: str | Path) -> Path:

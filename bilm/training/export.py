@@ -20,7 +20,7 @@ from bilm.options import (
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import OPTIONS, load_run, run_vocabulary
 from bilm.storage.checkpoint_folder import checkpoint_paths
-from bilm.storage.export_id import export_id
+from bilm.storage.export_id import export_id, read_export_id
 from bilm.storage.formats.bilm_tf import HDF5_SUFFIXES
 from bilm.storage.load import load_bilm
 from bilm.storage.locate import run_folder
@@ -42,8 +42,8 @@ def dump_weights(
         save_dir: a run, ours or the TensorFlow 1 reference's: its folder, or what else stands for
             it, see `bilm.storage.locate.resolve`.
         outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, which gets
-            `weights.hdf5`. The options go beside it as `options.json`; where that file is there
-            and from no export, such as a run's own, as `<stem>_options.json`.
+            `weights.hdf5`. The options go beside it as `options.json`; where that file is a
+            run's, other weights' or from no export, as `<stem>_options.json`.
         include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,)
             and `vocabulary` (V,), UTF-8 strings.
         vocab_file: the run's vocabulary, for the softmax; None for `vocab.txt` in the folder.
@@ -96,12 +96,37 @@ def _weights_path(outfile: Path) -> Path:
 
 
 def _options_path(outfile: Path) -> Path:
-    """Return where the options go: options that are a run's, or a user's, stay as they are."""
-    paths = outfile.with_name(OPTIONS), outfile.with_name(f"{outfile.stem}_{OPTIONS}")
-    for path in paths:
-        if not path.exists() or _is_exported(path):
-            return path
-    raise WeightsError(f"{paths[1]}: these options are from no export; give another --output")
+    """Return where the options go: those of a run, a user or other weights stay as they are."""
+    common, own = outfile.with_name(OPTIONS), outfile.with_name(f"{outfile.stem}_{OPTIONS}")
+    if not common.exists() or (_is_exported(common) and not _is_needed(common, outfile)):
+        return common
+    if not own.exists() or _is_exported(own):
+        return own
+    raise WeightsError(f"{own}: these options are from no export; give another --output")
+
+
+def _is_needed(options_file: Path, outfile: Path) -> bool:
+    """Return whether a run, or weights other than these, go with exported options.
+
+    A run may have started from the options of an export. So may the user of the reference who was
+    told to add the row of padding to a run's options by hand.
+    """
+    folder = options_file.parent
+    if (folder / "checkpoint").exists() or checkpoint_paths(folder):
+        return True
+    mark = load_model_options(options_file).other.get(EXPORT_ID)
+    softmax = f"{outfile.stem}_softmax"
+    others = [p for p in folder.iterdir() if p.suffix in HDF5_SUFFIXES and p.is_file()]
+    return mark is not None and any(
+        p.name != outfile.name and p.stem != softmax and _id_of(p) == mark for p in others
+    )
+
+
+def _id_of(path: Path) -> str | None:
+    try:
+        return read_export_id(path)
+    except WeightsError:  # no HDF5 file, though its name says so
+        return None
 
 
 def _is_exported(options_file: Path) -> bool:
@@ -112,11 +137,8 @@ def _is_exported(options_file: Path) -> bool:
         return False
     if EXPORT_ID in options.other:
         return True
-    # Older exports have no id, but a row of padding. So may the options of a run of the reference,
-    # whose users were told to change them by hand.
-    folder, cnn = options_file.parent, options.char_cnn
-    is_run = (folder / "checkpoint").exists() or checkpoint_paths(folder)
-    return not is_run and cnn is not None and cnn.n_characters == N_CHARACTERS_WITH_PADDING
+    cnn = options.char_cnn  # older exports have no id, but a row of padding
+    return cnn is not None and cnn.n_characters == N_CHARACTERS_WITH_PADDING
 
 
 def _compare(values: dict[str, np.ndarray], options_file: Path, weight_file: Path) -> None:

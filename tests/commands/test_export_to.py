@@ -1,5 +1,7 @@
 """`bilm export --to`: a run or a stored model in the forms that other programs load."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -59,3 +61,12 @@ def test_a_folder_of_something_else_is_kept(run_here, tmp_path):
     done = run_here("bilm export", "--model", CASE, "--to", "saved_model", "--output", tmp_path)
     assert_fails(done, f"{tmp_path}: holds other files and no saved_model.pb")
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_the_model_is_not_overwritten(run_here, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(CASE, model)
+    before = (model / "weights.hdf5").read_bytes()
+    flags = "--model", model, "--to", "onnx", "--output", model / "weights.hdf5"
+    assert_fails(run_here("bilm export", *flags), "weights.hdf5: is also an input")
+    assert (model / "weights.hdf5").read_bytes() == before

@@ -172,6 +172,28 @@ def test_options_that_are_no_exports_stay(variant, tmp_path):
         dump_weights(run, tmp_path / "weights.hdf5")
 
 
+def test_a_second_model_in_a_folder_leaves_the_first_its_options(tmp_path):
+    first = dump_weights(tiny_run("characters"), tmp_path / "one.hdf5", True, VOCABULARY)
+    kept = [path.read_bytes() for path in first]
+    weight_file, options_file = dump_weights(tiny_run("words"), tmp_path / "two.hdf5")
+    assert options_file.name == "two_options.json"
+    assert [path.read_bytes() for path in first] == kept
+    assert load_bilm(tmp_path, "one.hdf5").options.char_cnn is not None  # a name in the folder
+    assert load_bilm(tmp_path, weight_file).options.char_cnn is None
+    again = dump_weights(tiny_run("words"), tmp_path / "one.hdf5")
+    assert again == first[:2]
+
+
+def test_a_run_that_started_from_the_options_of_an_export_keeps_them(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run("characters"), run)
+    options = json.loads((run / "options.json").read_text()) | {"bilm_export": "0" * 16}
+    (run / "options.json").write_text(json.dumps(options))
+    for _ in range(2):
+        assert dump_weights(run, run)[1] == run / "weights_options.json"
+    assert json.loads((run / "options.json").read_text()) == options
+
+
 def test_options_of_an_export_are_replaced(tmp_path):
     """With an id, and as they were before there was one."""
     run = tiny_run("characters")
