@@ -186,7 +186,7 @@ class BidirectionalLanguageModel:
 
 
 def _array(ids: Any) -> np.ndarray:
-    """Return ids as an array of integers.
+    """Return ids as an array of whole numbers.
 
     Raises: DataError for other values, for rows of different lengths, and for what holds no
         numbers: a placeholder of TensorFlow 1 or another tensor of a graph.
@@ -199,7 +199,9 @@ def _array(ids: Any) -> np.ndarray:
         raise _no_numbers(ids) from error
     if array.dtype == object:
         raise _no_numbers(ids)
-    if array.size and array.dtype.kind not in "iu":
+    # np.zeros makes floats, which old scripts fill with ids: TensorFlow 1 took them.
+    is_whole = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
+    if array.size and not (is_whole or array.dtype.kind in "iu"):
         raise DataError(f"ids are {array.dtype}, expected integers as batch_sentences returns them")
     return array
 

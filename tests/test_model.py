@@ -105,11 +105,13 @@ def test_ids_of_another_kind_are_refused():
         model(np.full((2, 4, 50), 262) - np.eye(4, 50, dtype=int) * 261)
     with pytest.raises(DataError, match=f"ids from 1 to {2**32 + 1}, expected 0 to 261"):
         model(np.full((2, 4, 50), 1) + np.eye(4, 50, dtype=int) * 2**32)
-    for values, found in ((1.5, "float64"), (True, "bool"), ("1", "<U1")):
+    for values, found in ((1.5, "float64"), (np.nan, "float64"), (True, "bool"), ("1", "<U1")):
         with pytest.raises(DataError, match=f"ids are {found}, expected integers"):
             model(np.full((2, 4, 50), values))
     with pytest.raises(DataError, match="ids are no array, pad their rows with 0"):
         model([[[1] * 50] * 4, [[1] * 50] * 3])
+    with pytest.raises(DataError, match="ids from inf to inf"):
+        model(np.full((2, 4, 50), np.inf))
     with pytest.raises(DataError, match="ids are NoneType, which holds no numbers"):
         model(None)
 
