@@ -76,6 +76,7 @@ def training_steps(vocabulary=20_000, batch=None, unroll=20, replicas=1):
         batch_size=n_rows // replicas,
         unroll_steps=unroll,
         n_negative_samples_batch=FLAGS.negatives,
+        decay="none",  # it needs the length of the run
     )
     devices = Devices(make_strategy(n_gpus=0, cpu_replicas=replicas))
     trainer = Trainer(options, vocabulary, devices)

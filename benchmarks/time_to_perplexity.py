@@ -34,6 +34,7 @@ RECIPES = (
     "adagrad:",
     "adam:optimizer=adam,learning_rate=0.004,warmup_steps=100,decay=linear,decay_start=0.33",
 )
+UNITS = {"steps": ("step", 1), "hours": ("seconds", 3600)}  # a field, and how many are one
 FIELDS = ("recipe", "seed", "step", "seconds", "forward", "backward", "mean")
 
 FLAGS = flags.FLAGS
@@ -51,6 +52,7 @@ flags.DEFINE_float("goal", None, "Perplexity, for which steps and hours are repo
 flags.DEFINE_string("save_dir", None, "Folder for the runs; none keeps nothing.")
 flags.DEFINE_string("csv", None, "File for the figures.")
 flags.DEFINE_string("plot", None, "File for a picture of them.")
+flags.DEFINE_multi_enum("over", list(UNITS), list(UNITS), "What --plot draws perplexity over.")
 
 
 class TimedRun(training.TrainingRun):
@@ -133,18 +135,22 @@ def tell(name: str, rows: list[dict]) -> None:
 
 
 def plot(rows: list[dict], path: str) -> None:
-    """Draw the perplexity of each recipe over steps and over time."""
+    """Draw the perplexity of each recipe over steps, over time or over both."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+    figure = Figure(figsize=(5 * len(FLAGS.over), 4), layout="constrained")
+    panels = figure.subplots(1, len(FLAGS.over), sharey=True, squeeze=False)[0]
     for name in dict.fromkeys(row["recipe"] for row in rows):
         own = [row for row in rows if row["recipe"] == name]
-        for ax, field, unit in zip(axes, ("step", "seconds"), (1, 3600), strict=True):
-            ax.plot([r[field] / unit for r in own], [r["mean"] for r in own], "o-", label=name)
-    for ax, label in zip(axes, ("steps", "hours"), strict=True):
-        ax.set(xlabel=label, ylabel="held-out perplexity", yscale="log")
-    axes[0].legend()
+        for panel, label in zip(panels, FLAGS.over, strict=True):
+            field, unit = UNITS[label]
+            panel.plot([r[field] / unit for r in own], [r["mean"] for r in own], "o-", label=name)
+    for panel, label in zip(panels, FLAGS.over, strict=True):
+        panel.set(xlabel=label, ylabel="held-out perplexity", yscale="log")
+    panels[0].yaxis.set_major_formatter(ScalarFormatter())
+    panels[0].yaxis.set_minor_formatter(ScalarFormatter())
+    panels[0].legend()
     figure.savefig(path)
 
 

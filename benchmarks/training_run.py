@@ -38,7 +38,8 @@ def training_run(options: RunOptions, folder: Path, n_tokens: int, precision: st
     max_length = options.char_cnn.max_characters_per_token
     vocab = UnicodeCharsVocabulary(text.vocab_file, max_length, validate_file=True)
     devices = Devices()
-    trainer = Trainer(options, vocab.size, devices, precision=precision)
+    steady = options.replace(decay="none")  # a decay needs the length of the run
+    trainer = Trainer(steady, vocab.size, devices, precision=precision)
     n_negatives = options.n_negative_samples_batch
     sampler = LogUniformSampler(vocab.size, n_negatives, seed=0)
 
