@@ -34,7 +34,7 @@ class BidirectionalLMDataset:
             LMDataset(shards, vocab, reverse, test, shuffle_on_load, seed)
             for reverse in (False, True)
         ]
-        self.filepattern, self.vocab = shards.name, vocab
+        self.shards, self.filepattern, self.vocab = shards, shards.name, vocab
         self.max_word_length = self.readers[0].max_word_length
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
@@ -65,6 +65,9 @@ class BidirectionalLMDataset:
     def iter_sentence_batches(self, batch_size: int) -> Windows:
         """Return whole sentences, the same in a row of both: see `LMDataset`."""
         return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
+
+
+Reader = LMDataset | BidirectionalLMDataset
 
 
 def _merge(readers: Iterable[Windows]) -> Windows:

@@ -136,6 +136,12 @@ def describe_shards(shards: Sequence[str]) -> list[str]:
     return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
 
 
+def describe_part(shards: Shards) -> list[str]:
+    """Return what tells a text, or the part of it that is read, from another."""
+    part = [f"every {shards.stride} sentences the first"] if shards.stride > 1 else []
+    return describe_shards(shards) + part
+
+
 def check_shards(shards: Sequence[str], expected: Sequence[str]) -> None:
     """Compare the text with that of the run that is continued.
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bilm.data.bidirectional import Reader
 from bilm.data.stream import Position, describe_shards
 from bilm.errors import BilmError, DataError, HostError, WeightsError
 from bilm.evaluation import Perplexity
@@ -130,9 +131,11 @@ def agreed_checkpoint(hosts: Hosts | Alone, folder: RunFolder) -> Saved | None:
     return _wait_for(f"{folder.path}/{name}", hosts)
 
 
-def agreed_measurement(hosts: Hosts | Alone, folder: RunFolder) -> tuple[int, Perplexity] | None:
+def agreed_measurement(
+    hosts: Hosts | Alone, folder: RunFolder, heldout: Reader | None = None
+) -> tuple[int, Perplexity] | None:
     """Return what the chief has read of the last evaluation: see `RunFolder.read_measured`."""
-    measured = folder.read_measured() if hosts.is_chief else None
+    measured = folder.read_measured(heldout) if hosts.is_chief else None
     shared = hosts.gather("measured", measured and [measured[0], measured[1]._asdict()])[0]
     return measured or (shared and (shared[0], Perplexity.from_record(shared[1])))
 

@@ -136,9 +136,12 @@ class RunCheckpoints:
                         "the last checkpoint stands; lower learning_rate"
                     ) from None
 
-    def restore(self, saved: Saved) -> None:
+    def restore(self, saved: Saved, compares: bool = True) -> None:
         """Bring weights, slots, states and place back, and the best score.
 
+        Args:
+            saved: the checkpoint.
+            compares: whether that score compares with those to come: no other text was measured.
         Raises: WeightsError if the checkpoint is not this model's or has other rows.
         """
         n_rows = self._state[0].shape[0]
@@ -161,5 +164,6 @@ class RunCheckpoints:
         self.trainer.set_state([variable.numpy() for variable in self._state])
         best = self.folder.find_best()
         self.best = min(saved.best, math.inf if best is None else best.best)
+        self.best = self.best if compares else math.inf
         self._note(saved.step, saved.position)
         self._saved_step = saved.step

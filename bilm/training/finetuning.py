@@ -10,6 +10,7 @@ from absl import logging
 
 from bilm import schema
 from bilm.data.shards import resolve_shards
+from bilm.data.stream import describe_part
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, WeightsError
 from bilm.evaluation import Evaluator, Perplexity, heldout_dataset
@@ -20,6 +21,8 @@ from bilm.training.preparation import load_vocabulary
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 from bilm.training.starting_point import Source, choose_vocabulary, words_of
+
+RECORD = "source", "before", "after", "text"  # keys of finetuning.json
 
 
 class TuneResult(NamedTuple):
@@ -65,7 +68,11 @@ def finetune(
     folder = RunFolder(save_dir, writes=hosts.is_chief)
     if start.folder.resolve() == folder.path.resolve():
         raise BilmError(f"{folder}: source and save_dir are one folder; give another save_dir")
-    record = _read_record(folder, start)
+    heldout = text = None
+    if heldout_prefix:
+        heldout = resolve_shards(heldout_prefix, training.get("on_bad_utf8", "error"))
+        text = describe_part(heldout)
+    record = _read_record(folder, start, text)
     options = start.run_options(changes or {})
     own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
     vocab = load_vocabulary(vocab_file, options)
@@ -77,13 +84,13 @@ def finetune(
             options.state_reset_probability, start.options.other.get("state_reset_probability", 0),
         )  # fmt: skip
         before = None
-        if heldout_prefix:
+        if heldout:
             logging.info("measuring the held-out text before the first step")
-            heldout = resolve_shards(heldout_prefix, training.get("on_bad_utf8", "error"))
             dataset = heldout_dataset(heldout, vocab, options.bidirectional)
             before = Evaluator(model)(dataset, options.batch_size)
             logging.info("before: held-out perplexity from zero state: %s", before)
-        record.update(source=start.id, before=before and before._asdict(), after=None)
+        before = before and before._asdict()
+        record.update(source=start.id, before=before, after=None, text=text)
         folder.write_tuning(record)
 
     result = TrainingRun(
@@ -107,8 +114,11 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _read_record(folder: RunFolder, start: Source) -> dict[str, Any]:
-    """Return what the folder says of its fine-tuning; one with another run is not written to."""
+def _read_record(folder: RunFolder, start: Source, text: list[str] | None) -> dict[str, Any]:
+    """Return what the folder says of its fine-tuning; one with another run is not written to.
+
+    Perplexities of another held-out text than this are left out.
+    """
     path = folder.tuning_file
     if not folder.holds_run:
         return {}
@@ -116,7 +126,8 @@ def _read_record(folder: RunFolder, start: Source) -> dict[str, Any]:
         raise BilmError(f"{folder}: holds a run that is no fine-tuning; give another save_dir")
     try:
         record = schema.read_object(path)
-        if list(record) != ["source", "before", "after"] or not _are_names(record["source"]):
+        record.setdefault("text", None)  # older records do not say
+        if set(record) != set(RECORD) or not _are_names(record["source"]):
             raise BilmError("expected the keys source, a list of paths, before and after")
         _measured(record)
     except BilmError as error:
@@ -127,6 +138,12 @@ def _read_record(folder: RunFolder, start: Source) -> dict[str, Any]:
             f"{folder}: this folder's run started from {' '.join(record['source'])}, but "
             f"{' '.join(start.id)} was requested"
         )
+    if text and record["text"] not in (None, text):
+        logging.warning(
+            "%s: the perplexity before the first step was that of other held-out text (%s, now %s) "
+            "and is left out", path, record["text"], text,
+        )  # fmt: skip
+        record.update(before=None, after=None, text=text)
     return record
 
 

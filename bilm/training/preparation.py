@@ -9,8 +9,7 @@ from pathlib import Path
 
 from absl import logging
 
-from bilm.data.bidirectional import BidirectionalLMDataset
-from bilm.data.dataset import LMDataset
+from bilm.data.bidirectional import Reader
 from bilm.data.shards import Shards, count_tokens, resolve_shards
 from bilm.data.survey import survey
 from bilm.data.vocabulary import MARKS, Vocabulary, vocabulary_of
@@ -34,9 +33,6 @@ def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
     if vocab.size <= len(MARKS):
         raise DataError(f"{vocab_file}: no word but the marks {' '.join(MARKS)}")
     return vocab
-
-
-Reader = LMDataset | BidirectionalLMDataset
 
 
 def heldout_readers(

@@ -153,7 +153,7 @@ class TrainingRun:
         # Stored as requested: a continued run may have a vocabulary that allows sampling.
         self.stored = options.replace(sample_softmax=self.options.sample_softmax)
         self.saved = agreement.agreed_checkpoint(self.hosts, self.folder)
-        self.measured = agreement.agreed_measurement(self.hosts, self.folder)
+        self.measured = agreement.agreed_measurement(self.hosts, self.folder, self.heldout_part)
         if self.saved:
             check_shards(self.shards, self.saved.shards or describe_shards(self.shards))
             if self.hosts.is_chief:
@@ -174,7 +174,7 @@ class TrainingRun:
         )
         self.step, self.position = 0, None
         if self.saved is not None:
-            self.checkpoints.restore(self.saved)
+            self.checkpoints.restore(self.saved, compares=bool(self.measured or not self.heldout))
             self.step, self.position = self.saved.step, self.saved.position
 
     def _is_over(self) -> bool:
@@ -288,7 +288,7 @@ class TrainingRun:
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
             if self.step == self.plan.n_steps and self.heldout is not self.heldout_part:
                 found = self._measure(self.heldout)
-            self.folder.write_measured(self.step, found, part)
+            self.folder.write_measured(self.step, found, part, self.heldout_part)
         self.report.warn_of_evaluations(self.heldout_part is self.heldout)
         return found
 

@@ -15,6 +15,8 @@ from typing import Any
 from absl import logging
 
 from bilm import schema
+from bilm.data.bidirectional import Reader
+from bilm.data.stream import describe_part
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.evaluation import Perplexity
 from bilm.files import expanded, replacing
@@ -199,8 +201,14 @@ class RunFolder:
             if self.writes and path.exists():
                 _copy(path, self.best / path.name)
 
-    def read_measured(self) -> tuple[int, Perplexity] | None:
-        """Return the step at which held-out text was last measured, and what was found."""
+    def read_measured(self, heldout: Reader | None = None) -> tuple[int, Perplexity] | None:
+        """Return the step at which held-out text was last measured, and what was found.
+
+        Args:
+            heldout: what an evaluation reads; a measurement of another text is told and ignored.
+                None takes that of any.
+        """
+        text = None if heldout is None else describe_part(heldout.shards)
         path = self.measured_file
         if not path.exists():
             return None
@@ -209,17 +217,27 @@ class RunFolder:
             step = values.pop("step", None)
             if not isinstance(step, int):
                 raise schema.unexpected("step", step, "an integer")
-            return step, Perplexity.from_record(values)
+            measured = step, Perplexity.from_record(values)
+            before = values.get("text", text)  # older records do not say
         except OptionsError as error:
             message = str(error).removeprefix(f"{path}: ")
             logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
             return None
+        if text is None or before == text:
+            return measured
+        logging.warning(
+            "%s: the held-out text was %s so far, and is %s from here; what is best starts anew",
+            path, before, text,
+        )  # fmt: skip
+        return None
 
-    def write_measured(self, step: int, perplexity: Perplexity, part: Perplexity) -> None:
+    def write_measured(
+        self, step: int, perplexity: Perplexity, part: Perplexity, heldout: Reader
+    ) -> None:
         """Store what `read_measured` returns, and what the part that chooses `best` gave."""
         if self.writes:
-            record = {"step": step, **perplexity._asdict(), "part_mean": part.mean}
-            schema.write(self.measured_file, record)
+            more = {"part_mean": part.mean, "text": describe_part(heldout.shards)}
+            schema.write(self.measured_file, {"step": step, **perplexity._asdict(), **more})
 
     def _read_compared(self) -> tuple[int, float] | None:
         """Return the step of the last measurement and what it has in common with `best`."""

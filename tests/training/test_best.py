@@ -1,5 +1,6 @@
 """What is best on held-out text: where it is kept, what is told of it, and evaluations killed."""
 
+import json
 import shlex
 
 import keras
@@ -10,6 +11,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, damage, run, weights_of
 
+from bilm.data.shards import resolve_shards
 from bilm.evaluation import Perplexity
 from bilm.storage.checkpoint import load_run
 from bilm.training import run as training
@@ -129,3 +131,42 @@ def test_a_last_evaluation_that_was_killed_is_made_up_for(a_run, monkeypatch):
     result = run(a_run, 4, heldout=HELDOUT)
     assert result.step == 4 and result.heldout is not None
     assert RunFolder(a_run).read_measured()[0] == 4
+
+
+# --- another held-out text ---
+
+
+def another_text(tmp_path):
+    """A part of the held-out text, in a file of its own."""
+    path = tmp_path / "other.txt"
+    path.write_text("\n".join(resolve_shards(HELDOUT).texts()).split("\n", 3)[0] + "\n")
+    return str(path)
+
+
+def test_a_finished_run_is_measured_on_the_text_that_is_given_now(a_run, tmp_path, log):
+    before, other = RunFolder(a_run).read_measured()[1], another_text(tmp_path)
+    found = run(a_run, 3, heldout=other).heldout
+    assert found.n_predictions != before.n_predictions
+    assert "heldout.json: the held-out text was" in log.text and "other.txt, " in log.text
+    log.clear()
+    assert run(a_run, 3, heldout=other).heldout == found
+    assert "the held-out text was" not in log.text
+    assert RunFolder(a_run).find_best().best == found.mean
+
+
+def test_what_is_best_on_another_text_does_not_count(tmp_path, monkeypatch):
+    measured_as(monkeypatch, 5.0, 7.0, 6.5)
+    run(tmp_path / "run", 1, heldout=HELDOUT)
+    run(tmp_path / "run", 2, heldout=another_text(tmp_path))
+    assert RunFolder(tmp_path / "run").find_best().best == 7.0
+    run(tmp_path / "run", 3, heldout=another_text(tmp_path))
+    assert RunFolder(tmp_path / "run").find_best().best == 6.5
+
+
+def test_an_older_record_that_does_not_name_its_text_counts(a_run, tmp_path, log):
+    path = a_run / "heldout.json"
+    record = json.loads(path.read_text())
+    del record["text"]
+    path.write_text(json.dumps(record))
+    found = run(a_run, 3, heldout=another_text(tmp_path)).heldout
+    assert found.mean == record["mean"] and "the held-out text was" not in log.text

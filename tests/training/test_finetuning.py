@@ -75,6 +75,21 @@ def test_continued_equals_straight(kind, tmp_path, log):
     assert tune(source, killed, n_steps=6, **arguments) == straight
 
 
+def test_perplexities_of_two_held_out_texts_are_not_compared(tmp_path, log):
+    source, other = tiny_run("forward_only"), tmp_path / "other.txt"
+    tune(source, tmp_path / "tuned", heldout_prefix=HELDOUT)
+    record = tmp_path / "tuned" / "finetuning.json"
+    older = json.loads(record.read_text())
+    assert older.pop("text") and older["before"]
+    other.write_text("a b c\n")
+    result = tune(source, tmp_path / "tuned", heldout_prefix=str(other))
+    assert result.before is None and result.after.n_predictions == 4
+    assert "the perplexity before the first step was that of other held-out text" in log.text
+    assert json.loads(record.read_text())["before"] is None
+    record.write_text(json.dumps(older))  # of before the text was noted
+    assert tune(source, tmp_path / "tuned", heldout_prefix=str(other)).before is not None
+
+
 # --- what is refused ---
 
 

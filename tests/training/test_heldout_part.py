@@ -82,5 +82,7 @@ def test_the_best_checkpoint_is_the_best_on_the_part(tmp_path, caplog):
     run(again, n_steps=2, heldout=HELDOUT, eval_steps=2)
     of_both = [json.loads((f / "heldout.json").read_text()) for f in (tmp_path, again)]
     assert [record.pop("part_mean") for record in of_both] == [best, whole.mean]
+    part, text = [record.pop("text") for record in of_both]
+    assert part[:-1] == text and re.fullmatch(r"every \d+ sentences the first", part[-1])
     assert of_both[0] == of_both[1]
     assert RunFolder(again).find_best().best == whole.mean
