@@ -3,7 +3,7 @@
 Examples:
   bilm finetune --model novels-en --input 'letters/*.txt' --output tuned
   bilm finetune --model run --input 'tweets/*.txt' --output tuned \\
-      --heldout dev.txt --n_epochs 2 --learning_rate 0.1
+      --heldout dev.txt --n_epochs 2
   bilm finetune --model run --new_vocab words.txt --input 'tweets/*.txt' --output tuned
   bilm finetune --model options.json --weights weights.hdf5 --new_vocab words.txt \\
       --input 'tweets/*.txt' --output tuned --batch_size 64
