@@ -93,6 +93,8 @@ def test_shell_commands_exist():
     for program, first, *rest in commands:
         if program == "make":
             assert first in targets
+        elif program == ".":
+            assert first == ".venv/bin/activate"
         else:
             assert program == "bilm" or (program == "python" and (ROOT / first).is_file())
             flags = {word.lstrip("-").split("=")[0] for word in rest if word.startswith("--")}
