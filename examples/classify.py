@@ -7,7 +7,7 @@ Example:
 The file has a header line and then a label and a tokenized text a line, separated by a tab. Both
 classifiers are logistic regressions: one on the mean of ELMo's vectors, one on counts of words and
 pairs of words. How strongly each is regularized is chosen inside of each fold. It needs
-scikit-learn: pip install 'bilm-keras[sklearn]'.
+scikit-learn: pip install '.[sklearn]'.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Counts of amino acids, and of pairs of them, are measured in the same way. Featu
 the same variance, or whitened, which makes them uncorrelated too.
 
 The same command continues after an interruption. The picture, a t-SNE of the largest families,
-needs matplotlib and scikit-learn: pip install 'bilm-keras[plot,sklearn]'.
+needs matplotlib and scikit-learn: pip install '.[plot,sklearn]'.
 """
 
 from __future__ import annotations
