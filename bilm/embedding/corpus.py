@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +74,7 @@ def dump_bilm_embeddings(
     outfile, dataset_file, vocab_file = map(expanded, (outfile, dataset_file, vocab_file))
     _check_files(outfile, dataset_file, vocab_file)
     corpus = Corpus(dataset_file, **reading)
-    text = _survey(corpus, part_sentences)
+    text = _survey(corpus, part_sentences, _naming(outfile, wanted))
     files = _pinned(*resolve(expanded(options_file), expanded(weight_file)))
     embedder = ElmoEmbedder(*files, vocab_file, precision=precision)
     content = _content(corpus, wanted, part_sentences, text, embedder)
@@ -119,15 +119,25 @@ def _embed(
     content: Content, text: _Text, embedder: ElmoEmbedder, outfile: str, run: dict[str, Any]
 ) -> None:
     """Write a corpus part by part, then all parts into one file."""
-    output, pooled = outputs.format_of(outfile), content.wanted.pooled
-    by_sentence = output == "hdf5" and not pooled
+    by_sentence = _by_sentence(outfile, content.wanted)
     with Parts(outfile, run, ".hdf5" if by_sentence else ".rows") as parts:
         with progress("embedding", "tokens", text.n_tokens) as shown:
             write = write_datasets if by_sentence else write_rows
             _write_parts(parts, content, embedder, write, shown)
         with progress("merging", "parts", text.n_parts) as shown:
-            merge = outputs.merge_datasets if by_sentence else outputs.WRITERS[output]
+            table = outputs.WRITERS[outputs.format_of(outfile)]
+            merge = outputs.merge_datasets if by_sentence else table
             parts.merge(text.n_parts, lambda path, paths: merge(path, shown.over(paths), content))
+
+
+def _by_sentence(outfile: str, wanted: Wanted) -> bool:
+    """Return whether each sentence is a dataset of HDF5, named by its id where it has one."""
+    return outputs.format_of(outfile) == "hdf5" and not wanted.pooled
+
+
+def _naming(outfile: str, wanted: Wanted) -> Callable[[str], str]:
+    """Return what turns an id into the name that must be its own: only datasets change it."""
+    return dataset_name if _by_sentence(outfile, wanted) else str
 
 
 def _write_parts(
@@ -176,10 +186,13 @@ class _Text(NamedTuple):
     digest: str
 
 
-def _survey(corpus: Corpus, part_sentences: int) -> _Text:
-    """Count a corpus and digest its words: what is wrong with it shows before the work starts."""
+def _survey(corpus: Corpus, part_sentences: int, name_of: Callable[[str], str]) -> _Text:
+    """Count a corpus and digest its words: what is wrong with it shows before the work starts.
+
+    `name_of` turns an id into the name that the output keeps it by.
+    """
     n_sentences = n_tokens = n_parts = 0
-    digest, ids = hashlib.sha256(), _Ids()
+    digest, ids = hashlib.sha256(), _Ids(name_of)
     records: Iterable[Record] = corpus
     if corpus.is_text:
         records = _watched(corpus)
@@ -208,25 +221,31 @@ def _watched(corpus: Corpus) -> Iterator[Record]:
 
 
 class _Ids:
-    """Tells ids that are there twice, in 8 bytes for each."""
+    """Tells ids that are there twice by the names that the output has for them, in 8 bytes each."""
 
-    def __init__(self):
-        self._digests = array("Q")
+    def __init__(self, name_of: Callable[[str], str]):
+        self._name_of, self._digests = name_of, array("Q")
 
     def add(self, id_: str) -> None:
         """Take an id."""
-        self._digests.append(_short(dataset_name(id_)))
+        self._digests.append(_short(self._name_of(id_)))
 
     def check(self, corpus: Corpus) -> None:
-        """Raise DataError, with its name and its places, if an id is there twice."""
+        """Raise DataError, with the ids and their places, if two have one name."""
         digests, counts = np.unique(np.frombuffer(self._digests, np.uint64), return_counts=True)
         suspects = set(digests[counts > 1].tolist())
-        seen: dict[str, int] = {}
+        seen: dict[str, tuple[int, str]] = {}
         for number, record in enumerate(corpus if suspects else (), start=1):
-            name = dataset_name(record.id or "")
-            if _short(name) in suspects and (before := seen.setdefault(name, number)) < number:
+            id_ = record.id or ""
+            if _short(name := self._name_of(id_)) not in suspects:
+                continue
+            before, other = seen.setdefault(name, (number, id_))
+            if before < number:
+                found = f"both have the id {id_!r}"
+                if other != id_:
+                    found = f"have the ids {other!r} and {id_!r}, for HDF5 both {name!r}"
                 raise DataError(
-                    f"{corpus.path}: records {before} and {number} both have the id {record.id!r}; "
+                    f"{corpus.path}: records {before} and {number} {found}; "
                     "expected another for each"
                 )
 

@@ -199,10 +199,21 @@ def test_damaged_parts_are_named(table, tmp_path, change, monkeypatch):
 
 
 def test_an_id_that_is_there_twice(tmp_path):
+    (tmp_path / "p.fasta").write_text(">a\nMK\n>b/1\nMK\n>c\nM\n>b/1\nKV\n")
+    for name in ("out.npz", "out.hdf5"):
+        with pytest.raises(DataError, match=r"p\.fasta: records 2 and 4 both have the id 'b/1'"):
+            dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_ids_that_only_datasets_cannot_tell_apart(tmp_path):
     (tmp_path / "p.fasta").write_text(">a\nMK\n>b/1\nMK\n>c\nM\n>b_1\nKV\n")
-    with pytest.raises(DataError, match=r"p\.fasta: records 2 and 4 both have the id 'b_1'"):
-        dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / "out.npz")
-    assert not (tmp_path / "out.npz").exists()
+    expected = r"p\.fasta: records 2 and 4 have the ids 'b/1' and 'b_1', for HDF5 both 'b_1'"
+    with pytest.raises(DataError, match=expected):
+        dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / "out.hdf5")
+    for name, pool in (("out.npz", "none"), ("out.hdf5", "mean")):
+        dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / name, pool=pool)
+    assert np.load(tmp_path / "out.npz")["ids"].tolist() == ["a", "b/1", "c", "b_1"]
 
 
 def test_what_cannot_be_pooled(table, tmp_path, embedder):
