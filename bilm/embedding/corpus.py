@@ -199,16 +199,30 @@ def _survey(corpus: Corpus, part_sentences: int, name_of: Callable[[str], str]) 
     with progress("counting", "sentences") as shown:
         for part in in_parts(records, part_sentences):
             n_parts += 1
-            n_sentences += len(part)
             shown.add(len(part))
             for record in part:
+                n_sentences += 1
                 n_tokens += len(record.words)
-                digest.update("\t".join(record.words).encode() + b"\n")
+                digest.update(_digestible(record.words, f"{corpus.path}, record {n_sentences}"))
                 if record.id is not None:
                     digest.update(record.id.encode() + b"\n")
                     ids.add(record.id)
     ids.check(corpus)
     return _Text(n_sentences, n_tokens, n_parts, digest.hexdigest())
+
+
+def _digestible(words: list[str], where: str) -> bytes:
+    """Return bytes that no other words have. Raises: DataError if a word holds a tab.
+
+    A tab separates the words that files of embeddings keep, so the words read would be others.
+    """
+    line = "\t".join(words)
+    if line.count("\t") > max(len(words) - 1, 0):
+        odd = next(word for word in words if "\t" in word)
+        raise DataError(f"{where}: the word {odd[:40]!r} holds a tab; expected words without tabs")
+    if words == [""]:
+        return b"\xfe\n"  # as a line it would be that of no words; UTF-8 has neither FE nor FF
+    return line.encode().replace(b"\n", b"\xff") + b"\n"
 
 
 def _watched(corpus: Corpus) -> Iterator[Record]:

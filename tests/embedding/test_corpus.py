@@ -1,6 +1,7 @@
 """Whole corpora: what is read, what is written and in what order."""
 
 import gzip
+import json
 import os
 import shutil
 
@@ -129,6 +130,26 @@ def test_words_come_back(tmp_path, outfile):
     dump(path, outfile, layers="top", dtype="float16")
     found = [words for _, words, _ in read_embeddings(outfile)]
     assert found == [*sentences[:2], ["x\u2400y"], sentences[3]]
+
+
+def write_lists(path, sentences):
+    path.write_text("".join(json.dumps({"words": words}) + "\n" for words in sentences))
+    return path
+
+
+@pytest.mark.parametrize("words", [["a\tb", "c"], ["c", "a\tb"], ["a\tb"], ["\t"]])
+@pytest.mark.parametrize("name", ["vectors.hdf5", "vectors.npz"])
+def test_words_with_tabs_are_refused(tmp_path, words, name):
+    table = write_lists(tmp_path / "lists.jsonl", [["a", "b"], [], words])
+    with pytest.raises(DataError, match=r"lists\.jsonl, record 3: the word '.*\\t.*' holds a tab"):
+        dump(table, tmp_path / "out" / name, column="words")
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_of_lists_come_back(tmp_path, outfile):
+    sentences = [["a\nb", "c"], ["", "a"], [""], [], ["a b", ""], ["\n"]]
+    dump(write_lists(tmp_path / "lists.jsonl", sentences), outfile, column="words")
+    assert [words for _, words, _ in read_embeddings(outfile)] == sentences
 
 
 def test_paths_in_the_home_folder(text, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Embedding a corpus, interrupted at any point: what is left, and what it goes on to."""
 
+import hashlib
+import json
 import os
 import re
 import subprocess
@@ -12,6 +14,7 @@ import h5py
 import pytest
 from test_corpus import FILES, LINES, PART, dump, left
 
+from bilm.data.records import Record
 from bilm.embedding import corpus, part_files
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.outputs import merge_datasets
@@ -134,6 +137,29 @@ def test_interrupted_anywhere(text, outfile, monkeypatch, warm_parts):
         dump(text, outfile)
         assert content(outfile) == whole
         assert left(outfile) == [outfile.name]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [([["a\nb"]], [["a"], ["b"]]), ([["a", "b"]], [["a b"]]), ([[""]], [[]])],
+)
+def test_other_words_do_not_continue(tmp_path, outfile, monkeypatch, before, after):
+    table = tmp_path / "lists.jsonl"
+    monkeypatch.setattr(corpus.Parts, "merge", lambda self, n, write: None)
+    for sentences in (before, after):
+        table.write_text("".join(json.dumps({"words": words}) + "\n" for words in sentences))
+        if sentences is before:
+            dump(table, outfile, column="words")
+        else:
+            with pytest.raises(DataError, match="other dataset; repeat the command"):
+                dump(table, outfile, column="words")
+
+
+def test_the_digest_of_a_corpus_is_kept():
+    """Folders of parts that other versions have left go on."""
+    records = [Record(["a", "b c"], "1"), Record([], "2"), Record(["", "d"], "3")]
+    found = corpus._survey(Mock(is_text=False, __iter__=lambda self: iter(records)), 9, str)
+    assert found.digest == hashlib.sha256(b"a\tb c\n1\n\n2\n\td\n3\n").hexdigest()
 
 
 KILLED_AT = """
