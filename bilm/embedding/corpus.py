@@ -67,7 +67,7 @@ def dump_bilm_embeddings(
     Raises: DataError, OptionsError, WeightsError, also if the folder of parts belongs to another
         call; BilmError if a package is missing; ValueError for another dtype or number.
     """
-    wanted = Wanted(layers, pool, normalize, dtype)
+    wanted = Wanted(layers, pool, normalize, str(dtype))  # NumPy's own dtype has this name
     if part_sentences is None:
         part_sentences = PART_VECTORS if wanted.pooled else PART_SENTENCES
     _check_values(wanted, part_sentences)

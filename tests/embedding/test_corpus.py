@@ -100,6 +100,13 @@ def test_layers_and_float16(text, outfile, embedder, layers):
         np.testing.assert_allclose(vectors, array, rtol=1e-3, atol=1e-4)
 
 
+def test_a_dtype_of_numpy(text, outfile):
+    dump(text, outfile, layers="top", dtype=np.dtype("float16"))
+    assert next(read_embeddings(outfile))[2].dtype == np.float16
+    with pytest.raises(ValueError, match="dtype is 'float64'"):
+        dump(text, outfile, dtype=np.dtype("float64"))
+
+
 def test_gzip_and_conllu(tmp_path, outfile):
     for name in ("a.conllu", "b.CONLLU.gz"):
         opened = gzip.open if name.endswith("gz") else open
