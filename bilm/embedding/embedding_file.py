@@ -69,11 +69,12 @@ def _opened(path: str | os.PathLike) -> h5py.File:
 def _names(file: h5py.File, path: str | os.PathLike) -> list[tuple[int, str]]:
     """Return the number of each sentence and the name of its dataset, in order."""
     try:
-        names = [name for name in file if name != OF_ALLENNLP]
+        names = list(file)
         if BY_ID in file.attrs:
             return sorted((_place(file, name), name) for name in names)
     except DAMAGE as error:
         raise DataError(f"{path}: damaged ({error})") from error
+    names = [name for name in names if name != OF_ALLENNLP]
     odd = [n for n in names if isinstance(n, bytes) or (n.isnumeric() and not NUMBER.fullmatch(n))]
     if odd:
         raise DataError(f"{path}: a dataset is named {odd[0][:40]!r}, expected 0, 1, 2, ...")

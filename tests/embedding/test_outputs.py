@@ -117,6 +117,13 @@ def test_datasets_by_id(table, tmp_path, embedder):
     assert [words for _, words, _ in found] == SENTENCES
 
 
+def test_an_id_that_files_of_allennlp_have_for_their_index(tmp_path):
+    (tmp_path / "p.fasta").write_text(">a\nMK\n>sentence_to_index\nMKV\n>0\nM\n")
+    dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / "out.hdf5")
+    found = [(number, words) for number, words, _ in read_embeddings(tmp_path / "out.hdf5")]
+    assert found == [(0, ["M", "K"]), (1, ["M", "K", "V"]), (2, ["M"])]
+
+
 def test_groups_of_rows(table, tmp_path, monkeypatch):
     dump(table, tmp_path / "out.npz", layers="all")
     whole = (tmp_path / "out.npz").read_bytes()
