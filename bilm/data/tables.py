@@ -72,13 +72,14 @@ def jsonl_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
             continue
         where = f"{path}, line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=tuple)  # a dict keeps one of equal keys
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not JSON ({error})") from error
-        if not isinstance(row, dict):
+        if not isinstance(row, tuple):
             raise DataError(f"{where}: {line[:40]!r}; expected a JSON object")
-        cells.places(list(row), where)
-        yield _checked(row[cells.column], row.get(cells.id_column), cells, where)
+        places = cells.places([name for name, _ in row], where)
+        text, *id_ = (row[place][1] for place in places)
+        yield _checked(text, id_[0] if id_ else None, cells, where)
 
 
 def parquet_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:

@@ -45,6 +45,12 @@ def test_tables(tmp_path, name, is_packed):
         ("t.jsonl", '{"text": "a"}\n{"text": 1}', r"line 2: 'text' is 1, expected text or a list"),
         ("t.jsonl", '{"text": ["a", 1]}', r"line 1: 'text' is \['a', 1\], expected"),
         ("t.jsonl", '{"a": 1}', r"line 1: column 'text' is not there; found 'a'"),
+        (
+            "t.jsonl",
+            '{"text": "a"}\n{"text": "a", "text": "b"}',
+            r"line 2: .* 'text' is there twice",
+        ),
+        ("t.jsonl", '{"text": {"a": 1}}', r"line 1: 'text' is .*, expected text or a list"),
         ("t.jsonl", '{"text": "\\ud800"}', r"line 1: .* holds half a character"),
         ("t.jsonl", '{"text": ', r"line 1: not JSON"),
         ("t.jsonl", "[" * 100_000, r"line 1: not JSON"),
