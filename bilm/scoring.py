@@ -100,14 +100,9 @@ class Scorer:
         Raises: DataError if `tokens` is not a list of words or has no such position; ValueError
             if `n` is below 1.
         """
-        words, position = checked_sentence(tokens, "the sentence"), operator.index(position)
+        words = checked_sentence(tokens, "the sentence")
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
-        if not 0 <= position < len(words):
-            raise DataError(
-                f"position is {position}, but the sentence has {len(words)} words; "
-                f"expected 0 or more and less than {len(words)}"
-            )
         logs = next(self.log_probabilities(words, [position]))
         logs = {d: log[self._proper] for d, log in logs.items()}
         if "backward" not in logs:
@@ -128,9 +123,10 @@ class Scorer:
             tokens: a sentence; the words at the places themselves change nothing.
             positions: from 0.
         Returns: for each position a dict with float32 (V,) in nats per direction, by word id.
-        Raises: DataError if `tokens` is not a list of words.
+        Raises: DataError if `tokens` is not a list of words or has no such position.
         """
         words = checked_sentence(tokens, "the sentence")
+        positions = [_checked_position(position, len(words)) for position in positions]
         _, batch = next(self._batches([words], 1, len(words) + 1))
         n_positions = max(1, PREDICTED_AT_ONCE // len(self.words))
         for start in range(0, len(positions), n_positions):
@@ -236,3 +232,17 @@ class Scorer:
             keras.KerasTensor((None, None), "bool"),
             [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
         ]
+
+
+def _checked_position(position: int, n_words: int) -> int:
+    """Return a place of a sentence. Raises: DataError if it is none, or no integer."""
+    try:
+        place = -1 if isinstance(position, bool) else operator.index(position)
+    except TypeError:
+        place = -1
+    if not 0 <= place < n_words:
+        raise DataError(
+            f"position is {position!r}, but the sentence has {n_words} words; "
+            f"expected an integer, 0 or more and less than {n_words}"
+        )
+    return place

@@ -145,6 +145,19 @@ def test_a_position_outside_the_sentence(chars, position):
         chars.substitutes(["the", "cat"], position)
 
 
+@pytest.mark.parametrize("position", [-1, 3, 1.9, True, "1", None])
+def test_positions_that_are_none(chars, position):
+    words = ["the", "cat", "sat"]
+    for ask in (
+        lambda: next(chars.log_probabilities(words, [0, position])),
+        lambda: chars.substitutes(words, position),
+    ):
+        with pytest.raises(DataError, match=f"is {position!r}, but .* 3 words; expected an int"):
+            ask()
+    places = np.arange(3)
+    assert len(list(chars.log_probabilities(words, places))) == 3
+
+
 def test_what_is_no_sentence(chars):
     for bad in ("the cat", ["the", 3], 7):
         with pytest.raises(DataError, match=r"sentence 1 is .* a list of words"):
