@@ -33,8 +33,10 @@ def resolve(model: str | Path, weight_file: str | Path | None = None) -> tuple[P
             `bilm.storage.registry`); with `weight_file`, the options, their URL, or a folder.
         weight_file: the HDF5 file, or its URL; or the index of a checkpoint. Of a folder its name
             is enough.
-    Raises: WeightsError if there is no such model, or it cannot be fetched.
+    Raises: WeightsError if there is no such model, it cannot be fetched, or a name is empty.
     """
+    if "" in (model, weight_file):  # as a path it would be the current folder
+        raise WeightsError("the name of a model's file or folder is empty; expected a path or name")
     if weight_file is not None:
         return _pair(_local(model, download.OPTIONS), _local(weight_file, download.WEIGHTS))
     path = Path(expanded(model))

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
 
-from bilm import BidirectionalLanguageModel
+from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
 from bilm.storage import archive as archives
+from bilm.storage.load import load_bilm
 from bilm.storage.locate import resolve
 
 
@@ -24,6 +25,17 @@ def test_two_files():
     assert resolve(str(OPTIONS), str(WEIGHTS)) == (OPTIONS, WEIGHTS)
     with pytest.raises(WeightsError, match="the weight file has to be given too"):
         resolve(OPTIONS)
+
+
+def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+    shutil.copy(OPTIONS, tmp_path / "options.json")
+    shutil.copy(WEIGHTS, tmp_path / "weights.hdf5")
+    monkeypatch.chdir(tmp_path)
+    resolve(".")
+    for arguments in [("",), ("", "weights.hdf5"), ("options.json", "")]:
+        for take in (resolve, ElmoEmbedder, Elmo, load_bilm):
+            with pytest.raises(WeightsError, match=r"the name of a .* is empty"):
+                take(*arguments)
 
 
 def test_options_come_first():
