@@ -86,12 +86,18 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 column of a data frame. A text without words gets zeros.
         Returns: float32 (n, features), or the data frame that `set_output` asks for.
         Raises: NotFittedError before `fit`; DataError for anything else than texts; WeightsError if
-            the model's files have changed since `fit`.
+            the model's files have changed since `fit`; OptionsError if the number of layers has.
         """
         check_is_fitted(self)
         files = self._files()
         files.check(self.model_digest_, "this vectorizer")
         embedder = shared_embedder(files, self.precision)
+        n_features = int(np.prod(self._shape(embedder)))
+        if n_features != self._n_features_out:
+            raise OptionsError(
+                f"layers is {self.layers!r}, which gives {n_features:,} features; fit found "
+                f"{self._n_features_out:,}: layers changed since fit, so call fit again"
+            )
         texts = self._sentences(X)
         vectors = embedder.sentence_vectors(texts, self.layers, self.normalize, self.pool)
         return vectors.reshape(-1, self._n_features_out)

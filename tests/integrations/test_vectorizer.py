@@ -120,6 +120,15 @@ def test_copies_keep_parameters_and_not_what_fit_found():
     assert "layers=[0, 1]" in repr(vectorizer)
 
 
+def test_layers_that_have_changed_since_fit():
+    vectorizer = ElmoVectorizer(CASE).fit(TEXTS)
+    vectorizer.set_params(layers="all")
+    for texts in (TEXTS, []):
+        with pytest.raises(OptionsError, match=r"layers is 'all', .*changed since fit"):
+            vectorizer.transform(texts)
+    assert len(vectorizer.fit(TEXTS).transform(TEXTS)) == len(TEXTS)
+
+
 def test_names_of_features_and_data_frames():
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     vectorizer = ElmoVectorizer(CASE).fit(TEXTS)
