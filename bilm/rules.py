@@ -11,6 +11,7 @@ from bilm.schema import Rule
 N_CHARACTERS = 261  # what training learns: 256 bytes and 5 marks
 N_CHARACTERS_WITH_PADDING = 262  # what is exported: a row of zeros above them, for padding
 MAX_SIZE = 2**31 - 1  # of an axis: ids and places in tables are int32
+LARGEST = 2**63 - 1  # of what is counted: int64
 MAX_LAYERS = 128  # of LSTMs, of highways and of filters: each takes milliseconds to make
 MIN_FLOAT32, MAX_FLOAT32 = 1e-37, 3e38  # beyond them float32 has 0 and infinity
 MAX_WORD_LENGTH = 10_000  # every token of a batch takes room for so many characters
@@ -35,7 +36,9 @@ def _is_filters(value: Any) -> bool:
 
 
 BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
-NUMBER = Rule(lambda value: _is_integer(value) and value > 0, "a positive integer")
+NUMBER = Rule(
+    lambda value: _is_integer(value) and 0 < value <= LARGEST, f"a positive integer up to {LARGEST}"
+)
 SIZE = Rule(
     lambda value: _is_integer(value) and 0 < value <= MAX_SIZE,
     f"a positive integer up to {MAX_SIZE}",
@@ -53,7 +56,9 @@ POSITIVE = Rule(
     f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, which float32 holds",
 )
 PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
-COUNT = Rule(lambda value: _is_integer(value) and value >= 0, "an integer of 0 or more")
+COUNT = Rule(
+    lambda value: _is_integer(value) and 0 <= value <= LARGEST, f"an integer from 0 to {LARGEST}"
+)
 SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]")
 ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
 FILTERS = Rule(

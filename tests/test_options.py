@@ -79,12 +79,8 @@ def test_a_new_run_refuses_an_unknown_key(name):
 
 
 @pytest.mark.parametrize("name", sorted(dotted_names(RUN)))
-@pytest.mark.parametrize("wrong", ["3", [], {}, float("nan"), float("inf"), -1])
+@pytest.mark.parametrize("wrong", ["3", [], {}, float("nan"), float("inf"), -1, 10**400])
 def test_an_ill_typed_value_is_refused_by_name(tmp_path, name, wrong):
-    if (wrong == 10**400 and name.startswith(("n_", "batch", "unroll"))) or (
-        wrong == 10**400 and name.split(".")[-1] in ("dim", "n_layers", "n_highway")
-    ):
-        pytest.skip("an integer, however large")
     path = stored(tmp_path, edited(name, wrong))
     with pytest.raises(OptionsError) as caught:
         load_run_options(path)

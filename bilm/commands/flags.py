@@ -270,6 +270,8 @@ def _with_flag_files(words: Sequence[str]) -> list[str]:
         return flags.FlagValues().read_flags_from_files(words)
     except flags.Error as error:
         raise WrongUse(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise WrongUse(f"{' '.join(words)}: the file of flags is not UTF-8 ({error})") from None
 
 
 def _stray(words: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from bilm.options import DECAYS, LEARNING_RATES, MAX_SEED
 if TYPE_CHECKING:
     from bilm.training.hosts import Alone, Hosts
 
+YEAR = 365 * 24 * 60  # in minutes
 RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
 
 
@@ -99,7 +100,7 @@ def _define_hosts(flags: Flags) -> None:
         "HOST:PORT,...",
     )
     flags.integer("worker_index", "Which of the workers this process is, from 0.", 0)
-    flags.number("join_minutes", "How long to wait for the other workers.", 0, default=10.0)
+    flags.number("join_minutes", "How long to wait for the other workers.", 0, YEAR, default=10.0)
 
 
 def _define_rate(flags: Flags, rate: str, warmup: str) -> None:
@@ -137,6 +138,13 @@ def run_hosts(args: Namespace) -> Alone | Hosts:
     return hosts
 
 
+def _gpus(names: list[str]) -> list[int]:
+    numbers = [int(name) for name in names if name.isascii() and name.strip().isdecimal()]
+    if len(set(numbers)) < len(names):
+        raise OptionsError(f"--gpus={','.join(names)}: expected different numbers, such as 0,1")
+    return numbers
+
+
 def run_arguments(args: Namespace, hosts: Alone | Hosts) -> dict[str, Any]:
     """Return what the flags say as arguments of `bilm.TrainingRun`, the devices included.
 
@@ -147,9 +155,7 @@ def run_arguments(args: Namespace, hosts: Alone | Hosts) -> dict[str, Any]:
 
     for pattern in (args.input, args.heldout):
         require_files([] if pattern is None else resolve_shards(pattern))
-    if args.gpus is not None and not all(k.strip().isdigit() for k in args.gpus):
-        raise OptionsError(f"--gpus={','.join(args.gpus)}: expected numbers such as 0,1")
-    gpus = None if args.gpus is None else [int(k) for k in args.gpus]
+    gpus = None if args.gpus is None else _gpus(args.gpus)
     alike = "eval_steps heldout_sentences n_steps seed precision resume on_bad_utf8 log_steps"
     return {
         "train_prefix": args.input,

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bilm.rules import LARGEST
+
 
 def path(value: str) -> str:
     """Return the name of a file or folder; a leading ~ is the home folder."""
@@ -60,8 +62,10 @@ def number(kind: type, low: float | None = None, high: float | None = None) -> C
             raise ValueError(expected) from None
         too_low = low is not None and found < low
         too_high = high is not None and found > high
-        if too_low or too_high or not math.isfinite(found):
+        if too_low or too_high or (kind is float and not math.isfinite(found)):
             raise ValueError(expected)
+        if kind is int and abs(found) > LARGEST:
+            raise ValueError(f"{expected}, at most {LARGEST}")
         return found
 
     return convert

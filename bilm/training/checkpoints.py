@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from numbers import Integral, Real
 
 import tensorflow as tf
 
 from bilm.data.stream import Position
-from bilm.errors import NotFiniteError, WeightsError
+from bilm.errors import NotFiniteError, OptionsError, WeightsError
 from bilm.storage import names as weights
 from bilm.storage.checkpoint_folder import UNREADABLE, CheckpointFolder, reason
 from bilm.training.run_folder import RunFolder
@@ -20,12 +21,23 @@ from bilm.training.step import Trainer
 PARTS = ("reader", "buffer", "rows")  # of a position, for each direction
 
 
-class Saving(NamedTuple):
-    """When a run saves, whichever comes first, and how many checkpoints it keeps."""
+@dataclass(frozen=True)
+class Saving:
+    """When a run saves, whichever comes first, and how many checkpoints it keeps.
+
+    Raises: OptionsError for less than 1 step, 1 checkpoint or 0 minutes.
+    """
 
     steps: int = 1_000
     minutes: float = 15.0
     keep: int = 3
+
+    def __post_init__(self):
+        for name in ("steps", "keep"):
+            if not (isinstance(value := getattr(self, name), Integral) and value >= 1):
+                raise OptionsError(f"Saving: {name} is {value!r}, expected an integer from 1")
+        if not (isinstance(self.minutes, Real) and self.minutes >= 0):
+            raise OptionsError(f"Saving: minutes is {self.minutes!r}, expected a number from 0")
 
 
 class RunCheckpoints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from bilm.sizes import count_parameters
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 
+MAX_STEPS = 2**31 - 1  # their numbers are int32 in the graph
 FLOAT = 4  # bytes
 PROGRAM = 800_000_000  # bytes that Python, TensorFlow and the text in memory take, as measured
 DISTINCT = 0.5  # of a window's tokens; the encoder sees these alone
@@ -29,7 +31,7 @@ class Plan:
         n_replicas: how many there are.
         n_steps: total steps; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for an epoch.
-    Raises: BilmError if a number of steps is below 1.
+    Raises: BilmError if a number of steps is no integer from 1 to `MAX_STEPS`.
     """
 
     def __init__(
@@ -43,8 +45,12 @@ class Plan:
         self.epoch_steps = max(1, options.n_train_tokens // self.predictions_a_step)
         self.n_steps = options.n_epochs * self.epoch_steps if n_steps is None else n_steps
         self.eval_steps = self.epoch_steps if eval_steps is None else eval_steps
-        if self.n_steps < 1 or self.eval_steps < 1:
-            raise BilmError(f"n_steps {n_steps} and eval_steps {eval_steps}: expected at least 1")
+        for name, value in (("n_steps", self.n_steps), ("eval_steps", self.eval_steps)):
+            is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+            if not (is_integer and 1 <= value <= MAX_STEPS):
+                raise BilmError(
+                    f"{name}: found {value!r}, expected an integer from 1 to {MAX_STEPS}"
+                )
 
 
 class Memory(NamedTuple):

@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 import weakref
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ class Source:
             changes: values by key, in place of the source's or of the defaults.
         Raises: OptionsError.
         """
+        if unknown := set(changes) - {field.name for field in fields(RunOptions)}:
+            raise OptionsError(f"{', '.join(sorted(unknown))}: no option of a run to change")
         lstm, char_cnn, other = self.options.lstm, self.options.char_cnn, self.options.other
         kept = {name: other.get(name, default) for name, default in KEPT.items()}
         if changes.get("optimizer", kept["optimizer"]) != kept["optimizer"]:

@@ -147,6 +147,8 @@ def test_all_flags_that_must_be_given_are_named():
         (["--resume=perhaps"], "--resume=perhaps: expected one of auto, never, must"),
         (["--tf32=perhaps"], "--tf32=perhaps: expected true or false"),
         (["--flagfile=nowhere"], "nowhere"),
+        (["--n_steps", "9" * 400], f"expected an integer from 1, at most {2**63 - 1}"),
+        (["--join_minutes=1e9"], "--join_minutes=1e9: expected a number from 0 up to 525600"),
         (["more"], "unexpected argument 'more'; every value needs its --flag"),
     ],
 )
@@ -155,6 +157,14 @@ def test_values_that_cannot_be_used(arguments, expected):
     train.define_flags(flags)
     with pytest.raises(WrongUse, match=re.escape(expected)):
         flags.parse(arguments)
+
+
+def test_a_file_of_flags_that_is_not_utf8(tmp_path):
+    (tmp_path / "flags").write_bytes(b"--output=caf\xe9\n")
+    flags = Flags("bilm train", train.__doc__)
+    train.define_flags(flags)
+    with pytest.raises(WrongUse, match=r"--flagfile=.*flags: the file of flags is not UTF-8"):
+        flags.parse([f"--flagfile={tmp_path}/flags"])
 
 
 def test_wrong_use_is_one_line():

@@ -112,9 +112,19 @@ def test_the_largest_seed_trains(tmp_path):
     assert run(tmp_path, 1, seed=2**31 - 1).finished
 
 
-def test_no_steps_are_refused(tmp_path):
-    with pytest.raises(BilmError, match="n_steps 0 and eval_steps None: expected at least 1"):
-        run(tmp_path, 0)
+@pytest.mark.parametrize("n_steps", [0, 2.5, True, 10**30])
+def test_steps_that_are_no_count_are_refused(tmp_path, n_steps):
+    with pytest.raises(BilmError, match=f"n_steps: found {n_steps}, expected an integer from 1"):
+        run(tmp_path, n_steps)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"keep": 0}, {"steps": 2.5}, {"minutes": -1}, {"minutes": "15"}]
+)
+def test_a_saving_that_cannot_be_is_refused(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(OptionsError, match=f"Saving: {name} is {value!r}, expected"):
+        Saving(**wrong)
 
 
 def test_a_text_smaller_than_a_window_is_told(tmp_path, log):

@@ -179,6 +179,11 @@ def test_options(tmp_path):
     assert options.char_cnn.n_characters == 261
 
 
+def test_a_change_of_no_option_is_refused():
+    with pytest.raises(OptionsError, match="lerning_rate: no option of a run to change"):
+        Source(tiny_run("characters")).run_options({"lerning_rate": 0.1})
+
+
 @pytest.mark.parametrize("warmup", [-5, True, "150", 1.5])
 def test_a_warm_up_of_the_source_that_is_no_count_is_refused(warmup, tmp_path):
     shutil.copytree(tiny_run("characters"), tmp_path / "run")
