@@ -139,7 +139,9 @@ def run_hosts(args: Namespace) -> Alone | Hosts:
 
 
 def _gpus(names: list[str]) -> list[int]:
-    numbers = [int(name) for name in names if name.isascii() and name.strip().isdecimal()]
+    numbers = [
+        int(k) for k in map(str.strip, names) if k.isascii() and k.isdecimal() and len(k) < 5
+    ]
     if len(set(numbers)) < len(names):
         raise OptionsError(f"--gpus={','.join(names)}: expected different numbers, such as 0,1")
     return numbers

@@ -202,7 +202,7 @@ def test_command(run_here, tmp_path):
         ({"train_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
         ({"heldout_prefix": "nowhere/*"}, "nowhere/*: no file matches"),
         ({"new_vocab_file": "nowhere.txt"}, "nowhere.txt: cannot be read"),
-        ({"gpus": "one"}, "--gpus=one: expected numbers such as 0,1"),
+        ({"gpus": "one"}, "--gpus=one: expected different numbers, such as 0,1"),
         ({"save_dir": TF1_CHARS, "source": TF1_CHARS}, "source and save_dir are one folder"),
     ],
 )
