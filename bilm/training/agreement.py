@@ -9,6 +9,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,8 +81,9 @@ def check_alike(run: Any) -> None:
     if run.hosts.n_workers == 1:
         return
     names = ("seed", "n_steps", "eval_steps", "heldout_sentences", "precision", "resume")
-    names += ("on_bad_utf8", "saving")
-    own = _flat(run.options.to_dict()) | {name: getattr(run, name) for name in names}
+    own = _flat(run.options.to_dict())
+    own |= {name: getattr(run, name) for name in (*names, "on_bad_utf8")}
+    own["saving"] = list(astuple(run.saving))
     own["heldout_prefix given"] = bool(run.heldout_prefix)
     own["SHA-256 of the vocabulary"] = _digest(run.vocab_file)
     shards = enumerate(describe_shards(run.shards))

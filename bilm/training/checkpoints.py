@@ -34,7 +34,8 @@ class Saving:
 
     def __post_init__(self):
         for name in ("steps", "keep"):
-            if not (isinstance(value := getattr(self, name), Integral) and value >= 1):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not (isinstance(value, Integral) and value >= 1):
                 raise OptionsError(f"Saving: {name} is {value!r}, expected an integer from 1")
         if not (isinstance(self.minutes, Real) and self.minutes >= 0):
             raise OptionsError(f"Saving: minutes is {self.minutes!r}, expected a number from 0")
