@@ -65,7 +65,8 @@ def _pair(model: Path, weight_file: Path) -> tuple[Path, Path]:
     """Return options and weights, of which the first may be the folder of both."""
     if not model.is_dir():
         return model, weight_file
-    weight_file = weight_file if weight_file.exists() else model / weight_file
+    inside = model / weight_file
+    weight_file = inside if inside.exists() or not weight_file.exists() else weight_file
     names = f"{weight_file.stem}_{OPTIONS}", OPTIONS, CONFIG
     return next((model / name for name in names if (model / name).is_file()), model), weight_file
 

@@ -176,7 +176,8 @@ class RunCheckpoints:
             ) from error
         self.trainer.set_state([variable.numpy() for variable in self._state])
         best = self.folder.find_best()
-        self.best = min(saved.best, math.inf if best is None else best.best)
+        # What is kept tells: a checkpoint may be older than a measurement of another text.
+        self.best = saved.best if best is None else best.best
         self.best = self.best if compares else math.inf
         self._note(saved.step, saved.position)
         self._saved_step = saved.step

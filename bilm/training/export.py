@@ -98,9 +98,11 @@ def _weights_path(outfile: Path) -> Path:
 def _options_path(outfile: Path) -> Path:
     """Return where the options go: those of a run, a user or other weights stay as they are."""
     common, own = outfile.with_name(OPTIONS), outfile.with_name(f"{outfile.stem}_{OPTIONS}")
+    if own.exists() and _is_exported(own):  # readers prefer it
+        return own
     if not common.exists() or (_is_exported(common) and not _is_needed(common, outfile)):
         return common
-    if not own.exists() or _is_exported(own):
+    if not own.exists():
         return own
     raise WeightsError(f"{own}: these options are from no export; give another --output")
 

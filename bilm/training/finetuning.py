@@ -98,7 +98,7 @@ def finetune(
         initialize=initialize, **training,
     ).train()  # fmt: skip
     if result.finished and result.heldout is not None:
-        record["after"] = result.heldout._asdict()
+        record.update(after=result.heldout._asdict(), text=text)
         folder.write_tuning(record)
     return TuneResult(result.step, result.finished, *_measured(record))
 

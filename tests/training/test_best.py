@@ -163,6 +163,15 @@ def test_what_is_best_on_another_text_does_not_count(tmp_path, monkeypatch):
     assert RunFolder(tmp_path / "run").find_best().best == 6.5
 
 
+def test_a_score_of_the_text_before_does_not_come_back(tmp_path, monkeypatch):
+    measured_as(monkeypatch, 5.0, 7.0, 6.0)
+    run(tmp_path / "run", 2, heldout=HELDOUT, eval_steps=2)
+    run(tmp_path / "run", 2, heldout=another_text(tmp_path))  # measured, not saved again
+    run(tmp_path / "run", 3, heldout=another_text(tmp_path))
+    best = RunFolder(tmp_path / "run").find_best()
+    assert (best.best, best.step) == (6.0, 3)
+
+
 def test_an_older_record_that_does_not_name_its_text_counts(a_run, tmp_path, log):
     path = a_run / "heldout.json"
     record = json.loads(path.read_text())
