@@ -9,8 +9,7 @@ The changes, each alone:
   none               nothing
   average            the mean of the weights after each of the last --average steps
   constant_average   the same with a learning rate that does not decay
-  short_mean         Adam's averages of gradients rounded to bfloat16 after each step
-  short_slots        those of squared gradients too
+  short_slots        both of Adam's averages rounded to bfloat16 after each step
   counted_negatives  negatives drawn by the words' counts in the text to the power --power
   counted_biases     first biases of the softmax from those counts, where the recipe takes ranks
 
@@ -75,33 +74,21 @@ class Averaged(TrainingRun):
         return super()._evaluate()
 
 
-class ShortMean(optimizers.Adam):
-    """Adam whose averages of gradients lose what bfloat16 does not hold."""
-
-    N_SHORT = 1
+class ShortSlots(optimizers.Adam):
+    """Adam whose averages lose after each step what bfloat16 does not hold."""
 
     def update(self, variable, gradient, step_size, *slots):
         """See `bilm.training.optimizer.Optimizer.update`."""
         done = super().update(variable, gradient, step_size, *slots)
         with tf.control_dependencies([done]):
-            return tf.group(*(slot.assign(_short(slot)) for slot in slots[: self.N_SHORT]))
+            return tf.group(*(slot.assign(_short(slot)) for slot in slots))
 
     def update_rows(self, variable, rows, gradient, step_size, *slots):
         """See `bilm.training.optimizer.Optimizer.update_rows`."""
         done = super().update_rows(variable, rows, gradient, step_size, *slots)
         with tf.control_dependencies([done]):
-            return tf.group(
-                *(
-                    slot.scatter_update(tf.IndexedSlices(_short(tf.gather(slot, rows)), rows))
-                    for slot in slots[: self.N_SHORT]
-                )
-            )
-
-
-class ShortSlots(ShortMean):
-    """Adam with both slots in bfloat16."""
-
-    N_SHORT = 2
+            kept = [tf.IndexedSlices(_short(tf.gather(slot, rows)), rows) for slot in slots]
+            return tf.group(*(s.scatter_update(k) for s, k in zip(slots, kept, strict=True)))
 
 
 def _short(values):
@@ -156,7 +143,7 @@ def measure(name: str, text: common.Text, save_dir: Path) -> Perplexity:
             model.softmax.bias.assign(np.log(counts / counts.sum()))
 
     sampler = CountSampler if name == "counted_negatives" else LogUniformSampler
-    adam = {"short_mean": ShortMean, "short_slots": ShortSlots}.get(name, optimizers.Adam)
+    adam = ShortSlots if name == "short_slots" else optimizers.Adam
     with (
         mock.patch.object(training_input, "LogUniformSampler", sampler),
         mock.patch.dict(optimizers.OPTIMIZERS, adam=adam),
@@ -170,8 +157,7 @@ def measure(name: str, text: common.Text, save_dir: Path) -> Perplexity:
 
 
 CHANGES = (
-    "none", "average", "constant_average", "short_mean", "short_slots", "counted_negatives",
-    "counted_biases",
+    "none", "average", "constant_average", "short_slots", "counted_negatives", "counted_biases",
 )  # fmt: skip
 
 

@@ -193,6 +193,8 @@ def _array(ids: Any) -> np.ndarray:
     """
     try:
         array = np.asarray(ids)
+        if array.dtype == object:  # such as a column of pandas
+            array = np.array(array.tolist())
     except (NotImplementedError, TypeError, ValueError) as error:
         if isinstance(ids, (list, tuple)):
             raise DataError(f"ids are no array, pad their rows with 0: {error}") from error

@@ -271,7 +271,8 @@ def _with_flag_files(words: Sequence[str]) -> list[str]:
     except flags.Error as error:
         raise WrongUse(str(error)) from None
     except UnicodeDecodeError as error:
-        raise WrongUse(f"{' '.join(words)}: the file of flags is not UTF-8 ({error})") from None
+        named = " ".join(word for word in words if "flagfile" in word)
+        raise WrongUse(f"{named}: the file of flags is not UTF-8 ({error})") from None
 
 
 def _stray(words: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -139,9 +140,8 @@ def run_hosts(args: Namespace) -> Alone | Hosts:
 
 
 def _gpus(names: list[str]) -> list[int]:
-    numbers = [
-        int(k) for k in map(str.strip, names) if k.isascii() and k.isdecimal() and len(k) < 5
-    ]
+    # `int` takes other scripts' digits too, and refuses very many.
+    numbers = [int(k) for k in names if re.fullmatch(r"\s*[0-9]{1,4}\s*", k)]
     if len(set(numbers)) < len(names):
         raise OptionsError(f"--gpus={','.join(names)}: expected different numbers, such as 0,1")
     return numbers

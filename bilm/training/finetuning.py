@@ -128,7 +128,7 @@ def _read_record(folder: RunFolder, start: Source, text: list[str] | None) -> di
         record = schema.read_object(path)
         record.setdefault("text", None)  # older records do not say
         if set(record) != set(RECORD) or not _are_names(record["source"]):
-            raise BilmError("expected the keys source, a list of paths, before and after")
+            raise BilmError("expected the keys source, a list of paths, before, after and text")
         _measured(record)
     except BilmError as error:
         message = str(error).removeprefix(f"{path}: ")
