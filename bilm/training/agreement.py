@@ -135,11 +135,16 @@ def agreed_checkpoint(hosts: Hosts | Alone, folder: RunFolder) -> Saved | None:
 
 def agreed_measurement(
     hosts: Hosts | Alone, folder: RunFolder, heldout: Reader | None = None
-) -> tuple[int, Perplexity] | None:
-    """Return what the chief has read of the last evaluation: see `RunFolder.read_measured`."""
-    measured = folder.read_measured(heldout) if hosts.is_chief else None
-    shared = hosts.gather("measured", measured and [measured[0], measured[1]._asdict()])[0]
-    return measured or (shared and (shared[0], Perplexity.from_record(shared[1])))
+) -> tuple[tuple[int, Perplexity] | None, bool]:
+    """Return what the chief has read of the last evaluation, see `RunFolder.read_measured`.
+
+    Returns: that, or None if it is of another text than `heldout`; and whether it is.
+    """
+    is_other = hosts.is_chief and heldout is not None and folder.measured_another(heldout)
+    measured = folder.read_measured() if hosts.is_chief and not is_other else None
+    record = measured and [measured[0], measured[1]._asdict()]
+    shared, is_other = hosts.gather("measured", [record, is_other])[0]
+    return measured or (shared and (shared[0], Perplexity.from_record(shared[1]))), is_other
 
 
 def agreed_perplexity(hosts: Hosts | Alone, measure: Callable[[], Perplexity]) -> Perplexity:

@@ -153,7 +153,8 @@ class TrainingRun:
         # Stored as requested: a continued run may have a vocabulary that allows sampling.
         self.stored = options.replace(sample_softmax=self.options.sample_softmax)
         self.saved = agreement.agreed_checkpoint(self.hosts, self.folder)
-        self.measured = agreement.agreed_measurement(self.hosts, self.folder, self.heldout_part)
+        found = agreement.agreed_measurement(self.hosts, self.folder, self.heldout_part)
+        self.measured, is_other_text = found
         if self.saved:
             check_shards(self.shards, self.saved.shards or describe_shards(self.shards))
             if self.hosts.is_chief:
@@ -174,7 +175,7 @@ class TrainingRun:
         )
         self.step, self.position = 0, None
         if self.saved is not None:
-            self.checkpoints.restore(self.saved, compares=bool(self.measured or not self.heldout))
+            self.checkpoints.restore(self.saved, compares=not is_other_text)
             self.step, self.position = self.saved.step, self.saved.position
 
     def _is_over(self) -> bool:
@@ -186,8 +187,7 @@ class TrainingRun:
         )
 
     def _end_at_once(self) -> TrainResult:
-        n_steps = self.plan.n_steps
-        more = "" if self.step == n_steps else f"; {n_steps} were requested"
+        more = "" if self.step == self.plan.n_steps else f"; {self.plan.n_steps} were requested"
         logging.info("%s: finished at step %d%s", self.folder, self.step, more)
         self._tell_end()
         step, measured = (self.heldout and self.measured) or (None, None)

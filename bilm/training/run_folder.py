@@ -201,14 +201,8 @@ class RunFolder:
             if self.writes and path.exists():
                 _copy(path, self.best / path.name)
 
-    def read_measured(self, heldout: Reader | None = None) -> tuple[int, Perplexity] | None:
-        """Return the step at which held-out text was last measured, and what was found.
-
-        Args:
-            heldout: what an evaluation reads; a measurement of another text is told and ignored.
-                None takes that of any.
-        """
-        text = None if heldout is None else describe_part(heldout.shards)
+    def read_measured(self) -> tuple[int, Perplexity] | None:
+        """Return the step at which held-out text was last measured, and what was found."""
         path = self.measured_file
         if not path.exists():
             return None
@@ -217,19 +211,24 @@ class RunFolder:
             step = values.pop("step", None)
             if not isinstance(step, int):
                 raise schema.unexpected("step", step, "an integer")
-            measured = step, Perplexity.from_record(values)
-            before = values.get("text", text)  # older records do not say
+            return step, Perplexity.from_record(values)
         except OptionsError as error:
             message = str(error).removeprefix(f"{path}: ")
             logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
             return None
-        if text is None or before == text:
-            return measured
-        logging.warning(
-            "%s: the held-out text was %s so far, and is %s from here; what is best starts anew",
-            path, before, text,
-        )  # fmt: skip
-        return None
+
+    def measured_another(self, heldout: Reader) -> bool:
+        """Return whether what was last measured is another text than this, and say so."""
+        if self.read_measured() is None:
+            return False
+        text = describe_part(heldout.shards)
+        before = schema.read_object(self.measured_file).get("text", text)  # older ones do not say
+        if before != text:
+            logging.warning(
+                "%s: the held-out text was %s so far, and is %s from here; what is best starts "
+                "anew", self.measured_file, before, text,
+            )  # fmt: skip
+        return before != text
 
     def write_measured(
         self, step: int, perplexity: Perplexity, part: Perplexity, heldout: Reader

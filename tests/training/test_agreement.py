@@ -39,13 +39,13 @@ def test_a_worker_takes_what_the_chief_found():
     options = tiny_options(n_train_tokens=7)
     found = Perplexity({"forward": 2.0, "backward": 3.0}, 2.5, 9)
     record = found._asdict()
-    hosts = Second(options=options.to_dict(), measured=[4, record], evaluation=record)
+    hosts = Second(options=options.to_dict(), measured=[[4, record], True], evaluation=record)
 
     def never():
         raise AssertionError("the chief alone does this")
 
     assert agreement.agreed_options(hosts, never) == options
-    assert agreement.agreed_measurement(hosts, RunFolder("nowhere")) == (4, found)
+    assert agreement.agreed_measurement(hosts, RunFolder("nowhere")) == ((4, found), True)
     assert agreement.agreed_perplexity(hosts, never) == found
 
 
@@ -54,7 +54,7 @@ def test_one_process_agrees_with_itself(tmp_path):
     assert agreement.agreed_options(Alone(), lambda: options) is options
     assert agreement.agreed_perplexity(Alone(), lambda: found) is found
     assert agreement.agreed_checkpoint(Alone(), RunFolder(tmp_path)) is None
-    assert agreement.agreed_measurement(Alone(), RunFolder(tmp_path)) is None
+    assert agreement.agreed_measurement(Alone(), RunFolder(tmp_path)) == (None, False)
 
 
 def test_a_worker_waits_for_a_folder_that_lags(tmp_path):

@@ -172,6 +172,14 @@ def test_a_score_of_the_text_before_does_not_come_back(tmp_path, monkeypatch):
     assert (best.best, best.step) == (6.0, 3)
 
 
+def test_a_record_that_is_lost_leaves_what_is_best(tmp_path, monkeypatch):
+    measured_as(monkeypatch, 5.0, 7.0)
+    run(tmp_path / "run", 1, heldout=HELDOUT)
+    (tmp_path / "run" / "heldout.json").unlink()
+    run(tmp_path / "run", 2, heldout=HELDOUT)
+    assert RunFolder(tmp_path / "run").find_best().best == 5.0
+
+
 def test_an_older_record_that_does_not_name_its_text_counts(a_run, tmp_path, log):
     path = a_run / "heldout.json"
     record = json.loads(path.read_text())
