@@ -1,9 +1,11 @@
-# Everything runs in virtual environments in the tree; each target makes what it needs.
+# Everything runs in virtual environments in the tree; each target creates those that it requires.
+#
+# On Linux pip installs PyTorch with CUDA (4 GB) for test-backends and test-clients. To install the
+# build for CPUs, set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU builds.
 
 PYTHON ?= python3
 VENV := .venv
-BACKENDS := .venv-backends
-CLIENTS := .venv-clients
+EXTRAS := .venv-extras
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
@@ -11,81 +13,84 @@ CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format test-backends test-clients test-versions
-.PHONY: test-cluster fuzz test-all clean
+.PHONY: help install demo test test-slow lint format test-backends test-clients test-clients-short
+.PHONY: test-versions test-cluster test-cluster-short fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
 
-install: $(VENV)/installed  ## make the environment .venv with bilm in it
+install: $(VENV)/installed  ## create the environment .venv with bilm in it
 
-demo: $(VENV)/installed  ## train a small model, measure it, export it and ask it for neighbours
+demo: $(VENV)/installed  ## train, evaluate and export a small model and print nearest neighbours
 	$(VENV)/bin/python examples/demo.py
 
-PYTEST = $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist
+PYTEST = $(VENV)/bin/python -m pytest $(PARALLEL)
 
-test: $(VENV)/installed  ## run the tests, but for the slow ones
+test: $(VENV)/installed  ## run the tests except the slow ones: at most 8 minutes on 2 cores
 	$(PYTEST) loadfile -m "not slow and not cluster" tests
 
-test-slow: $(VENV)/installed  ## run the demo, the examples, a run that is killed: minutes each
+test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
 
-test-cluster: $(VENV)/installed  ## training runs of several worker processes, some of them killed
+test-cluster: $(VENV)/installed  ## train with several worker processes, some of them killed
 	$(VENV)/bin/python -m pytest -m cluster tests
+
+test-cluster-short: $(VENV)/installed  ## a few of the tests of test-cluster, for CI
+	$(VENV)/bin/python -m pytest -m "cluster and short" tests
 
 lint: $(VENV)/installed  ## check style, formatting and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-format: $(VENV)/installed  ## repair style and formatting
+format: $(VENV)/installed  ## fix style and formatting
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-test-backends: $(BACKENDS)/installed  ## run the golden inference cases on JAX and PyTorch
-	KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest tests -k golden
-	KERAS_BACKEND=torch $(BACKENDS)/bin/python -m pytest tests -k golden
+test-backends: $(EXTRAS)/installed  ## run the golden inference tests on JAX and PyTorch
+	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
+	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 
-CLIENT_TESTS := tests/integrations tests/commands/test_completion.py \
-  tests/commands/test_damaged_corpora.py tests/commands/test_text_command.py tests/test_onnx_model.py \
-  tests/test_projector.py tests/test_saved_model.py tests/embedding/test_parquet.py \
-  tests/data/test_records.py tests/storage/test_hub.py
+test-clients: $(EXTRAS)/installed  ## run the tests of optional packages: scikit-learn, spaCy, ONNX, ...
+	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m clients tests
+	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest tests/integrations/test_torch.py
 
-test-clients: $(CLIENTS)/installed  ## scikit-learn, spaCy, Parquet, ONNX, hubs, TensorBoard, shells, PyTorch
-	$(CLIENTS)/bin/python -m pytest $(CLIENT_TESTS)
-	KERAS_BACKEND=torch $(CLIENTS)/bin/python -m pytest tests/integrations/test_torch.py
+test-clients-short: $(EXTRAS)/installed  ## a few of the tests of test-clients, for CI
+	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m "clients and short" tests
 
-test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## golden and training tests, oldest and newest versions
-	$(OLDEST)/bin/python -m pytest tests -k "golden or training" -m "not slow and not cluster"
-	$(NEWEST)/bin/python -m pytest tests -k "golden or training" -m "not slow and not cluster"
+test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## run golden and training tests with the oldest and newest dependencies
+	$(OLDEST)/bin/python -m pytest $(PARALLEL) loadfile -m "not slow and not cluster" \
+	  -k "golden or training" tests
+	$(NEWEST)/bin/python -m pytest $(PARALLEL) loadfile -m "not slow and not cluster" \
+	  -k "golden or training" tests
 
-fuzz: $(VENV)/installed  ## 6,500 damaged inputs and models: each ends in success or one clear error
-	$(VENV)/bin/python tests/fuzz_inputs.py 1 400
-	$(VENV)/bin/python tests/fuzz_corpora.py 1 200
-	$(VENV)/bin/python tests/fuzz_models.py 1 500
-	$(VENV)/bin/python tests/fuzz_manylangs.py 1 500
+fuzz: $(VENV)/installed  ## try 6,500 damaged inputs and models, each of which must load or fail in one line
+	$(VENV)/bin/python tests/fuzz inputs 1 400
+	$(VENV)/bin/python tests/fuzz corpora 1 200
+	$(VENV)/bin/python tests/fuzz models 1 500
+	$(VENV)/bin/python tests/fuzz manylangs 1 500
 
-test-all: lint test test-slow test-cluster test-backends test-clients test-versions fuzz  ## every test, the slow ones too
+test-all: lint test test-slow test-cluster test-backends test-clients test-versions fuzz  ## run all tests
 
-clean:  ## remove the environments, what was built, and demo_run
-	rm -rf $(VENV) $(BACKENDS) $(CLIENTS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
+clean:  ## remove the environments, built files and demo_run
+	rm -rf $(VENV) $(EXTRAS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(BACKENDS)/installed: EXTRA := jax torch
-$(CLIENTS)/installed: EXTRA := torch pandas polars tensorflow-serving-api
-$(CLIENTS)/installed: EXTRAS := ,completion,hub,onnx,parquet,sklearn,spacy,tensorboard
+$(EXTRAS)/installed: PACKAGES := jax torch pandas polars tensorflow-serving-api
+$(EXTRAS)/installed: OPTIONAL := ,hub,onnx,parquet,sklearn,spacy,tensorboard
 
 $(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
 $(OLDEST)/installed: constraints-oldest.txt
 $(NEWEST)/installed: CONSTRAINTS := /dev/null
 
-$(VENV)/installed $(BACKENDS)/installed $(CLIENTS)/installed $(OLDEST)/installed \
+$(VENV)/installed $(EXTRAS)/installed $(OLDEST)/installed \
 $(NEWEST)/installed: $(INSTALLED_BY)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
 	  echo "Try another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Installing bilm and TensorFlow $(addprefix and ,$(EXTRA)) into $(@D): a minute or more."
+	@echo "Installing bilm and TensorFlow $(addprefix and ,$(PACKAGES)) into $(@D): a minute or more."
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[test$(EXTRAS)]' $(EXTRA)
+	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[test$(OPTIONAL)]' $(PACKAGES)
 	@touch $@

@@ -1,9 +1,9 @@
-"""The packages of bilm-keras; everything else is in pyproject.toml, which cannot say this."""
+"""The packages of bilm-keras, which pyproject.toml cannot declare; it contains the rest."""
 
 from setuptools import find_packages, setup
 
 setup(
-    # options/ lies at the root where people look for it; installed, it is beside the modules.
+    # options/ is at the root of the checkout, and in the package once it is installed.
     packages=[*find_packages(include=["bilm", "bilm.*"]), "bilm._options"],
     package_dir={"bilm._options": "options"},
     package_data={"bilm": ["py.typed", "models/*/*"], "bilm._options": ["*.json"]},

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: the machine's GEMM rate, memory, text, and the output of figures."""
+"""Shared by the benchmarks: matrix-product rate, memory, text, models, a training run, output."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bilm.data.vocabulary import MARKS
-from bilm.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
+from bilm.support.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
 
-quiet()  # as the commands do
+if TYPE_CHECKING:
+    from bilm.language_model import BiLM
+    from bilm.options.run_options import RunOptions
+    from bilm.training.step import Trainer
+
+quiet()  # like the commands
 keep_freed_memory()
 share_cores()
 START = time.perf_counter()
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
-PLACES = 10  # of a character filter in a distinct word of English, 9 bytes with its marks
+PLACES = 10  # positions of a character filter in an English word: 9 bytes with its marks
 
-MIDDLE = {  # options of the size that docs/experiments.md compares recipes on
+MIDDLE = {  # options of the 512/128 model in docs/experiments.md
     "bidirectional": True,
     "char_cnn": {
         "activation": "relu",
@@ -52,19 +58,19 @@ MIDDLE = {  # options of the size that docs/experiments.md compares recipes on
 
 
 def seconds_since_start() -> float:
-    """Return the seconds since this process started, including interpreter and imports."""
+    """Return the seconds since the start of this process, including interpreter and imports."""
     try:
         started = float(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
         uptime = float(Path("/proc/uptime").read_text().split()[0])
-    except OSError:  # not Linux: since this module was imported
+    except OSError:  # not Linux: seconds since the import of this module
         return time.perf_counter() - START
     return uptime - started / os.sysconf("SC_CLK_TCK")
 
 
 def gemm_rates() -> dict[str, float]:
-    """Return the rates of both precisions with TensorFlow's own threads, in GFLOP/s.
+    """Return the rate of a matrix product in both precisions, in GFLOP/s.
 
-    They are measured in a separate process, which uses all cores, while this one waits.
+    A separate process with TensorFlow's default threads measures it while this one waits.
     """
     command = [sys.executable, Path(__file__).with_name("gemm.py")]
     env = {name: value for name, value in os.environ.items() if name != LOG_LEVEL}
@@ -72,13 +78,13 @@ def gemm_rates() -> dict[str, float]:
 
 
 def figures(rate, flops_per_token, precision, rates, first_step_s) -> dict[str, float]:
-    """Return the figures that a benchmark prints and stores.
+    """Return the figures that a benchmark prints and writes.
 
     Args:
         rate: tokens per second.
-        flops_per_token: useful work per token in FLOP.
-        precision: that of the products.
-        rates: from `gemm_rates`, in the same run.
+        flops_per_token: useful work per token, in FLOP.
+        precision: precision of the matrix products.
+        rates: result of `gemm_rates` in the same run.
         first_step_s: seconds from the start of the process to the first result.
     """
     return {
@@ -93,7 +99,7 @@ def figures(rate, flops_per_token, precision, rates, first_step_s) -> dict[str, 
 
 
 def report(title: str, values: dict[str, float], path: str | None) -> None:
-    """Print figures, and write them to the file of --json, if any."""
+    """Print figures, and write them to the file of --json, if given."""
     print(title)
     for name, value in values.items():
         print(f"{name:>24}: {value:,.3f}")
@@ -108,8 +114,8 @@ def peak_memory_mb() -> float:
 def useful_flops(options, distinct_per_token: float) -> float:
     """Return the forward work per token in both directions, in FLOP.
 
-    Each distinct token is encoded once. Positions of a character filter count if they hold any of
-    the word; one position of padding counts too.
+    Each distinct token is encoded once. The positions of a character filter that overlap the word
+    count, and one position of padding.
     """
     cnn, lstm = options.char_cnn, options.lstm
     encoder = 0
@@ -124,7 +130,7 @@ def useful_flops(options, distinct_per_token: float) -> float:
 
 
 class Text(NamedTuple):
-    """Files of a corpus: a pattern for training text, its vocabulary, held-out text."""
+    """Files of a corpus: pattern of the training text, vocabulary, held-out text."""
 
     train: str
     vocab_file: str
@@ -135,8 +141,8 @@ def corpus(folder: Path, n_tokens: int | None = None) -> Text:
     """Return classics_en, or Python's own documentation if classics_en is missing.
 
     Args:
-        folder: folder for the files that are written.
-        n_tokens: size to which the vocabulary is cut or filled up; None keeps its size.
+        folder: folder for the written files.
+        n_tokens: vocabulary size: words are removed or fillers added; None keeps all words.
     """
     if CLASSICS.is_dir():
         train, heldout = str(CLASSICS / "train" / "*"), str(CLASSICS / "dev.txt")
@@ -159,6 +165,79 @@ def corpus(folder: Path, n_tokens: int | None = None) -> Text:
 
 
 def write_json(path: str | None, figures: dict) -> None:
-    """Write figures to the file of --json, if any."""
+    """Write figures to the file of --json, if given."""
     if path:
         Path(path).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+def random_model(name: str, folder: Path) -> tuple[Path, Path]:
+    """Write a model of a packaged size with random weights; return options and weight file."""
+    from bilm.language_model import BiLM
+    from bilm.options import load_run_options
+
+    options = load_run_options(name).model
+    model = BiLM(options.replace(bidirectional=True), padding=False)
+    model.build()
+    return write_model(model, folder)
+
+
+def write_model(model: BiLM, folder: Path) -> tuple[Path, Path]:
+    """Write a model as options.json and weights.hdf5; return the two files."""
+    import h5py
+
+    from bilm.storage.names import stored_values
+
+    options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
+    write_json(str(options_file), model.options.for_export())
+    with h5py.File(weight_file, "w") as file:
+        for name, value in stored_values(model).items():
+            file[name] = value
+    return options_file, weight_file
+
+
+def sentences(path: str | Path) -> list[list[str]]:
+    """Return the words of each non-empty line of a text file."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return [line.split() for line in lines if line.split()]
+
+
+class TimedRun(NamedTuple):
+    """A trainer, its input pipeline, and an iterator over equal batches outside the pipeline."""
+
+    trainer: Trainer
+    iterator: Iterator
+    batches: Iterator[dict]
+
+
+def training_run(options: RunOptions, folder: Path, n_tokens: int, precision: str) -> TimedRun:
+    """Prepare training on shuffled text.
+
+    Args:
+        options: options of the run.
+        folder: folder for the written files.
+        n_tokens: vocabulary size.
+        precision: precision of the inputs of matrix products.
+    """
+    from bilm.data import BidirectionalLMDataset, UnicodeCharsVocabulary
+    from bilm.training.devices import Devices
+    from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
+    from bilm.training.sampling import LogUniformSampler
+    from bilm.training.step import Trainer
+
+    text = corpus(folder, n_tokens)
+    max_length = options.char_cnn.max_characters_per_token
+    vocab = UnicodeCharsVocabulary(text.vocab_file, max_length, validate_file=True)
+    devices = Devices()
+    constant_rate = options.replace(decay="none")  # a decay requires the length of the run
+    trainer = Trainer(constant_rate, vocab.size, devices, precision=precision)
+    n_rows, n_steps = options.batch_size, options.unroll_steps
+    n_negatives = options.n_negative_samples_batch
+    sampler = LogUniformSampler(vocab.size, n_negatives, seed=0)
+
+    def batches():
+        dataset = BidirectionalLMDataset(text.train, vocab, shuffle_on_load=True)
+        windows = dataset.iter_batches(n_rows, n_steps)
+        return replica_batches(windows, options.model, 1, sampler)
+
+    signature = batch_signature(options.model, n_rows, n_steps, n_negatives)
+    return TimedRun(trainer, iter(as_dataset(batches, signature, devices.strategy)), batches())

@@ -5,7 +5,7 @@ import json
 import statistics
 import time
 
-from bilm.process import keep_freed_memory, quiet
+from bilm.support.process import keep_freed_memory, quiet
 
 SIZE = 2048
 WARM_UP, N_TIMES = 25, 50  # a core reaches full speed after a second

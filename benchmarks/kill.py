@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""Kill a training run at random moments, again and again; compare it with an undisturbed run.
+"""Kill training runs at random moments and compare them with an undisturbed run.
 
 Examples:
-  kill.py --schedules 20
-  kill.py --schedules 3 --replicas 2 --tolerance 1e-6
+  python benchmarks/kill.py --schedules 20
+  python benchmarks/kill.py --schedules 3 --replicas 2 --tolerance 1e-6
 
-Each schedule runs bin/train_elmo.py, kills it with SIGKILL --kills times, in random steps, saves
-and starts, and lets it finish. Every logged loss, also of steps that were repeated, and the whole
-last checkpoint must equal those of the undisturbed run.
+Each schedule starts `bilm train`, kills it with SIGKILL --kills times, in random steps, saves and
+starts, and lets it finish. Every logged loss, also of repeated steps, and all values of the last
+checkpoint must equal the undisturbed run.
 """
 
 import json
@@ -27,7 +27,6 @@ from absl import app, flags
 
 FLAGS = flags.FLAGS
 
-TRAIN = Path(__file__).resolve().parent.parent / "bin" / "train_elmo.py"
 OPTIONS = {
     "bidirectional": True,
     "char_cnn": {
@@ -60,7 +59,7 @@ class Comparison(NamedTuple):
 
 
 def write_input(folder: Path, options: dict = OPTIONS, n_sentences: int = 30) -> None:
-    """Write options, vocabulary and shards; 40 steps are more than two epochs."""
+    """Write options, vocabulary and text files; 40 steps are more than two epochs."""
     rng = random.Random(0)
     words = [f"w{i}" for i in range(100)]
     (folder / "options.json").write_text(json.dumps(options))
@@ -76,17 +75,17 @@ def write_input(folder: Path, options: dict = OPTIONS, n_sentences: int = 30) ->
 def start(folder: Path, run: Path, n_steps: int, checkpoint_steps: int, replicas: int):
     """Start the command on the input in `folder`."""
     arguments = {
-        "train_prefix": folder / "[0-9].txt",
-        "vocab_file": folder / "vocab.txt",
+        "input": folder / "[0-9].txt",
+        "vocab": folder / "vocab.txt",
         "options": folder / "options.json",
-        "save_dir": run,
+        "output": run,
         "n_gpus": 0,
         "cpu_replicas": replicas,
         "n_steps": n_steps,
         "checkpoint_steps": checkpoint_steps,
         "log_steps": 1,
     }
-    command = [sys.executable, str(TRAIN), *(f"--{k}={v}" for k, v in arguments.items())]
+    command = [sys.executable, "-m", "bilm", "train", *(f"--{k}={v}" for k, v in arguments.items())]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
 
 
@@ -118,7 +117,7 @@ def kill_at(process, step: int, seconds: float) -> bool:
 
 
 def killed_run(folder, run, settings: tuple, seconds: tuple, n_kills: int, rng) -> int:
-    """Run to the end in spite of kills; return how many hit a running process."""
+    """Run to the end despite kills; return how many of them hit a running process."""
     n_steps, hits = settings[0], 0
     to_start, of_a_step = seconds
     for step in sorted(rng.sample(range(1, n_steps - 5), n_kills)):
@@ -142,10 +141,12 @@ def logged_losses(run: Path) -> dict[tuple[str, int], set[float]]:
                 event = tf.compat.v1.Event.FromString(record)
                 for value in event.summary.value:
                     if "loss" in value.tag:
-                        number = float(tf.make_ndarray(value.tensor))
+                        is_tensor = value.WhichOneof("value") == "tensor"
+                        number = tf.make_ndarray(value.tensor) if is_tensor else value.simple_value
+                        number = float(number)
                         values[value.tag, event.step].add(number)
         except tf.errors.DataLossError:
-            pass  # the kill cut the last record short
+            pass  # the kill truncated the last record
     return values
 
 
@@ -159,7 +160,7 @@ def stored_values(run: Path, step: int) -> dict:
 
 
 def compare(straight: Path, killed: Path, n_steps: int, n_kills: int) -> Comparison:
-    """Compare all losses and all that the last checkpoint holds."""
+    """Compare all losses and all values of the last checkpoint."""
     import numpy as np
 
     expected, found = logged_losses(straight), logged_losses(killed)
@@ -168,11 +169,11 @@ def compare(straight: Path, killed: Path, n_steps: int, n_kills: int) -> Compari
     differences = [abs(x - y) for name in expected for x in expected[name] for y in found[name]]
     one, other = stored_values(straight, n_steps), stored_values(killed, n_steps)
     if set(one) != set(other):
-        raise RuntimeError(f"the last checkpoint of {killed} holds other names")
+        raise RuntimeError(f"the last checkpoint of {killed} contains other names")
     largest = 0.0
     for name, value in one.items():
         if value.dtype.kind == "f":
-            # The best score is infinite before the first evaluation.
+            # The best score is infinite until the first evaluation.
             finite = np.isfinite(value) | np.isfinite(other[name])
             difference = np.abs(value[finite] - other[name][finite])
             largest = max([largest, *difference.tolist()])
@@ -181,7 +182,7 @@ def compare(straight: Path, killed: Path, n_steps: int, n_kills: int) -> Compari
     return Comparison(n_kills, sum(map(len, found.values())), max(differences), largest)
 
 
-def define_flags() -> None:  # not at the top: a test imports this beside other flags
+def define_flags() -> None:  # not at module level: a test imports this module
     flags.DEFINE_integer("schedules", 20, "Number of runs.", 1)
     flags.DEFINE_integer("kills", 5, "Number of kills per run.", 1)
     flags.DEFINE_integer("steps", 40, "Steps per run.", 10)
@@ -192,11 +193,11 @@ def define_flags() -> None:  # not at the top: a test imports this beside other 
 
 
 def run_schedules(folder: Path, killed: Callable[[Path, random.Random], int]) -> None:
-    """Run the schedules and compare each with `straight` in the folder; exit with 1 if one differs.
+    """Run the schedules, compare each with the run `straight`, and exit with 1 if one differs.
 
     Args:
-        folder: of all runs.
-        killed: trains to the end in a folder, in spite of kills, and returns how many there were.
+        folder: folder of all runs.
+        killed: trains to the end in a given folder despite kills; returns the number of kills.
     """
     failures = total = 0
     for k in range(FLAGS.schedules):

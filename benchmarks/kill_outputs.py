@@ -1,13 +1,14 @@
 #!/usr/bin/env python
-"""Kill commands that write files, at random moments, and compare what they wrote.
+"""Kill commands that write files at random moments and compare their outputs.
 
 Examples:
-  kill_outputs.py --schedules 10
-  kill_outputs.py --commands build_vocab --schedules 50 --kills 10
+  python benchmarks/kill_outputs.py --schedules 10
+  python benchmarks/kill_outputs.py --commands vocab --schedules 50 --kills 10
 
-Each schedule starts one command --kills times, kills it with SIGKILL at a random moment, most often
-while it writes, and then lets it finish. After every kill, each output must be missing or whole. At
-the end, the outputs must equal those of an undisturbed command, with nothing else in the folder.
+Each schedule starts a command --kills times, kills it with SIGKILL at a random moment, usually
+while it writes, and then lets it finish. After every kill, each output must be missing or complete.
+At the end, the outputs must equal the outputs of an undisturbed command, and the folder must not
+contain other files.
 """
 
 import hashlib
@@ -25,45 +26,44 @@ import kill
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-BIN = Path(__file__).resolve().parent.parent / "bin"
-COMMANDS = ("build_vocab", "dump_embeddings", "dump_weights")
+COMMANDS = ("vocab", "embed", "export")
 POLL_SECONDS = 0.002
 
-Start = Callable[[Path], list]  # from the folder of the outputs to the command line
+Start = Callable[[Path], list]  # returns the command line for an output folder
 
 
 class Undisturbed(NamedTuple):
-    """Digests of what a command writes, by name; seconds to its first file and from there on."""
+    """Digests of a command's files, seconds to its first file, and seconds from then to its end."""
 
     digests: dict[str, str]
     to_start: float
     to_write: float
 
 
-def build_vocab(folder: Path) -> Start:
-    """Write text with so many words that their counts need temporary files."""
+def vocab(folder: Path) -> Start:
+    """Write a text whose word counts need temporary files."""
     rng = random.Random(0)
     words = [f"w{int(rng.paretovariate(0.5)) % 50_000}" for _ in range(200_000)]
     lines = (" ".join(words[i : i + 10]) + "\n" for i in range(0, len(words), 10))
     (folder / "text.txt").write_text("".join(lines))
-    flags = [f"--train_prefix={folder}/text.txt", "--words_in_memory=1000"]
-    return lambda out: ["build_vocab.py", *flags, f"--outfile={out}/v", f"--counts_file={out}/c"]
+    flags = [f"--input={folder}/text.txt", "--words_in_memory=1000"]
+    return lambda out: ["vocab", *flags, f"--output={out}/v", f"--counts={out}/c"]
 
 
-def dump_embeddings(folder: Path) -> Start:
+def embed(folder: Path) -> Start:
     """Export a model and write text for it."""
     run = _run(folder)
     model = folder / "model.hdf5"
-    finish(start(["dump_weights.py", f"--save_dir={run}", f"--outfile={model}"]))
-    flags = [f"--options_file={folder}/options.json", f"--weight_file={model}"]
-    flags += [f"--dataset_file={folder}/0.txt", "--part_sentences=2"]
-    return lambda out: ["dump_embeddings.py", *flags, f"--outfile={out}/corpus.hdf5"]
+    finish(start(["export", f"--model={run}", f"--output={model}"]))
+    flags = [f"--model={folder}/options.json", f"--weights={model}"]
+    flags += [f"--input={folder}/0.txt", "--part_sentences=2"]
+    return lambda out: ["embed", *flags, f"--output={out}/corpus.hdf5"]
 
 
-def dump_weights(folder: Path) -> Start:
+def export(folder: Path) -> Start:
     """Train a model for two steps."""
-    flags = [f"--save_dir={_run(folder)}", "--include_softmax", f"--vocab_file={folder}/vocab.txt"]
-    return lambda out: ["dump_weights.py", *flags, f"--outfile={out}/model.hdf5"]
+    flags = [f"--model={_run(folder)}", "--include_softmax", f"--vocab={folder}/vocab.txt"]
+    return lambda out: ["export", *flags, f"--output={out}/model.hdf5"]
 
 
 def _run(folder: Path) -> Path:
@@ -73,9 +73,9 @@ def _run(folder: Path) -> Path:
 
 
 def start(command: list) -> subprocess.Popen:
-    """Start a command of bin/."""
+    """Start a command of bilm."""
     return subprocess.Popen(
-        [sys.executable, str(BIN / command[0]), *command[1:]],
+        [sys.executable, "-m", "bilm", *command],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -117,7 +117,7 @@ def undisturbed(command: Start, out: Path) -> Undisturbed:
 def killed(command: Start, out: Path, expected: Undisturbed, n_kills: int, rng) -> int:
     """Kill a command several times, then let it finish; return how many kills hit.
 
-    Raises: RuntimeError if an output differs from that of an undisturbed command.
+    Raises: RuntimeError if an output differs from the output of an undisturbed command.
     """
     hits = 0
     for _ in range(n_kills):
@@ -133,11 +133,11 @@ def killed(command: Start, out: Path, expected: Undisturbed, n_kills: int, rng) 
         found = digests(out) if out.exists() else {}
         cut = [name for name in expected.digests.keys() & found if found[name] != expected[0][name]]
         if cut:
-            raise RuntimeError(f"{out}: files not whole after a kill: {', '.join(cut)}")
+            raise RuntimeError(f"{out}: incomplete files after a kill: {', '.join(cut)}")
     finish(start(command(out)))
     if digests(out) != expected.digests:
         found = ", ".join(sorted(digests(out)))
-        raise RuntimeError(f"{out}: holds {found}, or differs from the undisturbed outputs")
+        raise RuntimeError(f"{out}: contains {found}, expected the undisturbed outputs")
     return hits
 
 
@@ -155,12 +155,12 @@ def main(argv) -> None:
                 hits += killed(command, folder / f"out{k}", expected, FLAGS.kills, rng)
             print(
                 f"{command_name}: {FLAGS.schedules} schedules, {hits} kills; all outputs equal, "
-                "nothing left over",
+                "no other files",
                 flush=True,
             )
 
 
-def define_flags() -> None:  # not at the top: a test imports this beside other flags
+def define_flags() -> None:  # not at module level: a test imports this module
     flags.DEFINE_multi_enum("commands", COMMANDS, COMMANDS, "Commands to kill.")
     flags.DEFINE_integer("schedules", 10, "Number of outputs per command.", 1)
     flags.DEFINE_integer("kills", 3, "Number of kills per output.", 1)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python
-"""Kill random workers of a run at random moments; compare it with an undisturbed run.
+"""Kill random workers of a run at random moments and compare it with an undisturbed run.
 
 Examples:
-  kill_workers.py --schedules 10
-  kill_workers.py --schedules 2 --workers 3 --tolerance 1e-5
+  python benchmarks/kill_workers.py --schedules 10
+  python benchmarks/kill_workers.py --schedules 2 --workers 3 --tolerance 1e-5
 
 Each schedule starts all workers on this machine and kills one of them with SIGKILL, in a random
-step, save or start. The others must end within a minute with a line that names it. Then all are
-started again, after --kills kills for the last time. All losses and the whole last checkpoint must
-equal those of an undisturbed run of one process with as many replicas.
+step, save or start. The others must end within a minute with a line that names the killed worker.
+Then all workers are restarted. After --kills kills, the run finishes. All losses and all values of
+the last checkpoint must equal an undisturbed run of one process with the same number of replicas.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import kill
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-WITHIN = 60  # seconds in which the others must have ended
+WITHIN = 60  # seconds after a kill until the others must have ended
 WORDS = {"bidirectional": False, "lstm": kill.OPTIONS["lstm"] | {"n_layers": 1}}
 
 
 def addresses(n_workers: int) -> list[str]:
-    """Return addresses on this machine at ports that are free."""
+    """Return addresses with free ports on this machine."""
     found = []
     for _ in range(n_workers):
         with socket.create_server(("127.0.0.1", 0)) as opened:
@@ -40,7 +40,7 @@ def addresses(n_workers: int) -> list[str]:
 
 
 def start(folder: Path, run: Path, workers: list[str]) -> list[subprocess.Popen]:
-    """Start all workers; the log of each goes to a file beside the run."""
+    """Start all workers; each writes its log to a file beside the run."""
     arguments = {
         "input": folder / "[0-9].txt",
         "vocab": folder / "vocab.txt",
@@ -50,7 +50,7 @@ def start(folder: Path, run: Path, workers: list[str]) -> list[subprocess.Popen]
         "n_steps": FLAGS.steps,
         "checkpoint_steps": FLAGS.checkpoint_steps,
         "log_steps": 1,
-        "join_minutes": 0.7,  # one that is killed before it joins is given up within the minute
+        "join_minutes": 0.7,  # the others stop waiting within the minute
         "workers": ",".join(workers),
     }
     processes = []
@@ -67,7 +67,7 @@ def log_of(run: Path, k: int) -> Path:
 
 
 def kill_one(processes: list, run: Path, rng: random.Random) -> bool:
-    """Kill a random worker at a random moment; tell whether the run was not over by then."""
+    """Kill a random worker at a random moment; return whether the run was still active."""
     step, dead = rng.randrange(FLAGS.steps), rng.randrange(len(processes))
     while step and f"step {step} of" not in log_of(run, 0).read_text():
         if (
@@ -75,7 +75,7 @@ def kill_one(processes: list, run: Path, rng: random.Random) -> bool:
             or f"at step {FLAGS.steps}" in log_of(run, 0).read_text()
         ):
             break
-        # A run that continued after this step does not log it.
+        # A resumed run does not log earlier steps.
         if f"step {step + 1} of" in log_of(run, 0).read_text():
             break
         time.sleep(0.01)
@@ -88,14 +88,14 @@ def kill_one(processes: list, run: Path, rng: random.Random) -> bool:
         return False
     for k, process in enumerate(processes):
         last = (log_of(run, k).read_text().splitlines() or [""])[-1]
-        # One that ended before the kill, at the end of the run, has nothing to name.
+        # A worker that finished before the kill does not name the killed worker.
         if k != dead and process.returncode and f"worker {dead} (" not in last:
-            raise RuntimeError(f"{log_of(run, k)}: worker {dead} was killed, but it says: {last}")
+            raise RuntimeError(f"{log_of(run, k)}: does not name worker {dead} at its end: {last}")
     return True
 
 
 def killed_run(folder: Path, run: Path, n_workers: int, rng: random.Random) -> int:
-    """Run to the end in spite of kills; return how many hit a running worker."""
+    """Run to the end despite kills; return how many of them hit a running worker."""
     hits = 0
     for _ in range(FLAGS.kills):
         hits += kill_one(start(folder, run, addresses(n_workers)), run, rng)

@@ -1,10 +1,11 @@
-"""A full-size ELMoForManyLangs model of random weights: load time, memory, words per second.
+"""Load time, memory and speed of a full-size ELMoForManyLangs model with random weights.
 
-`python benchmarks/manylangs.py FOLDER` writes a folder in each of PyTorch's two file formats, with
-the published configuration, 100,000 words and 3,000 characters, and measures each in a process of
-its own: the time until `ElmoEmbedder` is there, its peak memory above what the process has after
-TensorFlow's import, and the words per second of text from `shared/data`, first with an empty cache;
-by the clock, and by the processor's time, which depends less on other programs.
+Example: python benchmarks/manylangs.py FOLDER
+
+Writes a model in each of PyTorch's two file formats, with the published configuration, 100,000
+words and 3,000 characters, and measures each in a separate process: the time to create an
+`ElmoEmbedder`, its peak memory above that after TensorFlow's import, and words per second with an
+empty and a filled cache, by wall time and CPU time.
 """
 
 import json
@@ -21,7 +22,7 @@ N_WORDS, N_CHARACTERS, N_SENTENCES = 100_000, 3_000, 300
 
 
 def shapes(config: dict) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the shapes of all tensors by the names of the two files."""
+    """Return the shapes of all tensors, by file name and tensor name."""
     encoder, embedder = config["encoder"], config["token_embedder"]
     dim, width = encoder["dim"], encoder["projection_dim"]
     word_dim, char_dim = embedder["word_dim"], embedder["char_dim"]
@@ -49,8 +50,8 @@ def shapes(config: dict) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def write(folder: Path, packed: bool, seed: int = 0) -> Path:
-    """Write a model, in the format of PyTorch 1.6 if `packed`; give the folder."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    """Write a model, in the format since PyTorch 1.6 if `packed`; return the folder."""
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "helpers")]
     from manylangs_files import MARKS, legacy, zipped
 
     from bilm.storage.formats.manylangs import PUBLISHED, PUBLISHED_CONTENT
@@ -70,7 +71,7 @@ def write(folder: Path, packed: bool, seed: int = 0) -> Path:
 
 
 def measure(folder: Path) -> None:
-    """Print what a model takes, as JSON."""
+    """Print load time, memory and speed of a model as JSON."""
     import tensorflow as tf
 
     from bilm import ElmoEmbedder
@@ -79,7 +80,7 @@ def measure(folder: Path) -> None:
     start = clocks()
     embedder = ElmoEmbedder(folder)
     load = clocks() - start
-    # Not getrusage's, which starts from what the process had that wrote the model.
+    # getrusage would include the memory of the parent process.
     peak = memory("VmHWM")
     n_bytes = sum(p.stat().st_size for p in folder.glob("*.pkl"))
     with open(CLASSICS / "dev.txt", encoding="utf-8") as file:
@@ -105,12 +106,12 @@ def measure(folder: Path) -> None:
 
 
 def clocks() -> np.ndarray:
-    """Return the seconds of the clock and of the processor."""
+    """Return wall time and CPU time in seconds."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
 def memory(name: str) -> int:
-    """Return the bytes of memory that the process has (VmRSS), or had at most (VmHWM)."""
+    """Return the current (VmRSS) or maximum (VmHWM) resident size of the process in bytes."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{name}:")[2].split()[0]) << 10
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python
-"""Peak memory of training and embedding for texts, and of pooling for sequences, of any length.
+"""Peak memory of training and embedding for texts and sequences of different lengths.
 
 Examples:
-  memory.py --what train                       # a shard of 10 MB and one of 1 GB
-  memory.py --what embed --megabytes 0.1,1     # bin/dump_embeddings.py on 0.1 and on 1 MB
-  memory.py --what proteins --options original # one sequence of 2,000, 8,000, 35,000 residues
+  python benchmarks/memory.py --what train                        # files of 10 MB and 1 GB
+  python benchmarks/memory.py --what embed --megabytes 0.1,1      # bilm embed on 0.1 and on 1 MB
+  python benchmarks/memory.py --what proteins --options original  # a sequence of 2,000 to 35,000
 
-The text is drawn at random: words by Zipf's law, 20 per sentence; or residues evenly, in a FASTA
-file with one sequence, of whose vectors the mean is stored. Each size runs the real command
-in a process of its own; peak memory is the largest resident size.
+The text is random: words drawn by Zipf's law, 20 per sentence, or evenly drawn residues in a FASTA
+file with one sequence, embedded with --pool mean. Each size is one command in a separate process.
+Peak memory is the maximum resident set size.
 """
 
 import json
@@ -19,22 +19,24 @@ import tempfile
 import time
 from pathlib import Path
 
+import common
 import numpy as np
 from absl import app, flags
+
+from bilm.data.vocabulary import MARKS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("what", "train", ["train", "embed", "proteins"], "Command to run.")
 flags.DEFINE_list("megabytes", ["10", "1000"], "Sizes of the text.")
-flags.DEFINE_list("residues", ["2000", "8000", "35000"], "Lengths of the sequence of proteins.")
-flags.DEFINE_string("options", "tiny", "Options of the model, by name.")
-flags.DEFINE_integer("n_steps", 300, "Steps of training.", 1)
+flags.DEFINE_list("residues", ["2000", "8000", "35000"], "Lengths of the protein sequence.")
+flags.DEFINE_string("options", "tiny", "Name of the model options.")
+flags.DEFINE_integer("n_steps", 300, "Training steps.", 1)
 
-ROOT = Path(__file__).resolve().parent.parent
 N_WORDS = 20_000
 
 
 def write_text(path: Path, megabytes: float) -> None:
-    """Write a shard in blocks of sentences."""
+    """Write a text in blocks of sentences."""
     rng = np.random.default_rng(0)
     words = np.array([f"w{i}" for i in range(N_WORDS)])
     with path.open("w") as file:
@@ -45,70 +47,55 @@ def write_text(path: Path, megabytes: float) -> None:
 
 
 def write_sequence(path: Path, n_residues: int) -> None:
-    """Write one sequence of a FASTA file."""
+    """Write a FASTA file with one sequence."""
     residues = np.random.default_rng(0).choice(list("ACDEFGHIKLMNPQRSTVWY"), n_residues)
-    path.write_text(f">drawn\n{''.join(residues)}\n")
+    path.write_text(f">random\n{''.join(residues)}\n")
 
 
-def make_model(folder: Path) -> None:
-    """Write a vocabulary for training, or an export with random weights for embedding."""
-    words = "".join(f"{w}\n" for w in ["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(N_WORDS))])
-    (folder / "vocab.txt").write_text(words)
-    if FLAGS.what != "train":
-        import random_model
+def command(folder: Path, text: Path, size: str) -> list[str]:
+    """Return the arguments of `bilm`."""
+    if FLAGS.what == "train":
+        return [
+            "train", f"--input={text}", f"--vocab={folder}/vocab.txt",
+            f"--output={folder}/run{size}",
+            f"--options={FLAGS.options}", f"--n_steps={FLAGS.n_steps}", "--n_gpus=0",
+        ]  # fmt: skip
+    pooled = ["--layers=sum", "--pool=mean"] if FLAGS.what == "proteins" else []
+    return [
+        "embed", f"--model={folder}/options.json", f"--weights={folder}/weights.hdf5",
+        f"--input={text}", f"--output={folder}/out.hdf5", *pooled,
+    ]  # fmt: skip
 
-        random_model.write(FLAGS.options, folder)
 
-
-def peak_megabytes(arguments: dict) -> float:
-    """Run a command of bin/; return its peak memory in MB."""
-    name = "train_elmo.py" if FLAGS.what == "train" else "dump_embeddings.py"
-    command = [sys.executable, ROOT / "bin" / name, *(f"--{k}={v}" for k, v in arguments.items())]
+def peak_megabytes(arguments: list[str]) -> float:
+    """Run a command of bilm; return its peak memory in MB."""
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stderr=log)
+        process = subprocess.Popen([sys.executable, "-m", "bilm", *arguments], stderr=log)
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             log.seek(0)
-            raise RuntimeError(f"{name} ended with status {status}: {log.read().decode()[-2000:]}")
+            raise RuntimeError(f"{arguments[0]}: status {status}: {log.read().decode()[-2000:]}")
     return usage.ru_maxrss / 1e3 * 1.024
-
-
-def flags_of_run(folder: Path, text: Path, size: str) -> dict:
-    """Return the flags of the command, by name."""
-    if FLAGS.what == "train":
-        return {
-            "train_prefix": text,
-            "vocab_file": folder / "vocab.txt",
-            "save_dir": folder / f"run{size}",
-            "options": FLAGS.options,
-            "n_steps": FLAGS.n_steps,
-            "n_gpus": 0,
-        }
-    pooled = {"layers": "sum", "pool": "mean"} if FLAGS.what == "proteins" else {}
-    return {
-        "dataset_file": text,
-        "options_file": folder / "options.json",
-        "weight_file": folder / "weights.hdf5",
-        "outfile": folder / "out.hdf5",
-        **pooled,
-    }
 
 
 def main(argv):
     del argv
     peaks, is_text = {}, FLAGS.what != "proteins"
-    unit, ending = ("MB", "") if is_text else ("residues", ".fasta")
+    unit, ending = ("MB", "txt") if is_text else ("residues", "fasta")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_model(folder)
+        words = [*MARKS, *(f"w{i}" for i in range(N_WORDS))]
+        (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+        if FLAGS.what != "train":
+            common.random_model(FLAGS.options, folder)
         for size in FLAGS.megabytes if is_text else FLAGS.residues:
-            text = folder / f"text{size}{ending}"
+            text = folder / f"text{size}.{ending}"
             if is_text:
                 write_text(text, float(size))
             else:
                 write_sequence(text, int(size))
             start = time.perf_counter()
-            peaks[size] = peak_megabytes(flags_of_run(folder, text, size))
+            peaks[size] = peak_megabytes(command(folder, text, size))
             seconds = time.perf_counter() - start
             print(f"{FLAGS.what}, {size} {unit}: peak {peaks[size]:,.0f} MB in {seconds:.0f} s")
             text.unlink()

@@ -1,51 +1,46 @@
 #!/usr/bin/env python
-"""Words per second of an exported model in ONNX Runtime, beside the layer it came from.
+"""Words per second of an exported model in ONNX Runtime, compared with the Keras layer.
 
 Example: python benchmarks/onnx_speed.py --model small
 
-Both read the ids of the same batches of sentences and return the same outputs, by turns; the median
-of the rounds is reported. The weights are drawn at random. The text is that of embed.py.
+Both compute the same outputs from the ids of the same batches, in alternating rounds; the median is
+reported. The model has random weights. The text is the text of embed.py.
 """
 
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 
 import common
 import numpy as np
-import random_model
 from absl import app, flags
 
-from bilm.data.records import read_corpus
-
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["tiny", "small", "medium", "original"], "A packaged size.")
-flags.DEFINE_integer("batch_size", 32, "Sentences.", 1)
-flags.DEFINE_integer("n_batches", 8, "Batches of a round.", 1)
-flags.DEFINE_integer("n_rounds", 5, "Rounds of each.", 1)
+flags.DEFINE_enum("model", "small", ["tiny", "small", "medium", "original"], "Size of the model.")
+flags.DEFINE_integer("batch_size", 32, "Sentences per batch.", 1)
+flags.DEFINE_integer("n_batches", 8, "Batches per round.", 1)
+flags.DEFINE_integer("n_rounds", 5, "Rounds of each variant.", 1)
 flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
 def ways_and_batches(folder: Path) -> tuple[dict[str, Callable], list[np.ndarray], int]:
-    """Return functions from ids to means, the ids of each batch, and how many words there are."""
+    """Return functions from ids to means, the ids of each batch, and the number of words."""
     import onnxruntime
     import tensorflow as tf
 
     from bilm import Elmo
-    from bilm.onnx_model import export_onnx
-    from bilm.saved_model import serving_outputs
+    from bilm.export.onnx import export_onnx
+    from bilm.export.saved_model import serving_outputs
 
-    elmo = Elmo(*random_model.write(FLAGS.model, folder), combine="average")
+    elmo = Elmo(*common.random_model(FLAGS.model, folder), combine="average")
     elmo.build()
     export_onnx(elmo, folder / "elmo.onnx")
     session = onnxruntime.InferenceSession(folder / "elmo.onnx", providers=["CPUExecutionProvider"])
     layer = tf.function(lambda ids: serving_outputs(elmo, ids), reduce_retracing=True)
-    lines = (words for words in read_corpus(common.corpus(folder).heldout) if words)
     size = FLAGS.batch_size
-    sentences = list(islice(lines, size * FLAGS.n_batches))
+    sentences = common.sentences(common.corpus(folder).heldout)[: size * FLAGS.n_batches]
     groups = [sentences[i : i + size] for i in range(0, len(sentences), size)]
     batches = [np.asarray(elmo.batcher().batch_sentences(group), np.int32) for group in groups]
     ways = {
@@ -59,7 +54,7 @@ def main(argv):
     del argv
     with tempfile.TemporaryDirectory() as name:
         ways, batches, n_words = ways_and_batches(Path(name))
-    for ids in batches:  # each shape is met for the first time
+    for ids in batches:  # the first call of each shape is slower
         np.testing.assert_allclose(*(way(ids) for way in ways.values()), atol=1e-5)
     rates = {way: [] for way in ways}
     for _ in range(FLAGS.n_rounds):

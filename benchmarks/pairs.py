@@ -1,14 +1,14 @@
 #!/usr/bin/env python
-"""Compare the speed of this checkout with that of another one: both in turns, pair by pair.
+"""Compare the speed of this checkout with another checkout, in alternating pairs of runs.
 
 Examples:
   git worktree add /tmp/before v0.1.0
   python benchmarks/pairs.py --other /tmp/before train.py --model small --seconds 15
   python benchmarks/pairs.py --other /tmp/before --n_pairs 3 embed.py --model small
 
-Machines are noisy: what counts is the ratio within a pair, and the median of the ratios. Each pair
-starts with the other checkout in turn. Both run with the packages of this Python. Above 1, this
-checkout is faster.
+Machines are noisy: compare the ratio within a pair, and the median of the ratios. A ratio above 1
+means that this checkout is faster. The two checkouts take turns in starting a pair. Both use the
+packages of this Python.
 """
 
 import argparse

@@ -1,38 +1,35 @@
 #!/usr/bin/env python
-"""How bfloat16 operands change the loss of training and the vectors of a model.
+"""Effect of bfloat16 matrix products on the training loss and on the vectors of a model.
 
 Examples:
   python benchmarks/precision.py
   python benchmarks/precision.py --model original --n_steps 20 --json original.json
 
-Trains twice from the same weights on the same text, with the same draws, and compares the mean
-sampled loss of the last 50 steps. Then embeds sentences in both precisions with the weights of the
-float32 run. The error of a sentence's layer is the distance over the norm of the float32 layer.
+The model is trained twice from the same weights on the same text with the same random numbers, and
+the mean sampled losses of the last 50 steps are compared. The weights of the float32 run then embed
+sentences in both precisions. The error of a layer of a sentence is the distance divided by the norm
+of the float32 layer.
 """
 
 import statistics
 import tempfile
-from itertools import islice
 from pathlib import Path
 
 import common
 import keras
 import numpy as np
 from absl import app, flags, logging
-from training_run import training_run
 
-from bilm.data.records import read_corpus
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import PRECISIONS
-from bilm.options import load_run_options, write_options
-from bilm.storage.names import save_hdf5, stored_values
+from bilm.options.files import load_run_options
 
-LAST = 50  # steps over which losses are averaged
+LAST = 50  # number of averaged losses
 SENTENCES = 100
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "One of the published sizes.")
-flags.DEFINE_integer("batch_size", 32, "Rows.", 1)
+flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
+flags.DEFINE_integer("batch_size", 32, "Rows per step.", 1)
 flags.DEFINE_integer("negatives", 1024, "Negatives per direction.", 1)
 flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
 flags.DEFINE_integer("n_steps", 300, "Steps of training.", 1)
@@ -42,7 +39,7 @@ flags.DEFINE_string("json", None, "JSON file for the figures.")
 def trained(options, folder, precision):
     """Train from seed 0; return the model and the mean sampled loss of the last steps."""
     keras.utils.set_random_seed(0)
-    run = training_run(options, folder, FLAGS.n_tokens, precision)
+    run = common.training_run(options, folder, FLAGS.n_tokens, precision)
     losses = []
     for step in range(FLAGS.n_steps):
         losses.append(run.trainer.step(run.iterator, step).losses.numpy().mean())
@@ -51,9 +48,7 @@ def trained(options, folder, precision):
 
 def vectors(model, folder, sentences) -> dict[str, list[np.ndarray]]:
     """Embed sentences with a model's weights in both precisions."""
-    files = folder / "options.json", folder / "weights.hdf5"
-    write_options(files[0], model.options.for_export())
-    save_hdf5(files[1], stored_values(model))
+    files = common.write_model(model, folder)
     return {p: ElmoEmbedder(*files, precision=p).embed_batch(sentences) for p in PRECISIONS}
 
 
@@ -76,11 +71,10 @@ def main(argv):
     )
     with tempfile.TemporaryDirectory() as name:
         folder, losses = Path(name), {}
-        for precision in ("bfloat16", "float32"):  # the last model embeds
+        for precision in ("bfloat16", "float32"):  # the float32 model embeds
             model, losses[precision] = trained(options, folder, precision)
             print(f"{precision}: loss {losses[precision]:.4f} after {FLAGS.n_steps} steps")
-        text = read_corpus(common.corpus(folder).heldout)
-        sentences = list(islice(filter(None, text), SENTENCES))
+        sentences = common.sentences(common.corpus(folder).heldout)[:SENTENCES]
         error, cosine = distances(*vectors(model, folder, sentences).values())
     figures = {f"loss_{precision}": loss for precision, loss in losses.items()}
     figures["loss_change"] = losses["bfloat16"] / losses["float32"] - 1

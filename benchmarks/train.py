@@ -4,10 +4,11 @@
 Examples:
   python benchmarks/train.py --model small
   python benchmarks/train.py --model original --precision bfloat16 --batch_size 128
-  python benchmarks/train.py --model small --profile --json small.json
+  python benchmarks/train.py --model small --json small.json
 
-The text is classics_en of the shared data, or the demo's text if it is missing. Machines differ and
-are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product, which the same run measures.
+The text is classics_en of the shared data, or Python's documentation if that is missing. Machines
+differ and are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product, which the same run
+measures.
 """
 
 import statistics
@@ -19,38 +20,24 @@ from pathlib import Path
 import common
 import numpy as np
 from absl import app, flags, logging
-from step_parts import time_parts
-from training_run import training_run
 
 from bilm.layers.functional import PRECISIONS
-from bilm.options import load_run_options
+from bilm.options.files import load_run_options
 
 SAMPLE = 50  # batches whose distinct tokens are counted
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "One of the published sizes.")
-flags.DEFINE_integer("batch_size", 32, "Rows.", 1)
+flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
+flags.DEFINE_integer("batch_size", 32, "Rows per step.", 1)
 flags.DEFINE_integer("negatives", 1024, "Negatives per direction.", 1)
 flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
-flags.DEFINE_enum("precision", "float32", PRECISIONS, "Precision of the operands of products.")
-flags.DEFINE_bool("profile", False, "Also time the parts of a step, each alone.")
+flags.DEFINE_enum("precision", "float32", PRECISIONS, "Precision of the inputs of matrix products.")
 flags.DEFINE_float("seconds", 60.0, "Seconds for which steps are timed.", 1.0)
 flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
-def profile(trainer, batches, step_s):
-    """Print the time of each part of a step, timed alone, and of the whole step."""
-    parts = time_parts(trainer, batches)
-    read_s = parts.pop("input")
-    computed_s = sum(parts.values())
-    for name, seconds in parts.items():
-        print(f"{name:>24}: {seconds * 1e3:8.1f} ms  {seconds / computed_s:6.1%}")
-    print(f"{'sum':>24}: {computed_s * 1e3:8.1f} ms, a whole step {step_s * 1e3:.1f} ms")
-    print(f"{'input, in parallel':>24}: {read_s * 1e3:8.1f} ms, fed {step_s / read_s:.0f} x")
-
-
 def n_distinct(batch) -> int:
-    """Return the number of distinct tokens in a batch over both directions."""
+    """Return the number of distinct tokens in a batch, in both directions."""
     return len(np.unique(np.stack(list(batch["places"].values()))))
 
 
@@ -61,7 +48,7 @@ def main(argv):
         batch_size=FLAGS.batch_size, n_negative_samples_batch=FLAGS.negatives
     )
     with tempfile.TemporaryDirectory() as folder:
-        trainer, iterator, batches = training_run(
+        trainer, iterator, batches = common.training_run(
             options, Path(folder), FLAGS.n_tokens, FLAGS.precision
         )
         trainer.step(iterator, 0).global_norm.numpy()
@@ -73,9 +60,7 @@ def main(argv):
             trainer.step(iterator, len(seconds) + 1).global_norm.numpy()
             seconds.append(time.perf_counter() - start)
         after = common.gemm_rates()
-        if FLAGS.profile:
-            profile(trainer, batches(), statistics.median(seconds[2:]))
-        distinct = statistics.mean(map(n_distinct, islice(batches(), SAMPLE)))
+        distinct = statistics.mean(map(n_distinct, islice(batches, SAMPLE)))
 
     n_tokens = options.batch_size * options.unroll_steps
     rate = n_tokens / statistics.median(seconds[2:])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bilm.exports import lazily
+from bilm.support.lazy_imports import lazily
 
 __version__ = "0.1.0"
 
@@ -10,27 +10,28 @@ _get, __dir__, __all__ = lazily(
     __name__,
     {
         "Batcher": "data.batcher",
-        "BidirectionalLMDataset": "data.bidirectional",
+        "BidirectionalLMDataset": "data.dataset",
         "BidirectionalLanguageModel": "model",
         "BilmError": "errors",
-        "Elmo": "elmo",
+        "Elmo": "elmo.layer",
         "ElmoEmbedder": "embedding.embedder",
         "LMDataset": "data.dataset",
-        "Scorer": "scoring",
+        "Scorer": "scoring.scorer",
         "TokenBatcher": "data.batcher",
         "TrainingRun": "training.run",
         "UnicodeCharsVocabulary": "data.vocabulary",
         "Vocabulary": "data.vocabulary",
         "dump_bilm_embeddings": "embedding.corpus",
         "dump_token_embeddings": "embedding.token_cache",
-        "dump_weights": "training.export",
-        "export_saved_model": "saved_model",
-        "load_scorer": "ask",
-        "quiet": "process",
+        "dump_weights": "export.hdf5",
+        "export_saved_model": "export.saved_model",
+        "load_scorer": "scoring.load",
+        "quiet": "support.process",
         "read_embeddings": "embedding.embedding_file",
-        "score": "ask",
-        "substitutes": "ask",
-        "weight_layers": "weighting",
+        "read_ids": "embedding.embedding_file",
+        "score": "scoring.load",
+        "substitutes": "scoring.load",
+        "weight_layers": "elmo.weighting",
     },
     optional={"ElmoVectorizer": "integrations.vectorizer"},
 )
@@ -38,7 +39,7 @@ _get, __dir__, __all__ = lazily(
 
 def __getattr__(name: str) -> Any:
     value = _get(name)
-    from bilm.installation import warn_of_conflict  # not before there is something to use
+    from bilm.support.installation import warn_of_conflict  # only when bilm is used
 
     warn_of_conflict()
     return value

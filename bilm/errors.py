@@ -1,11 +1,11 @@
-"""The errors that bad input raises: one clear line each, and one base class to catch."""
+"""Errors about input. Each message is one line, and all errors have one base class."""
 
 
 class BilmError(ValueError):
-    """Base class of every error that bilm raises about its input.
+    """Base class of all errors that bilm raises about its input.
 
-    The message names the file and the line or key, what was found and what was expected, so that
-    a command can print it without a traceback.
+    The message names the file and the line or key, what was found and what was expected. Commands
+    print it without a traceback.
     """
 
 
@@ -14,7 +14,7 @@ class OptionsError(BilmError):
 
 
 class InvalidNumberOfCharacters(OptionsError):
-    """The options of a new run state 262 characters, the number of an export."""
+    """The options of a new run have 262 characters, which is the number of an export."""
 
 
 class DataError(BilmError):
@@ -34,4 +34,4 @@ class OutOfMemoryError(BilmError):
 
 
 class HostError(BilmError):
-    """Another worker process of a run on several hosts has failed, is gone, or differs."""
+    """Another worker process of a run on several hosts failed, disappeared or differs."""

@@ -1,4 +1,4 @@
-"""The biLM: one token encoder, a forward and a backward stack, and the softmax they share."""
+"""The biLM: a token encoder, a forward and a backward stack, and a softmax that both use."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import keras
 from keras import ops
 
 from bilm.errors import BilmError
-from bilm.layers.functional import gather_rows
+from bilm.layers.functional import gather_rows, token_mask
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState, TableRows
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
-from bilm.options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
 
 
 class BiLM(keras.layers.Layer):
     """A language model in one or two directions; the same graph trains, measures and embeds.
 
     Args:
-        options: what shapes the model; `bidirectional` must be known.
-        n_tokens: vocabulary size, without padding; needed for the softmax and for word input.
-        padding: whether id 0 is padding and every other id is shifted by one, as `Batcher` gives
-            it (embedding), or ids are the vocabulary's own (training, perplexity).
+        options: the sizes of the model; `bidirectional` must not be None.
+        n_tokens: vocabulary size, without padding; required for the softmax and for word input.
+        padding: whether id 0 is padding and other ids are shifted by one (embedding: `Batcher`),
+            or ids are those of the vocabulary (training, perplexity).
         softmax: whether the model has its output layer (training, perplexity, scoring).
-        dropout: rate, in force where a seed is passed.
-        precision: of the operands of products, `float32` or `bfloat16`; all else is in float32.
+        dropout: rate of dropout where a seed is passed.
+        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
+            values are float32.
 
-    `call` embeds whole sentences; `windows` runs on from a state, as training and perplexity do.
-    Raises: ValueError where `n_tokens` or `bidirectional` is needed and not given.
+    `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
+    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -43,19 +44,19 @@ class BiLM(keras.layers.Layer):
         precision: str = "float32",
         **kwargs: Any,
     ):
-        # Whatever Keras' policy: states are sums over long sequences; `precision` rules products.
+        # Independent of the Keras policy, since states are sums over long sequences.
         super().__init__(**{"dtype": "float32", **kwargs})
         _check_eager()
         if n_tokens is None and (softmax or options.reads_words):
-            raise ValueError("n_tokens, the vocabulary size, is needed for word input or softmax")
+            raise ValueError("n_tokens, the vocabulary size, is required for words or a softmax")
         if options.bidirectional is None:
-            raise ValueError("options.bidirectional is None: say whether there is a backward stack")
+            raise ValueError("options.bidirectional is None; expected True or False")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         self.directions = options.directions
         self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
         self.stacks = {d: self._make_stack(d, dropout, precision) for d in self.directions}
-        self.softmax = None
-        if softmax:
+        self.softmax: Any = None
+        if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
             self.softmax = SampledSoftmax(n_tokens, width, precision, name="softmax", **how)
 
@@ -75,7 +76,7 @@ class BiLM(keras.layers.Layer):
         )
 
     def build(self, input_shape: Any = None) -> None:
-        """Make every variable; no shape of an input is needed."""
+        """Create the variables; the input shape is not needed."""
         self.encoder.build()
         for stack in self.stacks.values():
             stack.build((None, None, self.options.lstm.projection_dim))
@@ -85,13 +86,12 @@ class BiLM(keras.layers.Layer):
         self.built = True
 
     def freeze(self) -> None:
-        """Make all weights constants, for inference alone; call it before `build`.
+        """Make all weights constants, for inference only; call it before `build`.
 
-        The model then has no variables: nothing trains or assigns its weights. On TensorFlow it
-        keeps those of LSTMs in the layout in which products are fastest, and in no other; with
-        `bfloat16` they take half the memory.
+        The model then has no variables to train or assign. On TensorFlow it stores the weights of
+        LSTMs in the fastest layout only; with "bfloat16" they need half the memory.
 
-        Raises: ValueError if the model is built already.
+        Raises: ValueError if the model is built.
         """
         cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
         for layer in [self.encoder, *cells, *filter(None, [self.softmax])]:
@@ -99,12 +99,12 @@ class BiLM(keras.layers.Layer):
 
     def __reduce__(self):
         raise BilmError(
-            "a language model in memory is neither pickled nor copied; load its files where it is "
-            "needed, or take bilm.ElmoEmbedder or bilm.Elmo, which can be"
+            "a language model in memory cannot be pickled or copied; load its files where it is "
+            "needed, or use bilm.ElmoEmbedder or bilm.Elmo, which support both"
         )
 
     def zero_state(self, batch_size: int) -> dict[str, list[LSTMState]]:
-        """Return the state of a fresh start: for each direction, one `LSTMState` a layer."""
+        """Return the zero state: for each direction, one `LSTMState` per layer."""
         return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}
 
     def flatten_state(self, state: Any) -> list:
@@ -112,16 +112,16 @@ class BiLM(keras.layers.Layer):
         return [part for name in self.directions for layer in state[name] for part in layer]
 
     def pack_state(self, tensors: Any) -> dict[str, list[LSTMState]]:
-        """Return the state of which `flatten_state` gave the tensors."""
+        """Return the state from the result of `flatten_state`."""
         parts = iter(tensors)
         n_layers = range(self.options.lstm.n_layers)
         return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
 
     def encode(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Encode a window's distinct tokens once, and copy each vector to its positions.
+        """Encode each distinct token of a window once, and copy its vector to its positions.
 
         Args:
-            batch: `distinct` and `places` as `bilm.data.windows.model_batch` returns them.
+            batch: `distinct` and `places`: see `bilm.data.windows.model_batch`.
         Returns: for each direction token vectors float (B, T, P).
         """
         distinct = batch["distinct"]
@@ -138,28 +138,29 @@ class BiLM(keras.layers.Layer):
         training: bool | None = None,
         fresh: Any = None,
     ) -> Any:
-        """Run every direction on from `state` over a window of text already in its own order.
+        """Run both directions over a window of text from a state.
 
         Args:
-            vectors: for each direction, token vectors float (B, T, P), or `TableRows` with places
-                (B, T), where a few vectors stand in many places; not while training.
-            state: as `zero_state` gives it.
-            mask: boolean (B, T) or None, the same for both directions.
-            dropout_seeds: for each direction an integer seed (2,), or None for no dropout.
+            vectors: for each direction, in its reading order, token vectors float (B, T, P), or
+                `TableRows` with places (B, T) (not in training).
+            state: the initial state, such as `zero_state`.
+            mask: boolean (B, T) or None, for both directions.
+            dropout_seeds: for each direction an integer seed (2,); None for no dropout.
             training: whether a gradient will be requested.
-            fresh: boolean (B, T) or None, rows that start from zero state at a step; not while
-                training.
-        Returns: for each direction a list of outputs float (B, T, P), layer by layer, and state.
+            fresh: boolean (B, T) or None, the steps at which a row starts from zero state (not in
+                training).
+        Returns: for each direction a list of outputs float (B, T, P), one per layer; and the last
+            state.
         """
         return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
 
     def losses(self, outputs: Any, targets: Any, negatives: Any = None) -> dict[str, Any]:
-        """Return each prediction's negative log-probability in nats.
+        """Return the negative log-probability of each target, in nats.
 
         Args:
-            outputs: as `windows` gives them.
+            outputs: the outputs of `windows`.
             targets: for each direction the next tokens, integer (B, T).
-            negatives: for each direction `Negatives`, for the sampled loss; None for the full one.
+            negatives: for each direction `Negatives` for the sampled loss; None for the full loss.
         Returns: for each direction float (B, T).
         """
         losses = {}
@@ -171,17 +172,17 @@ class BiLM(keras.layers.Layer):
         return losses
 
     def call(self, ids: Any, state: Any = None, training: bool | None = None) -> Any:
-        """Run over whole sentences with their marks, as `Batcher` gives them.
+        """Run over whole sentences with their marks: see `Batcher`.
 
         Args:
             ids: characters integer (B, T, C), or words or cached token vectors (B, T); 0 is
-                padding, at the end of a row.
-            state: as `zero_state` gives it, or None for a fresh start.
-        Returns: dict of `layers` float (B, layers + 1, T, 2 P), layer 0 being the token's vector
-        twice (P and once for a forward-only model), `token_embeddings` float (B, T, P), `mask`
-        boolean (B, T) and `state`. Padded positions hold no meaning.
+                padding, anywhere in a row. Both directions skip it.
+            state: the initial state; None for zero state.
+        Returns: dict of `layers` float (B, layers + 1, T, 2 P), where layer 0 is the vector of the
+            token twice; `token_embeddings` float (B, T, P); `mask` boolean (B, T); and `state`. A
+            forward-only model has P instead of 2 P. Values at padding are undefined.
         """
-        mask = ids > 0 if len(ids.shape) == 2 else ops.any(ids > 0, axis=-1)
+        mask = token_mask(ids)
         vectors = self.encoder(ids)
         if state is None:
             state = self.zero_state(ops.shape(ids)[0])
@@ -216,47 +217,54 @@ class BiLM(keras.layers.Layer):
 def _vectors_time_first(vectors):
     """Swap the first two axes of float (B, T, P), or of the places of `TableRows`."""
     if isinstance(vectors, TableRows):
-        # As float32, which holds them exactly: oneDNN says that it cannot transpose integers.
+        # As float32, which is exact: oneDNN logs that it cannot transpose integers.
         places = ops.transpose(ops.cast(vectors.places, "float32"))
         return TableRows(vectors.table, ops.cast(places, "int32"))
     return ops.transpose(vectors, (1, 0, 2))
 
 
 def _time_first(mask):
-    """Swap the axes of a boolean (B, T), as numbers: oneDNN says that it cannot do others."""
+    """Swap the axes of a boolean (B, T), as float: oneDNN logs that it cannot do booleans."""
     return None if mask is None else ops.transpose(ops.where(mask, 1.0, 0.0)) > 0
 
 
 def _encoder(
     options: ModelOptions, n_tokens: int | None, padding: bool, precision: str, dtype: Any
 ) -> TokenEncoder | WordEncoder:
-    """Return the layer that makes vectors of tokens; with padding every table has a row more."""
+    """Return the token encoder; with padding each of its tables has one more row."""
     width, how = options.lstm.projection_dim, {"dtype": dtype, "name": "encoder"}
-    if options.reads_words:
-        return WordEncoder(width, n_tokens + padding, **how)
-    cnn = options.char_cnn
+    cnn, lexicons = options.char_cnn, options.lexicon_encoder
     if cnn is not None:
         n_characters = N_CHARACTERS_WITH_PADDING if padding else N_CHARACTERS
         shape = n_characters, cnn.embedding.dim, cnn.filters, cnn.activation, cnn.n_highway
         return TokenEncoder(width, *shape, precision, **how)
-    cnn = options.lexicon_encoder
-    words, characters = cnn.words, cnn.characters
-    shape = (0, 0, (), cnn.activation, 0)
-    if characters is not None:
-        n_characters = characters.n_rows + padding
-        shape = n_characters, characters.dim, cnn.filters, cnn.activation, cnn.n_highway
-    table = words and (words.n_rows + padding, words.dim)
-    return TokenEncoder(width, *shape, precision, words=table, always_projects=True, **how)
+    if lexicons is None:
+        return WordEncoder(width, (n_tokens or 0) + padding, **how)
+    words, characters = lexicons.words, lexicons.characters
+    has_cnn = characters is not None
+    return TokenEncoder(
+        width,
+        characters.n_rows + padding if characters is not None else 0,
+        characters.dim if characters is not None else 0,
+        (lexicons.filters or ()) if has_cnn else (),
+        lexicons.activation,
+        lexicons.n_highway if has_cnn else 0,
+        precision,
+        words=None if words is None else (words.n_rows + padding, words.dim),
+        always_projects=True,
+        **how,
+    )
 
 
 def _check_eager() -> None:
-    """Refuse TensorFlow's old mode, in which a call gives no numbers. Raises: BilmError."""
+    """Check that TensorFlow executes eagerly outside functions. Raises: BilmError."""
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf
 
     if not tf.compat.v1.executing_eagerly_outside_functions():
         raise BilmError(
-            "TensorFlow runs as version 1 did, and models do not: remove disable_eager_execution, "
-            "disable_v2_behavior or `with tf.Graph().as_default()` from the program"
+            "TensorFlow runs in the mode of version 1, which models do not support: remove "
+            "disable_eager_execution, disable_v2_behavior or `with tf.Graph().as_default()` from "
+            "the program"
         )

@@ -1,4 +1,4 @@
-"""A stored biLM that embeds batches of ids, and the other names of bilm-tf's `bilm.model`."""
+"""`BidirectionalLanguageModel` and the other names of bilm-tf's `bilm.model`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.alphabet import alphabet_of
 from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.data.characters import alphabet_of
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import DataError
-from bilm.layers.functional import compiled
-from bilm.options import ModelOptions
-from bilm.storage.load import load_bilm
+from bilm.layers.functional import compiled, without_marks
+from bilm.options.model_options import ModelOptions
+from bilm.storage.stored_model import StoredModel, open_model
 
 __all__ = ["BidirectionalLanguageModel", "dump_bilm_embeddings", "dump_token_embeddings"]
 
@@ -25,44 +25,44 @@ __all__ = ["BidirectionalLanguageModel", "dump_bilm_embeddings", "dump_token_emb
 def batcher(
     options: ModelOptions, lm_vocab_file: str | Path | None = None
 ) -> Batcher | TokenBatcher:
-    """Return the batcher whose ids a model of these options reads.
+    """Return a batcher that makes the ids of a model with these options.
 
     Args:
-        lm_vocab_file: the vocabulary, which only a model that reads words needs.
+        lm_vocab_file: the vocabulary, required for a model that reads words.
     Raises: DataError if the file is missing or cannot be used.
     """
     if options.char_cnn is not None:
         return Batcher(lm_vocab_file, options.char_cnn.max_characters_per_token)
-    if options.lexicon_encoder is not None:
-        return Batcher.of(alphabet_of(options))
+    if (alphabet := alphabet_of(options)) is not None:
+        return Batcher.of(alphabet)
     if lm_vocab_file is None:
         raise DataError("this model reads words; give the vocabulary file of its word table")
     return TokenBatcher(lm_vocab_file)
 
 
 def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> None:
-    """Check the shape of a batch of ids. Raises: DataError, if another batcher has made them."""
-    if options.reads_words:
+    """Check the shape of a batch of ids. Raises: DataError for ids of another batcher."""
+    shape, alphabet = tuple(shape), alphabet_of(options)
+    if alphabet is None:
         if len(shape) != 2:
-            raise DataError(f"ids have shape {tuple(shape)}, expected 2 axes as TokenBatcher gives")
+            raise DataError(f"ids have shape {shape}, expected 2 axes as TokenBatcher returns")
         return
     if len(shape) != 3:
-        raise DataError(f"ids have shape {tuple(shape)}, expected 3 axes as Batcher gives")
-    n_characters = alphabet_of(options).width
-    if shape[2] not in (None, n_characters):
+        raise DataError(f"ids have shape {shape}, expected 3 axes as Batcher returns")
+    if shape[2] not in (None, alphabet.width):
         raise DataError(
-            f"ids have {shape[2]} characters a word, but the model reads {n_characters}; make them "
-            "with the model's batcher()"
+            f"ids have {shape[2]} characters per word, but the model reads {alphabet.width}; make "
+            "them with the batcher() of the model"
         )
 
 
 def ids_of(inputs: Any, options: ModelOptions, speller: Callable) -> Any:
-    """Return the ids of a layer's inputs: strings are spelled, integers are checked.
+    """Return the ids of the inputs of a layer, which are strings or integers.
 
-    `speller` returns what spells them.
-
-    Raises: DataError for inputs of another type or shape; ValueError for strings that a model of
-        words cannot read.
+    Args:
+        speller: returns the function from strings to ids; called for strings only.
+    Raises: DataError for inputs of another type or shape; ValueError for strings if the model reads
+        words.
     """
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     if dtype == "string":
@@ -72,22 +72,22 @@ def ids_of(inputs: Any, options: ModelOptions, speller: Callable) -> Any:
         return speller()(inputs)
     if "int" not in dtype:
         raise DataError(
-            f"the inputs are {dtype}, expected strings or integer ids; say which to Keras: "
-            "keras.Input(shape, dtype=...), or `input_dtype` of your model's class"
+            f"the inputs are {dtype}, expected strings or integer ids; set the type with "
+            "keras.Input(shape, dtype=...) or `input_dtype` of the class of your model"
         )
     check_ids_shape(inputs.shape, options)
     return inputs
 
 
 def rows_and_steps(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """Return the first two axes of a layer's inputs. Raises: DataError if there are fewer."""
+    """Return the first two axes of the inputs of a layer. Raises: DataError for fewer axes."""
     if len(shape) < 2:
         raise _no_tokens(f"have shape {tuple(shape)}")
     return tuple(shape[:2])
 
 
 def _check_strings(inputs: Any) -> None:
-    """Check that strings are the tokens of sentences. Raises: DataError."""
+    """Check that strings have the shape (B, T). Raises: DataError."""
     if hasattr(inputs, "to_tensor"):
         raise _no_tokens("are ragged")
     if len(inputs.shape) != 2:
@@ -96,51 +96,58 @@ def _check_strings(inputs: Any) -> None:
 
 def _no_tokens(found: str) -> DataError:
     return DataError(
-        f"strings {found}, expected tokens (B, T), '' being padding; of sentences: "
+        f"strings {found}, expected tokens (B, T) with '' as padding; split sentences with "
         "tf.strings.split(sentences).to_tensor()"
     )
 
 
 def is_string(inputs: Any) -> bool:
-    """Return whether a tensor holds strings."""
+    """Return whether a tensor contains strings."""
     return keras.backend.standardize_dtype(inputs.dtype) == "string"
 
 
 class BidirectionalLanguageModel:
-    """A stored biLM, called on the output of `Batcher` or `TokenBatcher`.
+    """A stored biLM that embeds the output of `Batcher` or `TokenBatcher`.
 
     Args:
-        options_file, weight_file, use_character_inputs, embedding_weight_file: see `load_bilm`.
+        options_file, weight_file: see `bilm.storage.stored_model.open_model`.
+        use_character_inputs: False reads token ids (`TokenBatcher`) and looks up their vectors.
+        embedding_weight_file: HDF5 with `embedding` (V, P), the vectors of token ids; None for
+            those of `weight_file`, which a model that reads words has.
         max_batch_size: accepted for old scripts and ignored; a batch has any size.
-        stateful: carry the LSTM state of each row from call to call, as the reference does;
-            otherwise every call starts afresh, and a sentence always gets the same vectors.
+        stateful: keep the LSTM state of each row between calls, as the reference does. Otherwise
+            each call starts from zero state, and a sentence always has the same vectors.
 
-    Raises: OptionsError, WeightsError; when called, DataError for ids of another kind.
+    Raises: OptionsError, WeightsError; when called, DataError for ids of another model.
     """
 
     def __init__(
         self,
-        options_file: str | Path,
+        options_file: str | Path | StoredModel,
         weight_file: str | Path | None = None,
         use_character_inputs: bool = True,
         embedding_weight_file: str | Path | None = None,
         max_batch_size: int | None = None,
         stateful: bool = False,
     ):
-        self.model = load_bilm(
-            options_file, weight_file, use_character_inputs, embedding_weight_file
+        self.model = open_model(options_file, weight_file).build(
+            token_ids=not use_character_inputs, token_table=embedding_weight_file
         )
         self.options = self.model.options
         self.stateful = stateful
         self._run = compiled(self.model)
+        self._rows: list[np.ndarray] = []
         self.reset_states()
 
     def __call__(self, ids: Any) -> dict[str, np.ndarray]:
-        """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2), 0 being padding.
+        """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2).
 
-        Returns: dict of NumPy arrays: `lm_embeddings` float32 (B, layers + 1, T, 2 P) and `mask`
-        boolean (B, T), both without the sentence marks, `lengths` int32 (B,) without them, and
-        `token_embeddings` float32 (B, T + 2, P) with them. Values outside the mask are 0.
+        Id 0 is padding, anywhere in a row. The first and the last other place of a row are the
+        marks of the sentence.
+
+        Returns: dict of NumPy arrays: `lm_embeddings` float32 (B, layers + 1, T, 2 P), 0 outside
+            the mask; `mask` boolean (B, T), the places of words; `lengths` int32 (B,), the numbers
+            of words; and `token_embeddings` float32 (B, T + 2, P), including the marks.
         """
         ids = _array(ids)
         self._check(ids)
@@ -151,19 +158,17 @@ class BidirectionalLanguageModel:
                 self._rows, self.model.flatten_state(result["state"]), strict=True
             ):
                 rows[: ids.shape[0]] = ops.convert_to_numpy(last)
-        lengths = np.maximum(ops.convert_to_numpy(result["mask"]).sum(axis=1) - 2, 0)
-        n_tokens = max(ids.shape[1] - 2, 0)
-        mask = np.arange(n_tokens)[None, :] < lengths[:, None]
-        layers = ops.convert_to_numpy(result["layers"])[:, :, 1 : n_tokens + 1]
+        mask = ops.convert_to_numpy(without_marks(result["mask"]))
+        layers = ops.convert_to_numpy(result["layers"])[:, :, 1:-1]
         return {
             "lm_embeddings": layers * mask[:, None, :, None],
-            "lengths": lengths.astype(np.int32),
+            "lengths": mask.sum(axis=1, dtype=np.int32),
             "mask": mask,
             "token_embeddings": ops.convert_to_numpy(result["token_embeddings"]),
         }
 
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
-        """Return the batcher whose ids this model reads: see `bilm.model.batcher`."""
+        """Return a batcher that makes the ids of this model: see `bilm.model.batcher`."""
         return batcher(self.options, lm_vocab_file)
 
     def _check(self, ids: np.ndarray) -> None:
@@ -174,12 +179,12 @@ class BidirectionalLanguageModel:
             raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids.max()}")
 
     def reset_states(self) -> None:
-        """Start afresh: the next call finds zero states in every row."""
+        """Set the states of all rows to zero."""
         zeros = self.model.flatten_state(self.model.zero_state(0))
         self._rows = [ops.convert_to_numpy(tensor) for tensor in zeros]
 
     def _start(self, n_rows: int) -> Any:
-        """Return the states of the first rows; a row that was never there starts from zero."""
+        """Return the states of the first rows; new rows start from zero state."""
         missing = max(n_rows - len(self._rows[0]), 0)
         self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
         return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
@@ -188,8 +193,8 @@ class BidirectionalLanguageModel:
 def _array(ids: Any) -> np.ndarray:
     """Return ids as an array of whole numbers.
 
-    Raises: DataError for other values, for rows of different lengths, and for what holds no
-        numbers: a placeholder of TensorFlow 1 or another tensor of a graph.
+    Raises: DataError for other values, for rows of different lengths, and for a placeholder of
+        TensorFlow 1 or another symbolic tensor.
     """
     try:
         array = np.asarray(ids)
@@ -197,11 +202,11 @@ def _array(ids: Any) -> np.ndarray:
             array = np.array(array.tolist())
     except (NotImplementedError, TypeError, ValueError) as error:
         if isinstance(ids, (list, tuple)):
-            raise DataError(f"ids are no array, pad their rows with 0: {error}") from error
+            raise DataError(f"ids are ragged; pad rows with 0 to equal length: {error}") from error
         raise _no_numbers(ids) from error
     if array.dtype == object:
         raise _no_numbers(ids)
-    # np.zeros makes floats, which old scripts fill with ids: TensorFlow 1 took them.
+    # Old scripts fill the floats of np.zeros with ids, which TensorFlow 1 accepted.
     is_whole = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
     if array.size and not (is_whole or array.dtype.kind in "iu"):
         raise DataError(f"ids are {array.dtype}, expected integers as batch_sentences returns them")
@@ -210,7 +215,7 @@ def _array(ids: Any) -> np.ndarray:
 
 def _no_numbers(ids: Any) -> DataError:
     return DataError(
-        f"ids are {type(ids).__name__}, which holds no numbers: there are no placeholders and "
-        "sessions here; call the model on what batch_sentences returns, or put bilm.Elmo into "
-        "a Keras model"
+        f"ids are {type(ids).__name__}, expected an array: placeholders and sessions are not "
+        "supported; call the model on the result of batch_sentences, or use bilm.Elmo in a Keras "
+        "model"
     )

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from bilm.ask import load_scorer
 from bilm.data.vocabulary import BOS, EOS
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
-from bilm.scoring import Scorer
+from bilm.scoring.load import load_scorer
+from bilm.scoring.scorer import Scorer
+from bilm.storage.stored_model import StoredModel, open_model
 
 LAYERS = ("average", "top", "all")
 
@@ -33,14 +34,16 @@ class ElmoModel:
         vectors = model.get_elmo_vectors([["The", "bank", "closed", "."]])  # 1, 4, 2 P
     """
 
-    def __init__(self):
-        self.vector_size = self.n_layers = self.batch_size = None
+    def __init__(self) -> None:
+        self.vector_size: int | None = None
+        self.n_layers: int | None = None
+        self.batch_size: int | None = None
         self._embedder: ElmoEmbedder | None = None
         self._scorer: Scorer | None = None
 
     def load(
         self,
-        directory: str | Path,
+        directory: str | Path | StoredModel,
         max_batch_size: int = 32,
         limit: int = 100,
         full: bool = False,
@@ -58,10 +61,10 @@ class ElmoModel:
         Raises: OptionsError, WeightsError, DataError.
         """
         self.batch_size = max_batch_size
-        self._embedder = ElmoEmbedder(directory)
+        stored = open_model(directory)
+        self._embedder = ElmoEmbedder(stored)
         self.n_layers, self.vector_size = self._embedder.n_layers, self._embedder.dim
-        files = self._embedder.options_file, self._embedder.weight_file
-        self._scorer = load_scorer(files[0], weight_file=files[1]) if full else None
+        self._scorer = load_scorer(stored) if full else None
         logging.info("%s: loaded, %d layers of %d", directory, self.n_layers, self.vector_size)
         return "The model is now loaded."
 
@@ -106,7 +109,7 @@ class ElmoModel:
         Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
         Raises: see `get_elmo_vectors`.
         """
-        means = self._loaded(layers).sentence_vectors(texts, layers).astype(np.float64)
+        means: np.ndarray = self._loaded(layers).sentence_vectors(texts, layers).astype(np.float64)
         axes = tuple(range(1, means.ndim))
         norms = np.sqrt(np.square(means).sum(axis=axes, keepdims=True))
         return np.divide(means, norms, out=np.zeros_like(means), where=norms > 0)
@@ -134,18 +137,7 @@ class ElmoModel:
             raise OptionsError("the softmax is not loaded: call load(directory, full=True) first")
         if topn < 1:
             raise DataError(f"topn is {topn}, expected at least 1")
-        return [self._substitutes(sentence, topn, nodelimiters) for sentence in data]
-
-    def _substitutes(self, sentence: str | Sequence[str], topn: int, nodelimiters: bool) -> list:
-        words = sentence.split() if isinstance(sentence, str) else list(sentence)
-        scorer, found = self._scorer, []
-        logs = scorer.log_probabilities(words, range(len(words)))
-        for word, by_direction in zip(words, logs, strict=True):
-            entry: dict[str, object] = {"word": scorer.known(word), "backward": None}
-            for direction, log in by_direction.items():
-                entry[direction] = _likeliest(log, scorer.words, topn, nodelimiters)
-            found.append(entry)
-        return found
+        return [_substitutes(self._scorer, words, topn, nodelimiters) for words in data]
 
     def _loaded(self, layers: str) -> ElmoEmbedder:
         if layers not in LAYERS:
@@ -153,6 +145,21 @@ class ElmoModel:
         if self._embedder is None:
             raise OptionsError("no model is loaded: call load with its folder, archive or name")
         return self._embedder
+
+
+def _substitutes(
+    scorer: Scorer, sentence: str | Sequence[str], topn: int, nodelimiters: bool
+) -> list[dict[str, object]]:
+    """Return the entry of each word of a sentence: see `get_elmo_substitutes`."""
+    words = sentence.split() if isinstance(sentence, str) else list(sentence)
+    found = []
+    logs = scorer.log_probabilities(words, range(len(words)))
+    for word, by_direction in zip(words, logs, strict=True):
+        entry: dict[str, object] = {"word": scorer.known(word), "backward": None}
+        for direction, log in by_direction.items():
+            entry[direction] = _likeliest(log, scorer.words, topn, nodelimiters)
+        found.append(entry)
+    return found
 
 
 def _likeliest(

@@ -1,7 +1,25 @@
 #!/usr/bin/env python
-"""`bilm export`; flags have their old names too. docs/migration.md lists both."""
+"""Export weights with the options of bilm-tf's script of this name; `bilm export` has more."""
 
-from bilm.commands.main import script
+import click
+
+from bilm.commands.export import export
+from bilm.commands.options import FILE, option
+from bilm.commands.program import command, run_script
+
+
+@command()
+@option("--save_dir", FILE, "Folder of the run.", metavar="FOLDER", required=True)
+@option("--outfile", FILE, "HDF5 file to write.", required=True)
+@click.pass_context
+def dump_weights(context: click.Context, save_dir: str, outfile: str) -> None:
+    """Write a run's latest checkpoint as HDF5. The same as "bilm export".
+
+    Example:
+      python bin/dump_weights.py --save_dir run --outfile elmo/weights.hdf5
+    """
+    context.invoke(export, model=save_dir, output=outfile)
+
 
 if __name__ == "__main__":
-    script("export")
+    run_script(dump_weights)

@@ -4,37 +4,36 @@
 Example:
   python examples/classify.py --train polarity/train.tsv
 
-The file has a header line and then a label and a tokenized text a line, separated by a tab. Both
-classifiers are logistic regressions: one on the mean of ELMo's vectors, one on counts of words and
-pairs of words. How strongly each is regularized is chosen inside of each fold. It needs
+After a header line, each line of the file contains a label, a tab and a tokenized text. Both
+classifiers are logistic regressions: one on the mean of ELMo's vectors, the other on counts
+of words and word pairs. The regularization strength of each is chosen within each fold. Requires
 scikit-learn: pip install '.[sklearn]'.
 """
 
 from __future__ import annotations
 
-import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+
+import running
 
 import bilm
-from bilm.commands import command
-from bilm.commands.flags import Flags
 from bilm.data.text import read_lines
 
-# C of the logistic regressions, the less the more regularized.
+# C of the logistic regressions: a smaller value regularizes more strongly.
 ELMO_STRENGTHS, WORD_STRENGTHS = (0.001, 0.01), (0.1, 1.0)
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("flags")
-    flags.path("model", "A stored biLM.", "MODEL", default="novels-en", old=["options_file"])
-    flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
-    flags.path("train", "Labelled texts.", required=True)
-    flags.text(
-        "layers", "all, top, average, or numbers with commas: 0,2.", "LAYERS", default="average"
+def define_flags() -> ArgumentParser:
+    flags = running.parser(__doc__)
+    running.add_model(flags)
+    flags.add_argument("--train", required=True, help="labelled texts")
+    flags.add_argument(
+        "--layers", default="average", help="all, top, average, or layer numbers such as 0,2"
     )
-    flags.integer("folds", "Parts of which each is measured on once.", 2, default=5)
-    flags.integer("seed", "Determines the parts.", 0, default=0)
-    flags.integer("max_texts", "Read no more texts than this.", 4)
+    flags.add_argument("--folds", type=int, default=5, help="number of folds")
+    flags.add_argument("--seed", type=int, default=0, help="seed of the folds")
+    flags.add_argument("--max_texts", type=int, help="maximum number of texts to read")
+    return flags
 
 
 def read_texts(path: str, limit: int | None) -> tuple[list[str], list[str]]:
@@ -61,7 +60,7 @@ def main(args: Namespace) -> None:
 
     labels, texts = read_texts(args.train, args.max_texts)
     folds = StratifiedKFold(args.folds, shuffle=True, random_state=args.seed)
-    # Nothing is learned from the texts here, so that they are embedded once for all folds.
+    # The vectorizer learns nothing from the texts, so one pass serves all folds.
     vectors = vectorizer.fit_transform(texts)
     classifiers = {
         f"ELMo ({vectors.shape[1]} features)": (StandardScaler(), vectors, ELMO_STRENGTHS),
@@ -80,4 +79,4 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    command.run_script(sys.modules[__name__])
+    running.run(main, define_flags())

@@ -1,26 +1,23 @@
 #!/usr/bin/env python
-"""Train a small biLM, measure it, export it, and find a word's neighbours with the export.
+"""Train a small biLM, evaluate it, export it, and find the neighbours of a word with the export.
 
-The text is the documentation that every Python interpreter carries for help(). Everything is
-written to --work_dir, which is made anew each time.
+The text is the documentation that every Python interpreter includes for help(). All files are
+written to --work_dir, which is deleted first if an earlier demo created it.
 """
 
 import re
 import shutil
-import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
+import running
 
 import bilm
-from bilm.commands import command
-from bilm.commands.flags import Flags
-from bilm.commands.terminal import INTERRUPTED
 from bilm.data.vocabulary import MARKS
-from bilm.options import load_run_options
+from bilm.options.files import load_run_options
 
 WORD = "with"
 CONTEXTS = (  # the name of a statement, and a preposition
@@ -31,10 +28,11 @@ N_NEIGHBOURS = 5
 MADE_HERE = ".made_by_demo"
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("flags")
-    flags.path("work_dir", "The folder to write to.", "FOLDER", default="demo_run")
-    flags.integer("n_steps", "Steps of training [from n_epochs in tiny.json].", 1)
+def define_flags() -> ArgumentParser:
+    flags = running.parser(__doc__)
+    flags.add_argument("--work_dir", default="demo_run", help="folder to write (%(default)s)")
+    flags.add_argument("--n_steps", type=int, help="training steps (default: n_epochs of tiny)")
+    return flags
 
 
 def main(args: Namespace) -> int | None:
@@ -46,7 +44,7 @@ def main(args: Namespace) -> int | None:
     )
     run, weight_file = str(work_dir / "run"), str(work_dir / "model" / "weights.hdf5")
 
-    # The text: one tokenized sentence a line. Every tenth is held out.
+    # The text: one tokenized sentence per line. Every tenth is held out.
     sentences = read_sentences()
     heldout = sentences[::10]
     training = [words for i, words in enumerate(sentences) if i % 10]
@@ -61,15 +59,15 @@ def main(args: Namespace) -> int | None:
     )
     print(f"held-out perplexity by the frequencies of words alone: {unigram:.1f}", flush=True)
 
-    # The log tells how the held-out perplexity falls.
+    # The log shows how the held-out perplexity falls.
     options = load_run_options("tiny")
     given = options, vocab_file, train_file, run, heldout_file
     result = TrainingRun(*given, n_steps=args.n_steps).train()
     if not result.finished:
-        return INTERRUPTED
+        return running.INTERRUPTED
     print(f"held-out perplexity: unigram {unigram:.1f}, biLM {result.heldout.mean:.1f}")
 
-    # The export is what a published model is: options.json and an HDF5 file.
+    # The export has the files of a published model: options.json and HDF5 weights.
     weight_file, options_file = bilm.dump_weights(run, weight_file)
     print(f"exported to {weight_file} and {options_file}")
 
@@ -84,11 +82,13 @@ def main(args: Namespace) -> int | None:
 
 
 def empty_folder(path: str) -> Path:
-    """Make a folder, in place of what an earlier demo left in it, but of nothing else."""
+    """Create a folder. Replace one that an earlier demo created, and refuse any other."""
     folder = Path(path)
     if folder.exists():
         if any(folder.iterdir()) and not (folder / MADE_HERE).exists():
-            raise bilm.BilmError(f"{folder}: holds other things than a demo; name another folder")
+            raise bilm.BilmError(
+                f"{folder}: contains files that the demo did not write; choose another folder"
+            )
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / MADE_HERE).touch()
@@ -101,7 +101,7 @@ def read_sentences() -> list[list[str]]:
     for text in topics.values():
         for paragraph in re.split(r"\n\s*\n", text):
             prose = re.sub(r"[\"*`]", "", " ".join(paragraph.split()))  # without markup
-            # What ends in another way is a heading, a rule of grammar or code.
+            # Other endings are headings, grammar rules or code.
             if prose.endswith((".", ":")) and "::=" not in prose:
                 sentences += re.split(r"(?<=[.:]) (?=[A-Z])", prose)
     tokenized = (re.findall(r"\w+(?:[.'’-]\w+)*|[^\w\s]", sentence) for sentence in sentences)
@@ -109,7 +109,7 @@ def read_sentences() -> list[list[str]]:
 
 
 def count_words(sentences: list[list[str]]) -> list[str]:
-    """Return a vocabulary: the marks, then what is there twice or more by falling frequency."""
+    """Return the marks, then the words that occur at least twice, by descending frequency."""
     counts = Counter(word for words in sentences for word in words)
     return [*MARKS, *(word for word, n in counts.most_common() if n > 1)]
 
@@ -119,7 +119,7 @@ def write_lines(path: str, lines) -> None:
 
 
 def unigram_perplexity(vocab: bilm.Vocabulary, training: list, heldout: list) -> float:
-    """Measure what is reached without context; what is predicted is what the biLM predicts."""
+    """Return the perplexity of word frequencies alone, over the predictions of the biLM."""
 
     def predictions(sentences):  # every word or <UNK>, and the end of every sentence
         return np.concatenate([vocab.encode(words, split=False)[1:] for words in sentences])
@@ -129,7 +129,7 @@ def unigram_perplexity(vocab: bilm.Vocabulary, training: list, heldout: list) ->
 
 
 def embed(model, batcher, sentences: list[list[str]]) -> list[np.ndarray]:
-    """Return each sentence's vectors in the top layer, (T, 2P), of length 1."""
+    """Return the top-layer vectors of each sentence, (T, 2P), scaled to length 1."""
     vectors = [None] * len(sentences)
     by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     for start in range(0, len(sentences), 64):
@@ -142,7 +142,7 @@ def embed(model, batcher, sentences: list[list[str]]) -> list[np.ndarray]:
 
 
 def nearest(vector: np.ndarray, sentences: list, vectors: list[np.ndarray]):
-    """Return cosine, sentence and place of other words than WORD, each where it is most alike."""
+    """Return (cosine, sentence, position) of the most similar words other than WORD."""
     places = [(words, i) for words in sentences for i in range(len(words))]
     cosines, found = np.concatenate(vectors) @ vector, {WORD: None}
     for k in np.argsort(-cosines):
@@ -158,4 +158,4 @@ def in_context(words: list[str], i: int) -> str:
 
 
 if __name__ == "__main__":
-    command.run_script(sys.modules[__name__])
+    running.run(main, define_flags())

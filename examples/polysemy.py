@@ -1,39 +1,43 @@
 #!/usr/bin/env python
-"""One word in several sentences: how alike its vectors are, printed and as a picture.
+"""Compare the vectors of one word in several sentences, as numbers and as a picture.
 
 Example:
-  python examples/polysemy.py --word bank \\
-      --sentence "He sat on the bank of the river ." \\
-      --sentence "The bank lent him the money ." --sentence "She swam back to the bank ."
+  python examples/polysemy.py
+  python examples/polysemy.py --word spring --sentence "He came up to town in the spring ." \\
+      --sentence "The dog made a sudden spring at him ."
 
-Each sentence holds the word once or more; its first place is taken. The picture needs matplotlib.
+Each sentence must contain the word; its first occurrence is used. The picture requires matplotlib.
 """
 
-import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 import numpy as np
+import running
 
 import bilm
-from bilm.commands import command
-from bilm.commands.flags import Flags
 
 SENTENCES = [
-    "He sat down on the bank of the river .",
-    "They walked along the bank and looked at the water .",
-    "The bank lent him the money .",
-    "He had no money left in the bank .",
+    "He left the house at once .",
+    "She left the room without a word .",
+    "He held the letter in his left hand .",
+    "She turned to the left side of the road .",
+    "He had no money left .",
+    "There is no hope left for us .",
 ]
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("flags")
-    flags.path("model", "A stored biLM.", "MODEL", default="novels-en", old=["options_file"])
-    flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
-    flags.text("word", "The word to look at.", "WORD", default="bank")
-    flags.text("sentence", "A tokenized sentence; give several.", default=SENTENCES, many=True)
-    flags.integer("layer", "Which layer: 0 is the token's own vector, -1 the last.", default=-1)
-    flags.text("png", "The picture to write; empty for none.", "FILE", default="polysemy.png")
+def define_flags() -> ArgumentParser:
+    flags = running.parser(__doc__)
+    running.add_model(flags)
+    flags.add_argument("--word", default="left", help="word to compare")
+    flags.add_argument(
+        "--sentence", action="append", help="tokenized sentence; repeat the flag for several"
+    )
+    flags.add_argument(
+        "--layer", type=int, default=-1, help="layer: 0 is the context-free vector, -1 the last"
+    )
+    flags.add_argument("--png", default="polysemy.png", help="picture to write, '' for none")
+    return flags
 
 
 def plot(similarities: np.ndarray, labels: list[str], word: str, path: str) -> None:
@@ -42,20 +46,23 @@ def plot(similarities: np.ndarray, labels: list[str], word: str, path: str) -> N
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 6), layout="constrained")
-    image = axes.imshow(similarities, vmin=min(0.0, similarities.min()), vmax=1.0, cmap="viridis")
+    figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(labels) + 0.8), layout="constrained")
+    lowest = min(0.0, similarities.min())
+    image = axes.imshow(similarities, vmin=lowest, vmax=1.0, cmap="Blues", aspect="auto")
     axes.set_xticks(range(len(labels)), [str(i + 1) for i in range(len(labels))])
     axes.set_yticks(range(len(labels)), labels)
     for (i, j), value in np.ndenumerate(similarities):
-        axes.text(j, i, f"{value:.2f}", ha="center", va="center", color="white")
-    axes.set_title(f"cosine of the vectors of '{word}'")
-    figure.colorbar(image, shrink=0.7)
-    figure.savefig(path, dpi=120)
+        color = "white" if value > 0.6 else "black"
+        axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=color)
+    axes.set_title(f"cosine similarity of the vectors of '{word}'")
+    figure.colorbar(image)
+    figure.savefig(path, dpi=100)
     pyplot.close(figure)
 
 
 def main(args: Namespace) -> None:
-    sentences = [sentence.split() for sentence in args.sentence]
+    texts = args.sentence or SENTENCES
+    sentences = [text.split() for text in texts]
     for words in sentences:
         if args.word not in words:
             raise bilm.BilmError(f"'{args.word}' is not in the sentence: {' '.join(words)}")
@@ -65,7 +72,7 @@ def main(args: Namespace) -> None:
     vectors = np.stack([a[args.layer, words.index(args.word)] for a, words in pairs])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     similarities = vectors @ vectors.T
-    labels = [f"{i + 1}  {sentence}" for i, sentence in enumerate(args.sentence)]
+    labels = [f"{i + 1}  {text}" for i, text in enumerate(texts)]
     for label, row in zip(labels, similarities, strict=True):
         print("  ".join(f"{value:5.2f}" for value in row), " ", label)
     if args.png:
@@ -74,4 +81,4 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    command.run_script(sys.modules[__name__])
+    running.run(main, define_flags())

@@ -1,47 +1,43 @@
 #!/usr/bin/env python
-"""Train a small biLM on proteins, and see whether the vectors of one family lie together.
+"""Train a small biLM on proteins and measure whether members of a family have similar vectors.
 
 Example:
   apt install mmseqs2-examples  # Debian and Ubuntu: 20,000 proteins of UniProt, 6.5 MB
   python examples/proteins.py --output protein_run \\
       --fasta /usr/share/doc/mmseqs2/example-data/DB.fasta.gz
 
-Each residue is a word, each protein a sentence. Headers are those of UniProt: what stands between
-the id and OS= is the protein's name. Proteins whose name at least --family_size have are families;
-the biLM does not see them, but learns from the others. It then embeds the families, a mean vector
-per protein, and the program prints for how many proteins the nearest other one has the same name.
-Counts of amino acids, and of pairs of them, are measured in the same way. Features are scaled to
-the same variance, or whitened, which makes them uncorrelated too.
+Each residue is a word and each protein a sentence. The name of a protein is the part of its UniProt
+header between the id and OS=. A name that at least --family_size proteins share is a family. The
+biLM is trained on the proteins outside the families. It then computes a mean vector for each family
+member, and the program prints how often the nearest other protein has the same name. Counts of
+amino acids and of amino-acid pairs are evaluated in the same way. Features are standardized, or
+whitened, which also makes them uncorrelated.
 
-The same command continues after an interruption. The picture, a t-SNE of the largest families,
-needs matplotlib and scikit-learn: pip install '.[plot,sklearn]'.
+After an interruption, the same command continues. The picture, a t-SNE of the largest families,
+requires matplotlib and scikit-learn: pip install '.[plot,sklearn]'.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 import h5py
 import numpy as np
+import running
 
 import bilm
-from bilm.commands import command
-from bilm.commands.flags import Flags
-from bilm.commands.terminal import INTERRUPTED
-from bilm.data.records import Corpus
 from bilm.data.text import read_lines
 from bilm.data.vocabulary_builder import build_vocabulary
-from bilm.extras import needed
-from bilm.files import replacing
-from bilm.options import load_run_options, write_options
+from bilm.options.files import load_run_options, write_options
+from bilm.support.extras import needed
+from bilm.support.files import replacing
 
-OPTIONS = {  # a residue is a letter: filters of more letters have nothing to read
+OPTIONS = {  # a residue is one letter, so filters wider than 1 are useless
     "bidirectional": True,
     "char_cnn": {
         "activation": "relu",
@@ -78,21 +74,26 @@ N_DRAWN = 10  # families in the picture
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("flags")
-    flags.path("fasta", "Proteins with headers of UniProt, plain or gzip.", required=True)
-    flags.path("output", "The folder to write to.", "FOLDER", default="protein_run")
-    flags.path("model", "A stored biLM to embed with [one is trained].", "MODEL")
-    flags.integer("family_size", "Proteins that share a name, at least.", 2, default=25)
-    flags.integer("n_steps", "Steps of training, of 1,600 residues each.", 1, default=600)
-    flags.text(
-        "layers", "all, top, average, sum, or numbers with commas: 0,2.", "LAYERS", default="sum"
+def define_flags() -> ArgumentParser:
+    flags = running.parser(__doc__)
+    flags.add_argument("--fasta", required=True, help="proteins with UniProt headers, may be gzip")
+    flags.add_argument("--output", default="protein_run", help="folder to write (%(default)s)")
+    flags.add_argument("--model", help="stored biLM to embed with (default: train one)")
+    flags.add_argument(
+        "--family_size", type=int, default=25, help="minimum number of proteins with one name"
     )
-    flags.text("png", "The picture to write; empty for none.", "FILE", default="families.png")
+    flags.add_argument(
+        "--n_steps", type=int, default=600, help="training steps of 1,600 residues each"
+    )
+    flags.add_argument(
+        "--layers", default="sum", help="all, top, average, sum, or layer numbers such as 0,2"
+    )
+    flags.add_argument("--png", default="families.png", help="picture to write, '' for none")
+    return flags
 
 
 class Protein(NamedTuple):
-    """A record of a FASTA file: `name` is what the header says between the id and OS=."""
+    """A FASTA record; `name` is the part of the header between the id and OS=."""
 
     id: str
     name: str
@@ -100,7 +101,7 @@ class Protein(NamedTuple):
 
 
 def main(args: Namespace) -> int | None:
-    if args.png:  # before the training, not after it
+    if args.png:  # fail before training, not after it
         with needed("plot,sklearn", "the picture"):
             import matplotlib  # noqa: F401
             import sklearn  # noqa: F401
@@ -112,7 +113,7 @@ def main(args: Namespace) -> int | None:
     print(f"{len(proteins):,} proteins; {len(families)} families have {len(members):,} of them")
     model = args.model or train([p for p in proteins if p.name not in families], folder, args)
     if model is None:
-        return INTERRUPTED
+        return running.INTERRUPTED
 
     fasta, vectors = folder / "families.fasta", folder / "families.hdf5"
     write_lines(fasta, (f">{p.id}\n{p.residues}" for p in members))
@@ -138,10 +139,16 @@ def main(args: Namespace) -> int | None:
 
 
 def read_proteins(path: str) -> list[Protein]:
-    headers = (line for _, line in read_lines(path) if line.startswith(">"))
-    names = (re.sub(r" (\(Fragments?\)|OS=.*|Split=.*)", "", h).partition(" ")[2] for h in headers)
-    records = zip(Corpus(path), names, strict=True)
-    return [Protein(record.id, name, "".join(record.words)) for record, name in records]
+    proteins, parts = [], []
+    for _, line in [*read_lines(path), (0, ">")]:
+        if line.startswith(">"):
+            if parts:
+                name = re.sub(r" (\(Fragments?\)|OS=.*|Split=.*)", "", parts[0]).partition(" ")[2]
+                residues = "".join(parts[1:]).upper().removesuffix("*")
+                proteins.append(Protein(parts[0].split()[0][1:], name, residues))
+            parts = []
+        parts.append(line)
+    return proteins
 
 
 def families_of(proteins: list[Protein], size: int) -> set[str]:
@@ -150,8 +157,8 @@ def families_of(proteins: list[Protein], size: int) -> set[str]:
     families = {name for name, n in counts.items() if n >= size}
     if len(families) < 2:
         raise bilm.BilmError(
-            f"{len(families)} names are shared by {size} proteins or more, expected two or more "
-            "families: lower --family_size, or give a file with headers of UniProt"
+            f"{len(families)} names are shared by {size} proteins or more; at least two families "
+            "are required. Lower --family_size, or use a file with UniProt headers"
         )
     return families
 
@@ -162,8 +169,8 @@ def train(proteins: list[Protein], folder: Path, args: Namespace) -> Path | None
 
     if len(proteins) <= N_HELDOUT:
         raise bilm.BilmError(
-            f"{args.fasta}: {len(proteins)} proteins are in no family, expected more than "
-            f"{N_HELDOUT} to train on: raise --family_size, or give --model"
+            f"{args.fasta}: {len(proteins)} proteins are outside the families; training requires "
+            f"more than {N_HELDOUT}. Raise --family_size, or pass --model"
         )
     text, heldout, vocab = (folder / f"{name}.txt" for name in ("train", "heldout", "vocab"))
     proteins = np.random.default_rng(0).permutation(np.array(proteins, object)).tolist()
@@ -195,7 +202,7 @@ def unigram(proteins: list) -> float:
 
 
 def shares(proteins: list[Protein], strings) -> np.ndarray:
-    """Return how often each string of residues is in each protein, by its length."""
+    """Return the relative frequency of each string of residues in each protein."""
     strings = list(strings)
     counts = (Counter(windows(p.residues, len(strings[0]))) for p in proteins)
     values = np.array([[count[string] for string in strings] for count in counts], float)
@@ -216,7 +223,7 @@ def whitened(values: np.ndarray) -> np.ndarray:
 
 
 def accuracy(values: np.ndarray, names: list[str]) -> float:
-    """Return for which share of proteins the one of highest cosine has the same name."""
+    """Return the share of proteins whose nearest neighbour by cosine has the same name."""
     unit = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-9)
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -np.inf)
@@ -255,4 +262,4 @@ def write_lines(path: Path, lines) -> None:
 
 
 if __name__ == "__main__":
-    command.run_script(sys.modules[__name__])
+    running.run(main, define_flags())

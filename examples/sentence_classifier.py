@@ -1,38 +1,37 @@
 #!/usr/bin/env python
-"""A sentence classifier on ELMo: the mean of a sentence's vectors, and one dense layer.
+"""A sentence classifier on ELMo: the mean of a sentence's vectors and a small dense network.
 
 Example:
   python examples/sentence_classifier.py --train polarity/train.tsv --dev polarity/dev.tsv
 
-The files have a header line and then a label and a tokenized text a line, separated by a tab.
-The biLM is not trained; the weights of its layers are, and what they end at is printed.
+After a header line, each line of the files contains a label, a tab and a tokenized text. The biLM
+is frozen. The weights with which its layers are mixed are trained and printed at the end.
 """
 
 from __future__ import annotations
 
-import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+import running
+
 import bilm
-from bilm.commands import command
-from bilm.commands.flags import Flags
 from bilm.data.text import read_lines
 
-if TYPE_CHECKING:  # imported where they are used: --help does not wait for TensorFlow
+if TYPE_CHECKING:  # imported inside functions, so that --help does not load TensorFlow
     import keras
     import tensorflow as tf
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("flags")
-    flags.path("model", "A stored biLM.", "MODEL", default="novels-en", old=["options_file"])
-    flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
-    flags.path("train", "Labelled texts to learn from.", required=True)
-    flags.path("dev", "Labelled texts to measure on.", required=True)
-    flags.integer("epochs", "Passes over the training texts.", 1, default=3)
-    flags.integer("seed", "Determines weights, order and dropout.", 0, default=0)
-    flags.integer("max_sentences", "Read no more texts than this.", 1)
+def define_flags() -> ArgumentParser:
+    flags = running.parser(__doc__)
+    running.add_model(flags)
+    flags.add_argument("--train", required=True, help="labelled texts for training")
+    flags.add_argument("--dev", required=True, help="labelled texts for evaluation")
+    flags.add_argument("--epochs", type=int, default=3, help="passes over the training texts")
+    flags.add_argument("--seed", type=int, default=0, help="seed of weights, order and dropout")
+    flags.add_argument("--max_sentences", type=int, help="maximum number of texts to read")
+    return flags
 
 
 def read_texts(path: str, limit: int | None) -> tuple[list[str], list[list[str]]]:
@@ -65,7 +64,7 @@ def build(n_labels: int, args: Namespace) -> tuple[keras.Model, bilm.Elmo]:
 
     tokens = keras.Input((None,), dtype="string")
     elmo = bilm.Elmo(args.model, args.weights, l2_coef=1e-3, dropout=0.3)
-    pooled = keras.layers.GlobalAveragePooling1D()(elmo(tokens))  # heeds the mask
+    pooled = keras.layers.GlobalAveragePooling1D()(elmo(tokens))  # uses the mask
     hidden = keras.layers.Dense(128, activation="relu")(pooled)
     logits = keras.layers.Dense(n_labels)(keras.layers.Dropout(0.3)(hidden))
     return keras.Model(tokens, logits), elmo
@@ -91,4 +90,4 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    command.run_script(sys.modules[__name__])
+    running.run(main, define_flags())

@@ -6,53 +6,49 @@ Examples:
   python examples/tagger.py --model elmo --train pos/train.tsv --dev pos/dev.tsv
   python examples/tagger.py --no_elmo --train ner/train.tsv --dev ner/dev.tsv --seeds 0,1,2
 
-The files hold a token and its tag a line, separated by a tab, with a blank line between sentences;
-further columns are left alone. Tags in IOB2 (B-place, I-place, O) are scored by F1 of whole
-entities, others by accuracy. The two taggers differ in ELMo alone: it stands beside the learned
-word vectors, and with --elmo_output beside the output of the tagger's own LSTM too.
+Each line of the files contains a token, a tab and a tag; a blank line ends a sentence, and further
+columns are ignored. Tags in IOB2 (B-place, I-place, O) are scored by the F1 of whole entities,
+others by accuracy. The taggers with and without ELMo differ only in its vectors: they are
+concatenated to the learned word vectors, and with --elmo_output also to the LSTM's output.
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import running
 from absl import logging
 
 import bilm
-from bilm.commands import command
-from bilm.commands.flags import Flags
 from bilm.data.text import read_lines
 
-if TYPE_CHECKING:  # imported where it is used: --help does not wait for TensorFlow
+if TYPE_CHECKING:  # imported inside functions, so that --help does not load TensorFlow
     import keras
 
 Sentence = tuple[list[str], list[str]]
 PADDING_TAG = ""
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("flags")
-    flags.path(
-        "model",
-        "A stored biLM; not read with --no_elmo.",
-        "MODEL",
-        default="novels-en",
-        old=["options_file"],
+def define_flags() -> ArgumentParser:
+    flags = running.parser(__doc__)
+    running.add_model(flags)
+    flags.add_argument("--train", required=True, help="tagged sentences for training")
+    flags.add_argument("--dev", required=True, help="tagged sentences for evaluation")
+    flags.add_argument(
+        "--no_elmo", dest="elmo", action="store_false", help="use learned word vectors only"
     )
-    flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
-    flags.path("train", "Tagged sentences to learn from.", required=True)
-    flags.path("dev", "Tagged sentences to measure on.", required=True)
-    flags.switch("elmo", "Use ELMo beside the learned word vectors.", default=True)
-    flags.switch("elmo_output", "Use ELMo at the tagger's output too.")
-    flags.names("seeds", "One tagger is trained for each.", default=["0"])
-    flags.integer("epochs", "Passes over the training sentences.", 1, default=5)
-    flags.integer("units", "LSTM units in each direction of the tagger.", 1, default=100)
-    flags.integer("max_sentences", "Read no more sentences than this.", 1)
+    flags.add_argument(
+        "--elmo_output", action="store_true", help="also add ELMo to the output of the LSTM"
+    )
+    flags.add_argument("--seeds", default="0", help="one tagger is trained per seed, such as 0,1,2")
+    flags.add_argument("--epochs", type=int, default=5, help="passes over the training sentences")
+    flags.add_argument("--units", type=int, default=100, help="LSTM units per direction")
+    flags.add_argument("--max_sentences", type=int, help="maximum number of sentences to read")
+    return flags
 
 
 def read_sentences(path: str, limit: int | None) -> list[Sentence]:
@@ -73,7 +69,7 @@ def read_sentences(path: str, limit: int | None) -> list[Sentence]:
 
 
 def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuffle_seed=None):
-    """Sentences of like length together; tokens, tag ids and which of them count."""
+    """Return batches of sentences of similar length: tokens, tag ids and weights."""
     import tensorflow as tf
 
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i][0]))
@@ -126,7 +122,7 @@ def build(train: list[Sentence], n_tags: int, args: Namespace) -> keras.Model:
 
 
 def entities(tags: list[str]) -> set[tuple[int, int, str]]:
-    """The (start, end, type) of each entity in IOB2 tags."""
+    """Return (start, end, type) of each entity in IOB2 tags."""
     found, start = set(), None
     for i, tag in enumerate([*tags, "O"]):
         if start is not None and tag != f"I-{tags[start][2:]}":
@@ -138,7 +134,7 @@ def entities(tags: list[str]) -> set[tuple[int, int, str]]:
 
 
 def evaluate(model: keras.Model, dev: list[Sentence], names: list[str]) -> tuple[str, float]:
-    """F1 of entities where tags are IOB2, accuracy of tokens elsewhere, in per cent."""
+    """Return the F1 of entities for IOB2 tags, else the accuracy of tokens, in percent."""
     tag_ids = {name: i for i, name in enumerate(names)}
     order = sorted(range(len(dev)), key=lambda i: len(dev[i][0]))
     predicted = []
@@ -181,7 +177,7 @@ def train_once(
 def main(args: Namespace) -> None:
     train, dev = (read_sentences(path, args.max_sentences) for path in (args.train, args.dev))
     scores = []
-    for seed in args.seeds:
+    for seed in args.seeds.split(","):
         metric, score = train_once(int(seed), train, dev, args)
         scores.append(score)
     kind = "with ELMo" if args.elmo else "without ELMo"
@@ -190,4 +186,4 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    command.run_script(sys.modules[__name__])
+    running.run(main, define_flags())

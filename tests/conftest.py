@@ -1,4 +1,4 @@
-"""Shared fixtures: where the golden measurements are, and one test a case that is there."""
+"""Shared fixtures, the folder of golden measurements, and settings of pytest and Hypothesis."""
 
 import functools
 import gc
@@ -12,8 +12,8 @@ import pytest
 from command_runs import run_here  # noqa: F401 (a fixture)
 from hypothesis import HealthCheck, settings
 
-# How long an example takes is the machine's affair.
-# The same examples each time: what fails was broken by a change, not by chance.
+# Without a deadline, as machines differ in speed; with the same examples in each run, so that a
+# failure is caused by a change and not by chance.
 settings.register_profile(
     "repeatable",
     deadline=None,
@@ -26,7 +26,7 @@ GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")
 
 
 def golden_cases(kind: str) -> list:
-    """One pytest parameter for each folder of `kind` (inference, training, checkpoint)."""
+    """Return a pytest parameter per golden folder of a kind: inference, training, checkpoint."""
     folders = sorted(p for p in (GOLDEN / kind).iterdir() if p.is_dir())
     return [pytest.param(folder, id=folder.name) for folder in folders]
 
@@ -38,7 +38,7 @@ def golden_data() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_place_for_tiny_runs(tmp_path_factory):
-    """Where the processes of pytest-xdist, too, find what one of them has trained."""
+    """Set one folder for trained runs, which all processes of pytest-xdist share."""
     own = tmp_path_factory.getbasetemp()
     home = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "tiny_runs"
     home.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ def one_place_for_tiny_runs(tmp_path_factory):
 
 @pytest.fixture
 def a_run(tmp_path) -> Path:
-    """A copy of a run saved after each of its three steps and measured at its end."""
+    """A copy of a run of three steps, saved after each step and evaluated at the end."""
     from tiny_runs import three_steps
 
     return Path(shutil.copytree(three_steps(), tmp_path / "run"))
@@ -63,7 +63,7 @@ def stored_model(tmp_path) -> Path:
 
 @pytest.fixture(scope="session")
 def stored_embedder():
-    """An embedder of the same model."""
+    """An embedder of the model of `stored_model`."""
     from stored_files import CASE
 
     from bilm import ElmoEmbedder
@@ -73,7 +73,7 @@ def stored_embedder():
 
 @pytest.fixture(scope="module")
 def one_embedder():
-    """Whatever embeds a corpus gets one embedder of each model, with an empty cache."""
+    """Make functions that embed a corpus share one embedder per model, with an empty cache."""
     from bilm.embedding import corpus
 
     made = functools.cache(corpus.ElmoEmbedder)
@@ -90,20 +90,20 @@ def one_embedder():
 
 @pytest.fixture
 def log(caplog):
-    """What the library says, its notes too."""
+    """The log of the library from level INFO."""
     caplog.set_level("INFO", logger="absl")
     return caplog
 
 
 def pytest_configure():
-    """Two logical CPU devices, which must be requested before TensorFlow starts.
+    """Request two logical CPU devices before TensorFlow starts, and enable Ctrl-C.
 
-    And a Ctrl-C that tests can send, to their commands too, where the tests were started deaf to it
-    (`nohup`, a shell's background job).
+    A shell starts background jobs (and `nohup` its command) with SIGINT ignored; tests send SIGINT
+    to themselves and to commands, which inherit the setting.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # What one process has compiled, the hundreds that tests start need not compile again.
+    # Tests start hundreds of processes, which read the bytecode that the first one writes.
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     import keras
@@ -118,7 +118,7 @@ def pytest_configure():
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):
-    """A command run in this process quiets TensorFlow for its children, and Ctrl-C; undo that."""
+    """Restore the log level and the SIGINT handler, which commands run in this process change."""
     handler = signal.getsignal(signal.SIGINT)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
@@ -128,7 +128,7 @@ def own_environment(monkeypatch):
 
 @pytest.fixture(autouse=True, scope="module")
 def no_garbage():
-    """Traced functions stay for ever: once they are frozen, no later collection looks at them."""
+    """Freeze traced functions, which live until the process ends, to shorten later collections."""
     yield
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The demo as a user runs it, with few steps."""
+"""Run the demo as a command, with few steps."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def run_demo(*arguments):
 
 
 @pytest.mark.slow
-def test_demo(tmp_path):
+def test_demo_trains_exports_and_finds_neighbours(tmp_path):
     folder = tmp_path / "demo"
     done = run_demo("--work_dir", folder, "--n_steps", "60")
     assert done.returncode == 0, done.stderr[-2000:]
@@ -31,8 +31,8 @@ def test_demo(tmp_path):
     unigram, model = re.search(last, done.stdout, re.MULTILINE).groups()
     assert alone == unigram
     assert 1 < float(unigram) < n_words and 1 < float(model) < n_words
-    told = re.search(r"step 60: held-out perplexity .*, mean ([\d.]+)", done.stderr)
-    assert abs(float(told[1]) - float(model)) < 0.06  # one or two decimals
+    logged = re.search(r"step 60: held-out perplexity .*, mean ([\d.]+)", done.stderr)
+    assert abs(float(logged[1]) - float(model)) < 0.06  # one or two decimals
 
     assert (folder / "model" / "weights.hdf5").is_file()
     _, *contexts = done.stdout.split("\n\n")
@@ -49,7 +49,7 @@ def test_demo(tmp_path):
 
 
 @pytest.mark.slow
-def test_demo_spares_other_folders(tmp_path):
+def test_demo_refuses_folder_with_other_files(tmp_path):
     (tmp_path / "vocab.txt").write_text("mine\n")
     done = run_demo("--work_dir", tmp_path)
     assert done.returncode == 1

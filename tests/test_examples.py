@@ -1,4 +1,4 @@
-"""The examples run as a user runs them, on a few sentences made here."""
+"""Run each example as a command on a few generated sentences."""
 
 import importlib.util
 import random
@@ -15,11 +15,11 @@ from conftest import golden_cases
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the examples train on TensorFlow", allow_module_level=True)
 
-# Else the figures alone: these are extras.
+# Optional packages; without them, only the numbers are tested.
 PLOTS = all(map(importlib.util.find_spec, ("matplotlib", "sklearn")))
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CASE = golden_cases("inference")[0].values[0]
-MODEL = ["--options_file", CASE / "options.json", "--weight_file", CASE / "weights.hdf5"]
+MODEL = ["--model", CASE / "options.json", "--weights", CASE / "weights.hdf5"]
 
 
 def run(name, *arguments):
@@ -34,7 +34,7 @@ def finished(name, *arguments):
 
 
 def tagged(path, tags):
-    """Sentences whose words tell their tags."""
+    """Write sentences whose words determine their tags; return the path."""
     lines = []
     for i in range(24):
         lines += [f"w{(i * k) % 6}\t{tags[(i * k) % 6]}" for k in range(1, 3 + i % 4)] + [""]
@@ -43,8 +43,8 @@ def tagged(path, tags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--noelmo"], [*MODEL, "--elmo_output"]])
-def test_tagger_learns_parts_of_speech(tmp_path, arguments):
+@pytest.mark.parametrize("arguments", [["--no_elmo"], [*MODEL, "--elmo_output"]])
+def test_tagger_learns_part_of_speech_tags(tmp_path, arguments):
     data = tagged(tmp_path / "pos.tsv", ["N", "V", "N", "A", "D", "P"])
     out = run(
         "tagger.py", "--train", data, "--dev", data, "--epochs", "40", "--units", "16", *arguments
@@ -54,13 +54,13 @@ def test_tagger_learns_parts_of_speech(tmp_path, arguments):
 
 
 @pytest.mark.slow
-def test_tagger_scores_entities(tmp_path):
+def test_tagger_scores_entities_by_f1(tmp_path):
     data = tagged(tmp_path / "ner.tsv", ["O", "B-place", "I-place", "O", "B-person", "O"])
-    out = run("tagger.py", "--noelmo", "--train", data, "--dev", data, "--seeds", "0,1")
+    out = run("tagger.py", "--no_elmo", "--train", data, "--dev", data, "--seeds", "0,1")
     assert re.fullmatch(r"dev F1 without ELMo: mean [\d.]+ \([\d.]+, [\d.]+\)", out.strip())
 
 
-def test_entities_of_iob2():
+def test_tagger_entities_of_iob2_tags():
     sys.path.insert(0, str(EXAMPLES))
     try:
         from tagger import entities
@@ -73,7 +73,7 @@ def test_entities_of_iob2():
 
 
 @pytest.mark.slow
-def test_sentence_classifier(tmp_path):
+def test_sentence_classifier_prints_layer_weights_and_accuracy(tmp_path):
     data = tmp_path / "polarity.tsv"
     kinds = [("pos", "good"), ("neg", "bad")]
     rows = [f"{kinds[i % 2][0]}\t{kinds[i % 2][1]} film {i}" for i in range(40)]
@@ -83,7 +83,7 @@ def test_sentence_classifier(tmp_path):
 
 
 @pytest.mark.slow
-def test_polysemy(tmp_path):
+def test_polysemy_prints_cosines_and_writes_png(tmp_path):
     arguments = ["--word", "bank", "--sentence", "a bank b", "--sentence", "the bank ."]
     png = tmp_path / "bank.png" if PLOTS else ""
     out = run("polysemy.py", *MODEL, *arguments, "--png", png)
@@ -92,7 +92,7 @@ def test_polysemy(tmp_path):
 
 
 def proteins(path):
-    """110 sequences by chance, and three families of eight, each like one ancestor."""
+    """Write 110 random sequences and three families of eight mutated copies of an ancestor."""
     rng = random.Random(0)
 
     def drawn(n):
@@ -109,7 +109,7 @@ def proteins(path):
 
 
 @pytest.mark.slow
-def test_proteins(tmp_path):
+def test_proteins_compares_families_and_writes_vectors(tmp_path):
     fasta, folder = proteins(tmp_path / "p.fasta"), tmp_path / "run"
     arguments = ["--fasta", fasta, "--output", folder, "--png", "families.png" if PLOTS else ""]
     done = finished("proteins.py", *arguments)
@@ -118,7 +118,7 @@ def test_proteins(tmp_path):
     assert "134 proteins; 3 families have 24 of them" in out
     found = dict(re.findall(r"by (.*) \(\d+ features\) +([\d.]+) %, whitened [\d.]+ %", out))
     assert list(found) == ["amino acids", "pairs of amino acids", "biLM"]
-    assert min(map(float, found.values())) > 60  # by chance 30
+    assert min(map(float, found.values())) > 60  # 30 by chance
     with h5py.File(folder / "families.hdf5") as file:
         assert file["ids"][:2].tolist() == [b"sp|P110|X", b"sp|P111|X"]
     assert not PLOTS or (folder / "families.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""The shape of the model: parameter counts, what is initialised how, no leak through padding."""
+"""`BiLM`: parameter counts, initial values, padding, carried states."""
 
 import dataclasses
 
@@ -8,7 +8,8 @@ import pytest
 from keras import ops
 
 from bilm.language_model import BiLM
-from bilm.options import ModelOptions, load_run_options
+from bilm.options.files import load_run_options
+from bilm.options.model_options import ModelOptions
 
 CHARACTERS = {
     "activation": "relu",
@@ -31,7 +32,7 @@ def make(bidirectional=True, char_cnn=CHARACTERS, lstm=LSTM, **kwargs):
 @pytest.mark.parametrize(
     ("name", "millions"), [("small", 13.6), ("medium", 28.0), ("original", 93.6)]
 )
-def test_published_parameter_counts(name, millions):
+def test_language_model_published_parameter_counts(name, millions):
     with keras.device("meta") if keras.backend.backend() == "torch" else keras.StatelessScope():
         model = BiLM(load_run_options(name).model)
         model.build()
@@ -39,7 +40,7 @@ def test_published_parameter_counts(name, millions):
     assert round(count / 1e6, 1) == millions
 
 
-def test_sharing_needs_no_second_table():
+def test_language_model_shares_the_table_with_the_softmax():
     options = ModelOptions.from_dict(
         {"bidirectional": True, "lstm": LSTM, "share_embedding_softmax": True}
     )
@@ -53,7 +54,7 @@ def test_sharing_needs_no_second_table():
     assert shared.softmax.kernel is shared.encoder.embedding
 
 
-def test_vocabulary_size_is_needed():
+def test_language_model_requires_the_vocabulary_size():
     with pytest.raises(ValueError, match="n_tokens"):
         make(softmax=True)
     with pytest.raises(ValueError, match="n_tokens"):
@@ -61,7 +62,7 @@ def test_vocabulary_size_is_needed():
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_a_sentence_does_not_see_its_neighbours_nor_its_padding(bidirectional):
+def test_language_model_rows_are_independent_of_padding_and_neighbours(bidirectional):
     model = make(bidirectional, padding=True)
     ids = np.random.default_rng(0).integers(1, 262, size=(3, 7, 9))
     ids[1, 4:] = 0
@@ -71,7 +72,7 @@ def test_a_sentence_does_not_see_its_neighbours_nor_its_padding(bidirectional):
     assert together.shape == (3, 3, 7, 12 if bidirectional else 6)
 
 
-def test_running_on_equals_running_through():
+def test_language_model_windows_with_carried_state_equal_one_window():
     """Two windows with the state carried are one long window."""
     model = make(softmax=True, n_tokens=5)
     rng = np.random.default_rng(1)
@@ -92,7 +93,7 @@ def test_running_on_equals_running_through():
     assert model.flatten_state(model.pack_state(flat)) == flat
 
 
-def test_initial_values():
+def test_language_model_initial_values():
     """As in the reference; every bias 0 but the highway gate's."""
     model = make(softmax=True, n_tokens=2000)
     encoder, cell = model.encoder, model.stacks["forward"].layers[0].cell

@@ -1,4 +1,4 @@
-"""Stored weights against what the reference computes from them, batch after batch."""
+"""`BidirectionalLanguageModel` compared with the outputs of the reference, batch by batch."""
 
 import json
 
@@ -40,7 +40,7 @@ def model(folder):
     )
 
 
-def test_golden_inference_stateful(folder, model):
+def test_golden_language_model_stateful(folder, model):
     with h5py.File(folder / "expected.hdf5") as expected:
         for batch in batches(expected):
             found = model(batch["char_ids"][...])
@@ -51,7 +51,7 @@ def test_golden_inference_stateful(folder, model):
             )
 
 
-def test_golden_inference_stateless(folder, model, monkeypatch):
+def test_golden_language_model_stateless(folder, model, monkeypatch):
     monkeypatch.setattr(model, "stateful", False)
     model.reset_states()
     with h5py.File(folder / "expected.hdf5") as expected:
@@ -64,7 +64,7 @@ def test_golden_inference_stateless(folder, model, monkeypatch):
     "folder",
     [c for c in golden_cases("inference") if (c.values[0] / "token_embeddings.hdf5").exists()],
 )
-def test_golden_token_inputs(folder):
+def test_golden_language_model_reads_word_ids(folder):
     model = BidirectionalLanguageModel(
         folder / "options.json",
         folder / "weights.hdf5",
@@ -79,7 +79,7 @@ def test_golden_token_inputs(folder):
 
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "norm"])
 @pytest.mark.parametrize("folder", golden_cases("inference"))
-def test_golden_mix(folder, normalized):
+def test_golden_scalar_mix(folder, normalized):
     name, atol = ("mix_norm", 2e-5) if normalized else ("mix_plain", ATOL)
     with h5py.File(folder / "expected.hdf5") as expected:
         l2_coef = float(expected.attrs["l2_coef"])
@@ -96,7 +96,7 @@ def test_golden_mix(folder, normalized):
                 np.testing.assert_allclose(loss, batch["l2_plain"][()], rtol=1e-5)
 
 
-def test_ids_of_another_kind_are_refused():
+def test_language_model_refuses_ids_of_another_kind():
     folder = golden_cases("inference")[0].values[0]
     model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
     with pytest.raises(DataError, match=r"shape \(2, 4\), expected 3 axes as Batcher"):
@@ -108,15 +108,15 @@ def test_ids_of_another_kind_are_refused():
     for values, found in ((1.5, "float64"), (np.nan, "float64"), (True, "bool"), ("1", "<U1")):
         with pytest.raises(DataError, match=f"ids are {found}, expected integers"):
             model(np.full((2, 4, 50), values))
-    with pytest.raises(DataError, match="ids are no array, pad their rows with 0"):
+    with pytest.raises(DataError, match="ids are ragged; pad rows with 0"):
         model([[[1] * 50] * 4, [[1] * 50] * 3])
     with pytest.raises(DataError, match="ids from inf to inf"):
         model(np.full((2, 4, 50), np.inf))
-    with pytest.raises(DataError, match="ids are NoneType, which holds no numbers"):
+    with pytest.raises(DataError, match="ids are NoneType, expected an array"):
         model(None)
 
 
-def test_any_batch_size_and_reset(tmp_path):
+def test_language_model_accepts_any_batch_size_and_resets_states(tmp_path):
     folder = golden_cases("inference")[0].values[0]
     model = BidirectionalLanguageModel(
         folder / "options.json", folder / "weights.hdf5", max_batch_size=1, stateful=True

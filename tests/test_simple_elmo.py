@@ -7,8 +7,8 @@ from tiny_runs import VOCABULARY, tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
 from bilm.errors import DataError, OptionsError
+from bilm.export.hdf5 import dump_weights
 from bilm.simple_elmo import ElmoModel
-from bilm.training.export import dump_weights
 
 TEXTS = [["The", "cat", "sat"], [], ["a"], ["Привет", "!"]]
 
@@ -33,7 +33,7 @@ def export(tmp_path_factory):
 
 
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
-def test_vectors_are_one_padded_array(model, layers):
+def test_simple_elmo_vectors_are_one_padded_array(model, layers):
     found = model.get_elmo_vectors(TEXTS, warmup=True, layers=layers)
     lead = (4, model.n_layers) if layers == "all" else (4,)
     assert found.shape == (*lead, 3, model.vector_size)
@@ -44,14 +44,14 @@ def test_vectors_are_one_padded_array(model, layers):
         assert not row[..., len(words) :, :].any()
 
 
-def test_the_same_text_gets_the_same_vectors(model):
+def test_simple_elmo_vectors_are_repeatable(model):
     first = model.get_elmo_vectors(TEXTS)
     np.testing.assert_array_equal(model.get_elmo_vectors(TEXTS, warmup=False), first)
     assert model.get_elmo_vectors([]).shape == (0, 0, model.vector_size)
 
 
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
-def test_averages_have_length_one(model, layers):
+def test_simple_elmo_averages_have_length_one(model, layers):
     found = model.get_elmo_vector_average(TEXTS, layers=layers)
     vectors = model.get_elmo_vectors(TEXTS, layers=layers)
     for i, words in enumerate(TEXTS):
@@ -64,7 +64,7 @@ def test_averages_have_length_one(model, layers):
 
 
 @pytest.mark.parametrize("source", ["export", "run"])
-def test_substitutes_of_every_word(export, source):
+def test_simple_elmo_substitutes_of_every_word(export, source):
     folder = export if source == "export" else tiny_run("characters")
     model = ElmoModel()
     model.load(folder, full=True)
@@ -88,7 +88,7 @@ def test_substitutes_of_every_word(export, source):
             assert found[0][i][direction]["candidate_words"] == best
 
 
-def test_positions_do_not_change_what_is_expected_elsewhere():
+def test_simple_elmo_substitutes_do_not_depend_on_other_positions():
     scorer = load_scorer(tiny_run("characters"))
     words = [scorer.words[i] for i in (4, 5, 6, 7)]
     alone = [next(scorer.log_probabilities(words, [i])) for i in range(4)]
@@ -98,7 +98,7 @@ def test_positions_do_not_change_what_is_expected_elsewhere():
             assert np.exp(one[direction]).sum() == pytest.approx(1, abs=1e-4)
 
 
-def test_what_cannot_be_done_is_refused(model):
+def test_simple_elmo_refuses_invalid_requests(model):
     with pytest.raises(OptionsError, match="expected one of average, top, all"):
         model.get_elmo_vectors(TEXTS, layers="middle")
     with pytest.raises(OptionsError, match="full=True"):
@@ -109,7 +109,7 @@ def test_what_cannot_be_done_is_refused(model):
         model.get_elmo_vectors(["The cat sat"])
 
 
-def test_a_run_is_loaded_with_its_vocabulary():
+def test_simple_elmo_loads_a_run_with_its_vocabulary():
     model = ElmoModel()
     model.load(tiny_run("characters"), full=True)
     n_words = len(VOCABULARY.read_text(encoding="utf-8").split())

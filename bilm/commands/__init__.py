@@ -1,7 +1,8 @@
-"""The program `bilm`: one module per command, and what the commands share.
+"""The program `bilm`: one module per subcommand, one function each, declared with click.
 
-`main` starts a command and lists them all; `command` runs one: a quiet TensorFlow, a plain log, one
-line for an error; `flags` and `values` read the command line; `terminal` owns the standard streams
-and Ctrl-C; `run_flags`, `model_flags` and `text_flags` are flags that several commands have. The
-scripts of `bin/` and the examples come in through here too. Nothing else imports this package.
+`main` lists the subcommands and imports each when it is used. `program` runs a command: it starts
+the log and TensorFlow, and turns errors into one line and an exit status. `options` contains the
+types of option values and the options that several commands share. `output` prints results and
+writes tables. `terminal` prepares the standard streams and handles Ctrl-C. No other package imports
+this one; the scripts in `bin/` and the examples do.
 """

@@ -1,69 +1,71 @@
-"""List the models that were downloaded or unpacked, with sizes and sources, or remove some.
-
-Examples:
-  bilm cache --older_than 30
-  bilm cache --prune nlpl:144
-  bilm cache --prune '*' --older_than 90
-
-Without flags, everything is listed: bytes, the day of the last use, and the name or URL that was
-asked for. --prune takes such a name; in a pattern, * stands for anything. What is removed is
-downloaded or unpacked again when it is next used. Its SHA-256 stays on record, so that other
-content under the same name is noticed.
-
-The cache is the folder that BILM_CACHE names, or else bilm in the user's cache folder.
-"""
+"""`bilm cache`: downloaded and unpacked models."""
 
 from __future__ import annotations
 
-from argparse import Namespace
+import time
 from typing import TYPE_CHECKING, Any
 
-from bilm.commands.flags import Flags
+from bilm.commands import options as opt
+from bilm.commands.output import as_json
+from bilm.commands.program import command
+from bilm.commands.terminal import printable
 
 if TYPE_CHECKING:
-    from bilm.storage.cache import Entry
+    from bilm.storage.finding.cache import Entry
 
-TENSORFLOW = False
-
-
-def define_flags(flags: Flags) -> None:
-    flags.group("what to list")
-    flags.number("older_than", "Only what was not used for so many days.", 0, default=0)
-    flags.group("what to do")
-    flags.text("prune", "Remove what has this name.", "NAME")
-    flags.switch("json", "Print one JSON object.")
+NOTE = """
+The command lists the size in bytes, the day of the last use, and the name or URL of each model.
+Removed models are downloaded or unpacked again when they are next used. Their SHA-256 remains
+recorded, so that a changed download is detected. The cache is the folder that the environment
+variable BILM_CACHE names, by default bilm in the user's cache folder.
+"""
 
 
-def main(args: Namespace) -> None:
-    import json
+@command(tensorflow=False, notes=[NOTE])
+@opt.group(
+    "Entries",
+    opt.option("--older_than", opt.Number(0), "List or remove only entries unused for at least N "
+               "days.", default=0, metavar="N"),
+    opt.option("--prune", opt.TEXT, "Remove the entries with this name; * matches any text.",
+               metavar="NAME"),
+)  # fmt: skip
+@opt.json_option
+def cache(older_than: float, prune: str | None, json: bool) -> None:
+    """List downloaded and unpacked models, or remove some.
 
+    Examples:
+      bilm cache --older_than 30
+      bilm cache --prune nlpl:144
+      bilm cache --prune '*' --older_than 90
+    """
     from bilm.errors import BilmError
-    from bilm.storage.cache import cache_folder, entries, remove
+    from bilm.storage.finding.cache import cache_folder, entries, remove
 
-    found = entries("*" if args.prune is None else args.prune, args.older_than)
-    if args.prune is not None:
+    found = entries("*" if prune is None else prune, older_than)
+    if prune is not None:
         if not found:
-            raise BilmError(f"{args.prune}: nothing of that name in {cache_folder()}")
+            raise BilmError(f"{prune}: no entry in {cache_folder()} matches this name")
         remove(found)
-    if args.json:
-        print(json.dumps([described(entry) for entry in found], indent=2, ensure_ascii=False))
+    if json:
+        print(as_json([_as_object(entry) for entry in found], indent=2))
         return
     for entry in found:
-        print(f"{entry.n_bytes:>15,}  {day(entry)}  {'  '.join(entry.names)}")
-    removed = " removed" if args.prune is not None else ""
-    print(f"{sum(entry.n_bytes for entry in found):>15,}  bytes{removed} in {cache_folder()}")
+        print(printable(f"{entry.n_bytes:>15,}  {_day(entry)}  {'  '.join(entry.names)}"))
+    removed = " removed" if prune is not None else ""
+    total = sum(entry.n_bytes for entry in found)
+    print(printable(f"{total:>15,}  bytes{removed} in {cache_folder()}"))
 
 
-def described(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON has it."""
-    names = list(entry.names)
+def _as_object(entry: Entry) -> dict[str, Any]:
+    """Return an entry for JSON."""
     return {
-        "folder": str(entry.folder), "names": names, "bytes": entry.n_bytes, "used": day(entry),
-    }  # fmt: skip
+        "folder": str(entry.folder),
+        "names": list(entry.names),
+        "bytes": entry.n_bytes,
+        "used": _day(entry),
+    }
 
 
-def day(entry: Entry) -> str:
-    """Return the day when an entry was last used."""
-    import time
-
+def _day(entry: Entry) -> str:
+    """Return the day of the last use."""
     return time.strftime("%Y-%m-%d", time.gmtime(entry.used))

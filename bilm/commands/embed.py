@@ -1,96 +1,74 @@
-"""Embed every sentence of a corpus with a stored biLM, into one file of vectors.
-
-Examples:
-  bilm embed --model novels-en --input corpus.txt.gz --output corpus.hdf5
-  bilm embed --model novels-en --input reviews.csv --column text --output reviews.parquet \\
-      --layers average --pool mean
-  bilm embed --model seqvec --input proteins.fasta --output proteins.npz \\
-      --layers sum --pool mean
-
-
-The name of --input says how it is read, plain or gzip:
-  .csv .tsv .jsonl .parquet  tables; --column holds the text, or lists of words
-  .conllu                    the words are the FORM column
-  .fasta .fa .faa .fna       proteins or DNA, a letter per word; ids are the first words of headers
-  any other                  one sentence per line, words between blanks; --tokenize splits text
-
-The name of --output says how it is written, and how Python reads it:
-  .parquet  a row per sentence, with a column of vectors per layer: pandas.read_parquet(FILE)
-  .npz      one array, numpy.load(FILE)["vectors"]; without --pool also "offsets", the row at which
-            each sentence starts, and the end of the last
-  .hdf5     one dataset per sentence, named 0, 1, 2, ... or by ids: bilm.read_embeddings(FILE);
-            with --pool one for all: h5py.File(FILE)["vectors"]
-
-Each word of a sentence has layers + 1 vectors for --layers all, two for --layers 0,2, and one for
-top, average and sum. --pool stores one vector per sentence in place of one per word. Parquet and
---tokenize need the extras parquet and spacy. The same command continues after an interruption;
-until the end, finished parts are in <output>.parts.
-"""
+"""`bilm embed`: the vectors of a corpus in one file."""
 
 from __future__ import annotations
 
-from argparse import Namespace
+from typing import Any
 
-from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL
-from bilm.commands.results import define_json, show
-from bilm.commands.text_flags import define_corpus, define_on_bad_utf8
+from bilm.commands import options as opt
+from bilm.commands.output import show
+from bilm.commands.program import command
+from bilm.embedding.choices import FORMATS, HELP, POOLS
 
-__doc__ = f"{__doc__}{MODEL}"
-
-
-def define_flags(flags: Flags) -> None:
-    flags.group("files")
-    flags.path("model", "A stored biLM.", "MODEL", required=True, old=["options_file"])
-    flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
-    flags.path("input", "The corpus.", required=True, old=["dataset_file"])
-    flags.path("output", "The file to write.", required=True, old=["outfile"])
-    flags.path(
-        "vocab",
-        "One word per line, for a model that reads words [vocab.txt in its folder].",
-        old=["vocab_file"],
-    )
-    define_on_bad_utf8(flags)
-    define_corpus(flags)
-    flags.text("id_column", "Column of a table that holds ids.", "NAME")
-    flags.integer(
-        "id_field", "Which part of a FASTA header is the id, split at | and blanks, from 0.", 0
-    )
-    flags.group("vectors")
-    flags.text(
-        "layers", "all, top, average, sum, or numbers with commas: 0,2.", "LAYERS", default="all"
-    )
-    flags.choice(
-        "pool", "One vector per sentence, over its words.", ["none", "mean", "max"], default="none"
-    )
-    flags.switch("normalize", "Divide the vector of a sentence by its Euclidean norm.")
-    flags.choice("dtype", "What values are stored as.", ["float32", "float16"], default="float32")
-    flags.choice(
-        "precision",
-        "Of the operands of products; bfloat16 is faster and changes vectors by less than 1 %.",
-        ["float32", "bfloat16"],
-        default="float32",
-    )
-    flags.integer(
-        "part_sentences",
-        "The most sentences that an interruption can cost [1000, or 100000 with --pool].",
-        1,
-    )
-    define_json(flags)
+OUTPUT_NOTE = """
+The output contains layers + 1 vectors per word with --layers all, two with --layers 0,2, and one
+with top, average or sum. --pool stores one vector per sentence instead of one per word. Parquet
+requires the extra parquet, --tokenize the extra spacy. After an interruption, the same command
+continues; finished parts are kept in the folder <output>.parts until the output is complete.
+"""
 
 
-def main(args: Namespace) -> None:
+def output_forms_help() -> str:
+    """Return the paragraph about the output forms, made from the table that writes them."""
+    lines = [
+        f"  {', '.join(e for e in FORMATS if FORMATS[e] == form):<12} {HELP[form]}" for form in HELP
+    ]
+    return "\n".join(["The ending of --output selects the form:", *lines])
+
+
+@command(notes=[opt.input_forms_help, output_forms_help, OUTPUT_NOTE, opt.MODEL_FORMS])
+@opt.model_options()
+@opt.group(
+    "Corpus",
+    opt.text_input("Corpus.", "twice", metavar="FILE"),
+    opt.column_option,
+    opt.option("--id_column", opt.TEXT, "Column of a table that contains the ids.", metavar="NAME"),
+    opt.option("--id_field", opt.Integer(0), "Index, from 0, of the part of a FASTA header "
+               "to use as the id; the header is split at | and blanks.", "the first word"),
+    opt.bad_utf8_option,
+    opt.tokenize_option,
+    opt.option("--output", opt.FILE, "File to write the vectors to.", required=True),
+)  # fmt: skip
+@opt.group(
+    "Vectors",
+    opt.option("--layers", opt.TEXT, "Layers to store: all, top, average, sum, or layer numbers "
+               "separated by commas, such as 0,2.", default="all"),
+    opt.option("--pool", opt.OneOf(POOLS), "How to pool the vectors of a sentence's words into one "
+               "vector.", default="none"),
+    opt.flag("--normalize", "Divide each pooled vector by its Euclidean norm."),
+    opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
+               default="float32"),
+    opt.option("--precision", opt.OneOf(opt.DTYPES_OF_PRODUCTS), "dtype of matrix-multiplication "
+               "inputs; bfloat16 is faster and changes vectors by less than 1 %.",
+               default="float32"),
+    opt.option("--part_sentences", opt.Integer(1), "Number of sentences per part; an interruption "
+               "loses at most one part.", "1000, or 100000 with --pool"),
+)  # fmt: skip
+@opt.json_option
+def embed(
+    model: str, weights: str | None, vocab: str | None, input_: str, output: str, json: bool,
+    **how: Any
+) -> None:  # fmt: skip
+    """Write the vectors of a corpus to one file.
+
+    Examples:
+      bilm embed --model novels-en --input corpus.txt.gz --output corpus.hdf5
+      bilm embed --model novels-en --input reviews.csv --column text --output reviews.parquet \\
+          --layers average --pool mean
+      bilm embed --model seqvec --input proteins.fasta --output proteins.npz \\
+          --layers sum --pool mean
+    """
     from bilm.embedding.corpus import dump_bilm_embeddings
 
-    alike = "layers dtype part_sentences precision on_bad_utf8 pool normalize"
-    alike += " column id_column id_field tokenize"
-    n_sentences = dump_bilm_embeddings(
-        args.vocab,
-        args.input,
-        args.model,
-        args.weights,
-        args.output,
-        **{name: getattr(args, name) for name in alike.split()},
-    )
-    found = {"output": args.output, "sentences": n_sentences}
-    show(args, found, f"wrote {args.output}: {n_sentences:,} sentences")
+    n_sentences = dump_bilm_embeddings(vocab, input_, model, weights, output, **how)
+    found = {"output": output, "sentences": n_sentences}
+    show(found, f"wrote {output}: {n_sentences:,} sentences", json)

@@ -1,125 +1,169 @@
-"""Write a biLM in the form that another program loads.
-
-Examples:
-  bilm export --model run --output elmo
-  bilm export --model run --output elmo/weights.hdf5 --include_softmax
-  bilm export --model elmo --to saved_model --output served/elmo/1
-  bilm export --model elmo --to onnx --output elmo.onnx
-  bilm export --model elmo --to projector --counts counts.tsv --output projector
-
---model is a run, of bilm or of the TensorFlow 1 reference: its folder, an archive of it (ZIP, tar,
-tar.gz), or the URL of one; unless --to is hdf5, also any other stored biLM, as for bilm embed.
-
-hdf5 writes HDF5 and options.json, the files that readers of ELMo load. What is written is loaded
-back and compared before success is reported. A model card is written too: README.md beside
-weights.hdf5, <stem>_README.md beside a file of another name. A card that somebody has changed stays
-as it is.
-
-saved_model writes a folder for TensorFlow Serving and every other program that loads a SavedModel.
-Its signature serving_default takes sentences, their tokens between spaces, and returns the layers
-and the mean of their average over the tokens; `tokens` and `default` are those of the old hub
-module. bilm.export_saved_model writes a layer whose weighting of the layers was trained.
-
-onnx writes one file that reads the ids of characters, as bilm.Batcher makes them, and returns the
-same as serving_default. It needs the extra onnx.
-
-projector writes the vectors and counts of the most frequent words for TensorBoard:
-tensorboard --logdir FOLDER. bilm vocab --counts writes the counts.
-"""
+"""`bilm export`: a biLM in the form that another program loads."""
 
 from __future__ import annotations
 
-from argparse import Namespace
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from bilm.commands.flags import Flags, WrongUse
-from bilm.progress import working
+import click
+from click.core import ParameterSource
 
-FORMATS = ("hdf5", "saved_model", "onnx", "projector")
-ONLY_FOR = {  # the formats to which a flag means something
-    "include_softmax": ("hdf5",),
-    "vocab": ("hdf5", "projector"),
-    "weights": ("saved_model", "onnx", "projector"),
-    "max_sentences": ("saved_model",),
-    "max_tokens": ("saved_model",),
-    "counts": ("projector",),
-    "max_words": ("projector",),
-}
+from bilm.commands import options as opt
+from bilm.commands.output import show
+from bilm.commands.program import command
+
 MAX_SENTENCES, MAX_TOKENS, MAX_WORDS = 256, 512, 10_000
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("files")
-    flags.path(
-        "model", "Folder of a run, or a stored biLM.", "MODEL", required=True, old=["save_dir"]
-    )
-    flags.path("weights", "HDF5 weights, where MODEL is options.json.")
-    flags.path(
-        "output", "The file or folder to write.", "FILE|FOLDER", required=True, old=["outfile"]
-    )
-    flags.choice("to", "What to write.", FORMATS, default="hdf5")
-    flags.path(
-        "vocab",
-        "Vocabulary for the softmax, or of a model that reads words [vocab.txt in the run].",
-        old=["vocab_file"],
-    )
-    flags.group("hdf5")
-    flags.switch("include_softmax", "Also write <stem>_softmax.hdf5 with its words.")
-    flags.group("saved_model")
-    flags.integer("max_sentences", f"The most in a request [{MAX_SENTENCES}].", 1)
-    flags.integer("max_tokens", f"The most in a sentence of a request [{MAX_TOKENS}].", 1)
-    flags.group("projector")
-    flags.path("counts", "A word, a tab and its count per line, frequent words first.")
-    flags.integer("max_words", f"Write no more words than this [{MAX_WORDS:,}].", 1)
+def _hdf5(model: str, output: str, include_softmax: bool, vocab: str | None, **_: Any) -> str:
+    from bilm.export.hdf5 import dump_weights
+    from bilm.export.model_card import write_card
+    from bilm.storage.stored_model import open_model
+
+    stored = open_model(model)
+    written = dump_weights(stored, output, include_softmax, vocab)
+    card = write_card(stored, written)
+    return "\n".join(f"wrote {path}" for path in [*written, *([card] if card else [])])
 
 
-def main(args: Namespace) -> None:
-    for name, formats in ONLY_FOR.items():
-        if getattr(args, name) and args.to not in formats:
-            raise WrongUse(f"--{name} has no meaning with --to {args.to}")
-    writers = {"hdf5": _hdf5, "saved_model": _saved_model, "onnx": _onnx, "projector": _projector}
-    with working(f"exporting to {args.to}"):
-        lines = writers[args.to](args)
-    print("\n".join(lines))
+def _saved_model(
+    model: str, weights: str | None, output: str, max_sentences: int, max_tokens: int, **_: Any
+) -> str:
+    from bilm.elmo.layer import Elmo
+    from bilm.export.saved_model import export_saved_model
+
+    elmo = Elmo(model, weights, combine="average")
+    export_saved_model(elmo, output, max_sentences, max_tokens)
+    return f"wrote {output}: up to {max_sentences} sentences of {max_tokens} tokens per request"
 
 
-def _hdf5(args: Namespace) -> list[str]:
-    from bilm.training.card import write_card
-    from bilm.training.export import dump_weights
+def _onnx(model: str, weights: str | None, output: str, **_: Any) -> str:
+    from bilm.elmo.layer import Elmo
+    from bilm.export.onnx import export_onnx
+    from bilm.storage.formats.base import protect
+    from bilm.storage.stored_model import open_model
 
-    written = dump_weights(args.model, args.output, args.include_softmax, args.vocab)
-    card = write_card(args.model, written)
-    return [f"wrote {path}" for path in [*written, *([card] if card else [])]]
-
-
-def _saved_model(args: Namespace) -> list[str]:
-    from bilm.elmo import Elmo
-    from bilm.saved_model import export_saved_model
-
-    bounds = args.max_sentences or MAX_SENTENCES, args.max_tokens or MAX_TOKENS
-    elmo = Elmo(args.model, args.weights, combine="average")
-    export_saved_model(elmo, args.output, *bounds)
-    return [f"wrote {args.output}: up to {bounds[0]} sentences of {bounds[1]} tokens per request"]
+    stored = open_model(model, weights)
+    protect(output, *stored.own_files)
+    export_onnx(Elmo(stored, combine="average"), output)
+    return f"wrote {output}"
 
 
-def _onnx(args: Namespace) -> list[str]:
-    from bilm.elmo import Elmo
-    from bilm.files import keep_inputs
-    from bilm.onnx_model import export_onnx
-    from bilm.storage.formats.known import model_files
-    from bilm.storage.locate import resolve
+def _projector(
+    model: str,
+    weights: str | None,
+    output: str,
+    counts: str | None,
+    max_words: int,
+    vocab: str | None,
+    **_: Any,
+) -> str:
+    from bilm.export.projector import export_projector
 
-    keep_inputs(args.output, *model_files(*resolve(args.model, args.weights)))
-    export_onnx(Elmo(args.model, args.weights, combine="average"), args.output)
-    return [f"wrote {args.output}"]
+    if counts is None:
+        raise click.UsageError("--to projector requires --counts, which bilm vocab --counts writes")
+    n_words = export_projector(model, weights, counts, output, max_words, vocab)
+    return f"wrote {output}: {n_words:,} words; tensorboard --logdir {output} shows them"
 
 
-def _projector(args: Namespace) -> list[str]:
-    from bilm.projector import export_projector
+class Form(NamedTuple):
+    """A form of export.
 
-    if args.counts is None:
-        raise WrongUse("--to projector needs --counts, which bilm vocab --counts writes")
-    n_words = export_projector(
-        args.model, args.weights, args.counts, args.output, args.max_words or MAX_WORDS, args.vocab
-    )
-    shown_by = f"tensorboard --logdir {args.output} shows them"
-    return [f"wrote {args.output}: {n_words:,} words; {shown_by}"]
+    Fields:
+        write: function from the values of all options to the text to print.
+        options: options that this form uses, in addition to --model, --output and --to.
+        help: paragraph of the help.
+    """
+
+    write: Callable[..., str]
+    options: tuple[str, ...]
+    help: str
+
+
+FORMS = {
+    "hdf5": Form(
+        _hdf5,
+        ("include_softmax", "vocab"),
+        "HDF5 weights and options.json in the format of bilm-tf and AllenNLP. Both files are read "
+        "back and compared before they are renamed into place. --model must be a run. The command "
+        "also writes a model card, README.md beside weights.hdf5 or <stem>_README.md; an edited "
+        "card is not overwritten.",
+    ),
+    "saved_model": Form(
+        _saved_model,
+        ("weights", "max_sentences", "max_tokens"),
+        "a folder for TensorFlow Serving and other programs that load a SavedModel. The signature "
+        "serving_default reads sentences, with tokens separated by spaces, and returns the layers "
+        "and one vector per sentence: the average of the layers, averaged over the tokens. The "
+        "signatures `tokens` and `default` have the inputs and outputs of the old TensorFlow Hub "
+        "module. To export a layer with a trained weighting, call bilm.export_saved_model.",
+    ),
+    "onnx": Form(
+        _onnx,
+        ("weights",),
+        "one file. The model reads the character ids that bilm.Batcher computes and returns the "
+        "outputs of "
+        "serving_default. It requires the extra onnx.",
+    ),
+    "projector": Form(
+        _projector,
+        ("weights", "vocab", "counts", "max_words"),
+        "vectors and counts of the most frequent words for TensorBoard: tensorboard --logdir "
+        "FOLDER.",
+    ),
+}
+OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
+NOTE = """
+For --to hdf5, --model is a run of bilm or of the TensorFlow 1 reference: its folder, an archive of
+it (ZIP, tar, tar.gz) or the URL of one. Other formats accept any stored biLM, as bilm embed does.
+"""
+
+
+@command(notes=[NOTE, *(f"{name}: {form.help}" for name, form in FORMS.items())])
+@opt.group(
+    "Files",
+    opt.option("--model", opt.FILE, "Run or other stored biLM.", metavar="MODEL", required=True),
+    opt.weights_option,
+    opt.option("--output", opt.FILE, "File or folder to write.", metavar="FILE|FOLDER",
+               required=True),
+    opt.option("--to", opt.OneOf(FORMS), "Format of the export.", default="hdf5"),
+    opt.option("--vocab", opt.FILE, "Vocabulary of the softmax, or of a model that reads words.",
+               "vocab.txt in the model's folder"),
+)  # fmt: skip
+@opt.group(
+    "hdf5",
+    opt.flag("--include_softmax", "Also write the softmax and its words to <stem>_softmax.hdf5."),
+)
+@opt.group(
+    "saved_model",
+    opt.option("--max_sentences", opt.Integer(1), "Maximum number of sentences in a request.",
+               default=MAX_SENTENCES),
+    opt.option("--max_tokens", opt.Integer(1), "Maximum number of tokens in a sentence of a "
+               "request.", default=MAX_TOKENS),
+)  # fmt: skip
+@opt.group(
+    "projector",
+    opt.option("--counts", opt.FILE, "TSV file with words and counts, sorted by descending count."),
+    opt.option("--max_words", opt.Integer(1), "Maximum number of words.", default=MAX_WORDS),
+)
+@click.pass_context
+def export(context: click.Context, to: str, **values: Any) -> None:
+    """Export a biLM to a format that other programs load.
+
+    Examples:
+      bilm export --model run --output elmo
+      bilm export --model run --output elmo/weights.hdf5 --include_softmax
+      bilm export --model elmo --to saved_model --output served/elmo/1
+      bilm export --model elmo --to onnx --output elmo.onnx
+      bilm export --model elmo --to projector --counts counts.tsv --output projector
+    """
+    from bilm.support.progress import working
+
+    form = FORMS[to]
+    for name in OPTIONS:
+        is_given = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if is_given and name not in form.options:
+            raise click.UsageError(f"--{name} has no effect with --to {to}")
+    with working(f"exporting to {to}"):
+        text = form.write(**values)
+    show({}, text, json=False)

@@ -1,38 +1,12 @@
-"""Train a stored biLM on another corpus, and measure held-out perplexity before and after.
-
-Examples:
-  bilm finetune --model novels-en --input 'letters/*.txt' --output tuned
-  bilm finetune --model run --input 'tweets/*.txt' --output tuned \\
-      --heldout dev.txt --n_epochs 2
-  bilm finetune --model run --new_vocab words.txt --input 'tweets/*.txt' --output tuned
-  bilm finetune --model options.json --weights weights.hdf5 --new_vocab words.txt \\
-      --input 'tweets/*.txt' --output tuned --batch_size 64
-  bilm finetune --model bilm_tf_checkpoint --vocab vocab.txt --input 'tweets/*.txt' --output tuned
-
-A run brings its softmax and its vocab.txt. An export brings both if <stem>_softmax.hdf5 lies beside
-its weights, as in novels-en; other exports need --new_vocab. A checkpoint of the TensorFlow 1
-reference brings its softmax, and needs --vocab unless vocab.txt lies beside it.
-
---new_vocab gives the model a softmax over other words; words that the model's vocabulary holds too
-keep their rows if the model has a softmax. A model that reads words and not characters keeps its
-vocabulary.
-
-Rows are sometimes reset to zero state (--state_reset_probability), so that the tuned model does
-well from there even if the original does not. Options that are not given are the model's. The
-output is the folder of a run, for `bilm test` and `bilm export`; the same command continues it. The
-last lines on standard output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
-"""
+"""`bilm finetune`: trains a stored biLM on other text."""
 
 from __future__ import annotations
 
-from argparse import Namespace
+from typing import Any
 
-from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL
-from bilm.commands.run_flags import RATE, define_run, given, run_arguments, run_hosts
+from bilm.commands import options as opt
+from bilm.commands.program import command
 from bilm.commands.terminal import INTERRUPTED
-
-__doc__ = f"{__doc__}{MODEL}"
 
 CHANGES = (
     "batch_size",
@@ -42,43 +16,70 @@ CHANGES = (
     "sample_softmax",
     "state_reset_probability",
     "unroll_steps",
-    *RATE,
+    *opt.RATE,
 )
+OF_MODEL = "from the model"
+NOTE = """
+A run contains its softmax and its vocab.txt. An export contains both if <stem>_softmax.hdf5 is
+beside its weights, as in novels-en; other exports require --new_vocab. A checkpoint of the
+TensorFlow 1 reference contains its softmax and requires --vocab unless vocab.txt is beside it.
+
+--new_vocab gives the model a new softmax. If the model has a softmax, words that are also in the
+old vocabulary keep their rows. The vocabulary of a model that reads words instead of characters
+cannot be changed.
+
+Because fine-tuning sometimes resets LSTM states (--state_reset_probability), the new model works
+well from zero state even if the original does not. The output is the folder of a run, for "bilm
+test" and "bilm export". The same command resumes an interrupted run. The last lines on standard
+output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
+"""
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("model")
-    flags.path("model", "What to start from.", "MODEL", required=True, old=["source"])
-    flags.path("weights", "HDF5 weights, where MODEL is options.json.", old=["weight_file"])
-    flags.path("vocab", "The model's vocabulary [vocab.txt in its folder].", old=["vocab_file"])
-    flags.path("new_vocab", "Other words to predict, by a new softmax.", old=["new_vocab_file"])
-    define_run(flags, rate="the model's, or ", warmup="a tenth of the model's")
-    flags.group("training")
-    flags.integer("n_epochs", "Passes over the text [1].", 1)
-    flags.integer("batch_size", "Rows per replica [the model's].", 1)
-    flags.integer("unroll_steps", "Tokens of a row per step [the model's].", 1)
-    flags.number("dropout", "Rate [the model's].", 0, 1)
-    flags.integer("n_negative_samples_batch", "Negatives per step [the model's].", 1)
-    flags.switch("sample_softmax", "Sampled loss, or the full one [the model's].", default=None)
-    flags.number(
-        "state_reset_probability",
-        "Of a row to start a window from zero state [0.05].",
-        0,
-        1,
-    )
+@command(notes=[NOTE, opt.MODEL_FORMS])
+@opt.model_options(
+    opt.option("--new_vocab", opt.FILE, "Vocabulary of a new softmax: the words to predict.")
+)
+@opt.run_options(rate="from the model, or ", warmup="a tenth of the model's")
+@opt.group(
+    "Training",
+    opt.option("--n_epochs", opt.Integer(1), "Passes over the text.", "1"),
+    opt.option("--batch_size", opt.Integer(1), "Rows per replica.", OF_MODEL),
+    opt.option("--unroll_steps", opt.Integer(1), "Tokens of a row per step.", OF_MODEL),
+    opt.option("--dropout", opt.Number(0, 1), "Dropout rate.", OF_MODEL),
+    opt.option("--n_negative_samples_batch", opt.Integer(1), "Negative samples per step.",
+               OF_MODEL),
+    opt.flag("--sample_softmax/--no_sample_softmax", "Train with the sampled loss, or with the "
+             "full one.", OF_MODEL, default=None),
+    opt.option("--state_reset_probability", opt.Number(0, 1),
+               "Probability of resetting a row's LSTM state at the start of a window.", "0.05"),
+)  # fmt: skip
+def finetune(
+    model: str, weights: str | None, vocab: str | None, new_vocab: str | None, **run: Any
+) -> int:
+    """Train a stored biLM on other text.
 
+    The perplexity of the held-out text is measured before and after training.
 
-def main(args: Namespace) -> int:
-    from bilm.training.finetuning import finetune
+    Examples:
+      bilm finetune --model novels-en --input 'letters/*.txt' --output tuned
+      bilm finetune --model run --input 'tweets/*.txt' --output tuned \\
+          --heldout dev.txt --n_epochs 2
+      bilm finetune --model run --new_vocab words.txt --input 'tweets/*.txt' --output tuned
+      bilm finetune --model options.json --weights weights.hdf5 --new_vocab words.txt \\
+          --input 'tweets/*.txt' --output tuned --batch_size 64
+      bilm finetune --model bilm_tf_checkpoint --vocab vocab.txt --input 'tweets/*.txt' \\
+          --output tuned
+    """
+    from bilm.training.finetuning import finetune as finetune_model
 
-    with run_hosts(args) as hosts:
-        result = finetune(
-            args.model,
-            weight_file=args.weights,
-            vocab_file=args.vocab,
-            new_vocab_file=args.new_vocab,
-            changes=given(args, CHANGES),
-            **run_arguments(args, hosts),
+    with opt.run_hosts(run) as hosts:
+        result = finetune_model(
+            model,
+            weight_file=weights,
+            vocab_file=vocab,
+            new_vocab_file=new_vocab,
+            changes=opt.given(run, CHANGES),
+            **opt.run_arguments(run, hosts),
         )
     for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):
         if measured is not None and hosts.is_chief:

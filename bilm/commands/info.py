@@ -1,45 +1,100 @@
-"""Describe a stored model: format, sizes, vocabulary, files with hashes, memory, how to use it.
-
-Examples:
-  bilm info run
-  bilm info elmo.zip --json
-  bilm info nlpl:144
-  bilm info options.json --weights weights.hdf5
-"""
+"""`bilm info`: what a stored model consists of."""
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Iterable
+import json as json_module
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
-from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL
+import click
 
-__doc__ = f"{__doc__}{MODEL}"
+from bilm.commands import options as opt
+from bilm.commands.output import as_json
+from bilm.commands.program import command
+from bilm.commands.terminal import printable
+from bilm.training.history import COLUMNS, read_history
 
 META_CHARACTERS = 200  # of a line of metadata
+HISTORY_ROWS = 10
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("model")
-    flags.positional("model", "What to describe.")
-    flags.path("weights", "HDF5 weights, where MODEL is options.json.")
-    flags.group("output")
-    flags.switch("json", "Print one JSON object.")
+@command(notes=[opt.MODEL_FORMS])
+@click.argument("model", required=False, type=opt.FILE)
+@opt.group(
+    "Model",
+    opt.option("--model", opt.FILE, "The model, as an option instead of an argument.",
+               dest="named_model", metavar="MODEL"),
+    opt.weights_option,
+)  # fmt: skip
+@opt.json_option
+def info(model: str | None, named_model: str | None, weights: str | None, json: bool) -> None:
+    """Describe a stored model.
+
+    The description contains the format, sizes, vocabulary, files with SHA-256, memory, and a line
+    of Python that loads the model. For a run, the last evaluations are also shown.
+
+    Examples:
+      bilm info run
+      bilm info elmo.zip --json
+      bilm info nlpl:144
+      bilm info options.json --weights weights.hdf5
+    """
+    from bilm.storage.stored_model import open_model
+
+    if (model is None) == (named_model is None):
+        raise click.UsageError("expected one MODEL")
+    stored = open_model(model or named_model or "", weights)
+    found = stored.describe()
+    evaluations = _evaluations(stored.folder / "history.csv") if stored.checkpoint else []
+    if json:
+        print(as_json({**found, "evaluations": evaluations}, indent=2))
+        return
+    print(printable("\n".join(_lines(found))))
+    if evaluations:
+        _print_table(evaluations)
 
 
-def main(args: Namespace) -> None:
-    import json
-
-    from bilm.description import describe
-
-    found = describe(args.model, args.weights)
-    print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else "\n".join(lines(found)))
+def _evaluations(path: Path) -> list[dict[str, str]]:
+    """Return the last rows of a run's history with a held-out perplexity, or else its last rows."""
+    rows = [{name: row[name] or "" for name in COLUMNS} for row in read_history(path)]
+    return ([row for row in rows if row["heldout_perplexity"]] or rows)[-HISTORY_ROWS:]
 
 
-def lines(found: dict[str, Any]) -> Iterable[str]:
-    """Yield the lines that people read."""
+def _print_table(rows: list[dict[str, str]]) -> None:
+    """Print rows as a table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, title="Last evaluations", title_justify="left")
+    for name in rows[0]:
+        title = name.replace("_", " ")
+        widest = max(map(len, title.split()))  # whole words, also in a narrow terminal
+        table.add_column(title, justify="right", min_width=widest)
+    for row in rows:
+        table.add_row(*(Text(printable(_rounded(value))) for value in row.values()))
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
+    Console(file=sys.stdout, width=width, highlight=False).print(table)
+
+
+def _rounded(value: str) -> str:
+    """Return a number with five digits, and other text unchanged."""
+    try:
+        return f"{int(value):,}"
+    except ValueError:
+        pass
+    try:
+        return f"{float(value):,.5g}"
+    except ValueError:
+        return value
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a description."""
     limit, words = found["max_word_bytes"], found["vocabulary"]
     longest = f"{limit} bytes of UTF-8; the rest is cut" if limit else "any"
     if found["max_word_characters"]:
@@ -62,19 +117,17 @@ def lines(found: dict[str, Any]) -> Iterable[str]:
         "memory": f"about {found['embedder_bytes'] / 1e6:,.2f} MB for an embedder's weights",
     }
     files = [f"{f['path']}: {f['bytes']:,} bytes, sha256 {f['sha256']}" for f in found["files"]]
-    several = [("metadata", line) for line in metadata_lines(found["metadata"])]
+    several = [("metadata", line) for line in _metadata_lines(found["metadata"])]
     several += [("card", found["card"])] if found["card"] else []
     several += [("file", file) for file in files]
     for name, value in [*rows.items(), *several, ("use", found["use"])]:
         yield f"{name:<13} {value}"
 
 
-def metadata_lines(values: dict[str, Any]) -> Iterable[str]:
-    """Yield a line per key of what was published with a model."""
-    import json
-
+def _metadata_lines(values: dict[str, Any]) -> Iterable[str]:
+    """Yield a line for each key of a model's metadata."""
     for key, value in values.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = value if isinstance(value, str) else json_module.dumps(value, ensure_ascii=False)
         text = " ".join(text.split())
         cut = text if len(text) <= META_CHARACTERS else f"{text[:META_CHARACTERS]}..."
         yield f"{key}: {cut}"

@@ -1,4 +1,4 @@
-"""The doors of the commands: `bilm COMMAND`, and the scripts of `bin/`."""
+"""The program `bilm`: its subcommands, each imported when it is used."""
 
 from __future__ import annotations
 
@@ -6,99 +6,78 @@ import difflib
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+import click
+
+import bilm
 from bilm.commands import terminal
 
-if TYPE_CHECKING:  # not imported before `terminal.start`
-    from bilm.commands.command import Command
-
-# Modules of this package that are `bilm.commands.command.Command`s.
+# Each module of this package defines a command of the same name; the help lists them in this order.
 COMMANDS = (
-    "text",
-    "vocab",
-    "train",
-    "test",
-    "export",
-    "finetune",
-    "embed",
-    "score",
-    "substitutes",
-    "info",
-    "cache",
-)
-HELP = """usage: bilm COMMAND [flags]
-
-The bidirectional language model behind ELMo: train it, measure it, and embed text with it.
-
-commands:
-{commands}
-
+    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "substitutes", "info",
+    "cache"
+)  # fmt: skip
+COMPLETION = "_BILM_COMPLETE"
+NOTES = """
 Examples:
   bilm vocab --input 'corpus/*.txt' --output vocab.txt --min_count 3
   bilm train --input 'corpus/*.txt' --vocab vocab.txt --output run --options small
   bilm export --model run --output elmo
   bilm embed --model elmo --input corpus.txt --output corpus.hdf5
 
-bilm COMMAND --help shows the flags of a command, bilm --version the version.
-eval "$(bilm --print-completion bash)" in ~/.bashrc completes commands and flags."""
+Option names may be written with dashes or underscores. To enable shell completion, add this line to
+~/.bashrc (for zsh: to ~/.zshrc, with zsh_source instead of bash_source):
+  eval "$(_BILM_COMPLETE=bash_source bilm)"
+"""
+
+
+class LazyGroup(click.Group):
+    """The subcommands of `COMMANDS`; a module is imported when its command is used or listed."""
+
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        """Return the names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"bilm.commands.{cmd_name}"), cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; suggest one if the name is unknown."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
+            raise click.UsageError(f"unknown command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples after the list of commands."""
+        formatter.write(NOTES)
+
+
+@click.group(
+    "bilm",
+    cls=LazyGroup,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(bilm.__version__, message="bilm %(version)s")
+def cli() -> None:
+    """Train, evaluate and use the bidirectional language model behind ELMo."""
 
 
 def main() -> NoReturn:
-    """Run `bilm` with the words of the command line, and exit."""
-    terminal.start()  # before the imports that take time
-    from bilm.commands import command
-
-    name, *words = sys.argv[1:] or [""]
-    if name in COMMANDS:
-        sys.exit(command.run(_module(name), f"bilm {name}", words))
-    if name in ("-h", "--help", "help"):
-        sys.exit(command.print_text(_help()))
-    if name == "--version":
-        sys.exit(command.print_text(command.version("bilm")))
-    if name == "--print-completion":
-        sys.exit(_print_completion(words))
-    near = difflib.get_close_matches(name, COMMANDS, 1)
-    hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(COMMANDS)}"
-    what = f"unknown command {name!r}" if name else "a command must be given"
-    sys.exit(command.fail("bilm", f"{what}{hint}", command.WRONG_USE))
-
-
-def script(name: str) -> NoReturn:
-    """Run a command as a script of `bin/`, whose help and errors show the old names of its flags.
-
-    Args:
-        name: of the command.
-    """
+    """Run `bilm` with the arguments of the command line, and exit."""
     terminal.start()
-    from bilm.commands import command
+    if instruction := os.environ.get(COMPLETION):
+        from click.shell_completion import shell_complete
 
-    program = os.path.basename(sys.argv[0])
-    sys.exit(command.run(_module(name), program, sys.argv[1:], old_names=True))
+        sys.exit(shell_complete(cli, {}, "bilm", COMPLETION, instruction))
+    from bilm.commands.program import run
 
-
-def _print_completion(words: list[str]) -> int:
-    """Print the completion script of a shell and return the status to exit with."""
-    from bilm.commands import command
-
-    try:
-        from bilm.commands import completion
-
-        shells = completion.shells()
-        if len(words) != 1 or words[0] not in shells:
-            found = f"--print-completion {' '.join(words)}".strip()
-            expected = f"expected --print-completion and one of {', '.join(shells)}"
-            return command.fail("bilm", f"{found}: {expected}", command.WRONG_USE)
-        modules = {name: _module(name) for name in COMMANDS}
-        return command.print_text(completion.script(modules, words[0]))
-    except ImportError as error:
-        return command.fail("bilm", error)
-
-
-def _module(name: str) -> Command:
-    return importlib.import_module(f"bilm.commands.{name}")
-
-
-def _help() -> str:
-    summaries = ((name, (_module(name).__doc__ or "").partition("\n")[0]) for name in COMMANDS)
-    return HELP.format(commands="\n".join(f"  {name:<13}{text}" for name, text in summaries))
+    sys.exit(run(cli, "bilm", sys.argv[1:]))

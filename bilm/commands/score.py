@@ -1,109 +1,176 @@
-"""Report the log-probabilities of sentences, in nats, by a biLM with its full softmax.
-
-Examples:
-  bilm score --model run --input dev.txt > dev.tsv
-  echo "The bank closed ." | bilm score --model run --per_token
-  bilm score --model elmo --input dev.txt
-
---input holds one tokenized sentence per line; blank lines are skipped. Each sentence starts from
-zero state and has one line, with tabs between
-  forward  backward  mean  predictions  sentence
-where `forward` and `backward` are its log-probabilities, `mean` is the average per prediction, and
-`predictions` is how many predictions each direction made: one more than there are words.
---per_token prints a line
-  forward  backward  token
-for each token and mark, and a blank line after the sentence. nan stands where there is no
-prediction: at the mark that a direction starts from, and backward in a forward-only model. The last
-line of the log is AVERAGE PERPLEXITY = <number>, that of `bilm test --stateless` on the same text.
-"""
+"""`bilm score`: log-probabilities of sentences."""
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer, scorer_of
-from bilm.commands.results import as_json, define_json
-from bilm.commands.text_flags import define_on_bad_utf8, define_tokenize
+import click
+
+from bilm.commands import options as opt
+from bilm.commands.output import Column, Row, as_json, table
+from bilm.commands.program import command
 
 if TYPE_CHECKING:
-    from bilm.scores import Score
+    from bilm.scoring.scorer import Score
 
-__doc__ = f"{__doc__}{MODEL}{SOFTMAX}"
+NAN = float("nan")
+SENTENCE_COLUMNS = (
+    Column("forward", float),
+    Column("backward", float),
+    Column("mean", float),
+    Column("predictions", int),
+    Column("unknown", str),
+    Column("sentence", str),
+)
+TOKEN_COLUMNS = (
+    Column("sentence", int),
+    Column("forward", float),
+    Column("backward", float),
+    Column("known", bool),
+    Column("token", str),
+)
+NOTE = """
+Sentences without words, such as blank lines, are skipped. Each sentence starts from zero state.
+Log-probabilities are natural logarithms. The columns are
+  forward, backward  log-probability of the sentence in each direction
+  mean               average log-probability per prediction
+  predictions        number of predictions per direction: the number of words plus one
+  unknown            words that the vocabulary does not contain, separated by blanks. They are
+                     scored as <UNK>, which can be more likely than a known word
+  sentence           the words
+With --per_token, there is a row for each word and for the marks <S> and </S>:
+  sentence           number of the sentence, from 0
+  forward, backward  log-probability of the token; empty where a direction does not predict it
+  known              false for words that the vocabulary does not contain
+  token              the word or mark
+
+Rows are written to standard output, separated by tabs, or to --output as .csv, .tsv or .parquet.
+Fields are quoted where necessary. So that pandas does not read the word NA as a missing value, use
+pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for tabs. The last line
+of the log is AVERAGE PERPLEXITY = <number>, which equals that of "bilm test --stateless" on the
+same text.
+"""
 
 
-def define_flags(flags: Flags) -> None:
-    define_scorer(flags)
-    flags.group("text")
-    flags.path(
-        "input", "Glob of the text, plain or gzip; - is standard input.", "GLOB", default="-"
-    )
-    define_on_bad_utf8(flags)
-    define_tokenize(flags)
-    flags.switch("per_token", "Print one line per token.")
-    define_json(flags, "Print a JSON object per sentence, on a line.")
+class Token(NamedTuple):
+    """A token or mark and its log-probabilities; nan where a direction does not predict it."""
+
+    forward: float
+    backward: float
+    known: bool
+    token: str
 
 
-def main(args: Namespace) -> None:
-    from itertools import tee
+@command(notes=[NOTE, opt.input_forms_help, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@opt.scorer_options
+@opt.group(
+    "Text",
+    opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
+    opt.column_option,
+    opt.bad_utf8_option,
+    opt.tokenize_option,
+)
+@opt.group(
+    "Results",
+    opt.option("--output", opt.FILE, "Table to write: .csv, .tsv or .parquet."),
+    opt.flag("--per_token", "Write one row per token."),
+    opt.flag("--json", "Print one JSON object per line, one for each sentence."),
+)
+def score(
+    input_: str, column: str | None, on_bad_utf8: str, tokenize: str | None, output: str | None,
+    per_token: bool, json: bool, **model: str | None
+) -> None:  # fmt: skip
+    """Print the log-probabilities of sentences.
 
+    Probabilities are computed with the full softmax.
+
+    Examples:
+      bilm score --model run --input dev.txt > dev.tsv
+      bilm score --model elmo --input dev.txt --per_token --output dev.csv
+      echo "The bank closed ." | bilm score --model run --per_token
+    """
     from absl import logging
 
-    from bilm.data.shards import Shards, resolve_shards
+    from bilm.commands.output import table_ending
+    from bilm.data.shards import matching_files, read_sentences
     from bilm.data.text import STANDARD_INPUT
-    from bilm.data.tokenization_check import watched
-    from bilm.data.tokenizers import tokenizer
-    from bilm.scores import perplexity_of_scores
+    from bilm.data.tokenization import TokenizationCheck
+    from bilm.scoring.scorer import perplexity_of_scores
+    from bilm.support.progress import progress
 
-    how, piped = args.on_bad_utf8, args.input == "-"
-    shards = Shards([STANDARD_INPUT], how) if piped else resolve_shards(args.input, how)
-    scorer = scorer_of(args)
-    lines = token_lines if args.per_token else sentence_line
-    if args.json:
-        lines = json_line
+    if json and (output or per_token):
+        raise click.UsageError("--json prints all values: remove --output and --per_token")
+    if output is not None:
+        table_ending(output)
+    text = "-" if input_ == STANDARD_INPUT else input_
+    sentences = read_sentences(text, on_bad_utf8, column, tokenize)
+    files = [] if text == "-" else matching_files(text)
+    total = None
+    if output is not None and files and all(map(os.path.isfile, files)):
+        total = sum(1 for _ in read_sentences(text, on_bad_utf8, column))
+    scorer = opt.open_scorer(model)
+    checked = TokenizationCheck(input_, frozenset(scorer.words)).watch(sentences)
 
-    def printed() -> Iterator[Score]:
-        split = map(tokenizer(args.tokenize), shards.texts())
-        sentences, again = tee(watched(split, args.input, scorer.words))
-        for words, found in zip(sentences, scorer.score(again), strict=True):
-            print(lines(words, found))
-            yield found
+    def written() -> Iterator[Score]:
+        if json:
+            for found in scorer.score(checked):
+                print(as_json(_as_object(found)))
+                yield found
+            return
+        columns = TOKEN_COLUMNS if per_token else SENTENCE_COLUMNS
+        with (
+            table(output, columns, [*files, *model.values()]) as write,
+            progress("scoring", "sentences", total) as shown,
+        ):
+            for number, found in enumerate(scorer.score(checked)):
+                for row in _rows(number, found, per_token):
+                    write(row)
+                if output is not None:
+                    shown.add(1)
+                yield found
 
-    logging.info("AVERAGE PERPLEXITY = %s", perplexity_of_scores(printed()).mean)
+    logging.info("AVERAGE PERPLEXITY = %s", perplexity_of_scores(written()).mean)
 
 
-def sentence_line(words: Sequence[str], found: Score) -> str:
-    """Return the line of a sentence."""
-    totals = (found.total.get(name, float("nan")) for name in ("forward", "backward"))
-    numbers = "\t".join(f"{value:.6f}" for value in (*totals, found.mean))
-    return f"{numbers}\t{found.n_predictions}\t{' '.join(words)}"
+def _unknown(found: Score) -> list[str]:
+    """Return the words of a sentence that the vocabulary does not contain."""
+    return [word for word, known in zip(found.tokens, found.is_known, strict=False) if not known]
 
 
-def json_line(words: Sequence[str], found: Score) -> str:
-    """Return a sentence as JSON, on one line; null where there is no prediction."""
-    forward, backward = found.total.get("forward"), found.total.get("backward")
-    rows = token_rows(words, found)
-    return as_json(
-        {
-            "words": list(words),
-            "forward": None if forward is None else float(forward),
-            "backward": None if backward is None else float(backward),
-            "mean": float(found.mean),
-            "predictions": found.n_predictions,
-            "tokens": [{"token": t, "forward": float(f), "backward": float(b)} for f, b, t in rows],
-        }
+def _rows(number: int, found: Score, per_token: bool) -> Iterator[Row]:
+    """Yield the rows of a sentence."""
+    if per_token:
+        for token in _tokens(found):
+            yield number, *token
+        return
+    totals = (found.total.get(direction, NAN) for direction in ("forward", "backward"))
+    words = " ".join(found.tokens)
+    yield *totals, found.mean, found.n_predictions, " ".join(_unknown(found)), words
+
+
+def _as_object(found: Score) -> dict[str, Any]:
+    """Return a sentence for JSON."""
+    return {
+        "words": found.tokens,
+        "forward": found.total.get("forward"),
+        "backward": found.total.get("backward"),
+        "mean": found.mean,
+        "predictions": found.n_predictions,
+        "unknown": _unknown(found),
+        "tokens": [token._asdict() for token in _tokens(found)],
+    }
+
+
+def _tokens(found: Score) -> Iterator[Token]:
+    """Yield the tokens and marks of a sentence."""
+    backward = [NAN] * len(found.forward) if found.backward is None else found.backward.tolist()
+    rows = zip(
+        [NAN, *found.forward.tolist()],
+        [*backward, NAN],
+        [True, *found.is_known.tolist()],
+        ["<S>", *found.tokens, "</S>"],
+        strict=True,
     )
-
-
-def token_lines(words: Sequence[str], found: Score) -> str:
-    """Return the lines of a sentence's tokens and marks."""
-    return "".join(f"{f:.6f}\t{b:.6f}\t{word}\n" for f, b, word in token_rows(words, found))
-
-
-def token_rows(words: Sequence[str], found: Score) -> Iterator[tuple[float, float, str]]:
-    """Yield the log-probabilities of each token and mark, nan for none, and the token."""
-    nan = float("nan")
-    backward = [nan] * len(found.forward) if found.backward is None else found.backward
-    return zip([nan, *found.forward], [*backward, nan], ["<S>", *words, "</S>"], strict=True)
+    yield from (Token(*row) for row in rows)

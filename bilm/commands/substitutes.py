@@ -1,54 +1,89 @@
-"""List the most likely words at a position of a sentence, by a biLM with its full softmax.
-
-Examples:
-  bilm substitutes --model run --sentence "The bank closed early ." --position 1
-  bilm substitutes --model elmo --n 20 \\
-      --sentence "She sat on the [?] of the river ." --position 4
-
---sentence holds tokens with spaces between them, or text that --tokenize splits; --position is that
-of one of them, from 0, which itself is not read. `forward` predicts from what is left of the
-position, `backward` from what is right of it, each with log-probabilities in nats; `both` ranks by
-the product of the two probabilities, so its numbers are sums.
-"""
+"""`bilm substitutes`: likely words at a position of a sentence."""
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from bilm.commands.flags import Flags
-from bilm.commands.model_flags import MODEL, SOFTMAX, define_scorer, scorer_of
-from bilm.commands.results import define_json, show
-from bilm.commands.text_flags import define_tokenize
+from bilm.commands import options as opt
+from bilm.commands.output import Column, show, table
+from bilm.commands.program import command
 
 if TYPE_CHECKING:
-    from bilm.scores import Substitutes
+    from bilm.scoring.scorer import Substitute, Substitutes
 
-__doc__ = f"{__doc__}{MODEL}{SOFTMAX}"
-
-
-def define_flags(flags: Flags) -> None:
-    define_scorer(flags)
-    flags.group("place")
-    flags.text("sentence", "Tokens with spaces between them.", required=True)
-    define_tokenize(flags)
-    flags.integer("position", "Which of the tokens, from 0.", required=True)
-    flags.integer("n", "How many words per column.", 1, default=10)
-    define_json(flags, "Print one JSON object: per column a list of [word, number].")
-
-
-def main(args: Namespace) -> None:
-    from bilm.data.tokenizers import tokenizer
-
-    words = tokenizer(args.tokenize)(args.sentence)
-    found = scorer_of(args).substitutes(words, args.position, args.n)
-    show(args, found._asdict(), table(found))
+COLUMNS = (
+    Column("direction", str),
+    Column("rank", int),
+    Column("log_probability", float),
+    Column("word", str),
+)
+NOTE = """
+The sentence contains tokens separated by blanks, or text that --tokenize splits. The token at the
+position is ignored. `forward` predicts from the tokens before the position and `backward` from
+those after it, with natural log-probabilities; `both` ranks by the product of the two
+probabilities, and its numbers are sums of logarithms. A warning lists the other tokens that the
+vocabulary does not contain; --json lists them under the key `unknown`.
+"""
 
 
-def table(found: Substitutes) -> str:
-    """Return a column for each direction, and one for both."""
+@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@opt.scorer_options
+@opt.group(
+    "Position",
+    opt.option("--sentence", opt.TEXT, "Tokens separated by blanks.", required=True),
+    opt.tokenize_option,
+    opt.option("--position", int, "Index of a token, from 0.", metavar="N", required=True),
+    opt.option("--n", opt.Integer(1), "Number of words in each direction.", default=10),
+)
+@opt.group(
+    "Results",
+    opt.option("--output", opt.FILE, "Table to write: .csv, .tsv or .parquet, one row per "
+               "direction and word."),
+    opt.flag("--json", "Print one JSON object: for each direction a list of [word, "
+             "log-probability]."),
+)  # fmt: skip
+def substitutes(
+    sentence: str, tokenize: str | None, position: int, n: int, output: str | None, json: bool,
+    **model: str | None
+) -> None:  # fmt: skip
+    """List the most likely words at a position of a sentence.
+
+    Examples:
+      bilm substitutes --model run --sentence "The bank closed early ." --position 1
+      bilm substitutes --model elmo --n 20 \\
+          --sentence "She sat on the [?] of the river ." --position 4
+    """
+    from absl import logging
+
+    from bilm.commands.output import table_ending
+    from bilm.data.tokenization import tokenizer
+
+    if output is not None:
+        table_ending(output)
+    words = tokenizer(tokenize)(sentence)
+    scorer = opt.open_scorer(model)
+    found = scorer.substitutes(words, position, n)
+    others = [word for place, word in enumerate(words) if place != position]
+    unknown = [word for word in others if scorer.known(word) != word]
+    if unknown:
+        logging.warning("not in the vocabulary: %s", " ".join(dict.fromkeys(unknown)))
+    if output is not None:
+        with table(output, COLUMNS, model.values()) as write:
+            for direction, ranked in _directions(found).items():
+                for rank, (word, value) in enumerate(ranked or (), start=1):
+                    write((direction, rank, float(value), word))
+    if json or output is None:
+        show(found._asdict() | {"unknown": unknown}, _columns(found), json)
+
+
+def _directions(found: Substitutes) -> dict[str, list[Substitute] | None]:
+    return {"forward": found.forward, "backward": found.backward, "both": found.both}
+
+
+def _columns(found: Substitutes) -> str:
+    """Return a column of text for each direction and for both."""
     columns = []
-    for name, words in found._asdict().items():
+    for name, words in _directions(found).items():
         if words is not None:
             width = max(map(len, [name, *(word for word, _ in words)]))
             cells = [f"{word:<{width}} {value:>8.3f}" for word, value in words]

@@ -1,6 +1,6 @@
-"""What a command owes the terminal: a Ctrl-C without a traceback, and standard streams that work.
+"""Standard streams and Ctrl-C: what a command prepares before the imports that take time.
 
-Only Python's own modules are imported here, so that `start` comes before everything slow.
+This module imports only the standard library, so that `start` can run first.
 """
 
 from __future__ import annotations
@@ -15,27 +15,33 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 OUTPUT = "standard output"
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 and the signal's number, as a shell reports them
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
+KEPT = "\t\n"
+CONTROLS = {
+    code: f"\\x{code:02x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0))  # C0, DEL and C1
+    if chr(code) not in KEPT
+}
 
 
 def start() -> None:
-    """Prepare a command's process; call it before the imports that take time."""
-    _stop_at_once()
-    replaced = sys.stdout is not sys.__stdout__  # by a test
+    """Prepare the streams and Ctrl-C of a command's process."""
+    _exit_on_interrupt()
+    is_replaced = sys.stdout is not sys.__stdout__  # by a test
     _open_closed_streams()
-    # Text is UTF-8 on its way in, whatever the locale, and so it is on its way out. What is not,
-    # in the name of a file, comes out as it came in.
-    if not replaced:
-        old: Any = sys.stdout
-        by_line = old is None or old.line_buffering or old.write_through
+    # Output is UTF-8 in every locale, as input is. Bytes of a file name that are not UTF-8 are
+    # printed unchanged.
+    if not is_replaced:
+        old = sys.stdout
+        by_line = not isinstance(old, io.TextIOWrapper) or old.line_buffering or old.write_through
         output = io.BufferedWriter(_Output(1, "w", closefd=False))
         sys.stdout = io.TextIOWrapper(output, "utf-8", "surrogateescape", line_buffering=by_line)
-    if hasattr(sys.stderr, "reconfigure"):
+    if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 class _Output(io.FileIO):
-    """Standard output, which an error in writing to it names."""
+    """Standard output; errors in writing to it carry its name."""
 
     def write(self, data: Any) -> int:
         try:
@@ -47,13 +53,12 @@ class _Output(io.FileIO):
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Have Ctrl-C raise KeyboardInterrupt in the block, so that what is half done is undone.
+    """Make Ctrl-C raise KeyboardInterrupt inside the block, so that temporary files are removed.
 
-    Before and after the block Ctrl-C ends the process at once: during an import KeyboardInterrupt
-    could turn into another error, and when Python shuts down into a traceback.
+    Before and after the block, Ctrl-C ends the process at once: during an import the exception
+    could become another one, and during the exit of Python it would print a traceback.
 
-    Yields: an event that Ctrl-C sets, since the code that is interrupted may turn the exception
-        into another one.
+    Yields: an event that Ctrl-C sets; the interrupted code may replace the exception by another.
     """
     pressed = threading.Event()
 
@@ -65,13 +70,21 @@ def interruptible() -> Iterator[threading.Event]:
     try:
         yield pressed
     finally:
-        _stop_at_once()
+        _exit_on_interrupt()
+
+
+def printable(text: str) -> str:
+    r"""Return the text with control characters escaped, such as `\x1b`; tabs and line ends stay.
+
+    Text from files could otherwise move the cursor of a terminal or change its title.
+    """
+    return text.translate(CONTROLS)
 
 
 def output_error() -> OSError | None:
-    """Write out what waits for standard output, and return the error if that fails.
+    """Flush standard output and return the error if that fails.
 
-    After an error nothing waits any more, so that Python does not stumble over it when it ends.
+    After an error, the unwritten text is discarded, so that Python does not fail at exit.
     """
     try:
         sys.stdout.flush()
@@ -84,13 +97,13 @@ def output_error() -> OSError | None:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error, after the output, if anyone still reads them."""
+    """Print a line on standard error after the output; ignore errors in writing it."""
     output_error()
-    with suppress(OSError):  # there is no other place for it
-        print(line, file=sys.stderr, flush=True)
+    with suppress(OSError):
+        print(printable(line), file=sys.stderr, flush=True)
 
 
-def _stop_at_once() -> None:
+def _exit_on_interrupt() -> None:
     def handler(*_: object) -> None:
         os.write(2, b"interrupted\n")
         os._exit(INTERRUPTED)
@@ -98,22 +111,22 @@ def _stop_at_once() -> None:
     _on_interrupt(handler)
 
 
-def _on_interrupt(handler: Callable) -> None:
-    # Who starts a command deaf to Ctrl-C, as `nohup` and a shell's background jobs do, means it.
+def _on_interrupt(handler: Callable[..., None]) -> None:
+    # `nohup` and the background jobs of a shell ignore Ctrl-C on purpose.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, handler)
 
 
 def _open_closed_streams() -> None:
-    """Keep the numbers 0 to 2 from the next files that are opened, which would get what is printed.
+    """Open closed standard streams, so that no other file gets the descriptors 0 to 2.
 
-    To read closed standard input or to write closed standard output is an error, as in other
-    tools; a log that nobody wants is none.
+    Reading closed standard input and writing closed standard output are errors, as in other
+    tools. A closed standard error discards the log.
     """
-    for number, way in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, way)  # takes the lowest free number
+            os.open(os.devnull, mode)  # gets the lowest free descriptor
     if sys.stderr is None:
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115

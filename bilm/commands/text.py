@@ -1,69 +1,82 @@
-"""Write a corpus as text: one sentence per line, with blanks between words.
-
-Examples:
-  bilm text --input reviews.csv --column text --tokenize en --output reviews.txt
-  bilm text --input en_ewt-ud-train.conllu --output train.txt
-
---input is a table (.csv .tsv .jsonl .parquet), .conllu, FASTA or text, as for bilm embed. Each row,
-sentence or line becomes one line, an empty one too. A word of a list or of CoNLL-U that holds
-blanks becomes several, and the log says so. bilm vocab, train, finetune, test, score and embed read
-what is written. --tokenize needs the extra spacy, Parquet the extra parquet.
-"""
+"""`bilm text`: a corpus of any form as one sentence per line."""
 
 from __future__ import annotations
 
-from argparse import Namespace
+from bilm.commands import options as opt
+from bilm.commands.output import show
+from bilm.commands.program import command
 
-from bilm.commands.flags import Flags
-from bilm.commands.results import define_json, show
-from bilm.commands.text_flags import define_corpus, define_on_bad_utf8
-
-TENSORFLOW = False
-
-
-def define_flags(flags: Flags) -> None:
-    flags.group("files")
-    flags.path("input", "The corpus.", required=True)
-    flags.path("output", "The text to write.", required=True)
-    define_on_bad_utf8(flags)
-    define_corpus(flags)
-    define_json(flags)
+WORDS_NOTE = """
+If a word of a list or of a CoNLL-U file contains blanks, it becomes several words; the log reports
+the number of sentences with such words. --tokenize requires the extra spacy, Parquet the extra
+parquet.
+"""
 
 
-def main(args: Namespace) -> None:
+@command(tensorflow=False, notes=[opt.input_forms_help, WORDS_NOTE])
+@opt.group(
+    "Corpus",
+    opt.text_input("Corpus.", metavar="FILE"),
+    opt.column_option,
+    opt.bad_utf8_option,
+    opt.tokenize_option,
+    opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
+    opt.option("--output", opt.FILE, "Text file to write.", required=True),
+)
+@opt.json_option
+def text(
+    input_: str, output: str, column: str | None, tokenize: str | None, split_sentences: bool,
+    on_bad_utf8: str, json: bool
+) -> None:  # fmt: skip
+    """Write a corpus as text, one sentence per line.
+
+    Words are separated by blanks. Each row, sentence or line of the input becomes one line,
+    including empty ones; with --split_sentences each sentence becomes one line, and lines of a text
+    file are first joined to paragraphs. The output is compressed if its name ends with .gz. The
+    commands vocab, train, finetune, test, embed and score read it.
+
+    Examples:
+      bilm text --input reviews.csv --column text --tokenize en --output reviews.txt
+      bilm text --input novel.txt --tokenize en --split_sentences --output novel_sentences.txt
+      bilm text --input en_ewt-ud-train.conllu --output train.txt
+    """
     from absl import logging
 
-    from bilm.data.records import Corpus
-    from bilm.files import keep_inputs, replacing
-    from bilm.process import quiet
-    from bilm.progress import progress
+    from bilm.data.readers import Corpus
+    from bilm.data.text import writing_text
+    from bilm.storage.formats.base import protect
+    from bilm.support.process import quiet
+    from bilm.support.progress import progress
 
-    keep_inputs(args.output, args.input)
-    if args.tokenize:
+    protect(output, input_)
+    if tokenize:
         quiet()  # spaCy imports TensorFlow
     corpus = Corpus(
-        args.input,
-        args.column,
-        tokenize=args.tokenize,
-        on_bad_utf8=args.on_bad_utf8,
+        input_,
+        column,
+        tokenize=tokenize,
+        on_bad_utf8=on_bad_utf8,
+        split_sentences=split_sentences,
     )
-    n_words = n_changed = 0
+    n_sentences = n_words = n_changed = 0
     with (
-        replacing(args.output) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="\n") as file,
+        writing_text(output) as file,
         progress("writing", "sentences") as shown,
     ):
         for record in corpus:
-            words = " ".join(record.words).split()  # as whoever reads the text will find them
+            words = " ".join(record.words).split()  # as readers of the text will split it
+            n_sentences += 1
             n_words += len(words)
             n_changed += words != record.words
             file.write(" ".join(words) + "\n")
             shown.add(1)
     if n_changed:
         logging.warning(
-            "%s: in %s sentences a word is empty or holds blanks; text splits words at blanks, so "
-            "these sentences have other words there", args.output, f"{n_changed:,}",
+            "%s: in %s sentences a word is empty or contains blanks; the text has other words "
+            "there, because text is split at blanks", output, f"{n_changed:,}"
         )  # fmt: skip
-    found = {"output": args.output, "sentences": shown.done, "words": n_words}
-    text = f"wrote {args.output}: {shown.done:,} sentences, {n_words:,} words"
-    show(args, found, text)
+    show(
+        {"output": output, "sentences": n_sentences, "words": n_words},
+        f"wrote {output}: {n_sentences:,} sentences, {n_words:,} words",
+        json,
+    )

@@ -1,55 +1,62 @@
-"""Train a biLM on text.
-
-Examples:
-  bilm train --input 'corpus/*.txt' --vocab vocab.txt --output run
-  bilm train --input 'corpus/*.gz' --vocab vocab.txt --output run --options original \\
-      --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
-
-The text is UTF-8, one tokenized sentence per line, plain or gzip. The vocabulary holds <S>, </S>
-and <UNK> and then one word per line by falling frequency, as `bilm vocab` writes it. The same
-command continues a run that was stopped or killed; docs/reliability.md says what may be lost.
-"""
+"""`bilm train`: a new biLM from text."""
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
-from bilm.commands.flags import Flags, WrongUse
-from bilm.commands.run_flags import RATE, define_run, given, run_arguments, run_hosts
+import click
+
+from bilm.commands import options as opt
+from bilm.commands.program import command
 from bilm.commands.terminal import INTERRUPTED
+from bilm.options.files import packaged_options
+
+DEFAULT_OPTIONS = "small"
+NOTE = """
+The text is UTF-8, plain or gzip, with one tokenized sentence per line. The vocabulary is written
+by "bilm vocab": <S>, </S> and <UNK>, then one word per line, sorted by descending frequency. The
+same command resumes a run that was stopped or killed; docs/reliability.md lists what can be lost.
+"""
 
 
-def define_flags(flags: Flags) -> None:
-    flags.group("model")
-    flags.path(
-        "vocab", "The words to predict [vocab.txt in a folder that continues].", old=["vocab_file"]
-    )
-    flags.path(
-        "options",
-        "tiny, small, medium, original, original_2018 (the reference's recipe), or a file [small; "
-        "a run that continues keeps its own].",
-        "NAME|FILE",
-    )
-    flags.integer("batch_size", "Rows per replica [from the options].", 1)
-    flags.integer("n_epochs", "Passes over the text [from the options].", 1)
-    flags.integer("n_train_tokens", "Predictions per epoch [counted].", 1)
-    define_run(flags)
+@command(notes=[NOTE])
+@opt.group(
+    "Model",
+    opt.option("--vocab", opt.FILE, "Vocabulary: the words that the model predicts.",
+               "vocab.txt of the resumed run"),
+    opt.option("--options", opt.File(packaged_options), "Options of the run: a file, or one of "
+               f"{', '.join(packaged_options())}. original_2018 has the optimizer settings of "
+               f"the reference.",
+               f"those of the resumed run, or {DEFAULT_OPTIONS}", metavar="NAME|FILE"),
+    opt.option("--batch_size", opt.Integer(1), "Rows per replica.", "from the options"),
+    opt.option("--n_epochs", opt.Integer(1), "Passes over the text.", "from the options"),
+    opt.option("--n_train_tokens", opt.Integer(1), "Number of predictions per epoch and "
+                                                   "direction (tokens plus sentences); skips the "
+                                                   "count.",
+               "counted in the text"),
+)  # fmt: skip
+@opt.run_options(rate="from the options, or ", warmup="from the options, or 0")
+def train(vocab: str | None, options: str | None, n_train_tokens: int | None, **run: Any) -> int:
+    """Train a biLM on text.
 
-
-def main(args: Namespace) -> int:
-    from bilm.options import load_run_options
-    from bilm.storage.checkpoint import VOCABULARY
+    Examples:
+      bilm train --input 'corpus/*.txt' --vocab vocab.txt --output run
+      bilm train --input 'corpus/*.gz' --vocab vocab.txt --output run --options original \\
+          --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
+    """
+    from bilm.options.files import load_run_options
+    from bilm.storage.formats.base import VOCABULARY
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 
-    vocab = args.vocab or Path(args.output) / VOCABULARY
-    if args.vocab is None and not vocab.is_file():
-        raise WrongUse(f"--vocab must be given: there is no {vocab}")
-    with run_hosts(args) as hosts:
-        stored = RunFolder(args.output).stored_options_file()
-        options = load_run_options(args.options or stored or "small")
-        changes = given(args, ("batch_size", "n_epochs", *RATE))
-        options = options.replace(**changes, n_train_tokens=args.n_train_tokens)
-        result = TrainingRun(options, vocab, **run_arguments(args, hosts)).train()
+    vocabulary = Path(vocab or Path(run["output"]) / VOCABULARY)
+    if vocab is None and not vocabulary.is_file():
+        raise click.UsageError(f"--vocab is required: {vocabulary} does not exist")
+    with opt.run_hosts(run) as hosts:
+        stored = RunFolder(run["output"]).stored_options_file()
+        changes = opt.given(run, ("batch_size", "n_epochs", *opt.RATE))
+        chosen = load_run_options(options or stored or DEFAULT_OPTIONS)
+        chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
+        result = TrainingRun(chosen, vocabulary, **opt.run_arguments(run, hosts)).train()
     return 0 if result.finished else INTERRUPTED

@@ -1,20 +1,18 @@
-"""Text in, windows of ids out: NumPy only.
+"""Text -> windows of ids, with NumPy only.
 
-Files become sentences (`text`, `shards`, `stream`), sentences become ids (`vocabulary`,
-`characters`, `batcher`; inside a graph `layers.tensorflow.spelling`), and ids become the windows
-that training, evaluation and scoring share (`dataset`, `windows`). `survey` and
-`vocabulary_builder` read a corpus before training. `records` reads what is embedded, `tables` and
-FASTA too, by `tokenizers` if asked. `alphabet` is how a stored model spells. Imports errors, files
-and what reads options.
+`readers` reads input files of any form, `text` and `shards` read text. `tokenization` splits text
+and checks sentences. `vocabulary`, `characters` and `batcher` turn words into ids; `stream`,
+`dataset` and `windows` turn ids into the windows of training, evaluation and scoring. `survey` and
+`vocabulary_builder` read a corpus before training. Imports `errors`, `support` and `options`.
 """
 
-from bilm.exports import lazily
+from bilm.support.lazy_imports import lazily
 
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "Batcher": "data.batcher",
-        "BidirectionalLMDataset": "data.bidirectional",
+        "BidirectionalLMDataset": "data.dataset",
         "InvalidNumberOfCharacters": "errors",
         "LMDataset": "data.dataset",
         "TokenBatcher": "data.batcher",

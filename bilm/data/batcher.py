@@ -1,4 +1,4 @@
-"""Sentences -> the ids that a pretrained model reads: shifted by one, 0 is padding."""
+"""Sentences -> ids as a pretrained model reads them: shifted by one, with 0 for padding."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.alphabet import Alphabet, ByteAlphabet
-from bilm.data.characters import BOS, EOS
-from bilm.data.sentences import checked_sentences
+from bilm.data.characters import BOS, EOS, Alphabet, ByteAlphabet
+from bilm.data.tokenization import checked_sentences
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
-from bilm.files import expanded
+from bilm.support.files import expanded
 
 
 class Batcher:
     """Sentences -> character ids.
 
     Args:
-        lm_vocab_file: not needed, since characters spell every word; if given it must be there.
+        lm_vocab_file: ignored, because characters represent every word; if given, it must exist.
         max_token_length: C, characters of a word with its two marks. It must be the model's
-            `max_characters_per_token`: longer words are cut there, so that with another number
-            the model reads other characters and their sentences get other vectors.
-    Raises: DataError if the file is not there or `max_token_length` is below 3.
+            `max_characters_per_token`: words are truncated to it, so that another number gives
+            other vectors to sentences with long words.
+    Raises: DataError if the file is missing or `max_token_length` is below 3.
     """
 
     def __init__(self, lm_vocab_file: str | os.PathLike | None, max_token_length: int):
         if lm_vocab_file is not None and not os.path.isfile(expanded(lm_vocab_file)):
-            raise DataError(f"{lm_vocab_file}: no such file; None does for character input")
+            raise DataError(
+                f"{lm_vocab_file}: no such file; character input needs none, so pass None"
+            )
         self._alphabet: Alphabet = ByteAlphabet(max_token_length)
 
     @classmethod
     def of(cls, alphabet: Alphabet) -> Batcher:
-        """Return the batcher that spells as another alphabet does; C is its `width`."""
+        """Return a batcher with another alphabet; C is the alphabet's `width`."""
         made = cls.__new__(cls)
         made._alphabet = alphabet
         return made
@@ -42,24 +43,24 @@ class Batcher:
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.
 
-        T is the longest sentence's number of words; every sentence has `<S>` and `</S>` around
-        it. No sentence gives (0, 2, C).
+        T is the number of words of the longest sentence. Each sentence is enclosed by `<S>` and
+        `</S>`. An empty batch gives (0, 2, C).
 
         Raises: DataError if a sentence is not a list of words.
         """
-        sentences, spell = checked_sentences(sentences), self._alphabet
-        ids = np.zeros((len(sentences), _n_steps(sentences), spell.width), np.int64)
-        for row, words in zip(ids, sentences, strict=True):
+        checked, spell = checked_sentences(sentences), self._alphabet
+        ids: np.ndarray = np.zeros((len(checked), _n_steps(checked), spell.width), np.int64)
+        for row, words in zip(ids, checked, strict=True):
             row[: len(words) + 2] = shifted(spell([spell.begin, *words, spell.end]))
         return ids
 
 
 class TokenBatcher:
-    """Sentences -> word ids, for a model that reads vectors of words from a table.
+    """Sentences -> word ids, for a model with a table of word vectors.
 
     Args:
-        lm_vocab_file: one word a line, in the table's order, `<S>` and `</S>` among them, and
-            `<UNK>` for words that are not.
+        lm_vocab_file: one word per line, in the table's order, with `<S>` and `</S>`, and with
+            `<UNK>` for other words.
     Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
     """
 
@@ -70,20 +71,20 @@ class TokenBatcher:
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end.
 
-        No sentence gives (0, 2).
+        An empty batch gives (0, 2).
 
-        Raises: DataError if a sentence is not a list of words, or if a word is not in a
+        Raises: DataError if a sentence is not a list of words, or if a word is missing in a
             vocabulary without `<UNK>`.
         """
-        sentences = checked_sentences(sentences)
-        ids = np.zeros((len(sentences), _n_steps(sentences)), np.int64)
-        for row, words in zip(ids, sentences, strict=True):
+        checked = checked_sentences(sentences)
+        ids: np.ndarray = np.zeros((len(checked), _n_steps(checked)), np.int64)
+        for row, words in zip(ids, checked, strict=True):
             row[: len(words) + 2] = shifted(self._vocab.known_ids([BOS, *words, EOS]))
         return ids
 
 
 def shifted(ids: Any) -> Any:
-    """Return ids as a model with padding reads them, an array or a tensor: 0 is its padding."""
+    """Return ids, an array or a tensor, plus 1: models with padding reserve 0 for it."""
     return ids + 1
 
 

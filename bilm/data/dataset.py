@@ -1,4 +1,4 @@
-"""Text shards -> windows of ids for training, and every prediction once for evaluation."""
+"""Text -> windows of ids: endless for training, every prediction once for evaluation."""
 
 from __future__ import annotations
 
@@ -6,38 +6,39 @@ import heapq
 import math
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, islice
 
 import numpy as np
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import Position, SentenceStream, Trace, read_references
-from bilm.data.vocabulary import BOS, EOS, Vocabulary
-from bilm.data.windows import Row, Sentence, Spelled, Window, empty_window
+from bilm.data.vocabulary import BOS, EOS, UnicodeCharsVocabulary, Vocabulary
+from bilm.data.windows import KEY_SUFFIX, Row, Sentence, Spelled, Window, empty_window
 from bilm.errors import DataError
 
-SHUFFLE_BUFFER = 65_536  # sentences; the memory that shuffling takes
-SORT_BUFFER = 4_096  # sentences that are sorted by length together
-MAX_SENTENCE_BATCH = 16_384  # predictions, padding included, of sentences that run side by side
-SENTENCE_WINDOW = 2_048  # predictions of them that are made at once; bounds memory
-LONG_SENTENCE = 4_096  # words; longer ones are spelled piece by piece
+SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
+SORT_BUFFER = 4_096  # sentences that are sorted by length at a time
+MAX_SENTENCE_BATCH = 16_384  # most predictions of a batch of sentences, with padding
+SENTENCE_WINDOW = 2_048  # predictions per window of such a batch; bounds memory
+LONG_SENTENCE = 4_096  # words; characters of longer sentences are computed in pieces
 
 
 Windows = Iterator[Window]
 
 
 class LMDataset:
-    """One direction's stream of text, a function of files, seed and direction alone.
+    """A text in one direction; the order depends only on files, seed and direction.
 
     Args:
-        filepattern: glob of the shards, plain or gzip, one tokenized sentence a line; or `Shards`.
-        vocab: with the marks; a `UnicodeCharsVocabulary` for characters too.
-        reverse: give each sentence from its end.
-        test: read the shards once and in order, not epoch after epoch without end.
-        shuffle_on_load: permute shards and sentences, each epoch anew; not with `test`.
-        seed: keys the shuffling, together with the epoch and the direction; not negative.
-        shuffle_buffer: how many sentences wait in memory to be drawn.
+        filepattern: glob of the shards, plain or gzip, one tokenized sentence per line; or
+            `Shards`.
+        vocab: vocabulary with the marks; a `UnicodeCharsVocabulary` also gives characters.
+        reverse: read each sentence from its end.
+        test: read the shards once and in order, instead of endlessly.
+        shuffle_on_load: permute shards and sentences in each epoch; ignored with `test`.
+        seed: seed of the shuffling, together with the epoch and the direction; at least 0.
+        shuffle_buffer: number of sentences in memory for shuffling.
     Raises: DataError if no file matches or the vocabulary lacks a mark.
     """
 
@@ -59,23 +60,23 @@ class LMDataset:
         self.direction = "backward" if reverse else "forward"
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
-    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | Spelled | None]]:
         """Return each sentence's ids, int32 (n + 2,), and characters, int32 (n + 2, C) or None.
 
-        Raises: DataError if a shard is bad, or if the shards of an endless reader are all blank.
+        Raises: DataError if a shard cannot be read, or if an endless reader finds only blank lines.
         """
         return (self._encode(words, True) for _, words in self._sentences(self._stream()))
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
-        """Return windows for training, every row a stream that continues in the next window.
+        """Return windows for training. Each row continues in the next window.
 
-        A row takes the next sentence from the common queue whenever its own runs out, row after
-        row. The last window is not given if it is not full.
+        When a row's sentence ends, the row takes the next sentence from a queue that all rows
+        share. A last window that is not full is dropped.
 
         Args:
             batch_size: B, rows.
             num_steps: T, predictions of a row.
-            first_batch: windows to leave out; that is much faster than to make and drop them.
+            first_batch: number of windows to skip, without the cost of building them.
         Returns: dicts of `token_ids` and `next_token_id`, int32 (B, T), and `tokens_characters`,
             int32 (B, T, C) or None.
         Raises: DataError as `get_sentence` does, or if a count is below 1.
@@ -90,14 +91,15 @@ class LMDataset:
         first_batch: int = 0,
         own: range | None = None,
     ) -> Iterator[tuple[Window, Trace]]:
-        """Yield windows for training as `iter_batches` does, each with its place in the text.
+        """Yield windows for training as `iter_batches` does, each with its position in the text.
 
         Args:
             batch_size, num_steps: B and T.
-            position: of the window after which to continue; None starts from the first.
-            first_batch: windows to leave out.
-            own: the rows to give; the others advance without being encoded. None gives all.
-        Raises: DataError as `iter_batches` does, and if the position has other rows than B.
+            position: position of a window, after which to continue; None starts with the first.
+            first_batch: number of windows to skip.
+            own: rows to return; the others advance without being encoded. None returns all.
+        Raises: DataError as `iter_batches` does, and if the position is of a batch size other
+            than B.
         """
         mine = f"{self.direction}_"
         if position is not None:
@@ -108,7 +110,14 @@ class LMDataset:
             parts = stream.position() | {"rows": places}
             yield window, Trace({mine + name: part for name, part in parts.items()}, sources)
 
-    def _iter_windows(self, batch_size, num_steps, first_batch=0, position=None, own=None):
+    def _iter_windows(
+        self,
+        batch_size: int,
+        num_steps: int,
+        first_batch: int = 0,
+        position: Position | None = None,
+        own: range | None = None,
+    ) -> Iterator[tuple[Window, list[int], SentenceStream, list[Row]]]:
         _check_counts(batch_size, num_steps)
         own = range(batch_size) if own is None else own
         stream = self._stream(position)
@@ -116,9 +125,9 @@ class LMDataset:
         rows = [Row(i - own.start, sentences, self._encode) for i in range(batch_size)]
         if position is not None:
             self._put_back(rows, position["rows"])
-        for i in count():
+        for number in count():
             window = None
-            if i >= first_batch:
+            if number >= first_batch:
                 window = empty_window(len(own), num_steps, self.max_word_length)
             sources: list[int] = []
             for i, row in enumerate(rows):
@@ -128,9 +137,9 @@ class LMDataset:
                 yield window, sources, stream, rows
 
     def _put_back(self, rows: list[Row], places: np.ndarray) -> None:
-        """Put each row into its sentence again."""
+        """Move each row back to its place in its sentence."""
         if len(rows) != len(places):
-            raise DataError(f"the position is that of {len(places)} rows, not of {len(rows)}")
+            raise DataError(f"the position has {len(places)} rows, expected {len(rows)}")
         texts = read_references(self.shards, places[:, 0])
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
             row.go_to(reference, text.split(), at)
@@ -138,50 +147,50 @@ class LMDataset:
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
     ) -> Windows:
-        """Yield every prediction of the text once, in order; rows are streams as in training.
+        """Yield every prediction of the text once, in order; rows continue as in training.
 
-        The next sentence goes to the row that runs out first, of several to the first: the text
-        lies in the rows as with windows of one step, whatever `n_steps`.
+        The next sentence goes to the row that ends first, and to the first of several such rows.
+        The assignment of sentences to rows does therefore not depend on `n_steps`.
 
         Args:
             batch_size, n_steps: B and T.
-            drop_remainder: end at the step at which the first row finds no sentence left.
-        Returns: dicts as from `iter_batches`, and `mask`, bool (B, T): what is there, on the left.
-            Elsewhere ids are 0 and characters are padding.
-        Raises: DataError if a shard is bad or a count is below 1.
+            drop_remainder: stop at the step at which the first row finds no sentence left.
+        Returns: dicts as from `iter_batches`, and `mask`, bool (B, T), True for predictions, which
+            are on the left. Elsewhere ids are 0 and characters are padding.
+        Raises: DataError if a shard cannot be read or a count is below 1.
         """
         _check_counts(batch_size, n_steps)
         sentences = enumerate(self.shards.sentences())
         queues: list[deque] = [deque() for _ in range(batch_size)]
         rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
-        ends = [(0, i) for i in range(batch_size)]  # a heap: the step at which row i runs out
-        last = math.inf  # the step at which a row found no sentence left
+        ends = [(0, i) for i in range(batch_size)]  # a heap of (step at which row i ends, i)
+        last: float = math.inf  # step at which a row found no sentence left
         for start in count(0, n_steps):
             while ends[0][0] < min(start + n_steps, last):
                 end, i = ends[0]
                 if (sentence := next(sentences, None)) is None:
                     last = end
                     for queue in queues:
-                        queue.append(None)  # where the row's text ends
+                        queue.append(None)  # end of the row's text
                 else:
                     queues[i].append(sentence)
                     heapq.heapreplace(ends, (end + len(sentence[1]) + 1, i))
-            limit = min(n_steps, last - start) if drop_remainder else n_steps
+            limit = int(min(n_steps, last - start)) if drop_remainder else n_steps
             window = self._masked_window(rows, n_steps, limit)
-            if not window["mask"].any():
+            if not np.any(window["mask"]):
                 return
             yield window
 
     def iter_sentence_batches(self, batch_size: int) -> Windows:
-        """Yield every sentence once, in a row of its own; those of like length together.
+        """Yield every sentence once, one per row; sentences of similar length share a batch.
 
-        A batch of sentences comes in as many windows as bounded memory takes.
+        Batches are cut into windows to bound memory.
 
         Args:
-            batch_size: the most rows; long sentences come in smaller batches.
-        Returns: dicts as from `iter_evaluation`, and `first`, whether the window is the first of
-            its batch; in the others the rows continue.
-        Raises: DataError if a shard is bad or `batch_size` is below 1.
+            batch_size: most rows; batches of long sentences are smaller.
+        Returns: dicts as from `iter_evaluation`, and `first`, True for the first window of a batch;
+            in the others the rows continue.
+        Raises: DataError if a shard cannot be read or `batch_size` is below 1.
         """
         _check_counts(batch_size)
         sentences = self.shards.sentences()
@@ -211,14 +220,14 @@ class LMDataset:
             if self.test:
                 return
             if not stream.next_epoch():
-                raise DataError(f"{self.filepattern}: no sentence; every line is blank")
+                raise DataError(f"{self.filepattern}: contains no sentence: every line is blank")
 
     def _encode(
         self, words: list[str], whole: bool = False
     ) -> tuple[np.ndarray, np.ndarray | Spelled | None]:
         words = words[::-1] if self.reverse else words
         ids = self.vocab.encode(words, self.reverse, split=False)
-        if self.max_word_length is None:
+        if not isinstance(self.vocab, UnicodeCharsVocabulary):
             return ids, None
         if len(words) > LONG_SENTENCE and not whole:
             first, last = (EOS, BOS) if self.reverse else (BOS, EOS)
@@ -233,4 +242,71 @@ class LMDataset:
 
 def _check_counts(*counts: int) -> None:
     if min(counts) < 1:
-        raise DataError(f"the numbers of rows and steps must be at least 1, not {counts}")
+        raise DataError(f"the numbers of rows and steps are {counts}, expected at least 1")
+
+
+COMMON = ("mask", "first")  # keys whose values are equal in both directions
+
+
+class BidirectionalLMDataset:
+    """A forward and a backward `LMDataset`; keys of the latter have the suffix `_reverse`.
+
+    Each direction shuffles independently. Evaluation reads both in order, so that `mask` is common.
+    Arguments and errors are those of `LMDataset`.
+    """
+
+    def __init__(
+        self,
+        filepattern: str | os.PathLike | Shards,
+        vocab: Vocabulary,
+        test: bool = False,
+        shuffle_on_load: bool = False,
+        seed: int = 0,
+    ):
+        shards = resolve_shards(filepattern)
+        self.readers = [
+            LMDataset(shards, vocab, reverse, test, shuffle_on_load, seed)
+            for reverse in (False, True)
+        ]
+        self.shards, self.filepattern, self.vocab = shards, shards.name, vocab
+        self.max_word_length = self.readers[0].max_word_length
+
+    def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
+        """Return windows for training: see `LMDataset.iter_batches`."""
+        return _merge(r.iter_batches(batch_size, num_steps, first_batch) for r in self.readers)
+
+    def iter_placed_batches(
+        self,
+        batch_size: int,
+        num_steps: int,
+        position: Position | None = None,
+        first_batch: int = 0,
+        own: range | None = None,
+    ) -> Iterator[tuple[Window, Trace]]:
+        """Yield windows for training with their `Trace`: see `LMDataset.iter_placed_batches`."""
+        arguments = batch_size, num_steps, position, first_batch, own
+        both = (r.iter_placed_batches(*arguments) for r in self.readers)
+        for (forward, one), (backward, other) in zip(*both, strict=True):
+            trace = Trace(one.position | other.position, one.sources + other.sources)
+            yield _join(forward, backward), trace
+
+    def iter_evaluation(
+        self, batch_size: int, n_steps: int, drop_remainder: bool = False
+    ) -> Windows:
+        """Return every prediction of the text once: see `LMDataset.iter_evaluation`."""
+        return _merge(r.iter_evaluation(batch_size, n_steps, drop_remainder) for r in self.readers)
+
+    def iter_sentence_batches(self, batch_size: int) -> Windows:
+        """Return whole sentences, the same in a row of both directions: see `LMDataset`."""
+        return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
+
+
+Reader = LMDataset | BidirectionalLMDataset
+
+
+def _merge(readers: Iterable[Windows]) -> Windows:
+    return (_join(forward, backward) for forward, backward in zip(*readers, strict=True))
+
+
+def _join(forward: Window, backward: Window) -> Window:
+    return forward | {k + KEY_SUFFIX["backward"]: v for k, v in backward.items() if k not in COMMON}

@@ -1,4 +1,4 @@
-"""The files of a text, and how they are read: as sentences, from any place on, counted."""
+"""Finds the files of a text, reads their sentences from any position and counts them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
-from bilm.data.text import decoded, lines_at, not_utf8, placed_lines, raw_lines
+from bilm.data.readers import Corpus, require_text
+from bilm.data.text import ON_BAD_UTF8 as ON_BAD_UTF8
+from bilm.data.text import (
+    STANDARD_INPUT,
+    decoded,
+    decoding,
+    lines_at,
+    not_utf8,
+    placed_lines,
+    raw_lines,
+)
+from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
-from bilm.files import expanded
-
-DECODING = {"error": "strict", "replace": "replace"}  # by `on_bad_utf8`
-ON_BAD_UTF8 = tuple(DECODING)
 
 
 class Shards(Sequence[str]):
-    """The names of a text's files, in order, and what to do with bytes that are not UTF-8.
+    """The names of a text's files, in order, and how to treat bytes that are not UTF-8.
 
     Args:
-        paths: the files, plain or gzip, one sentence a line.
-        on_bad_utf8: "error", or "replace" to have U+FFFD stand for bytes that are not UTF-8.
-        name: of the text, for messages; None for that of the first file.
-        stride: `texts` and `sentences` return the first of each `stride` sentences.
-    Raises: DataError for another `on_bad_utf8`.
+        paths: the files, plain or gzip, one sentence per line.
+        on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
+        name: name of the text, for messages; None for the name of the first file.
+        stride: `texts` and `sentences` return every `stride`-th sentence, starting with the first.
+    Raises: DataError for another value of `on_bad_utf8`.
     """
 
     def __init__(
@@ -35,35 +42,40 @@ class Shards(Sequence[str]):
         name: str | None = None,
         stride: int = 1,
     ):
-        if on_bad_utf8 not in DECODING:
-            raise DataError(f"on_bad_utf8={on_bad_utf8}: expected one of {', '.join(ON_BAD_UTF8)}")
-        self.paths, self.on_bad_utf8 = tuple(map(os.fspath, paths)), on_bad_utf8
+        decoding(on_bad_utf8)
+        self.paths, self.on_bad_utf8 = tuple(os.fspath(path) for path in paths), on_bad_utf8
         self.name = name or next(iter(self.paths), "no file")
         self.stride = stride
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index):
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         return self.paths[index]
 
     def of(self, paths: Iterable[str | os.PathLike]) -> Shards:
-        """Return other files that are read as these are."""
+        """Return `Shards` of other files with the same `on_bad_utf8`."""
         return Shards(paths, self.on_bad_utf8)
 
     def thinned(self, stride: int) -> Shards:
-        """Return the same files, of which `sentences` returns the first of each `stride`."""
+        """Return `Shards` of the same files with another `stride`."""
         return Shards(self.paths, self.on_bad_utf8, self.name, stride)
 
     def lines(
         self, shard: int = 0, offset: int = 0, number: int = 0
     ) -> Iterator[tuple[int, int, int, str]]:
-        """Return the lines of a file and their places: see `bilm.data.text.placed_lines`."""
-        return placed_lines(self.paths[shard], DECODING[self.on_bad_utf8], offset, number)
+        """Return the lines of a file with their positions: see `bilm.data.text.placed_lines`."""
+        return placed_lines(self.paths[shard], decoding(self.on_bad_utf8), offset, number)
 
     def lines_at(self, shard: int, offsets: Iterable[int]) -> Iterator[str]:
-        """Return the lines of a file that start at these bytes: see `bilm.data.text.lines_at`."""
-        return lines_at(self.paths[shard], DECODING[self.on_bad_utf8], offsets)
+        """Return the lines that start at these byte positions: see `bilm.data.text.lines_at`."""
+        return lines_at(self.paths[shard], decoding(self.on_bad_utf8), offsets)
 
     def texts(self) -> Iterator[str]:
         """Return the stripped text of each line that is not blank, file after file.
@@ -82,39 +94,78 @@ class Shards(Sequence[str]):
 
 
 def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "error") -> Shards:
-    """Return the files that a glob matches, sorted by name; `Shards` are returned as they are.
+    """Return the files that a glob matches, sorted by name; `Shards` are returned unchanged.
 
-    Raises: DataError if there is none, or if one of them is a folder.
+    Raises: DataError if no file matches, if a match is a folder, or if a file's ending belongs to a
+        format other than text with one sentence per line.
     """
     if isinstance(filepattern, Shards):
         return filepattern
-    name, filepattern = os.fspath(filepattern), expanded(filepattern)
-    paths = sorted(glob.glob(filepattern))
-    if not paths and os.path.exists(filepattern):
-        paths = [filepattern]  # a name that only looks like a pattern: corpus[1].txt
+    paths = matching_files(filepattern)
+    for path in paths:
+        require_text(path)
+    return Shards(paths, on_bad_utf8, os.fspath(filepattern))
+
+
+def read_sentences(
+    filepattern: str | os.PathLike,
+    on_bad_utf8: str = "error",
+    column: str | None = None,
+    tokenize: str | None = None,
+) -> Iterator[list[str]]:
+    """Yield the words of each sentence of all files that a glob matches; empty sentences are
+    skipped.
+
+    The files may have any form that `bilm.data.readers.Corpus` reads.
+
+    Args:
+        filepattern: a glob, or `-` for text from standard input.
+        on_bad_utf8, column, tokenize: see `Corpus`.
+    Raises: DataError as `resolve_shards` and `Corpus` do; BilmError if a package is missing.
+    """
+    if os.fspath(filepattern) == "-":
+        sentences = map(tokenizer(tokenize), Shards([STANDARD_INPUT], on_bad_utf8).texts())
+        return filter(None, sentences)
+    corpora = [
+        Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+        for path in matching_files(filepattern)
+    ]
+    return (record.words for corpus in corpora for record in corpus if record.words)
+
+
+def matching_files(filepattern: str | os.PathLike) -> list[str]:
+    """Return the files that a glob matches, sorted by name. Raises: DataError if no file
+    matches or a match is a folder."""
+    pattern = os.path.expanduser(os.fspath(filepattern))
+    paths = sorted(glob.glob(pattern))
+    if not paths and os.path.exists(pattern):
+        paths = [pattern]  # a file name that contains pattern characters, such as corpus[1].txt
     if not paths:
-        raise DataError(f"{filepattern}: no file matches")
+        raise DataError(f"{pattern}: no file matches this name or pattern")
     for path in paths:
         if os.path.isdir(path):
-            raise DataError(f"{filepattern}: matches the folder {path}; give a pattern of files")
-    return Shards(paths, on_bad_utf8, name)
+            raise DataError(
+                f"{pattern}: matches the folder {path}; use a pattern that matches only files, "
+                f"such as {path}/*"
+            )
+    return paths
 
 
 def require_files(paths: Iterable[str | os.PathLike]) -> None:
-    """Raise DataError for a pipe, which can be read once only: the second time it is empty."""
+    """Raise DataError for a pipe, which can be read only once."""
     for path in paths:
         if os.path.exists(path) and not os.path.isfile(path):
-            raise DataError(f"{path}: not a file; it is read more than once, so write it to one")
+            raise DataError(f"{path}: must be a regular file: it is read more than once")
 
 
 class TextCounts(NamedTuple):
-    """How much text there is, and what in it is not as it should be.
+    """Counts of a text.
 
     Fields:
         n_sentences, n_tokens: lines that are not blank, and their words.
-        n_blank: lines that are blank, which are skipped.
-        n_replaced: lines in which U+FFFD stands for bytes that are not UTF-8.
-        n_long: words, of the tokens, that are over the limit that was asked about.
+        n_blank: blank lines, which are skipped.
+        n_replaced: lines with invalid UTF-8, which was decoded as U+FFFD.
+        n_long: words longer than the `max_word_bytes` of `count_tokens`.
     """
 
     n_sentences: int
@@ -125,7 +176,7 @@ class TextCounts(NamedTuple):
 
     @property
     def n_predictions(self) -> int:
-        """What one direction predicts: every token, and the end of every sentence."""
+        """The number of predictions of one direction: one per token and one per sentence end."""
         return self.n_tokens + self.n_sentences
 
 
@@ -140,10 +191,10 @@ def count_tokens(
 
     Args:
         shards: the files.
-        on_shard: called after each with how many are done and how many there are.
-        max_word_bytes: words of more bytes are counted as long.
+        on_shard: called after each file with the number of files read and the total.
+        max_word_bytes: words with more bytes are counted in `n_long`.
         on_words: called with the words of each sentence.
-        max_tokens: leave a file after the sentence with which so many are reached.
+        max_tokens: stop reading a file after this number of tokens, at the end of a sentence.
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
     n_sentences = n_tokens = n_blank = n_replaced = n_long = 0
@@ -169,18 +220,19 @@ def count_tokens(
 
 
 def _texts(path: str, on_bad_utf8: str) -> Iterator[tuple[str, bool]]:
-    """Yield the text of each line, blank ones too, and whether bytes in it were replaced."""
+    """Yield the text of each line, including blank lines, and whether it contained invalid
+    UTF-8 that was replaced."""
     for number, start, line in raw_lines(path):
         try:
             yield decoded(line, start, "strict"), False
         except UnicodeDecodeError as error:
             if on_bad_utf8 == "error":
                 raise not_utf8(path, number, error) from error
-            yield decoded(line, start, DECODING[on_bad_utf8]), True
+            yield decoded(line, start, decoding(on_bad_utf8)), True
 
 
 def _count_long(text: str, words: list[str], max_bytes: int) -> int:
-    # The longest word settles most lines: a character has 4 bytes at most.
+    # A quick test that suffices for most lines: a character has at most 4 bytes.
     if max(map(len, words)) * (1 if text.isascii() else 4) <= max_bytes:
         return 0
     return sum(len(word.encode()) > max_bytes for word in words)

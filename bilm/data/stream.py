@@ -1,7 +1,7 @@
-"""Sentences in the order of training from any place on, and what a checkpoint keeps of that place.
+"""Streams the sentences of a training text in random order, resumable from a saved position.
 
-A sentence is known by its reference: the number of its shard times `SHARD_BYTES` plus the byte, of
-the unpacked file, at which its line starts.
+An integer, its *reference*, identifies a sentence: the number of its shard times `SHARD_BYTES` plus
+the byte position at which its line starts in the uncompressed file.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy as np
 from bilm.data.shards import Shards
 from bilm.errors import DataError
 
-SHARD_BYTES = 1 << 44  # more than a shard has
-SKIPPED_AT_ONCE = 1 << 20  # draws; bounds the memory that skipping takes
+SHARD_BYTES = 1 << 44  # larger than any shard
+SKIPPED_AT_ONCE = 1 << 20  # random numbers skipped at a time, which bounds memory
 
 Position = dict[str, np.ndarray]  # integer arrays by name
 
 
 class Trace(NamedTuple):
-    """Where a window of training stands in the text.
+    """The position of a training window in the text.
 
     Fields:
-        position: of the readers after the window; `LMDataset.iter_placed_batches` continues there.
-        sources: references of the sentences that the window holds a part of.
+        position: position of the readers after the window, for `LMDataset.iter_placed_batches`.
+        sources: references of the sentences in the window, also of parts of sentences.
     """
 
     position: Position
@@ -35,13 +35,14 @@ class Trace(NamedTuple):
 
 
 class SentenceStream:
-    """The sentences of some shards, epoch after epoch, in an order that chance draws.
+    """The sentences of some shards, epoch after epoch, in random order.
 
     Args:
         shards: the files.
-        buffer_size: how many lines wait in memory to be drawn; 0 leaves everything in order.
-        make_rng: gives what draws in an epoch.
-        position: `position()` of the stream that this one continues; the files must be the same.
+        buffer_size: number of lines in memory for shuffling; 0 disables it.
+        make_rng: epoch -> random generator.
+        position: where to continue, as returned by `position()` of a stream over the same files;
+            None for the start.
     """
 
     def __init__(
@@ -54,20 +55,20 @@ class SentenceStream:
         self.shards, self.buffer_size, self.make_rng = shards, buffer_size, make_rng
         if position is None:
             position = {"reader": np.zeros(6, np.int64), "buffer": np.zeros(0, np.int64)}
-        # The epoch; in it how many shards are done, and how much of the next; how many sentences
-        # were given while there was text left to read, and how many after that.
+        # The epoch; the number of shards read in it; byte and line reached in the next shard;
+        # sentences drawn while reading; sentences drained from the buffer after that.
         self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained = map(
             int, position["reader"]
         )
-        self.waiting = position["buffer"].copy()  # references of the lines in memory
+        self.waiting = position["buffer"].copy()  # references of the lines in the buffer
 
     def position(self) -> Position:
-        """Return what is needed to continue after the last sentence."""
+        """Return the position after the last sentence that was yielded."""
         place = self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained
         return {"reader": np.array(place, np.int64), "buffer": self.waiting.copy()}
 
     def read_epoch(self) -> Iterator[tuple[int, str]]:
-        """Yield the reference and the text of each sentence that is left of the epoch.
+        """Yield reference and text of each remaining sentence of the epoch.
 
         Raises: DataError as `bilm.data.text.read_lines` does.
         """
@@ -98,7 +99,8 @@ class SentenceStream:
             yield int(self.waiting[i]), texts[i]
 
     def next_epoch(self) -> bool:
-        """Go to the next epoch's start; tell whether the one that is left had any sentence."""
+        """Move to the start of the next epoch; return whether the finished one had any
+        sentences."""
         had_text = self.n_drawn + self.n_drained > 0
         self.epoch += 1
         self.shard = self.offset = self.line = self.n_drawn = self.n_drained = 0
@@ -117,9 +119,9 @@ class SentenceStream:
 
 
 def read_references(shards: Shards, references: np.ndarray) -> list[str]:
-    """Return the texts of some sentences; each file is gone through once.
+    """Return the texts of some sentences; each file is read once.
 
-    Raises: DataError if a file cannot be read where a sentence should be.
+    Raises: DataError if a file cannot be read at a reference.
     """
     texts = [""] * len(references)
     order = np.argsort(references, kind="stable")
@@ -132,41 +134,48 @@ def read_references(shards: Shards, references: np.ndarray) -> list[str]:
 
 
 def describe_shards(shards: Sequence[str]) -> list[str]:
-    """Return each shard's name and size, by which a continued run knows its text again."""
+    """Return each shard's name and size, which are compared when a run resumes."""
     return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
 
 
 def describe_part(shards: Shards) -> list[str]:
-    """Return what tells a text, or the part of it that is read, from another."""
+    """Return `describe_shards` and, if only a part of the text is read, a description of that
+    part."""
+    # Do not change this text: fine-tuning runs store it, and a resumed run is compared with it.
     part = [f"every {shards.stride} sentences the first"] if shards.stride > 1 else []
     return describe_shards(shards) + part
 
 
 def check_shards(shards: Sequence[str], expected: Sequence[str]) -> None:
-    """Compare the text with that of the run that is continued.
+    """Compare the text with the description stored in the run.
 
     Raises: DataError, naming the first shard that differs.
     """
     found = describe_shards(shards)
     for path, here, there in zip(shards, found, expected, strict=False):
         if here != there:
-            raise DataError(f"{path}: found {here}, but this folder's run reads {there} there")
+            raise DataError(
+                f"{path}: found {here}, but the run in this folder was trained on {there}; "
+                f"restore the file or use another folder"
+            )
     if len(found) != len(expected):
-        raise DataError(f"found {len(found)} shards, but this folder's run reads {len(expected)}")
+        raise DataError(
+            f"found {len(found)} shards, but the run in this folder was trained on {len(expected)}"
+        )
 
 
-def tell_lines(shards: Shards, references: Sequence[int]) -> list[str]:
-    """Give, for each shard, a line of text with the numbers of the lines that are referred to."""
-    told, shards = [], Shards(shards, "replace")  # bytes alone matter
+def describe_lines(shards: Shards, references: Sequence[int]) -> list[str]:
+    """Return, for each shard, a line with its name and the numbers of the referenced lines."""
+    described, shards = [], Shards(shards, "replace")  # only byte positions matter
     for shard, group in groupby(sorted(set(references)), lambda r: r // SHARD_BYTES):
         offsets = {reference % SHARD_BYTES for reference in group}
         numbers = [number for number, start, _, _ in _at(shards.lines(shard), offsets)]
-        told.append(f"{shards[shard]}, {_ranges(numbers)}")
-    return told
+        described.append(f"{shards[shard]}, {_ranges(numbers)}")
+    return described
 
 
 def _at(lines: Iterator[tuple], offsets: set[int]) -> Iterator[tuple]:
-    """Yield the lines that start at these bytes, and read no further than the last."""
+    """Yield the lines that start at these byte positions, and stop after the last."""
     left = len(offsets)
     for line in lines:
         if line[1] in offsets:
@@ -177,7 +186,7 @@ def _at(lines: Iterator[tuple], offsets: set[int]) -> Iterator[tuple]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Write rising numbers as "line 7" or "lines 3-5, 9"."""
+    """Return ascending numbers as "line 7" or "lines 3-5, 9"."""
     starts = [n for i, n in enumerate(numbers) if not i or numbers[i - 1] != n - 1]
     ends = [n for i, n in enumerate(numbers) if numbers[i + 1 : i + 2] != [n + 1]]
     ranges = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]

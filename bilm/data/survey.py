@@ -1,18 +1,20 @@
-"""A look at the text before a run: how much there is, and what in it is not as it should be."""
+"""Checks of a text before training: counts, tokenization, and the vocabulary's order."""
 
 from __future__ import annotations
+
+import os
 
 import numpy as np
 from absl import logging
 
 from bilm.data.shards import Shards, TextCounts, count_tokens
-from bilm.data.tokenization_check import check_tokenization
+from bilm.data.tokenization import SAMPLE_WORDS, TokenizationCheck
 from bilm.data.vocabulary import MARKS, Vocabulary
 
-SAMPLE_TOKENS = 1_000_000  # looked at where the text is not counted
+SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
 COUNTED_AT_ONCE = 1 << 18  # words
-# A word out of place is reported if it is at least so many times as frequent as one before it, by
-# more than chance allows, and if such words are more than this share of the text.
+# Disorder is reported if a word is at least MIN_RATIO times as frequent as one before it, by
+# MIN_DEVIATIONS standard deviations, and if such words make up MIN_SHARE of the text.
 MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
 
 
@@ -22,20 +24,21 @@ def survey(
     check_order: bool = True,
     sample: bool = False,
 ) -> TextCounts:
-    """Count the text and say on the log what is skipped, cut, replaced or out of order.
+    """Count the text and log what is skipped, truncated, replaced or out of order.
 
     Args:
         shards: the files.
-        vocab: what the text is read with.
+        vocab: vocabulary that the text will be read with.
         check_order: whether to compare the vocabulary's order with the frequencies in the text.
-        sample: look at the first lines of each file only, `SAMPLE_TOKENS` in all.
-    Returns: the counts, of the sample alone if requested.
+        sample: read only the first lines of each file, `SAMPLE_TOKENS` in total.
+    Returns: the counts of the text or the sample.
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
     check_tokenization(shards)
     words = _WordCounts(vocab)
     max_length = getattr(vocab, "max_word_length", None)
-    max_bytes = None if max_length is None else max_length - 2  # but for the word's two marks
+    # The other two are the begin and end marks of the word.
+    max_bytes = None if max_length is None else max_length - 2
     counts = count_tokens(
         shards,
         on_shard=None if sample else _log_shard,
@@ -45,37 +48,54 @@ def survey(
     )
     if not sample:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
-    _report(counts, max_bytes, "of the first lines: " if sample else "")
+    _report(counts, max_bytes, "sample: " if sample else "")
     if check_order and counts.n_tokens and vocab.unk >= 0:
         logging.info(
             "%s%.2g %% of the words are not in the vocabulary",
-            "of the first lines: " if sample else "",
+            "sample: " if sample else "",
             100 * words.total()[vocab.unk] / counts.n_tokens,
         )
     disorder = find_disorder(words.total(), vocab) if check_order else None
     if disorder is not None:
         (early, n_early), (late, n_late) = disorder
         logging.warning(
-            "%s: not by falling frequency in this text: %r, which comes %s times, stands before "
-            "%r, which comes %s times; the sampled softmax takes its negatives by that order",
+            "%s: not sorted by descending frequency in this text: %r, which occurs %s times, "
+            "precedes %r, which occurs %s times; negative sampling assumes that order",
             vocab.filename, early, f"{n_early:,}", late, f"{n_late:,}",
         )  # fmt: skip
     return counts
 
 
+def check_tokenization(shards: Shards) -> bool:
+    """Warn if the first lines of a text are not tokenized; return whether a warning was logged.
+
+    Pipes are skipped, because they can be read only once.
+
+    Raises: DataError as `bilm.data.text.read_lines` does.
+    """
+    files = [path for path in shards if os.path.isfile(path)]
+    if not files:
+        return False
+    name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    check = TokenizationCheck(name)
+    n_words = -(-SAMPLE_WORDS // len(files))
+    count_tokens(shards.of(files), on_words=check.add, max_tokens=n_words)
+    return check.warn()
+
+
 def find_disorder(
     counts: np.ndarray, vocab: Vocabulary
 ) -> tuple[tuple[str, int], tuple[str, int]] | None:
-    """Find two words of a vocabulary that stand in the wrong order, the worst there are.
+    """Find the two words of a vocabulary whose order is most clearly wrong.
 
     Args:
-        counts: how often each id comes in a text, integer (V,).
-        vocab: the words; marks may stand anywhere.
+        counts: occurrences of each id in a text, integer (V,).
+        vocab: the words; the position of marks is ignored.
     Returns: the earlier word, which is too rare, and the later one, each with its count; None if
-        the order is right, or wrong by no more than samples differ.
+        words are sorted by descending frequency, up to sampling error.
     """
     marks = [i for i in map(vocab.word_to_id, MARKS) if i >= 0]
-    ids = np.delete(np.arange(vocab.size), marks)
+    ids: np.ndarray = np.delete(np.arange(vocab.size), marks)
     found = counts[ids].astype(float)
     if len(found) < 2:
         return None
@@ -92,11 +112,12 @@ def find_disorder(
 
 
 class _WordCounts:
-    """Counts the words of a vocabulary, many at a time."""
+    """Counts the words of a vocabulary in blocks of `COUNTED_AT_ONCE`."""
 
     def __init__(self, vocab: Vocabulary):
-        self._vocab, self._words = vocab, []
-        self._counts = np.zeros(vocab.size, np.int64)
+        self._vocab = vocab
+        self._words: list[str] = []
+        self._counts: np.ndarray = np.zeros(vocab.size, np.int64)
 
     def add(self, words: list[str]) -> None:
         self._words += words
@@ -104,7 +125,7 @@ class _WordCounts:
             self.total()
 
     def total(self) -> np.ndarray:
-        """Return how often each id came, int64 (V,)."""
+        """Return the number of occurrences of each id, int64 (V,)."""
         ids = self._vocab.encode(self._words, split=False)[1:-1]
         self._counts += np.bincount(ids, minlength=self._vocab.size)
         self._words.clear()
@@ -117,12 +138,12 @@ def _report(counts: TextCounts, max_bytes: int | None, where: str) -> None:
     if counts.n_long:
         share = 100 * counts.n_long / counts.n_tokens
         logging.info(
-            "%s%s words, %.2g %%, have more than %d bytes; the rest of such a word is not read",
+            "%s%s words, %.2g %%, have more than %d bytes and are truncated",
             where, f"{counts.n_long:,}", share, max_bytes,
         )  # fmt: skip
     if counts.n_replaced:
         logging.warning(
-            "%s%s lines are not UTF-8; U+FFFD stands for what cannot be read",
+            "%s%s lines contain invalid UTF-8, which is read as U+FFFD",
             where, f"{counts.n_replaced:,}",
         )  # fmt: skip
 

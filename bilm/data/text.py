@@ -1,4 +1,4 @@
-"""One text file -> its lines: plain or gzip, UTF-8, streamed."""
+"""The lines of a text file, plain or gzip, UTF-8, streamed."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import BinaryIO
+from typing import BinaryIO, TextIO, cast
 
 from bilm.errors import DataError
+from bilm.support.files import replacing
 
 STANDARD_INPUT = "/dev/stdin"
 GZIP_MAGIC = b"\x1f\x8b"
-MAX_LINE_BYTES = 1 << 24  # of an unpacked line; what has no line ends is no text
+MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
+ON_BAD_UTF8 = ("error", "replace")
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
-    r"""Return the number, from 1, and the stripped text of each line.
+    r"""Yield the number, starting at 1, and the stripped text of each line.
 
-    Only "\n" ends a line: U+2028, U+0085 and the like are characters of it. A file is gzip if it
-    starts as one, whatever its name. A byte order mark at the start is dropped.
+    Only "\n" ends a line; U+2028, U+0085 and similar characters do not. The file is decompressed
+    if it starts with gzip's magic number. A byte order mark at the start is skipped.
 
-    Raises: DataError, naming the file and where it can the line, if the file cannot be read, is
-        truncated, is not UTF-8 or has a line of more than `MAX_LINE_BYTES`.
+    Raises: DataError, naming the file and, if known, the line, if the file cannot be read, is
+        truncated, is not UTF-8 or has a line longer than `MAX_LINE_BYTES`.
     """
     return ((number, text) for number, _, _, text in placed_lines(path, "strict"))
 
@@ -33,12 +35,12 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
 def placed_lines(
     path: str | os.PathLike, errors: str, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Yield the number, the first byte, the byte after it and the stripped text of each line.
+    """Yield the number, the start and end byte positions, and the stripped text of each line.
 
     Args:
-        path: the file; bytes are those of its unpacked content.
-        errors: "strict", or "replace" to have U+FFFD stand for bytes that are not UTF-8.
-        offset, number: where the last line that is left out ends, and its number.
+        path: the file; byte positions refer to its uncompressed content.
+        errors: "strict", or "replace" to decode invalid UTF-8 as U+FFFD.
+        offset, number: byte position at which to start, and number of lines before it.
     Raises: DataError as `read_lines` does.
     """
     for number, start, line in raw_lines(path, offset, number):  # noqa: B020
@@ -50,9 +52,9 @@ def placed_lines(
 
 
 def whole_lines(path: str | os.PathLike, errors: str) -> Iterator[str]:
-    """Yield the text of each line as it is, blanks and the line's end included.
+    """Yield the text of each line unchanged, with surrounding whitespace and its line end.
 
-    `errors` is that of `placed_lines`. Raises: DataError as `read_lines` does.
+    See `placed_lines` for `errors`. Raises: DataError as `read_lines` does.
     """
     for number, start, line in raw_lines(path):
         try:
@@ -62,9 +64,9 @@ def whole_lines(path: str | os.PathLike, errors: str) -> Iterator[str]:
 
 
 def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> Iterator[str]:
-    """Yield the stripped texts of the lines that start at these bytes, which must rise.
+    """Yield the stripped text of the lines that start at these byte positions, in ascending order.
 
-    Raises: DataError, naming the file, if it cannot be read there.
+    Raises: DataError, naming the file, if it cannot be read at a position.
     """
     offset = 0
     try:
@@ -76,22 +78,32 @@ def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> It
         raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
 
 
+def decoding(on_bad_utf8: str) -> str:
+    """Return the argument `errors` of `bytes.decode` for a value of `on_bad_utf8`.
+
+    Raises: DataError for another value.
+    """
+    if on_bad_utf8 not in ON_BAD_UTF8:
+        raise DataError(f"on_bad_utf8={on_bad_utf8}: expected one of {', '.join(ON_BAD_UTF8)}")
+    return "replace" if on_bad_utf8 == "replace" else "strict"
+
+
 def raw_lines(
     path: str | os.PathLike, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the number, the first byte and the bytes of each line; see `placed_lines`."""
+    """Yield the number, the start position and the bytes of each line; see `placed_lines`."""
     end = offset
     try:
         with _open(path) as file:
             if offset:
                 file.seek(offset)
-            # Not by the file's own iterator, which reads on for a line's end as far as it must.
+            # The file's own iterator would read a line of any length into memory.
             for line in iter(partial(file.readline, MAX_LINE_BYTES + 1), b""):
                 number += 1
                 if len(line) > MAX_LINE_BYTES:
                     raise DataError(
                         f"{path}, line {number}: longer than {MAX_LINE_BYTES:,} bytes; expected "
-                        "text, a sentence a line"
+                        "text with one sentence per line"
                     )
                 start, end = end, end + len(line)
                 yield number, start, line
@@ -104,28 +116,49 @@ def raw_lines(
 
 
 def decoded(line: bytes, start: int, errors: str) -> str:
-    """Return the stripped text of a line that starts at a byte. Raises: UnicodeDecodeError."""
+    """Return the stripped text of a line that starts at byte `start`; a byte order mark at byte
+    0 is removed. Raises: UnicodeDecodeError."""
     return line.decode("utf-8" if start else "utf-8-sig", errors).strip()
 
 
 def not_utf8(path: str | os.PathLike, number: int, error: UnicodeDecodeError) -> DataError:
     """Return the error for a line that is not UTF-8."""
     return DataError(
-        f"{path}, line {number}: not UTF-8 ({error.reason}); convert it or, if it is a corpus, "
-        "have such bytes replaced: --on_bad_utf8=replace"
+        f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8 or, if it "
+        "is a corpus, replace such bytes with U+FFFD: --on_bad_utf8=replace"
     )
 
 
 @contextmanager
 def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """Open for bytes, unpacked. The outer buffer is in C, GzipFile's own lines are in Python."""
-    # By its number standard input can be read where its name cannot: as a socket, or under sudo.
+    """Open a file for reading bytes and decompress it; `BufferedReader` is faster than GzipFile."""
+    # Standard input is opened by its descriptor, because sockets, and standard input under sudo,
+    # cannot be opened by path.
     own = os.fspath(path) != STANDARD_INPUT
     with open(path if own else 0, "rb", closefd=own) as file:
         if not own and file.seekable():
-            file.seek(0)  # as by its name: whoever reads it twice gets the same
+            file.seek(0)  # reading it again starts at the beginning, as for a named file
         if file.peek(2)[:2] != GZIP_MAGIC:
             yield file
         else:
             with io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 17) as unpacked:
                 yield unpacked
+
+
+@contextmanager
+def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
+    """Open a UTF-8 text file for writing, gzip if its name ends with `.gz`.
+
+    The file is written atomically when the block succeeds. The same text always produces the same
+    bytes.
+
+    Raises: OSError as `bilm.support.files.replacing` does.
+    """
+    with replacing(path) as temporary, ExitStack() as stack:
+        file: BinaryIO = stack.enter_context(open(temporary, "wb"))
+        if os.fspath(path).lower().endswith(".gz"):
+            # The header contains neither name nor time, so that the same text produces the same
+            # bytes.
+            packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
+            file = cast(BinaryIO, stack.enter_context(packed))
+        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))

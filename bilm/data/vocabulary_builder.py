@@ -1,41 +1,42 @@
-"""Text shards -> a vocabulary by falling frequency, in memory that does not grow with the text."""
+"""Text -> a vocabulary sorted by descending frequency, in bounded memory."""
 
 from __future__ import annotations
 
 import heapq
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, NamedTuple
 
 from absl import logging
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
-from bilm.files import expanded, keep_inputs, replacing, scratch
-from bilm.progress import Progress, progress
+from bilm.support.files import expanded, keep_inputs, replacing, scratch
+from bilm.support.progress import Progress, progress
 
 WORDS_IN_MEMORY = 2_000_000  # about 300 MB
-MAX_RUNS = 64  # sorted files that are merged at a time; each is an open file
+MAX_RUNS = 64  # sorted files that are open and merged at a time
 
 NOT_COUNTED = frozenset([*MARKS, NOT_A_WORD])
 WordCount = tuple[str, int]
+Combine = Callable[[Iterable[WordCount]], Iterator[WordCount]]
 
 
 class VocabularyCounts(NamedTuple):
-    """What the text held, and what of it is in the vocabulary. Tokens are without marks."""
+    """Counts of the text and of the vocabulary built from it. Tokens do not include marks."""
 
     n_sentences: int
     n_tokens: int
     n_distinct: int
-    n_marks: int  # in the text, where they are not counted as words
-    n_words: int  # in the vocabulary, its marks apart
-    n_covered: int  # tokens that are one of them
+    n_marks: int  # marks in the text, which are not counted as words
+    n_words: int  # words in the vocabulary, without marks
+    n_covered: int  # tokens of the text that are in the vocabulary
 
 
 def build_vocabulary(
@@ -47,22 +48,22 @@ def build_vocabulary(
     on_bad_utf8: str = "error",
     words_in_memory: int = WORDS_IN_MEMORY,
 ) -> VocabularyCounts:
-    """Write a vocabulary: the three marks, then words by falling frequency, ties by the word.
+    """Write a vocabulary: the three marks, then words by descending frequency, ties by the word.
 
-    Both files are written whole or not at all. Beyond `words_in_memory` sorted counts are put into
-    a folder beside `outfile` and merged; see `bilm.files.scratch`.
+    Both files are renamed into place when they are complete. If there are more than
+    `words_in_memory` words, sorted counts are written to a folder beside `outfile` and merged; see
+    `bilm.support.files.scratch`.
 
     Args:
-        filepattern: glob of the shards, plain or gzip, one tokenized sentence a line.
-        outfile: one word a line.
-        counts_file: for each word, in the same order and without the marks, the word, a tab and
-            its count.
-        min_count: leave out words that occur less often.
-        max_size: the most lines of `outfile`, the marks among them.
+        filepattern: glob of the shards, plain or gzip, one tokenized sentence per line.
+        outfile: output, one word per line.
+        counts_file: output with a word, a tab and its count per line, in the same order and without
+            the marks.
+        min_count: skip words that occur less often.
+        max_size: most lines of `outfile`, including the marks.
         on_bad_utf8: see `bilm.data.shards.Shards`.
-        words_in_memory: the most distinct words that are counted or sorted in memory.
-    Returns: what was counted and kept.
-    Raises: DataError if a shard is bad, is one of the files to write, or leaves no word; OSError
+        words_in_memory: most distinct words that are counted or sorted in memory.
+    Raises: DataError if a shard cannot be read, is also an output, or if no word is left; OSError
         if a file cannot be written.
     """
     _check(min_count, max_size, words_in_memory)
@@ -94,17 +95,17 @@ def _check(min_count: int, max_size: int | None, words_in_memory: int) -> None:
 
 
 def _check_outputs(outputs: Sequence[Path], shards: Sequence[str]) -> None:
-    """Refuse what a second run of the same command would count, and one file for two."""
+    """Raise DataError if an output is a folder, one of the shards or the other output."""
     taken: list[str | Path] = [*shards]
     for output in outputs:
         if output.is_dir():
-            raise DataError(f"{output}: is a folder, expected the name of a file")
+            raise DataError(f"{output}: a folder, expected the name of a file")
         keep_inputs(output, *taken)
         taken.append(output)
 
 
 class _Counter:
-    """Counts words; sorted counts go to files when there are too many words for the memory."""
+    """Counts words, and writes sorted counts to files when there are too many for the memory."""
 
     def __init__(self, folder: Path, words_in_memory: int):
         self.runs, self.words_in_memory = _Runs(folder / "words"), words_in_memory
@@ -122,7 +123,7 @@ class _Counter:
                 self._spill()
 
     def merged(self) -> Iterator[WordCount]:
-        """Yield every distinct word once and its count, by the word."""
+        """Yield every distinct word with its count, sorted by the word."""
         if not self.runs.paths:
             yield from self._sorted()
             return
@@ -134,12 +135,12 @@ class _Counter:
         return sorted(self.counts.items())
 
     def _spill(self) -> None:
-        logging.info("%d distinct words: sorted and put on disk", len(self.counts))
+        logging.info("%d distinct words: writing sorted counts to disk", len(self.counts))
         self.runs.add(self._sorted(), combine=_summed)
         self.counts.clear()
 
     def log(self, n_shards: int) -> None:
-        """Say how much was read."""
+        """Log how much was read."""
         logging.info(
             "%d shards read: %s sentences, %s tokens",
             n_shards, f"{self.n_sentences:,}", f"{self.n_tokens:,}",
@@ -147,13 +148,13 @@ class _Counter:
 
 
 def _n_bytes(shards: Shards) -> int | None:
-    """Return the bytes of files, None if one of them is a pipe or packed."""
+    """Return the size of all files; None if one of them is a pipe or compressed."""
     plain = all(os.path.isfile(path) and not path.endswith(".gz") for path in shards)
     return sum(map(os.path.getsize, shards)) if plain else None
 
 
 def _sentences(shards: Shards, shard: int, shown: Progress) -> Iterator[list[str]]:
-    """Yield the words of each line of a file that is not blank, and count its bytes."""
+    """Yield the words of each line of a file that is not blank, and report its bytes."""
     for _, start, end, text in shards.lines(shard):
         if text:
             yield text.split()
@@ -161,7 +162,7 @@ def _sentences(shards: Shards, shard: int, shown: Progress) -> Iterator[list[str
 
 
 class _Kept:
-    """Passes the words on that are frequent enough, and counts all."""
+    """Selects frequent words, and counts all."""
 
     def __init__(self, min_count: int):
         self.min_count = min_count
@@ -176,19 +177,19 @@ class _Kept:
 
 
 class _Runs:
-    """Sorted files of words and numbers, one pair a line, that are merged into one order.
+    """Sorted files with a word, a tab and a number per line, and their merge.
 
-    Words hold no blanks, so that a tab and a line feed can part them. As text and not in a format
-    of objects, the files can run nothing when they are read.
+    Words contain neither tabs nor line feeds. The files are text, because reading a pickle could
+    execute code.
     """
 
-    def __init__(self, prefix: Path, key: Any = None):
+    def __init__(self, prefix: Path, key: Callable[[WordCount], tuple] | None = None):
         self.prefix, self.key = prefix, key
         self.paths: list[Path] = []
         self._numbers = count()
 
-    def add(self, pairs: Iterable[WordCount], combine: Any = iter) -> None:
-        """Write a sorted run; when there are many, put them together into one."""
+    def add(self, pairs: Iterable[WordCount], combine: Combine = iter) -> None:
+        """Write a sorted file; when there are `MAX_RUNS` files, merge them into one first."""
         if len(self.paths) == MAX_RUNS:
             runs, whole = self.paths, self._store(combine(self.merged()))
             for path in runs:
@@ -197,7 +198,7 @@ class _Runs:
         self.paths.append(self._store(pairs))
 
     def merged(self) -> Iterator[WordCount]:
-        """Yield the pairs of all runs in order."""
+        """Yield the pairs of all files in order."""
         with ExitStack() as stack:
             files = [stack.enter_context(_opened(path, "r")) for path in self.paths]
             yield from heapq.merge(*map(_pairs, files), key=self.key)
@@ -209,7 +210,7 @@ class _Runs:
         return path
 
 
-def _opened(path: Path, mode: str) -> Any:
+def _opened(path: Path, mode: str) -> IO[str]:
     return open(path, mode, encoding="utf-8", newline="\n", buffering=1 << 17)
 
 
@@ -220,7 +221,7 @@ def _pairs(file: Iterable[str]) -> Iterator[WordCount]:
 
 
 def _summed(pairs: Iterable[WordCount]) -> Iterator[WordCount]:
-    """Sum the counts of equal words, which follow each other."""
+    """Sum the counts of equal words, which are adjacent."""
     for word, group in groupby(pairs, key=itemgetter(0)):
         yield word, sum(number for _, number in group)
 
@@ -233,7 +234,7 @@ def _rank(pair: WordCount) -> tuple[int, str]:
 def _by_frequency(
     counts: Iterable[WordCount], folder: Path, words_in_memory: int
 ) -> Iterator[WordCount]:
-    """Sort by falling count, ties by the word; through files if there are too many words."""
+    """Sort by descending count, ties by the word, with files if there are too many words."""
     runs, waiting = _Runs(folder / "ranks", key=_rank), []
     for pair in counts:
         waiting.append(pair)
@@ -250,7 +251,7 @@ def _by_frequency(
 def _write(
     ordered: Iterator[WordCount], room: int | None, outputs: Sequence[Path], source: str
 ) -> tuple[int, int]:
-    """Write the files; give the number of words and of the tokens that are one of them."""
+    """Write the files. Returns: the numbers of words and of the tokens that they cover."""
     n_words = n_covered = 0
     with ExitStack() as stack:
         temporary = [stack.enter_context(replacing(path)) for path in outputs]
@@ -266,5 +267,7 @@ def _write(
                 n_words += 1
                 n_covered += number
         if not n_words:
-            raise DataError(f"{source}: no word to keep; every line is blank or min_count too high")
+            raise DataError(
+                f"{source}: no word is left: every line is blank or min_count is too high"
+            )
     return n_words, n_covered

@@ -1,6 +1,7 @@
-"""Windows of ids: rows fill them, and the model takes each distinct token of them once.
+"""Fills the rows of windows with ids, and lists the distinct tokens of a window, so that each is
+encoded once.
 
-Training, evaluation, scoring and the cache of token vectors share these.
+Training, evaluation, scoring and the cache of token vectors share these functions.
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.characters import PAD_CHAR
-from bilm.options import CharCnnOptions, ModelOptions
+from bilm.data.characters import PAD_CHAR, word_lengths
+from bilm.options.model_options import CharCnnOptions, ModelOptions
 
-# Of the distinct words in a window of English 37 % are up to 6 bytes long with their marks, 77 % up
-# to 9, 98 % up to 14. The character CNN then works at 0.65 of the places it had in one group.
+# Of the distinct words in a window of English text, 37 % have at most 6 bytes including their
+# marks, 77 % at most 9, and 98 % at most 14. With these groups, the character CNN reads only 64 %
+# of the positions.
 GROUP_LENGTHS = (6, 9, 14, 24)
 GROUP_ROWS, GROUP_ROWS_MIN, CHARACTER_STEP = 16, 8, 4
-KEY_SUFFIX = {"forward": "", "backward": "_reverse"}  # of a window's keys, by direction
+KEY_SUFFIX = {"forward": "", "backward": "_reverse"}  # suffix of a window's keys by direction
 
 Window = dict[str, np.ndarray | bool | None]
-Sentence = tuple[int, list[str]]  # its reference in the text, and its words
+Sentence = tuple[int, list[str]]  # reference in the text (see `stream`), words
 
 
 def empty_window(n_rows: int, n_steps: int, n_chars: int | None) -> Window:
-    """Return a window of one direction that holds padding alone.
+    """Return a window of one direction that contains only padding.
 
     Args:
         n_rows, n_steps: B and T.
@@ -33,7 +35,9 @@ def empty_window(n_rows: int, n_steps: int, n_chars: int | None) -> Window:
         (B, T, C) or None.
     """
     shape = n_rows, n_steps
-    characters = None if n_chars is None else np.full((*shape, n_chars), PAD_CHAR, np.int32)
+    characters: np.ndarray | None = None
+    if n_chars is not None:
+        characters = np.full((*shape, n_chars), PAD_CHAR, np.int32)
     return {
         "token_ids": np.zeros(shape, np.int32),
         "tokens_characters": characters,
@@ -42,28 +46,30 @@ def empty_window(n_rows: int, n_steps: int, n_chars: int | None) -> Window:
 
 
 class Row:
-    """A row of the windows: the sentence that it is in, and where in it.
+    """A row of the windows and its position in the current sentence.
 
     Args:
-        index: of the row.
-        sentences: where it takes its next sentence from.
+        index: index of the row.
+        sentences: source of the next sentences.
         encode: words -> ids (n + 2,) and characters (n + 2, C) or None.
     """
 
-    def __init__(self, index: int, sentences: Iterator[Sentence], encode: Callable):
+    def __init__(self, index: int, sentences: Iterator[Sentence | None], encode: Encode):
         self.index, self.sentences, self.encode = index, sentences, encode
         self.reference, self.at, self.end = 0, 0, 0
+        self.words: list[str] = []
+        self.encoded: Encoded | None = None
 
     def go_to(self, reference: int, words: list[str], at: int) -> None:
-        """Be in a sentence, before its prediction `at`."""
+        """Move to the position before prediction `at` of a sentence."""
         self.reference, self.words, self.encoded = reference, words, None
         self.at, self.end = at, len(words) + 1
 
     def advance(self, n_steps: int, window: dict | None, sources: list[int] | None = None) -> int:
-        """Advance by up to `n_steps` predictions, into `window` if any.
+        """Advance by up to `n_steps` predictions and write them into `window`, if given.
 
-        `sources` takes the references of the sentences that were gone through.
-        Returns: how many predictions there were.
+        The references of the sentences read are appended to `sources`.
+        Returns: the number of predictions.
         """
         done = 0
         while done < n_steps:
@@ -75,7 +81,7 @@ class Row:
             if sources is not None:
                 sources.append(self.reference)
             if window is not None:
-                # Not before: the sentences of windows that are left out need no ids.
+                # Sentences are encoded here, because skipped windows do not need ids.
                 self.encoded = self.encoded or self.encode(self.words)
                 ids, chars = self.encoded
                 there, here = slice(done, done + n), slice(self.at, self.at + n)
@@ -88,11 +94,12 @@ class Row:
 
 
 class Spelled:
-    """The characters of a sentence, spelled slice by slice: all at once take 200 bytes per word.
+    """The characters of a long sentence, computed slice by slice, because all of them at once need
+    200 bytes per word.
 
     Args:
         spell: returns the characters of words, int32 (n, C).
-        words: of a sentence, with its marks.
+        words: the words of a sentence with its marks.
     """
 
     def __init__(self, spell: Callable[[Sequence[str]], np.ndarray], words: Sequence[str]):
@@ -102,17 +109,23 @@ class Spelled:
         return self._spell(self._words[steps])
 
 
-def model_batch(window: dict, options: ModelOptions) -> dict:
-    """Replace a window's tokens by the list of the distinct ones and places in it.
+Encoded = tuple[np.ndarray, np.ndarray | Spelled | None]
+Encode = Callable[[list[str]], Encoded]
 
-    The encoder then sees each distinct token once. Nothing in it depends on the place, so the
-    numbers are the same; of the tokens in 32 x 20 windows of two directions, 43 % are distinct.
+
+def model_batch(window: dict, options: ModelOptions) -> dict:
+    """Replace a window's tokens with the list of its distinct tokens and each token's index in this
+    list.
+
+    The encoder then encodes each distinct token once. The result is the same, because the vector of
+    a token does not depend on its position. 43 % of the tokens in 32 x 20 windows of two directions
+    are distinct.
 
     Args:
-        window: as `LMDataset.iter_batches` gives it.
-        options: what shapes the model.
-    Returns: dict of `distinct` int32 (U,), or of characters in groups as `grouped` gives them, and
-        for each direction `places` and `targets`, int32 (B, T).
+        window: a window of `LMDataset.iter_batches`.
+        options: options of the model.
+    Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`, and for each
+        direction `places` and `targets`, int32 (B, T).
     """
     directions = options.directions
     key = "token_ids" if options.reads_words else "tokens_characters"
@@ -136,55 +149,63 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
 
 
 def group_lengths(options: ModelOptions) -> list[int]:
-    """Return how many characters a token of each group has at most; the last group has no bound."""
-    widest, limit = widest_filter(options.char_cnn), options.char_cnn.max_characters_per_token
+    """Return the maximum length of the tokens of each group except the last, whose length is
+    not limited."""
+    char_cnn = required_char_cnn(options)
+    widest, limit = widest_filter(char_cnn), char_cnn.max_characters_per_token
     return [length for length in GROUP_LENGTHS if length + widest < limit]
 
 
+def required_char_cnn(options: ModelOptions) -> CharCnnOptions:
+    """Return the options of the character CNN of a model that has one."""
+    assert options.char_cnn is not None
+    return options.char_cnn
+
+
 def widest_filter(char_cnn: CharCnnOptions) -> int:
-    """Return how many characters the widest filter reads."""
+    """Return the number of characters that the widest filter reads."""
     return max(width for width, _ in char_cnn.filters)
 
 
-def word_lengths(rows: np.ndarray) -> np.ndarray:
-    """Return how many characters words have, marks included: integer (U, C) -> (U,)."""
-    return (rows != PAD_CHAR).sum(axis=1)
-
-
 def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarray:
-    """Return how many of a row's `width` characters a CNN has to read, for words of these lengths.
+    """Return how many of the `width` characters of a row the CNN must read for words of these
+    lengths.
 
-    Every window past a word and the `widest` filter sees padding alone, as one before it does: what
-    is cut off changes no maximum. Few widths come up, for each of which oneDNN makes code.
+    All windows of the `widest` filter that start after the word contain only padding. One of them
+    is read, so omitting the others does not change the maximum. The result is rounded up, because
+    oneDNN compiles
+    code for each width.
     """
-    needed = -(-(lengths + widest) // CHARACTER_STEP) * CHARACTER_STEP
+    needed: np.ndarray = -(-(lengths + widest) // CHARACTER_STEP) * CHARACTER_STEP
     return np.minimum(needed, width)
 
 
 def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Put tokens of like length together and cut the characters after them.
+    """Group tokens by length and truncate the padding after them: see `needed_characters`.
 
-    See `needed_characters` for what is cut. Rows of padding fill a group up to a few sizes, for
-    each of which oneDNN makes and keeps code of its own.
+    Each group is padded with empty rows to one of a few sizes, because oneDNN compiles and caches
+    code for each size.
 
     Args:
-        rows: integer (U, C), a token each.
-        options: what shapes the model.
-    Returns: the groups, int32 (U_i, C_i), and the place of each token among all their rows, (U,).
-        C_i is the bound of `group_lengths` and the widest filter, in the last group what its
-        tokens need.
+        rows: characters of a token per row, integer (U, C).
+        options: options of the model.
+    Returns: the groups, int32 (U_i, C_i), and the place of each token among the rows of all groups,
+        (U,). C_i is the bound of `group_lengths` plus the widest filter; in the last group, it is
+        the width that its longest token requires.
     """
+    char_cnn = required_char_cnn(options)
     lengths, bounds = word_lengths(rows), group_lengths(options)
-    widest, limit = widest_filter(options.char_cnn), options.char_cnn.max_characters_per_token
+    widest, limit = widest_filter(char_cnn), char_cnn.max_characters_per_token
     last = int(needed_characters(lengths.max(initial=0), widest, limit))
     widths = [bound + widest for bound in bounds] + [last]
     member = np.searchsorted(bounds, lengths)
-    groups, order, n_before = [], np.empty(len(rows), np.int64), 0
+    order: np.ndarray = np.empty(len(rows), np.int64)
+    groups, n_before = [], 0
     for k, width in enumerate(widths):
         places = np.flatnonzero(member == k)
         step = GROUP_ROWS if len(places) > GROUP_ROWS_MIN else GROUP_ROWS_MIN
         n_rows = max(-(-len(places) // step) * step, step)
-        group = np.full((n_rows, width), PAD_CHAR, np.int32)
+        group: np.ndarray = np.full((n_rows, width), PAD_CHAR, np.int32)
         n_chars = min(width, rows.shape[1])
         group[: len(places), :n_chars] = rows[places, :n_chars]
         order[places] = n_before + np.arange(len(places))
@@ -194,15 +215,15 @@ def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, 
 
 
 def distinct_shapes(options: ModelOptions) -> Any:
-    """Return the shapes of `distinct` in a batch: one, or one a group of characters."""
+    """Return the shape of `distinct` in a batch, or its shape for each group of characters."""
     if options.reads_words:
         return (None,)
-    widest = widest_filter(options.char_cnn)
+    widest = widest_filter(required_char_cnn(options))
     return [(None, length + widest) for length in group_lengths(options)] + [(None, None)]
 
 
 def _distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct rows of a matrix and each row's place among them; bytes are compared."""
+    """Return the distinct rows of a matrix and each row's place among them, comparing bytes."""
     rows = np.ascontiguousarray(rows)
     keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
     _, first, places = np.unique(keys, return_index=True, return_inverse=True)
@@ -210,10 +231,11 @@ def _distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Deal items into batches, the longest first, each within a budget if padded.
+    """Divide items into batches, the longest first, so that the padded size of each batch does not
+    exceed a budget.
 
-    Gives the places of a batch's items, and a number of rows to pad it to: few shapes come up
-    then, for each of which oneDNN makes and keeps code of its own.
+    Yields: the indices of a batch's items, and the number of rows to pad it to. Only a few numbers
+        are used, because oneDNN compiles and caches code for each shape.
     """
     order = np.argsort(-lengths, kind="stable")
     while len(order):

@@ -1,7 +1,7 @@
-"""Sentences or corpora in, vectors out, with NumPy on both sides.
+"""Sentences or corpora -> vectors, as NumPy arrays or files.
 
-`embedder` is the public class, `token_cache` keeps the vectors of words, `packed_runner` runs many
-sentences in a few rows, `collecting` keeps what is wanted of each. `corpus` embeds whole corpora:
-`part_files` are what it writes first, `outputs` what it makes of them. Imports what `storage` may
-import, and `storage`.
+`embedder` is the public class; `token_cache` caches the vectors of words, `packed_runner` runs many
+sentences in a few rows, `collecting` selects layers and pools. `corpus` embeds whole corpora: it
+writes `parts`, which `outputs` merges into one file, which `embedding_file` reads. `choices` lists
+the output formats and ways to pool. Imports `storage` and what `storage` may import.
 """

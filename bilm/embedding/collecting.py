@@ -1,4 +1,4 @@
-"""What is kept of a sentence: which layers, and each word's vectors or one of all."""
+"""Selecting layers, and collecting the vectors of a sentence: each word's, or one for all."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bilm.embedding.choices import POOLS
 from bilm.errors import OptionsError
 
 Layers = str | Sequence[int]
 
 
 class Collector(Protocol):
-    """Takes what each window of steps finds of one sentence, float32 (..., words, features)."""
+    """Collects a sentence's vectors from windows of steps, float32 (..., words, features)."""
 
     def __init__(self, shape: tuple[int, ...], n_words: int):
-        """Start; `shape` is that of the result for a sentence without words, (..., 0, D)."""
+        """Start with no vectors; `shape` is a sentence's without words, (..., 0, D)."""
 
     def add(self, vectors: np.ndarray, words: slice, features: slice) -> None:
-        """Take some words' vectors, of the features of one direction."""
+        """Add the vectors of some words, with the features of one direction."""
 
     def result(self) -> np.ndarray:
-        """Return what was collected, float32 (..., T, D) or (..., D)."""
+        """Return the collected vectors, float32 (..., T, D) or (..., D)."""
 
 
 class EachWord:
     """The vectors of each word: float32 (..., T, D)."""
 
     def __init__(self, shape: tuple[int, ...], n_words: int):
-        self._vectors = np.empty((*shape[:-2], n_words, shape[-1]), np.float32)
+        self._vectors: np.ndarray = np.empty((*shape[:-2], n_words, shape[-1]), np.float32)
 
     def add(self, vectors: np.ndarray, words: slice, features: slice) -> None:
         """See `Collector`."""
@@ -42,7 +43,7 @@ class EachWord:
 
 
 class Mean:
-    """The mean over words, zeros where there is none: float32 (..., D)."""
+    """The mean over words, or zeros without words: float32 (..., D)."""
 
     def __init__(self, shape: tuple[int, ...], n_words: int):
         self._sums, self._n_words = np.zeros((*shape[:-2], shape[-1])), n_words
@@ -57,11 +58,11 @@ class Mean:
 
 
 class Max:
-    """The largest value of each feature, zeros where there is no word: float32 (..., D)."""
+    """The largest value of each feature, or zeros without words: float32 (..., D)."""
 
     def __init__(self, shape: tuple[int, ...], n_words: int):
         start = -np.inf if n_words else 0
-        self._largest = np.full((*shape[:-2], shape[-1]), start, np.float32)
+        self._largest: np.ndarray = np.full((*shape[:-2], shape[-1]), start, np.float32)
 
     def add(self, vectors: np.ndarray, words: slice, features: slice) -> None:
         """See `Collector`."""
@@ -73,27 +74,26 @@ class Max:
         return self._largest
 
 
-COLLECTORS: dict[str, type[Any]] = {"none": EachWord, "mean": Mean, "max": Max}
-POOLS = tuple(COLLECTORS)
+COLLECTORS: dict[str, type[Any]] = dict(zip(POOLS, (EachWord, Mean, Max), strict=True))
 
 
 def check_pool(pool: str, normalize: bool) -> None:
-    """Raise OptionsError for another way to pool, or if single words should be unit_length."""
+    """Raise OptionsError for an unknown `pool`, or for `normalize` without pooling."""
     if pool not in COLLECTORS:
         raise OptionsError(f"pool is {pool!r}, expected one of {', '.join(POOLS)}")
     if normalize and pool == "none":
-        raise OptionsError("normalize is for one vector per sentence: set pool to mean or max")
+        raise OptionsError("normalize requires one vector per sentence: set pool to mean or max")
 
 
 def unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Return what a sentence gets, divided by its Euclidean norm; zeros stay zeros."""
+    """Return a sentence's vectors divided by their Euclidean norm; zeros are unchanged."""
     return (vectors / (np.linalg.norm(vectors) or 1.0)).astype(np.float32)
 
 
 def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function that picks what `layers` says of an array (n_layers, ..., T, D).
+    """Return the function that selects `layers` from an array (n_layers, ..., T, D).
 
-    Raises: OptionsError if it says nothing that is there.
+    Raises: OptionsError if `layers` does not name existing layers.
     """
     named = {
         "all": lambda array: array,
@@ -113,7 +113,7 @@ def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.n
 
 
 def layer_numbers(layers: Layers) -> list[int]:
-    """Return the numbers that `layers` lists; none if it is anything else."""
+    """Return the numbers in `layers`; an empty list for names such as "all"."""
     try:
         if isinstance(layers, str):
             return [int(part) for part in layers.split(",")]

@@ -1,9 +1,10 @@
-"""Sentences -> vectors, as NumPy arrays: the same sentence always gets the same ones."""
+"""Sentences -> vectors as NumPy arrays; equal sentences have equal vectors."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.sentences import checked_sentence
+from bilm.data.tokenization import TokenizationCheck, checked_sentence
 from bilm.embedding.collecting import (
     COLLECTORS,
     EachWord,
@@ -21,43 +22,42 @@ from bilm.embedding.collecting import (
     layer_selector,
     unit_length,
 )
-from bilm.embedding.packed_runner import PackedRunner
-from bilm.embedding.packing import MAX_ROWS
-from bilm.embedding.token_cache import TokenCache, WordVectors, find_vocabulary
-from bilm.errors import BilmError, OptionsError
-from bilm.files import expanded
-from bilm.storage.load import load_bilm
-from bilm.storage.locate import resolve
+from bilm.embedding.packed_runner import MAX_ROWS, PackedRunner
+from bilm.embedding.token_cache import TokenCache, WordVectors
+from bilm.errors import BilmError, DataError, OptionsError
+from bilm.storage.stored_model import StoredModel, open_model
 
-WINDOW_BATCHES = 8  # batches among which sentences of ordinary length are dealt out to rows
-WINDOW_TOKENS = 1 << 18  # the most tokens that are read ahead to fill the rows, where
-WINDOW_BYTES = 1 << 28  # their vectors fit into so many bytes
+WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
+WINDOW_TOKENS = 1 << 18  # most tokens that are read ahead if sentences are long
+WINDOW_BYTES = 1 << 28  # most bytes of vectors of the tokens that are read ahead
 
 
 class ElmoEmbedder:
     """A stored biLM that embeds sentences: lists of words in, NumPy arrays out.
 
-    Every sentence starts afresh, so its vectors depend neither on its neighbours nor on the order
-    or the number of sentences. The words `<S>` and `</S>` stand for the marks of a sentence.
-    Any number of threads may share an embedder. A pickle holds the paths of its files, which are
-    loaded again, as in processes that multiprocessing spawns. In a forked process the backend
-    would hang, so that embedders raise BilmError there.
+    The vectors of a sentence do not depend on other sentences: each one starts with zero state. The
+    words `<S>` and `</S>` are read as the marks of a sentence. Threads may share an embedder. A
+    pickle contains the paths of the model's files, which are loaded again, also in processes that
+    multiprocessing spawns. In a forked process TensorFlow would hang; embedders raise BilmError
+    there. If the text of all sentences so far is not tokenized, one warning is logged.
 
     Args:
-        options_file: `options.json`; or what stands for both files, see `bilm.storage.locate`.
-        weight_file: the HDF5 file with the weights, where `options_file` names one file.
-        vocab_file: one word a line, for a model that reads words; others spell them. None for
+        options_file: `options.json`, or a model: see `bilm.storage.stored_model.open_model`.
+        weight_file: HDF5 file with the weights, if `options_file` is `options.json`.
+        vocab_file: one word per line, for a model that reads words instead of characters; None for
             `vocab.txt` beside the options.
-        cache_size: of how many words the context-free vectors are kept, those used last; 0 for
-            none. A word takes 4 P bytes, at P = 512 100,000 of them 205 MB.
-        batch_tokens: tokens that are run over at a time, marks included. It bounds memory and
-            changes no result.
-        precision: of the operands of products: `bfloat16` is faster where the processor has it,
-            and changes vectors by less than 1 %.
+        cache_size: number of recently used words whose context-free vectors are cached, with 4 P
+            bytes each (P = 512: 205 MB for 100,000 words); 0 disables the cache.
+        batch_tokens: tokens that are computed at a time, with marks. It bounds memory and does not
+            change results.
+        precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
+            support it, and changes vectors by less than 1 %.
 
-    Methods take `layers`: `"all"` gives each sentence as float32 (layers + 1, T, 2 P), layer 0
-    being the token's vector twice; indices such as `[0, 2]` (or `"0,2"`) give (2, T, 2 P), and
-    `"top"`, `"average"` and `"sum"` (T, 2 P). P stands for 2 P in a forward-only model.
+    The argument `layers` of the methods selects: `"all"`, float32 (layers + 1, T, 2 P) per
+    sentence, with the token's vector twice as layer 0; indices such as `[0, 2]` (or `"0,2"`),
+    (2, T, 2 P); `"top"`, `"average"` or `"sum"`, (T, 2 P). A forward-only model has P instead of
+    2 P features.
+    Attributes: `n_layers`, including layer 0; `dim`, the number of features.
     Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small.
 
     Example:
@@ -65,11 +65,11 @@ class ElmoEmbedder:
         vectors = embedder.embed_sentence(["The", "bank", "closed", "."])  # 3, 4, 2 P
     """
 
-    _process: int | None = None  # that made the first embedder; forked ones inherit it
+    _process: int | None = None  # that made the first embedder; inherited by forked processes
 
     def __init__(
         self,
-        options_file: str | Path,
+        options_file: str | Path | StoredModel,
         weight_file: str | Path | None = None,
         vocab_file: str | Path | None = None,
         cache_size: int = 100_000,
@@ -81,28 +81,26 @@ class ElmoEmbedder:
         if cache_size < 0 or batch_tokens < 1:
             given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
             raise ValueError(f"{given}, expected at least 0 and 1")
-        self.options_file, self.weight_file = map(
-            Path.absolute, resolve(expanded(options_file), expanded(weight_file))
-        )
-        files = self.options_file, self.weight_file
-        self.model = load_bilm(*files, precision=precision, frozen=True)
+        self.stored = open_model(options_file, weight_file)
+        self.model = self.stored.build(precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
-        self.vocab_file = find_vocabulary(self.options, self.options_file, expanded(vocab_file))
+        self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self._settings = self.vocab_file, cache_size, batch_tokens, precision
         encode = WordVectors(self.model, self.vocab_file)
         self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)
         self._runner = PackedRunner(self.model, batch_tokens)
         self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
+        self.tokenization = TokenizationCheck("sentences to embed")
 
     def __reduce__(self):
-        return _unpickled, (type(self), self.options_file, self.weight_file, *self._settings)
+        return _unpickled, (type(self), self.stored, None, *self._settings)
 
-    def __getattr__(self, name: str) -> Any:  # of what __init__ has not set, as in a forked process
+    def __getattr__(self, name: str) -> Any:  # of an unpickled embedder in a fork
         self._check_process()
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
-        """Embed one sentence; an empty one has T = 0.
+        """Embed one sentence; an empty sentence has T = 0.
 
         Raises: DataError if it is not a list of words.
         """
@@ -111,15 +109,15 @@ class ElmoEmbedder:
     def embed_batch(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
     ) -> list[np.ndarray]:
-        """Embed any number of sentences; all results are held at once. Raises: DataError."""
+        """Embed sentences and return all results at once. Raises: DataError."""
         return list(self.embed_sentences(sentences, layers))
 
     def embed_sentences(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
     ) -> Iterator[np.ndarray]:
-        """Embed a stream of sentences, giving results in its order, in bounded memory.
+        """Embed a stream of sentences and yield their vectors in order, in bounded memory.
 
-        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead, to be packed into rows.
+        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead.
 
         Raises: DataError if a sentence is not a list of words.
         """
@@ -128,19 +126,19 @@ class ElmoEmbedder:
 
     def embed_as_completed(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "all", pool: str = "none"
-    ) -> Iterator[tuple[int, list[str], np.ndarray]]:
-        """Embed a stream of sentences, giving each as soon as it is done.
+    ) -> Generator[tuple[int, list[str], np.ndarray], None, None]:
+        """Embed a stream of sentences and yield each as soon as it has been computed.
 
-        Of the sentences that are read ahead together, others are computed while the caller
-        stores what it has. `pool` is that of `sentence_vectors`, or `none` for each word's vectors.
+        Other sentences are computed while the caller processes a result. `pool` is the argument of
+        `sentence_vectors`, or `none` for each word's vectors.
 
-        Returns: of each sentence its number, counted from 0, its words and its vectors.
+        Yields: number of the sentence, counted from 0, its words and its vectors.
         Raises: DataError if a sentence is not a list of words; OptionsError.
         """
         select = layer_selector(layers, self.n_layers)
         check_pool(pool, normalize=False)
 
-        def numbered():
+        def numbered() -> Generator[tuple[int, list[str], np.ndarray], None, None]:
             first = 0
             for group in self._groups(sentences, self._limit(select, COLLECTORS[pool])):
                 with closing(self._embed(group, select, COLLECTORS[pool])) as embedded:
@@ -159,14 +157,13 @@ class ElmoEmbedder:
     ) -> np.ndarray:
         """Return one vector per sentence: the mean over its words of the layers' average.
 
-        Other `layers` are pooled over words likewise, and those with an axis of layers give
-        (n, layers, 2 P). An empty sentence gives zeros. Memory does not grow with the length of a
-        sentence.
+        Other `layers` are pooled over words in the same way; several layers give (n, layers, 2 P).
+        An empty sentence has zeros. Memory does not grow with the length of a sentence.
 
         Args:
             sentences: lists of words.
             layers: see the class.
-            normalize: divide what a sentence gets by its Euclidean norm, as simple_elmo's
+            normalize: divide the result of a sentence by its Euclidean norm, as simple_elmo's
                 `get_elmo_vector_average` does.
             pool: `mean`, or `max` for the largest value of each feature.
         Returns: float32 (n, 2 P).
@@ -179,26 +176,26 @@ class ElmoEmbedder:
         vectors = list(self._in_order(sentences, select, COLLECTORS[pool]))
         if normalize:
             vectors = [unit_length(vector) for vector in vectors]
-        shape = np.delete(select(self._empty()).shape, -2)
-        return np.array(vectors, np.float32).reshape(-1, *shape)
+        *before, _, dim = select(self._empty()).shape
+        return np.array(vectors, np.float32).reshape(-1, *before, dim)
 
     def warm_up(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "all", pool: str = "none"
     ) -> None:
-        """Take the words of sentences into the cache, as embedding the sentences would."""
+        """Fill the cache with the words of sentences, in the same way as embedding them."""
         limit = self._limit(layer_selector(layers, self.n_layers), COLLECTORS[pool])
         for group in self._groups(sentences, limit):
             self._look_up(group)
 
     def clear_cache(self) -> None:
-        """Forget the vectors of all words."""
+        """Remove all words from the cache."""
         self._check_process()
         self._cache.clear()
 
     def _in_order(
         self, sentences: Iterable[Sequence[str]], select: Callable, collector: type
     ) -> Iterator[np.ndarray]:
-        """Embed a stream of sentences and give what is collected of each, in its order."""
+        """Embed a stream of sentences and yield their collected vectors in order."""
 
         def in_order(group):
             results = dict(self._embed(group, select, collector))
@@ -208,22 +205,26 @@ class ElmoEmbedder:
         return chain.from_iterable(map(in_order, groups))
 
     def _limit(self, select: Callable, collector: type) -> int:
-        """Return how many tokens may be read ahead: as many as memory allows for their vectors."""
+        """Return how many tokens may be read ahead, so that their vectors fit in memory."""
         if collector is not EachWord:
             return WINDOW_TOKENS
-        word_bytes = select(np.empty((self.n_layers, 1, self.dim), np.float32)).nbytes
-        return min(WINDOW_BYTES // word_bytes, WINDOW_TOKENS)
+        *before, _, dim = select(self._empty()).shape
+        return min(WINDOW_BYTES // (4 * math.prod(before) * dim), WINDOW_TOKENS)
 
     def _groups(self, sentences: Iterable[Sequence[str]], limit: int) -> Iterator[list[list[str]]]:
         """Yield sentences in groups that are packed together.
 
-        A group has about as many tokens as `WINDOW_BATCHES` batches; as many as fill all rows, if
-        sentences are longer; and no more than `limit` if that is above the first.
+        A group has about as many tokens as `WINDOW_BATCHES` batches. If sentences are long, it has
+        as many tokens as fill all rows, but no more than `limit`.
         """
+        if isinstance(sentences, Set | Mapping):
+            raise DataError(f"sentences are a {type(sentences).__name__}, which has no order")
         least, n_rows = WINDOW_BATCHES * self.batch_tokens, min(MAX_ROWS, self.batch_tokens)
-        group, n_tokens, longest = [], 0, 0
-        for number, words in enumerate(sentences):
-            group.append(checked_sentence(words, f"sentence {number}"))
+        group: list[list[str]] = []
+        n_tokens = longest = 0
+        checked = (checked_sentence(words, f"sentence {i}") for i, words in enumerate(sentences))
+        for words in self.tokenization.watch(checked):
+            group.append(words)
             n_tokens += len(group[-1]) + 2
             longest = max(longest, len(group[-1]) + 2)
             if n_tokens >= max(least, min(n_rows * longest, limit)):
@@ -233,13 +234,15 @@ class ElmoEmbedder:
             yield group
 
     def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
-        """Return the places of a group's words, marks included, in a table float32 (U, P)."""
+        """Return each word's row of a table, marks included, and the table, float32 (U, P)."""
         self._check_process()
         words = list(dict.fromkeys(chain(self._marks, *group)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
-    def _embed(self, group: list[list[str]], select: Callable, collector: type) -> Any:
-        """Yield the number of each sentence of a group and what is collected of it, when done."""
+    def _embed(
+        self, group: list[list[str]], select: Callable, collector: type
+    ) -> Generator[tuple[int, np.ndarray], None, None]:
+        """Yield the number and the collected vectors of each sentence of a group, when computed."""
         places, table = self._look_up(group)
         filled, (begin, end) = [k for k, words in enumerate(group) if words], self._marks
         collect = partial(collector, select(self._empty()).shape)
@@ -252,7 +255,7 @@ class ElmoEmbedder:
         yield from ((k, collect(0).result()) for k, words in enumerate(group) if not words)
 
     def _check_process(self) -> None:
-        """Raise BilmError in a forked process, which lacks the threads that compute."""
+        """Raise BilmError in a forked process, which lacks TensorFlow's threads."""
         if os.getpid() != self._process:
             raise BilmError(
                 f"process {os.getpid()} was forked from process {self._process}, which had made an "
@@ -264,8 +267,8 @@ class ElmoEmbedder:
         return np.empty((self.n_layers, 0, self.dim), np.float32)
 
 
-def _unpickled(cls: type, *arguments: Any) -> ElmoEmbedder:
-    """Load a pickled embedder. In a forked process its first use raises the error: one raised
-    here would kill a worker of `multiprocessing.Pool`, whose caller then waits for ever."""
+def _unpickled(cls: type[ElmoEmbedder], *arguments: Any) -> ElmoEmbedder:
+    """Load a pickled embedder. In a forked process its first use raises the error: an error raised
+    here would kill a worker of `multiprocessing.Pool`, and its caller would wait forever."""
     is_forked = cls._process not in (None, os.getpid())
     return cls.__new__(cls) if is_forked else cls(*arguments)

@@ -1,46 +1,66 @@
-"""The parts of a corpus -> one file, whose name says its format.
+"""Merges the parts of a corpus into one file; the ending of its name determines the format.
 
-- HDF5: sentence i, counted from 0, is the dataset `"i"`, its words the attribute `sentence`. Where
-  sentences have ids, these are the names, with _ for /, and the attribute `id`. Pooled, all are one
-  dataset `vectors` (n, ...), beside `sentences` and `ids`.
-- `.npz`: `vectors`, of all words (N, ...) or pooled (n, ...); `offsets` integer (n + 1,): those of
-  sentence i are `vectors[offsets[i] : offsets[i + 1]]`; `ids`. The axis of layers, if there is one,
-  is the second.
-- `.parquet`: a row per sentence, with its `id`, its `words`, and a column `vectors` or, for several
-  layers, `layer_0`, `layer_1`, ...; pooled, its words are text, `sentence`, and it has a `vector`.
+- HDF5: sentence i, counted from 0, is the dataset `"i"`, with its words in the attribute
+  `sentence`. If sentences have ids, the datasets are named by them, with _ instead of /, and have
+  the attribute `id`. Pooled vectors are one dataset `vectors` (n, ...), with `sentences` and `ids`.
+- `.npz`: `vectors`, of all words (N, ...) or pooled (n, ...); `offsets`, integer (n + 1,):
+  sentence i has the rows `vectors[offsets[i] : offsets[i + 1]]`; `ids`, strings (n,). If an array
+  of strings would be much larger than the ids, because one of them is long, there are instead
+  `ids_utf8`, uint8, and `ids_offsets`, integer (n + 1,): `bilm.read_ids` reads both. The axis of
+  layers, if there is one, is the second.
+- `.parquet`: a row per sentence with its `id`, its `words` and a column `vectors` or, for several
+  layers, `layer_0`, `layer_1`, ...; pooled, with `id`, its words as text, `sentence`, and `vector`.
 """
 
 from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from bilm.data.records import Corpus, Record
+from bilm.data.readers import Record
+from bilm.embedding.choices import FORMATS
 from bilm.embedding.collecting import layer_numbers
-from bilm.embedding.embedding_file import BY_ID, ID, dataset_name, join_words
-from bilm.embedding.part_files import Wanted, bytes_of_row, in_parts, read_rows
-from bilm.embedding.parts import damaged
+from bilm.embedding.embedding_file import (
+    BY_ID,
+    ID,
+    IDS,
+    IDS_OFFSETS,
+    IDS_UTF8,
+    dataset_name,
+    join_words,
+)
+from bilm.embedding.parts import Wanted, bytes_of_row, damaged, read_rows
 from bilm.errors import OptionsError
-from bilm.extras import optional
 from bilm.storage.hdf5 import NewHDF5
+from bilm.support.extras import optional
 
-GROUP_BYTES = 1 << 26  # of vectors that are handled at a time, a row group of Parquet
-FORMATS = {".npz": "npz", ".parquet": "parquet"}  # any other ending is HDF5
+GROUP_BYTES = 1 << 26  # vectors written at a time, a row group of Parquet
+STRINGS_BYTES = 1 << 20  # an array of strings may always be this large
 
 
 def format_of(outfile: str | os.PathLike) -> str:
-    """Return the format of an output, by its name: `npz`, `parquet` or `hdf5`."""
-    return FORMATS.get(Path(outfile).suffix.lower(), "hdf5")
+    """Return the format of an output, by its ending: `npz`, `parquet` or `hdf5`.
+
+    Raises: OptionsError if the ending is unknown.
+    """
+    ending = Path(outfile).suffix
+    if ending.lower() not in FORMATS:
+        found = f"unknown ending {ending!r}" if ending else "a name without an ending"
+        raise OptionsError(f"{outfile}: {found}; expected one of {', '.join(FORMATS)}")
+    return FORMATS[ending.lower()]
 
 
-def require_packages(outfile: str | os.PathLike) -> None:
-    """Raise BilmError if a package that an output needs is not installed."""
+def check_output(outfile: str | os.PathLike) -> None:
+    """Check that an output can be written.
+
+    Raises: OptionsError for an unknown ending; BilmError if a package is not installed.
+    """
     if format_of(outfile) == "parquet":
         _pyarrow(outfile)
 
@@ -52,35 +72,34 @@ def _pyarrow(outfile: str | os.PathLike) -> tuple[Any, Any]:
 
 
 class Content(NamedTuple):
-    """What an output holds.
+    """The content of an output.
 
     Fields:
-        corpus: its records, which are read again.
-        wanted: what is stored of each.
-        part_sentences: see `in_parts`.
-        shape: that of a row, (D,) or (layers, D).
-        n_sentences: of the corpus.
-        n_rows: one per sentence if pooled, otherwise one per word.
+        wanted: what is stored for each sentence.
+        shape: shape of a row, (D,) or (layers, D).
+        has_ids: whether sentences have ids.
+        n_sentences: number of sentences.
+        n_rows: number of rows: one per sentence if pooled, otherwise one per word.
     """
 
-    corpus: Corpus
     wanted: Wanted
-    part_sentences: int
     shape: tuple[int, ...]
+    has_ids: bool
     n_sentences: int
     n_rows: int
 
     def groups(self, parts: Iterable[Path]) -> Iterator[tuple[list[Record], np.ndarray]]:
-        """Yield some sentences at a time, in order, and their rows, (rows, ...), on disk.
+        """Yield some sentences at a time, in order, and their rows as a memory map, (rows, ...).
 
-        Raises: DataError for a part that is damaged or does not fit the corpus.
+        Raises: DataError for a damaged part.
         """
         row_bytes = bytes_of_row(self.shape, self.wanted.dtype)
-        for part, records in zip(parts, in_parts(self.corpus, self.part_sentences), strict=True):
-            n_rows = [self.wanted.n_rows(record) for record in records]
-            rows = read_rows(part, sum(n_rows), self.shape, self.wanted.dtype)
-            group, begin, end = [], 0, 0
-            for record, n in zip(records, n_rows, strict=True):
+        for part in parts:
+            records, rows = read_rows(part, self.wanted, self.shape)
+            group: list[Record] = []
+            begin = end = 0
+            for record in records:
+                n = self.wanted.n_rows(record)
                 if group and (end + n - begin) * row_bytes > GROUP_BYTES:
                     yield group, rows[begin:end]
                     group, begin = [], end
@@ -90,12 +109,12 @@ class Content(NamedTuple):
 
 
 def merge_datasets(merged: Path, parts: Iterable[Path], content: Content | None = None) -> None:
-    """Write one HDF5 file with a dataset per sentence, named by its id, or else its number."""
+    """Write an HDF5 file with a dataset per sentence, named by its id or else its number."""
     del content
     with NewHDF5(merged) as file:
         pass
     for part in parts:
-        # Opened anew per part: the memory that HDF5 uses for an open file grows with it.
+        # Reopened for each part, because HDF5's memory for an open file grows with its content.
         with NewHDF5(merged, "a") as file, _opened(part) as source:
             for name in sorted(source, key=int):
                 id_ = source[name].attrs.get(ID)
@@ -107,41 +126,53 @@ def merge_datasets(merged: Path, parts: Iterable[Path], content: Content | None 
 
 
 def write_npz(merged: Path, parts: Iterable[Path], content: Content) -> None:
-    """Write `vectors`, the `offsets` of each sentence's in it unless pooled, and the `ids`."""
-    ids: list[str | None] = []
-    lengths = np.zeros(content.n_sentences + 1, np.int64)
+    """Write `vectors`; the `offsets` of sentences, unless pooled; and the ids."""
+    ids: list[str] = []
+    n_done = 0
+    lengths: np.ndarray = np.zeros(content.n_sentences + 1, np.int64)
     with zipfile.ZipFile(merged, "w") as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as file:
             shape = (content.n_rows, *content.shape)
             _write_header(file, shape, np.dtype(content.wanted.dtype))
             for records, rows in content.groups(parts):
                 file.write(rows.data)
-                start = len(ids) + 1
-                ids += [record.id for record in records]
-                lengths[start : len(ids) + 1] = list(map(content.wanted.n_rows, records))
+                ids += [record.id for record in records if record.id is not None]
+                n_rows = list(map(content.wanted.n_rows, records))
+                lengths[n_done + 1 : n_done + 1 + len(records)] = n_rows
+                n_done += len(records)
         arrays = {} if content.wanted.pooled else {"offsets": np.cumsum(lengths)}
-        if content.corpus.has_ids:
-            arrays["ids"] = np.array(ids, str)
+        if content.has_ids:
+            arrays |= _arrays_of_ids(ids)
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 _write_header(file, array.shape, array.dtype)
                 file.write(array.tobytes())
 
 
+def _arrays_of_ids(ids: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the arrays that store ids: strings, or bytes and offsets if that is much smaller."""
+    encoded = [id_.encode() for id_ in ids]
+    offsets: np.ndarray = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    n_bytes_of_strings = 4 * len(ids) * max(map(len, ids), default=1)  # UTF-32 of equal length
+    if n_bytes_of_strings <= max(2 * (int(offsets[-1]) + offsets.nbytes), STRINGS_BYTES):
+        return {IDS: np.array(ids, str)}
+    return {IDS_UTF8: np.frombuffer(b"".join(encoded), np.uint8), IDS_OFFSETS: offsets}
+
+
 def _write_header(file: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Start an array of NumPy's format, whose values follow."""
+    """Write the header of an array in NumPy's format."""
     descr = np.lib.format.dtype_to_descr(dtype)
     header = {"descr": descr, "fortran_order": False, "shape": tuple(map(int, shape))}
     np.lib.format.write_array_header_1_0(file, header)
 
 
 def write_table(merged: Path, parts: Iterable[Path], content: Content) -> None:
-    """Write one HDF5 file of pooled vectors: `vectors` (n, ...), `sentences`, and `ids`."""
+    """Write an HDF5 file of pooled vectors: `vectors` (n, ...), `sentences` and `ids`."""
     text, n = h5py.string_dtype(), content.n_sentences
     with NewHDF5(merged) as file:
         vectors = file.create_dataset("vectors", (n, *content.shape), content.wanted.dtype)
         sentences = file.create_dataset("sentences", (n,), text)
-        ids = file.create_dataset("ids", (n,), text) if content.corpus.has_ids else None
+        ids = file.create_dataset(IDS, (n,), text) if content.has_ids else None
         start = 0
         for records, rows in content.groups(parts):
             stop = start + len(records)
@@ -154,13 +185,10 @@ def write_table(merged: Path, parts: Iterable[Path], content: Content) -> None:
 
 
 def write_parquet(merged: Path, parts: Iterable[Path], content: Content) -> None:
-    """Write a row per sentence: its `id`, its words, and its vectors in a column per layer.
-
-    The words of a pooled sentence are text, `sentence`; others a list, `words`.
-    """
+    """Write a Parquet file with a row per sentence: see the module."""
     pyarrow, parquet = _pyarrow(merged)
     schema = _schema(pyarrow, content)
-    # Vectors hardly shrink, and beside them words are small.
+    # Vectors do not compress well, and words are small in comparison.
     how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
     with (
         open(merged, "wb") as file,
@@ -172,10 +200,10 @@ def write_parquet(merged: Path, parts: Iterable[Path], content: Content) -> None
 
 
 def _schema(pyarrow: Any, content: Content) -> Any:
-    """Return the names and types of the columns of Parquet."""
+    """Return the names and types of Parquet's columns."""
     kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.wanted.dtype]
     vector = pyarrow.list_(kind, content.shape[-1])
-    ids = [("id", pyarrow.string())] if content.corpus.has_ids else []
+    ids = [("id", pyarrow.string())] if content.has_ids else []
     if content.wanted.pooled:
         words, of_layer = ("sentence", pyarrow.string()), vector
     else:
@@ -187,26 +215,27 @@ def check_names(outfile: str | os.PathLike, content: Content) -> None:
     """Raise OptionsError if two columns of Parquet would have one name."""
     names = column_names(content)
     if format_of(outfile) == "parquet" and len(set(names)) < len(names):
-        raise OptionsError(f"layers is {content.wanted.layers!r}: a layer is there twice")
+        raise OptionsError(f"layers is {content.wanted.layers!r}: a layer occurs twice")
 
 
 def column_names(content: Content) -> list[str]:
     """Return the names of Parquet's columns of vectors."""
     if len(content.shape) == 1:
         return ["vector" if content.wanted.pooled else "vectors"]
-    numbers = layer_numbers(content.wanted.layers) or range(content.shape[0])  # of "all"
+    numbers = layer_numbers(content.wanted.layers) or range(content.shape[0])  # for "all"
     return [f"layer_{number}" for number in numbers]
 
 
 def _columns(pyarrow: Any, content: Content, records: list[Record], rows: np.ndarray) -> list:
-    """Return the columns of some rows of Parquet."""
+    """Return Parquet's columns for some sentences."""
+    columns: list[Any]
     if content.wanted.pooled:
         columns = [[join_words(record.words) for record in records]]
     else:
         columns = [[record.words for record in records]]
-    if content.corpus.has_ids:
+    if content.has_ids:
         columns.insert(0, [record.id for record in records])
-    offsets = np.cumsum([0, *(len(record.words) for record in records)], dtype=np.int32)
+    offsets: np.ndarray = np.cumsum([0, *(len(record.words) for record in records)], dtype=np.int32)
     for i in range(len(column_names(content))):
         values = rows if rows.ndim == 2 else rows[:, i]
         flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))

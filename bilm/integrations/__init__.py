@@ -1,5 +1,5 @@
-"""Vectors in the objects of other libraries, each of which is an extra of this package.
+"""Vectors in the objects of other libraries. Each library is an extra of this package.
 
-`vectorizer` is a transformer of scikit-learn, `spacy_pipe` a component of spaCy, `shared_models`
-holds the models that both name. Imports what `embedding` may import, and `embedding`.
+`vectorizer` is a transformer for scikit-learn, `spacy_pipe` is a component for spaCy, and
+`shared_models` loads the models of both. Imports `embedding` and everything below it.
 """

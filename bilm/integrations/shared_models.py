@@ -1,39 +1,33 @@
-"""Stored models that objects of other libraries name.
+"""Stored models that objects of other libraries refer to by name.
 
 Such objects are copied and pickled freely, so they hold the names of a model's files and a digest
-of their content. A process loads each model once, and refuses files that are no longer the same.
+of their content. A process loads each model once, and raises an error if its files have changed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections import OrderedDict
-from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.token_cache import find_vocabulary
 from bilm.errors import WeightsError
-from bilm.files import expanded, sha256_of
-from bilm.storage.formats.checkpoint import VOCABULARY
-from bilm.storage.formats.known import model_files, read_options
-from bilm.storage.locate import resolve
+from bilm.storage.stored_model import StoredModel, open_model
+from bilm.support.files import expanded
 
-MAX_LOADED = 2  # models that a process keeps
+MAX_LOADED = 2  # number of models that a process keeps loaded
 SHOWN = 12  # hexadecimal digits of a digest in an error
 
-# By digest and precision; the first was used longest ago.
+# Keyed by digest and precision; least recently used first.
 _loaded: OrderedDict[tuple[str, str], ElmoEmbedder] = OrderedDict()
 _loading = Lock()
 
 
 class ModelFiles(NamedTuple):
-    """What names a stored model; see `ElmoEmbedder`."""
+    """The arguments that identify a stored model; see `ElmoEmbedder`."""
 
-    model: str | Path
+    model: str | Path | StoredModel
     weights: str | Path | None = None
     vocab: str | Path | None = None
 
@@ -42,59 +36,44 @@ class ModelFiles(NamedTuple):
 
         Raises: WeightsError, OSError if they are not found.
         """
-        pair = resolve(expanded(self.model), expanded(self.weights))
-        vocab = self._vocabulary(*pair)
-        files = [*model_files(*pair), *([Path(vocab)] if vocab else [])]
-        return hashlib.sha256("".join(map(_file_digest, files)).encode()).hexdigest()
+        return self._digest_of(open_model(self.model, self.weights))
 
-    def _vocabulary(self, options_file: Path, weight_file: Path) -> str | Path | None:
-        """Return the vocabulary that is given, or that the model reads from beside its options."""
-        if self.vocab or not options_file.with_name(VOCABULARY).is_file():
-            return expanded(self.vocab)
-        return find_vocabulary(read_options(options_file, weight_file), options_file, None)
+    def _digest_of(self, model: StoredModel) -> str:
+        vocabulary = expanded(self.vocab) or model.vocabulary_file()
+        return model.digest_with(*([Path(vocabulary)] if vocabulary else []))
 
     def check(self, digest: str, owner: str) -> None:
-        """Check that the files are those that an object was made with.
+        """Check that the files have not changed since an object was created.
 
         Args:
-            digest: what `digest` returned then.
-            owner: what the object is, such as `this vectorizer`.
+            digest: the digest at that time.
+            owner: description of the object, such as `this vectorizer`.
         Raises: WeightsError if they are not, or are not found; OSError if they cannot be read.
         """
         found = self.digest()
         if found != digest:
             raise WeightsError(
-                f"{self.model}: another model (digest {found[:SHOWN]}) than the one that {owner} "
-                f"was made with ({digest[:SHOWN]}); restore its files, or make {owner} anew"
+                f"{self.model}: the files have changed (digest {found[:SHOWN]}) since {owner} was "
+                f"created ({digest[:SHOWN]}); restore the files, or create {owner} again"
             )
 
 
 def shared_embedder(files: ModelFiles, precision: str = "float32") -> ElmoEmbedder:
-    """Return the embedder of a model, loaded when this process first asks for it.
+    """Return the embedder of a model, loaded on first use in this process.
 
-    The `MAX_LOADED` models asked for last are kept. Threads may share an embedder.
+    The `MAX_LOADED` most recently used models are kept. Threads may share an embedder.
 
     Args:
-        files: the model; equal files are one model, whatever their names.
+        files: the model; files with equal content are one model, regardless of their names.
         precision: see `ElmoEmbedder`.
     Raises: OptionsError, WeightsError, DataError, as `ElmoEmbedder` does.
     """
     with _loading:
-        key = files.digest(), precision
+        model = open_model(files.model, files.weights)
+        key = files._digest_of(model), precision
         if key not in _loaded:
-            _loaded[key] = ElmoEmbedder(*files, precision=precision)
+            _loaded[key] = ElmoEmbedder(model, None, files.vocab, precision=precision)
         _loaded.move_to_end(key)
         if len(_loaded) > MAX_LOADED:
             _loaded.popitem(last=False)
         return _loaded[key]
-
-
-def _file_digest(path: Path) -> str:
-    found = os.stat(path)
-    return _digest_of(path, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _digest_of(path: Path, *version: int) -> str:
-    """Return the digest of a file's content, computed once for a version of the file."""
-    return sha256_of(path)

@@ -1,4 +1,8 @@
-"""ELMo vectors in spaCy's documents: the pipeline component `bilm`."""
+"""ELMo vectors in spaCy's documents: the pipeline component `bilm`.
+
+spaCy imports this module whenever it makes a pipeline, so the module itself imports neither Keras
+nor TensorFlow: the component imports them when it is added to a pipeline.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,17 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.embedding.embedder import Layers
 from bilm.errors import OptionsError, WeightsError
-from bilm.extras import needed
-from bilm.files import replacing
-from bilm.integrations.shared_models import ModelFiles, shared_embedder
+from bilm.support.extras import needed
+from bilm.support.files import replacing
+
+if TYPE_CHECKING:
+    from bilm.embedding.embedder import Layers
+    from bilm.integrations.shared_models import ModelFiles
 
 with needed("spacy", "The spaCy component bilm"):
     from spacy.language import Language
@@ -51,24 +57,27 @@ def make_component(
             f'the component {name} has no model; expected nlp.add_pipe("bilm", '
             'config={"model": "folder, archive, URL or published name"})'
         )
+    from bilm.integrations.shared_models import ModelFiles
+
     return ElmoComponent(name, ModelFiles(model, weights, vocab), layers, precision)
 
 
 class ElmoComponent:
     """Sets `doc.tensor` to the vectors of a document's tokens, float32 (tokens, features).
 
-    `token.vector`, `span.vector` and `doc.vector`, the latter two means over tokens, and the
-    similarities follow from it. Each sentence is embedded on its own where the pipeline has set
-    sentences before, and otherwise each document as one sentence. Tokens of white space get zeros.
+    `token.vector`, `span.vector`, `doc.vector` (means over tokens) and similarities are computed
+    from it. If an earlier component has set sentences, each sentence is embedded separately;
+    otherwise a document is one sentence. Tokens of white space have zero vectors. The words are the
+    tokens of spaCy's tokenizer, so untokenized text needs no preparation.
 
-    The model is loaded when the first document comes, once per process. Stored pipelines and
-    pickles hold the model's name, no weights; a stored pipeline also holds a digest of the model's
-    files, and loading it beside other files is an error.
+    The model is loaded with the first document, once per process. Stored pipelines and pickles
+    contain the name of the model and no weights. A stored pipeline also contains a digest of the
+    files of the model; loading it with other files is an error.
 
     Args:
-        name: of the component in its pipeline.
+        name: name of the component in its pipeline.
         files: the model.
-        layers: `average`, `top`, `all` or indices; several layers are put side by side.
+        layers: `average`, `top`, `all` or indices; several layers are concatenated.
         precision: see `ElmoEmbedder`.
     """
 
@@ -94,14 +103,17 @@ class ElmoComponent:
                 self._on_error(self.name, self, docs, error)
 
     def set_error_handler(self, error_handler: Callable) -> None:
-        """Set what deals with a batch of `pipe` that fails; spaCy's default raises the error."""
+        """Set the handler of a batch of `pipe` that fails; the default raises the error."""
         self._on_error = error_handler
 
     def _embed(self, docs: list[Doc]) -> None:
+        from bilm.integrations.shared_models import shared_embedder
+
         embedder = shared_embedder(self.files, self.precision)
         sentences = [tokens for doc in docs for tokens in _sentences(doc)]
         words = ([token.text for token in tokens] for tokens in sentences)
-        embedded = embedder.embed_sentences([[], *words], self.layers)  # the first has the width
+        # The first sentence has no words; its result gives the width.
+        embedded = embedder.embed_sentences([[], *words], self.layers)
         width = _side_by_side(next(embedded)).shape[1]
         tensors = {id(doc): np.zeros((len(doc), width), np.float32) for doc in docs}
         for tokens, vectors in zip(sentences, embedded, strict=True):
@@ -112,25 +124,25 @@ class ElmoComponent:
             set_hooks(doc)
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Return the model's name and the digest of its files."""
-        state = {"model": os.fspath(self.files.model), "digest": self.files.digest()}
+        """Return the name of the model and the digest of its files."""
+        state = {"model": str(self.files.model), "digest": self.files.digest()}
         return json.dumps(state).encode()
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoComponent:
-        """Check that the model is the one that was stored.
+        """Check that the model is the stored one.
 
-        Raises: WeightsError if it is another one, or the data are no component's.
+        Raises: WeightsError if it is another model, or the data are not from a component.
         """
         self._check(data, "a stored component")
         return self
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Write a file with the model's name and the digest of its files."""
+        """Write a file with the name of the model and the digest of its files."""
         with replacing(path) as temporary:
             temporary.write_bytes(self.to_bytes())
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoComponent:
-        """Check that the model is the one that was stored; see `from_bytes`."""
+        """Check that the model is the stored one; see `from_bytes`."""
         self._check(Path(path).read_bytes(), os.fspath(path))
         return self
 
@@ -139,13 +151,13 @@ class ElmoComponent:
             digest = str(json.loads(data)["digest"])
         except (ValueError, TypeError, KeyError) as error:
             raise WeightsError(
-                f"{source}: not a stored component bilm ({error!r}); store the pipeline anew"
+                f"{source}: not a stored component bilm ({error!r}); store the pipeline again"
             ) from error
         self.files.check(digest, "the stored pipeline")
 
 
 def set_hooks(doc: Doc) -> None:
-    """Have a document's vectors and similarities come from `doc.tensor` alone.
+    """Compute the vectors and similarities of a document from `doc.tensor` only.
 
     spaCy itself prefers a table of word vectors where the pipeline has one, and calls two tokens of
     one word the same. Documents that were stored, or came from another process, keep
@@ -160,14 +172,14 @@ def set_hooks(doc: Doc) -> None:
 
 
 def _sentences(doc: Doc) -> Iterator[list[Token]]:
-    """Yield the tokens of each sentence that has any but white space."""
+    """Yield the tokens of each sentence, without white space and empty sentences."""
     for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc]:
         if tokens := [token for token in sentence if not token.is_space]:
             yield tokens
 
 
 def _side_by_side(vectors: np.ndarray) -> np.ndarray:
-    """Put layers side by side: (layers, T, 2 P) or (T, 2 P) -> (T, features)."""
+    """Concatenate layers: (layers, T, 2 P) or (T, 2 P) -> (T, features)."""
     n_features = int(np.prod(np.delete(vectors.shape, -2)))
     return np.moveaxis(vectors, -2, 0).reshape(-1, n_features)
 
@@ -177,7 +189,7 @@ def _token_vector(token: Token) -> np.ndarray:
 
 
 def _mean_vector(tokens: Any) -> np.ndarray:
-    """Return the mean over the tokens of a document or span; zeros where there are none."""
+    """Return the mean over the tokens of a document or span; zeros if it has none."""
     rows = [token.i for token in tokens]
     tensor = (tokens if isinstance(tokens, Doc) else tokens.doc).tensor
     return tensor[rows].mean(axis=0) if rows else np.zeros(tensor.shape[1:], tensor.dtype)
@@ -188,6 +200,6 @@ def _has_vector(of: Any) -> bool:
 
 
 def _similarity(of: Any, other: Any) -> float:
-    """Return the cosine of two vectors; 0 where one of them is 0."""
+    """Return the cosine of two vectors; 0 if one of them is 0."""
     norms = np.linalg.norm(of.vector) * np.linalg.norm(other.vector)
     return float(np.dot(of.vector, other.vector) / norms) if norms else 0.0

@@ -1,4 +1,4 @@
-"""Texts -> vectors as a transformer of scikit-learn."""
+"""`ElmoVectorizer`, a transformer for scikit-learn."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import numpy as np
 
 from bilm.embedding.embedder import ElmoEmbedder, Layers, layer_selector
 from bilm.errors import DataError, OptionsError
-from bilm.extras import needed
 from bilm.integrations.shared_models import ModelFiles, shared_embedder
+from bilm.support.extras import needed
 
 with needed("sklearn", "bilm.ElmoVectorizer"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils.validation import check_is_fitted
 
 POOLS = ("mean", "max")
+SETTINGS = ("layers", "pool", "normalize", "precision")  # must not change between fit and transform
 
 
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A transformer of scikit-learn: texts in, one ELMo vector per text out.
+    """A scikit-learn transformer from texts to one ELMo vector per text.
 
-    It learns nothing from the texts. `fit` records a digest of the model's files. Copies and
-    pickles hold this digest and the name of the model, no weights: whoever transforms loads the
-    model, once per process, and files that have changed since `fit` are an error.
+    `fit` records a digest of the files of the model and checks the texts; it does not train. Copies
+    and pickles contain the digest and the name of the model and no weights. `transform` loads the
+    model, once per process, and raises an error if its files have changed since `fit`.
 
     Args:
         model: a stored biLM: see `ElmoEmbedder`.
-        weights: the HDF5 file, where `model` names `options.json`.
-        vocab: one word per line, for a model that reads words.
-        layers: `average`, `top`, `all` or indices such as `[0, 2]`; several layers are put side by
-            side.
-        pool: what a text gets of the vectors of its words: their `mean` or `max`.
-        normalize: divide each vector by its Euclidean norm.
-        tokenizer: turns a text into a list of words; None splits it at blanks. A pickle needs a
-            function that can be imported.
+        weights: the HDF5 file, if `model` is an `options.json`.
+        vocab: file with one word per line, for a model that reads words.
+        layers: `average`, `top`, `all` or indices such as `[0, 2]`; several are concatenated.
+        pool: how the vectors of the words of a text are combined: `mean` or `max`.
+        normalize: whether to divide each vector by its Euclidean norm.
+        tokenizer: function from a text to a list of words; None splits at Unicode white space, as
+            `str.split` does. Pickling requires a function that can be imported.
         precision: see `ElmoEmbedder`.
 
-    Attributes: `model_digest_`, SHA-256 of the model's files.
+    Attributes: `model_digest_`, SHA-256 of the files of the model.
     Raises, in `fit` and `transform`: OptionsError, WeightsError, DataError.
 
     Example:
@@ -66,13 +66,14 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Load the model and check the texts; see `transform`."""
         if self.pool not in POOLS:
             raise OptionsError(f"pool is {self.pool!r}, expected one of {', '.join(POOLS)}")
-        if isinstance(X, Iterator):  # `transform` would find nothing left
+        if isinstance(X, Iterator):  # `transform` could not read it again
             raise DataError(
-                f"X is {_described(X)}, which can be read once; give fit a list of texts"
+                f"X is {_described(X)}, which can be read only once; pass a list of texts to fit"
             )
         files = self._files()
         embedder = shared_embedder(files, self.precision)
         self._n_features_out = int(np.prod(self._shape(embedder)))
+        self._fitted_settings = self._settings()
         self.model_digest_ = files.digest()
         for _ in self._sentences(X):
             pass
@@ -82,31 +83,36 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Embed texts.
 
         Args:
-            X: texts, each a string or a list of words: a list, a one-dimensional array, or a
-                column of a data frame. A text without words gets zeros.
-        Returns: float32 (n, features), or the data frame that `set_output` asks for.
-        Raises: NotFittedError before `fit`; DataError for anything else than texts; WeightsError if
-            the model's files have changed since `fit`; OptionsError if the number of layers has.
+            X: list, one-dimensional array or data frame column of texts, each a string or a list of
+                words. A text without words becomes a zero vector.
+        Returns: float32 (n, features), or the data frame requested by `set_output`.
+        Raises: NotFittedError before `fit`; DataError if X does not contain texts; WeightsError if
+            the files of the model have changed since `fit`; OptionsError if `layers`, `pool`,
+            `normalize` or `precision` have changed since `fit`.
         """
         check_is_fitted(self)
         files = self._files()
         files.check(self.model_digest_, "this vectorizer")
+        for name, value in self._settings().items():
+            if value != self._fitted_settings[name]:
+                raise OptionsError(
+                    f"{name} is {value}, but was {self._fitted_settings[name]} in fit; "
+                    "call fit again"
+                )
         embedder = shared_embedder(files, self.precision)
-        n_features = int(np.prod(self._shape(embedder)))
-        if n_features != self._n_features_out:
-            raise OptionsError(
-                f"layers is {self.layers!r}, which gives {n_features:,} features; fit found "
-                f"{self._n_features_out:,}: layers changed since fit, so call fit again"
-            )
         texts = self._sentences(X)
         vectors = embedder.sentence_vectors(texts, self.layers, self.normalize, self.pool)
         return vectors.reshape(-1, self._n_features_out)
+
+    def _settings(self) -> dict[str, str]:
+        """Return the `repr` of each parameter that determines the features of a text."""
+        return {name: repr(getattr(self, name)) for name in SETTINGS}
 
     def _files(self) -> ModelFiles:
         return ModelFiles(self.model, self.weights, self.vocab)
 
     def _shape(self, embedder: ElmoEmbedder) -> tuple[int, ...]:
-        """Return the shape of a text's vectors."""
+        """Return the shape of the vectors of a text."""
         empty = np.empty((embedder.n_layers, 0, embedder.dim))
         return tuple(np.delete(layer_selector(self.layers, embedder.n_layers)(empty).shape, -2))
 
@@ -138,7 +144,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 
 def _described(texts: Any) -> str:
-    """Return what stands in place of texts."""
+    """Return a description of X for error messages."""
     if isinstance(texts, str | bytes):
         return f"the string {texts[:40]!r}"
     shape = getattr(texts, "shape", None)

@@ -1,9 +1,9 @@
-"""Characters of a token -> the features of convolutions of several widths, maximum over time."""
+"""Character CNN: convolutions of several widths over the characters of a token, max over time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 from keras import initializers, ops
@@ -11,24 +11,45 @@ from keras import initializers, ops
 from bilm.layers.functional import checked_precision
 from bilm.layers.weighted import WeightedLayer
 
-ACTIVATIONS = {"relu": ops.relu, "tanh": ops.tanh}
+
+class Activation(NamedTuple):
+    """An activation of the character CNN.
+
+    To add one, add it to `ACTIVATIONS`, and its name to the rule `ACTIVATION` of
+    `options/schema.py`.
+
+    Fields:
+        function: non-decreasing function, because it is applied after the maximum.
+        initializer: function that maps the number of inputs of a filter to the initializer of its
+            kernel.
+    """
+
+    function: Callable[[Any], Any]
+    initializer: Callable[[int], initializers.Initializer]
 
 
-@keras.saving.register_keras_serializable(package="bilm")
+ACTIVATIONS = {
+    "relu": Activation(ops.relu, lambda n_inputs: initializers.RandomUniform(-0.05, 0.05)),
+    "tanh": Activation(ops.tanh, lambda n_inputs: initializers.RandomNormal(0.0, n_inputs**-0.5)),
+}
+
+
 class CharacterCNN(WeightedLayer):
-    """Convolutions over the characters of a token, each reduced to its maximum over time.
+    """Convolutions over the characters of a token, reduced to the maximum over time.
+
+    y_f = activation(max_t sum_k W_f[k] e[t + k] + b_f)
 
     Args:
-        n_characters: rows of the character embedding, padding included where there is any.
-        embedding_dim: width of a character's vector.
+        n_characters: number of rows of the character embedding, including padding if any.
+        embedding_dim: width E of a character's vector.
         filters: pairs (width in characters, number of filters).
-        activation: `relu` or `tanh`, applied to each maximum.
-        precision: of the operands of products, `float32` or `bfloat16`.
+        activation: a key of `ACTIVATIONS`.
+        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
-    Inputs: integer `(..., C)`, C at least the widest filter; `padded` says that after each token
-    there is as much padding as the widest filter is wide. Returns: float
-    `(..., sum of the numbers of filters)`.
-    Raises: ValueError for another activation.
+    Inputs: integer `(..., C)`, C at least the width of the widest filter; `padded=True` asserts
+        that at least as many padding characters follow each token as the widest filter is wide.
+    Returns: float `(..., F)`, F the total number of filters.
+    Raises: ValueError for an unknown activation.
     Stored as `char_embed`, `CNN/W_cnn_{i}` (1, width, embedding_dim, filters) and `CNN/b_cnn_{i}`.
     Reference: Kim et al. 2016, arXiv:1508.06615; Jozefowicz et al. 2016, arXiv:1602.02410.
     """
@@ -47,12 +68,12 @@ class CharacterCNN(WeightedLayer):
             raise ValueError(f"activation is {activation!r}, expected one of {tuple(ACTIVATIONS)}")
         self.n_characters = n_characters
         self.embedding_dim = embedding_dim
-        self.filters = [tuple(pair) for pair in filters]
+        self.filters = [(width, n) for width, n in filters]
         self.activation = activation
         self.precision = checked_precision(precision)
 
     def build(self, input_shape: Any = None) -> None:
-        """Make the variables; no shape of an input is needed."""
+        """Create the variables; the input shape is not needed."""
         self.embedding = self.add_weight(
             shape=(self.n_characters, self.embedding_dim),
             initializer=initializers.RandomUniform(-1.0, 1.0),
@@ -60,17 +81,14 @@ class CharacterCNN(WeightedLayer):
         )
         self.kernels, self.biases = [], []
         for i, (width, n_filters) in enumerate(self.filters):
-            if self.activation == "relu":
-                initializer = initializers.RandomUniform(-0.05, 0.05)
-            else:
-                initializer = initializers.RandomNormal(0.0, (width * self.embedding_dim) ** -0.5)
+            initializer = ACTIVATIONS[self.activation].initializer(width * self.embedding_dim)
             shape = (1, width, self.embedding_dim, n_filters)
             self.kernels.append(self.add_weight(shape, initializer, name=f"kernel_{i}"))
             self.biases.append(self.add_weight((n_filters,), "zeros", name=f"bias_{i}"))
         self.built = True
 
     def call(self, char_ids: Any, padded: bool = False) -> Any:
-        """Return one feature vector a token: integer (..., C) -> float (..., F)."""
+        """Return one feature vector per token: integer (..., C) -> float (..., F)."""
         lead, n_chars = ops.shape(char_ids)[:-1], char_ids.shape[-1]
         flat = ops.reshape(char_ids, (-1, ops.shape(char_ids)[-1] if n_chars is None else n_chars))
         characters = ops.take(self.embedding, flat, axis=0)  # U, C, E
@@ -78,42 +96,32 @@ class CharacterCNN(WeightedLayer):
         if padded and n_chars is not None and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.char_cnn import maximum_over_places
 
-            # Where the widest filter has no place left, narrower ones see padding alone, as before.
+            # Where the widest filter does not fit, narrower filters read only padding.
             maxima = maximum_over_places(characters, kernels, self.precision)
         else:
             maxima = self._maxima(characters, kernels)
-        # After the maximum, as in bilm-tf: what rises never changes which window is the largest.
-        features = ACTIVATIONS[self.activation](maxima + ops.concatenate(self.biases))
+        # After the maximum, as in bilm-tf: an increasing function keeps the order of the windows.
+        activate = ACTIVATIONS[self.activation].function
+        features = activate(maxima + ops.concatenate(self.biases))
         return ops.reshape(features, (*lead, features.shape[-1]))
 
     def _maxima(self, characters, kernels):
-        """Return the largest value of every filter: float (U, C, E) -> (U, F)."""
+        """Return the maximum of every filter: float (U, C, E) -> (U, F)."""
         n_tokens = ops.shape(characters)[0]
         may_be_none = keras.backend.backend() == "tensorflow" and characters.shape[0] in (None, 0)
         if may_be_none:
-            # TensorFlow gets the shapes of convolutions of nothing wrong: one token stands in.
+            # TensorFlow infers wrong shapes for a convolution of no tokens, so add one token.
             characters = ops.pad(characters, [[0, ops.maximum(1 - n_tokens, 0)], [0, 0], [0, 0]])
         maxima = ops.concatenate([self._maximum(characters, k) for k in kernels], axis=-1)
         return maxima[:n_tokens] if may_be_none else maxima
 
     def _maximum(self, characters, kernel):
-        """Return the largest value of each filter: float (U, C, E), (width, E, F) -> (U, F)."""
+        """Return the maximum of each filter: float (U, C, E), (width, E, F) -> (U, F)."""
         if self.precision != "float32":
             characters, kernel = (ops.cast(x, self.precision) for x in (characters, kernel))
         windows = ops.conv(characters, kernel)  # U, C - width + 1, F
         return ops.cast(ops.max(windows, axis=1), self.embedding.dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Replace the character axis by the features."""
+        """Replace the character axis with the features."""
         return (*input_shape[:-1], sum(n for _, n in self.filters))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "n_characters": self.n_characters,
-            "embedding_dim": self.embedding_dim,
-            "filters": self.filters,
-            "activation": self.activation,
-            "precision": self.precision,
-        }

@@ -1,4 +1,4 @@
-"""Operations of several layers: products in a precision, and what TensorFlow does its own way."""
+"""Functions that several layers use: products, gathers, dropout, masks, compilation."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def checked_precision(precision: str) -> str:
-    """Return the precision back. Raises: ValueError for one that is not among `PRECISIONS`."""
+    """Return `precision`. Raises: ValueError if it is not one of `PRECISIONS`."""
     if precision not in PRECISIONS:
         raise ValueError(f"precision is {precision!r}, expected one of {PRECISIONS}")
     return precision
 
 
 def product(x: Any, y: Any, precision: str = "float32") -> Any:
-    """Matrix product: float (..., K), (K, N) -> (..., N) of the type of x.
+    """Matrix product: float (..., K), (K, N) -> (..., N), with the dtype of x.
 
-    With `bfloat16` the operands are rounded to it, the sums are kept in float32 inside the
-    product, and the result passes through bfloat16 once.
+    With "bfloat16" the inputs are rounded, sums inside the product are in float32, and the result
+    is rounded once.
     """
     if precision == "float32":
         return ops.matmul(x, y)
@@ -31,22 +31,23 @@ def product(x: Any, y: Any, precision: str = "float32") -> Any:
 def gather_rows(table: Any, ids: Any) -> Any:
     """Rows of a variable: table (V, ...), integer ids (...) -> (..., ...).
 
-    With TensorFlow the gradient is `tf.IndexedSlices` of the rows used, and a table of 793,471
-    rows is neither copied nor densified; `keras.ops.take` reads the variable as a whole first.
+    On TensorFlow the gradient is a `tf.IndexedSlices` of the rows used, and a table of 793,471 rows
+    is neither copied nor densified. `keras.ops.take` would read the whole variable first.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        value = table.value if isinstance(table, keras.Variable) else table
-        return tf.gather(_on_this_replica(value), ids)
+        # In Keras 3.4 a layer's weights are not instances of keras.Variable. The `value` of a
+        # Keras variable is a property; that of a tf.Variable is a method.
+        value = getattr(table, "value", table)
+        return tf.gather(_on_this_replica(table if callable(value) else value), ids)
     return ops.take(table, ids, axis=0)
 
 
 def _on_this_replica(value):
-    """Return the replica's own part of a distributed variable, and anything else as it is.
+    """Return this replica's copy of a distributed variable, and other values unchanged.
 
-    `tf.gather` reads a distributed variable as a whole, and one whose rows were updated is copied
-    when it is read.
+    `tf.gather` would read the whole distributed variable, which copies it after a row update.
     """
     import tensorflow as tf
 
@@ -54,18 +55,18 @@ def _on_this_replica(value):
     if not isinstance(replicas, tuple) or context is None:
         return value
     number = int(tf.get_static_value(context.replica_id_in_sync_group))
-    return replicas[number % len(replicas)]  # the number counts all hosts' replicas, host by host
+    return replicas[number % len(replicas)]  # the number counts all hosts
 
 
 def dropout(x: Any, rate: float, seed: Any) -> Any:
-    """Drop entries of x with probability `rate`, scaling the others; seed None drops nothing.
+    """Set entries of x to 0 with probability `rate` and scale the others; do nothing without seed.
 
     Args:
         x: float tensor.
         rate: probability of zero, in [0, 1).
-        seed: integer tensor (2,). The same seed gives the same mask, on any replica and in any
-            session (a Keras Dropout under MirroredStrategy may give every replica one mask).
-            Other backends only look at whether it is None, and draw from Keras' own generator.
+        seed: integer tensor (2,) or None. On TensorFlow the same seed always gives the same mask,
+            and replicas with other seeds have other masks, unlike with a Keras Dropout. Other
+            backends draw from Keras' generator unless the seed is None.
     """
     if seed is None or rate == 0:
         return x
@@ -77,7 +78,7 @@ def dropout(x: Any, rate: float, seed: Any) -> Any:
 
 
 def fold_seed(seed: Any, data: int) -> Any:
-    """Derive another seed (2,) from a seed and a number; None stays None."""
+    """Derive a seed (2,) from a seed and a number; return None for None."""
     if seed is None or keras.backend.backend() != "tensorflow":
         return seed
     import tensorflow as tf
@@ -85,24 +86,44 @@ def fold_seed(seed: Any, data: int) -> Any:
     return tf.random.experimental.stateless_fold_in(seed, data)
 
 
+def token_mask(ids: Any) -> Any:
+    """Return a mask of the positions with a token: ids integer (B, T) or (B, T, C) -> boolean
+    (B, T)."""
+    return ids > 0 if len(ids.shape) == 2 else ops.any(ids > 0, axis=-1)
+
+
+def without_marks(mask: Any) -> Any:
+    """Return a mask of the positions with a word: boolean (B, T + 2) -> (B, T).
+
+    The marks are the first and the last place of a row in the mask; padding may be anywhere. The
+    first and the last column are dropped, so place t of the result is place t + 1 of the mask.
+    """
+    counts = ops.cumsum(ops.cast(mask, "int32"), axis=1)
+    total = ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
+    inside = ops.logical_and(counts > 1, counts < total)
+    return ops.logical_and(mask, inside)[:, 1:-1]
+
+
 def with_marks(mask: Any) -> Any:
-    """Add the marks to the mask of tokens: boolean (B, T) -> (B, T + 2)."""
+    """Return a mask of the positions with a word or a mark: words boolean (B, T) -> (B, T + 2).
+
+    The begin mark is the first place, the end mark follows the last word.
+    """
     mask = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 0)), constant_values=1)
-    mask = ops.pad(mask, ((0, 0), (0, 1)))  # the begin mark, the tokens, nothing yet
+    mask = ops.pad(mask, ((0, 0), (0, 1)))  # the begin mark and the words
     n_from_here = ops.flip(ops.cumsum(ops.flip(mask, 1), axis=1), 1)
     n_from_before = ops.pad(n_from_here[:, :-1], ((0, 0), (1, 0)))
-    # The end mark is where one is left before and none from there on.
     is_end = ops.logical_and(n_from_here == 0, n_from_before == 1)
     return ops.logical_or(mask > 0, is_end)
 
 
 def compiled(function: Any, signature: Any = None) -> Any:
-    """Compile a function of tensors where the backend gains by it.
+    """Compile a function of tensors on TensorFlow; return it unchanged on other backends.
 
     Args:
-        function: takes and gives tensors, in lists and dicts.
-        signature: its arguments as `keras.KerasTensor`s, for one compilation whatever the shapes;
-            None compiles for the shapes that come, and soon for any.
+        function: function from tensors to tensors, in lists and dicts.
+        signature: its arguments as `keras.KerasTensor`s, so that it is compiled once for all
+            shapes; None compiles again for new shapes, up to a general one.
     """
     if keras.backend.backend() != "tensorflow":
         return function
@@ -110,5 +131,5 @@ def compiled(function: Any, signature: Any = None) -> Any:
 
     if signature is not None:
         signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), signature)
-    # Without AutoGraph, which rewrites every function below and is not needed, tracing is quicker.
+    # Tracing is faster without AutoGraph, which would rewrite every function that is called.
     return tf.function(function, signature, autograph=False, reduce_retracing=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import initializers, ops
 
 from bilm.layers.functional import checked_precision, product
 from bilm.layers.weighted import WeightedLayer
 
 
-@keras.saving.register_keras_serializable(package="bilm")
 class Highway(WeightedLayer):
     """Highway stack over token vectors.
 
@@ -19,12 +17,12 @@ class Highway(WeightedLayer):
 
     Args:
         n_layers: number of highway layers.
-        precision: of the operands of products, `float32` or `bfloat16`.
+        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
     Inputs: float `(..., D)`. Returns: float `(..., D)`.
-    Raises: ValueError if the last axis is unknown when it is built.
-    Stored as `CNN_high_{i}/W_carry`, `b_carry`, which are W_g, b_g, and `CNN_high_{i}/W_transform`,
-    `b_transform`, which are W, b.
+    Raises: ValueError if the last axis is unknown when the layer is built.
+    Stored as `CNN_high_{i}/W_carry` and `b_carry` (W_g, b_g), `CNN_high_{i}/W_transform` and
+    `b_transform` (W, b).
     Reference: Srivastava et al. 2015, arXiv:1505.00387.
     """
 
@@ -34,10 +32,10 @@ class Highway(WeightedLayer):
         self.precision = checked_precision(precision)
 
     def build(self, input_shape: Any) -> None:
-        """Make a gate and a transform a layer; the gates start nearly shut (bias -2)."""
+        """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
         dim = input_shape[-1]
         if dim is None:
-            raise ValueError("Highway needs to know the last axis of its input, got None")
+            raise ValueError("the last axis of the input of Highway is unknown; expected its width")
         self.gates, self.gate_biases, self.transforms, self.biases = [], [], [], []
         for i in range(self.n_layers):
             self.gates.append(self._square(dim, f"gate_{i}"))
@@ -49,11 +47,11 @@ class Highway(WeightedLayer):
         self.built = True
 
     def _square(self, dim: int, name: str) -> Any:
-        # An initializer of Keras gives the same numbers each time: every matrix has its own.
+        # A Keras initializer returns the same numbers each time, so each matrix has its own.
         return self.add_weight((dim, dim), initializers.RandomNormal(0.0, dim**-0.5), name=name)
 
     def call(self, x: Any) -> Any:
-        """Apply every layer in turn."""
+        """Apply the layers in order: float (..., D) -> (..., D)."""
         layers = zip(self.gates, self.gate_biases, self.transforms, self.biases, strict=True)
         for gate, gate_bias, transform, bias in layers:
             g = ops.sigmoid(product(x, gate, self.precision) + gate_bias)
@@ -61,9 +59,5 @@ class Highway(WeightedLayer):
         return x
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Keep the shape."""
+        """Return the shape of the input."""
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "n_layers": self.n_layers, "precision": self.precision}

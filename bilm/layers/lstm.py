@@ -1,7 +1,7 @@
-"""LSTM with projection and clips: one readable step, and the layer that runs it over time.
+"""LSTM with projection and clips: the equation of one step, and the layer that runs it over time.
 
-`LSTMCell` is the specification. `LSTM` gives the same numbers over a sequence: on TensorFlow by
-`layers/tensorflow/lstm`, with a gradient written by hand, elsewhere by scanning the cell.
+`LSTMCell` is the specification. `LSTM` computes the same numbers over a sequence: on TensorFlow
+with `layers/tensorflow/lstm`, whose gradient is written by hand, elsewhere by scanning the cell.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ from bilm.layers.state import LSTMState, TableRows
 from bilm.layers.weighted import WeightedLayer
 
 
-@keras.saving.register_keras_serializable(package="bilm")
 class LSTMCell(WeightedLayer):
     """One step of an LSTM with a projection of its output.
 
-    With i, j, f, o = split([x, h] W + b) (input, candidate, forget, output):
-    c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j)),  h' = clip((sigmoid(o) tanh(c')) W_p)
+    i, j, f, o = split([x, h] W + b)    input gate, candidate, forget gate, output gate
+    c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j), cell_clip)
+    h' = clip((sigmoid(o) tanh(c')) W_p, proj_clip)
 
     Args:
         dim: number of LSTM units D.
-        projection_dim: width P of the output; where it equals `dim` there is no projection, and
+        projection_dim: width P of the output. If it equals `dim`, there is no projection and
             `proj_clip` is ignored.
-        cell_clip: bound on the cell's absolute values, applied before the output gate; None for
-            none.
-        proj_clip: bound on the projected output's absolute values; None for none.
-        precision: of the operands of products, `float32` or `bfloat16`; states, clips and sums
-            over steps stay in float32. On TensorFlow inference also adds a bias that is rounded,
-            and may round a gate.
+        cell_clip: bound on the absolute values of the cell, applied before the output gate; None
+            for no bound.
+        proj_clip: bound on the absolute values of the projected output; None for no bound.
+        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". States, clips
+            and sums over steps stay in float32. With "bfloat16", inference on TensorFlow also
+            rounds the bias and may round a gate.
 
     Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`; its `hidden` is the
     output.
-    Stored as `.../LSTMCell/W_0` (input + P, 4 D), rows of the input above those of the recurrent
-    state, `.../LSTMCell/B` (4 D,), which does not hold the forget gate's 1, and
-    `.../LSTMCell/W_P_0` (D, P).
+    Stored as `.../LSTMCell/W_0` (W: input + P, 4 D; the rows of the input above those of h),
+    `.../LSTMCell/B` (b: 4 D, without the 1 of the forget gate), `.../LSTMCell/W_P_0` (W_p: D, P).
     Reference: Sak et al. 2014, arXiv:1402.1128.
     """
 
@@ -58,10 +57,10 @@ class LSTMCell(WeightedLayer):
         self.proj_clip = proj_clip
         self.precision = checked_precision(precision)
         self.has_projection = projection_dim != dim
-        self.laid_out = None  # if frozen on TensorFlow, the weights as inference reads them
+        self.laid_out: Any = None  # weights in the layout of inference, if frozen on TensorFlow
 
     def build(self, input_shape: Any) -> None:
-        """Make the kernel, the bias and, where the widths differ, the projection."""
+        """Create the kernel, the bias and, if the widths differ, the projection."""
         self.input_dim = input_shape[-1]
         shape = (self.input_dim + self.projection_dim, 4 * self.dim)
         kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
@@ -80,20 +79,20 @@ class LSTMCell(WeightedLayer):
         self.built = True
 
     def call(self, x: Any, state: LSTMState) -> LSTMState:
-        """Make one step: float (B, input) and state -> state.
+        """Run one step: float (B, input) and state -> state.
 
-        Raises: WeightsError if the cell is frozen on TensorFlow, where `LSTM` alone runs it.
+        Raises: WeightsError if the cell is frozen on TensorFlow, where only `LSTM` can run it.
         """
         if self.laid_out is not None:
             self.refuse_frozen("kernel")
         return self.step(self.project_input(x), state)
 
     def project_input(self, x: Any) -> Any:
-        """Return the input's part of the gates: float (..., input) -> (..., 4 D)."""
+        """Return x W_x + b, the input part of the gates: float (..., input) -> (..., 4 D)."""
         return product(x, self.kernel[: self.input_dim], self.precision) + self.bias
 
     def step(self, input_gates: Any, state: LSTMState) -> LSTMState:
-        """Make one step from the input's part of the gates, float (B, 4 D)."""
+        """Run one step from x W_x + b, float (B, 4 D)."""
         recurrent = self.kernel[self.input_dim :]
         gates = input_gates + product(state.hidden, recurrent, self.precision)
         i, j, f, o = ops.split(gates, 4, axis=-1)
@@ -107,30 +106,18 @@ class LSTMCell(WeightedLayer):
                 hidden = ops.clip(hidden, -self.proj_clip, self.proj_clip)
         return LSTMState(cell, hidden)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "dim": self.dim,
-            "projection_dim": self.projection_dim,
-            "cell_clip": self.cell_clip,
-            "proj_clip": self.proj_clip,
-            "precision": self.precision,
-        }
 
-
-@keras.saving.register_keras_serializable(package="bilm")
 class LSTM(keras.layers.Layer):
-    """An `LSTMCell` run over time, its state an argument and a result.
+    """An `LSTMCell` run over time; the state is an argument and a result.
 
     Args:
         dim, projection_dim, cell_clip, proj_clip, precision: see `LSTMCell`.
 
-    Inputs: x float `(T, B, input)`, time first, or `TableRows`; `LSTMState`; `steps_mask` boolean
-    `(T, B)` or None; `reverse` runs from the last step to the first. A step that is masked leaves
-    the state as it is, so that a row padded at its end is read backwards from its own last token.
-    `fresh` boolean `(T, B)` or None: rows that start from zero state at a step, when not training.
+    Inputs: x float `(T, B, input)`, time first, or `TableRows`; an `LSTMState`; `steps_mask`
+    boolean `(T, B)` or None; `reverse`, whether to run from the last step to the first; `fresh`
+    boolean `(T, B)` or None, the steps at which a row starts from zero state (not in training).
     Returns: outputs float `(T, B, P)` and the last `LSTMState`.
+    Masking: a step outside the mask keeps the state, so both directions skip padding.
     Raises: ValueError for `fresh` or `TableRows` in training; WeightsError for training a frozen
     cell.
     """
@@ -156,7 +143,7 @@ class LSTM(keras.layers.Layer):
         )
 
     def build(self, input_shape: Any) -> None:
-        """Make the cell's variables; only the last axis of the input is looked at."""
+        """Create the variables of the cell; only the last axis of the input shape is needed."""
         self.cell.build(input_shape)
         self.built = True
 
@@ -169,34 +156,24 @@ class LSTM(keras.layers.Layer):
         training: bool | None = None,
         fresh: Any = None,
     ) -> Any:
-        """Run over time: float (T, B, input) and state -> float (T, B, P) and state.
-
-        Raises: ValueError for `fresh` or `TableRows` in training, WeightsError for training if
-        frozen.
-        """
+        """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
         if training:
             self.cell.refuse_frozen("weights")
             if fresh is not None:
-                raise ValueError("fresh: no gradient is defined through rows that start afresh")
+                raise ValueError("fresh has no gradient; do not pass it in training")
             if isinstance(x, TableRows):
-                raise ValueError("x: no gradient is defined through TableRows; gather the rows")
+                raise ValueError("x: TableRows has no gradient; gather the rows for training")
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
 
             return run_over_time(self.cell, x, state, steps_mask, reverse, training, fresh)
         return scan_cell(self.cell, x, state, steps_mask, reverse, fresh)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        config = self.cell.get_config()
-        names = ("dim", "projection_dim", "cell_clip", "proj_clip", "precision")
-        return {**super().get_config(), **{name: config[name] for name in names}}
-
 
 def scan_cell(
     cell: LSTMCell, x: Any, state: LSTMState, steps_mask: Any, reverse: bool, fresh: Any = None
 ) -> Any:
-    """Run a cell over time on any backend: see `LSTM` for shapes."""
+    """Run a cell over time on any backend: see `LSTM` for the shapes."""
     if isinstance(x, TableRows):
         input_gates = ops.take(cell.project_input(x.table), x.places, axis=0)
     else:

@@ -1,4 +1,4 @@
-"""The language model's output layer: a sampled loss for training, the full one for all else."""
+"""The output layer of the language model: a sampled loss for training, the full loss otherwise."""
 
 from __future__ import annotations
 
@@ -14,33 +14,38 @@ VOCABULARY_CHUNK = 32_768
 
 
 class Negatives(NamedTuple):
-    """The draws of the sampled softmax for one direction of a window.
+    """The words sampled as negatives for one direction of a window.
 
     Fields:
-        ids: integer (S,), the sampled words, all distinct.
-        sampled_expected_count: float (S,), how often each was expected to be drawn.
-        true_expected_count: float (N,), the same for the N targets.
+        ids: integer (S,), distinct word ids.
+        sampled_expected_count: float (S,), expected number of draws of each of them.
+        true_expected_count: float (N,), expected number of draws of each target.
     """
 
-    ids: object
-    sampled_expected_count: object
-    true_expected_count: object
+    ids: Any
+    sampled_expected_count: Any
+    true_expected_count: Any
 
 
-@keras.saving.register_keras_serializable(package="bilm")
 class SampledSoftmax(WeightedLayer):
     """Cross-entropy of the next word.
 
+    full loss:     log sum_v exp(s_v) - s_target,  s_v = W_v h + b_v
+    sampled loss:  the same with s_v - log E(v) instead of s_v, over the target and the negatives
+
+    E(v) is the expected number of draws of word v. Subtracting log E(v) corrects for words that
+    are sampled more often than others. A negative that equals the target is ignored.
+
     Args:
         n_tokens: vocabulary size V.
-        dim: width P of the vectors that it scores.
-        precision: of the operands of the sampled loss's product, `float32` or `bfloat16`; the
-            full loss is always in float32.
+        dim: width P of the hidden vectors.
+        precision: dtype of the matrix-multiplication inputs of the sampled loss: "float32" or
+            "bfloat16". The full loss is always computed in float32.
 
-    Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and for the sampled loss
-    `negatives`. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The
-    sampled loss is well below the full one: it is no perplexity.
-    Stored as `softmax/W` (V, P) and `softmax/b`.
+    Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled
+    loss. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The sampled
+    loss is much lower than the full loss; do not exponentiate it to get a perplexity.
+    Stored as `softmax/W` (V, P) and `softmax/b` (V,).
     Reference: Jean et al. 2015, arXiv:1412.2007.
     """
 
@@ -51,7 +56,7 @@ class SampledSoftmax(WeightedLayer):
         self.precision = checked_precision(precision)
 
     def build(self, kernel: Any = None) -> None:
-        """Make the variables; with `kernel` (V, P), a word table, that one is shared."""
+        """Create the variables; if `kernel` (V, P), a word table, is given, share it."""
         normal = initializers.RandomNormal(0.0, self.dim**-0.5)
         if kernel is None:
             kernel = self.add_weight((self.n_tokens, self.dim), normal, name="kernel")
@@ -60,33 +65,33 @@ class SampledSoftmax(WeightedLayer):
         self.built = True
 
     def call(self, hidden: Any, targets: Any, negatives: Negatives | None = None) -> Any:
-        """Return the loss of each target, sampled where `negatives` are given."""
+        """Return the loss of each target: the sampled loss if `negatives` are given."""
         if negatives is None:
             return self.full_loss(hidden, targets)
         return self.sampled_loss(hidden, targets, negatives)
 
     def sampled_loss(self, hidden: Any, targets: Any, negatives: Negatives) -> Any:
-        """Score the target against the draws only, each corrected by its expected count."""
+        """Return the loss over target and negatives, with scores s_v - log E(v): float (N,)."""
         true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
         true = true + gather_rows(self.bias, targets) - ops.log(negatives.true_expected_count)
         rows = ops.transpose(gather_rows(self.kernel, negatives.ids))
         sampled = product(hidden, rows, self.precision)
         sampled = sampled + gather_rows(self.bias, negatives.ids)
         sampled = sampled - ops.log(negatives.sampled_expected_count)  # N, S
-        # A draw that happens to be the target is no negative.
+        # A negative that equals the target is ignored.
         accidental = ops.equal(targets[:, None], negatives.ids[None, :])
         sampled = ops.where(accidental, -1e30, sampled)
         return ops.logsumexp(ops.concatenate([true[:, None], sampled], axis=1), axis=1) - true
 
     def full_loss(self, hidden: Any, targets: Any) -> Any:
-        """Score the target against every word, a slice of the vocabulary at a time."""
+        """Return the loss over the whole vocabulary, one slice of it at a time: float (N,)."""
         true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
         true = true + gather_rows(self.bias, targets)
         return self.log_normalizer(hidden) - true
 
     def log_normalizer(self, hidden: Any) -> Any:
         """Return log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
-        # Read once: TensorFlow copies a variable whose rows were updated each time it is read.
+        # Read once: TensorFlow copies a variable with updated rows each time it is read.
         kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
         starts = range(0, self.n_tokens, VOCABULARY_CHUNK)
         chunks = [slice(start, start + VOCABULARY_CHUNK) for start in starts]
@@ -99,12 +104,3 @@ class SampledSoftmax(WeightedLayer):
             logits = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
             parts.append(ops.logsumexp(logits, axis=1))
         return parts[0] if len(parts) == 1 else ops.logsumexp(ops.stack(parts), axis=0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "n_tokens": self.n_tokens,
-            "dim": self.dim,
-            "precision": self.precision,
-        }

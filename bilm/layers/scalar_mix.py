@@ -1,4 +1,4 @@
-"""The weighted sum of a biLM's layers that a downstream task learns."""
+"""The learned weighted sum of the layers of a biLM."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class ScalarMix(keras.layers.Layer):
     """gamma * sum_j softmax(w)_j * layer_j.
 
     Args:
-        do_layer_norm: normalise each layer first, with one mean and one variance over all
-            unmasked positions and features in the batch; a sentence's vector then depends on its
-            batch.
-        l2_coef: weight of the penalty l2_coef * sum w^2 on the mixture weights; None for none.
+        do_layer_norm: normalize each layer first, with one mean and one variance over all
+            unmasked positions and features in the batch. The vectors of a sentence then depend on
+            its batch.
+        l2_coef: weight of the penalty l2_coef * sum w^2 on w; None for no penalty.
 
     Inputs: float `(B, layers, T, D)` and a boolean mask `(B, T)`. Returns: float `(B, T, D)`.
-    Weights start at 0, i.e. the mean of the layers; gamma starts at 1.
-    Reference: Peters et al. 2018, arXiv:1802.05365, equation 1. The reference adds the constant
-    1/layers to every weight before the softmax, which changes nothing.
+    Initially w is 0, which gives the mean of the layers, and gamma is 1.
+    Reference: Peters et al. 2018, arXiv:1802.05365, equation 1. bilm-tf adds the constant 1/layers
+    to each weight before the softmax, which has no effect.
     """
 
     def __init__(self, do_layer_norm: bool = False, l2_coef: float | None = None, **kwargs: Any):
@@ -33,8 +33,8 @@ class ScalarMix(keras.layers.Layer):
         self.l2_coef = l2_coef
 
     def build(self, input_shape: Any) -> None:
-        """Make one weight a layer, and gamma."""
-        regularizer = keras.regularizers.L2(self.l2_coef) if self.l2_coef else None
+        """Create one weight per layer, and gamma."""
+        regularizer = Penalty(self.l2_coef) if self.l2_coef else None
         self.weights_before_softmax = self.add_weight(
             (input_shape[1],), "zeros", regularizer=regularizer, name="weights_before_softmax"
         )
@@ -49,7 +49,7 @@ class ScalarMix(keras.layers.Layer):
         return self.gamma * ops.einsum("j,bjtd->btd", ops.cast(weights, layers.dtype), layers)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Drop the axis of the layers."""
+        """Return the input shape without the layer axis."""
         return (input_shape[0], *input_shape[2:])
 
     def get_config(self) -> dict[str, Any]:
@@ -61,15 +61,25 @@ class ScalarMix(keras.layers.Layer):
         }
 
 
+class Penalty(keras.regularizers.L2):
+    """l2_coef * sum w^2 cast to `floatx`, the dtype of the losses to which Keras adds it."""
+
+    def __call__(self, x: Any) -> Any:
+        """Return the penalty of weights of any type, float ()."""
+        return ops.cast(super().__call__(x), keras.config.floatx())
+
+
 def normalized(layers: Any, mask: Any) -> Any:
-    """Mean 0 and variance 1 over the unmasked entries of each layer in the batch."""
+    """Scale each layer to mean 0 and variance 1 over the unmasked entries of the batch."""
     given = keras.backend.standardize_dtype(layers.dtype)
-    dtype = "float32" if given in ("float16", "bfloat16") else given  # sums over a whole batch
+    # float16 is not precise enough to sum over a whole batch.
+    dtype = "float32" if given in ("float16", "bfloat16") else given
     layers = ops.cast(layers, dtype)
     if mask is None:
         mask = ops.ones_like(layers[:, 0, :, 0])
     mask = ops.cast(mask, dtype)[:, None, :, None]  # B, 1, T, 1
-    count = ops.maximum(ops.sum(mask), 1) * layers.shape[-1]  # 1: nothing but padding
+    # At least one position, to avoid dividing by 0 if there is only padding.
+    count = ops.maximum(ops.sum(mask), 1) * layers.shape[-1]
     mean = ops.sum(layers * mask, axis=(0, 2, 3), keepdims=True) / count
     variance = ops.sum(ops.square((layers - mean) * mask), axis=(0, 2, 3), keepdims=True) / count
     return ops.cast((layers - mean) * ops.rsqrt(variance + EPSILON), given)

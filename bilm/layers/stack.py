@@ -1,4 +1,4 @@
-"""A stack of LSTM layers reading in one direction."""
+"""A stack of LSTM layers that read in one direction."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from bilm.layers.state import LSTMState
 
 
 class LSTMStack(keras.layers.Layer):
-    """LSTM layers on top of each other; from the second on, a layer's input is added to its output.
+    """LSTM layers; each reads the output of the layer below.
 
     Args:
         n_layers: number of layers.
         dim, projection_dim, cell_clip, proj_clip: see `LSTMCell`.
-        use_skip_connections: whether the residual is there.
-        dropout: rate on the input of every layer and on the last output, where a seed is given.
-        precision: of the operands of products, `float32` or `bfloat16`.
+        use_skip_connections: whether the input of a layer is added to its output, from the second
+            layer on.
+        dropout: rate on the input of each layer and on the last output.
+        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
     Inputs: x float `(T, B, P)`, time first, or `TableRows`; a list of `n_layers` `LSTMState`;
-    `steps_mask` boolean `(T, B)` or None; `reverse` and `fresh`, see `LSTM`; `dropout_seed`
-    integer `(2,)` or None for no dropout.
-    Returns: a list of `n_layers` outputs float `(T, B, P)` and the list of states.
+    `steps_mask`, `reverse` and `fresh`, see `LSTM`; `dropout_seed` integer `(2,)` or None for no
+    dropout.
+    Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states.
     Raises: ValueError if the number of states is not `n_layers`.
     """
 
@@ -59,7 +60,7 @@ class LSTMStack(keras.layers.Layer):
         ]
 
     def build(self, input_shape: Any) -> None:
-        """Make every layer's variables; only the last axis of the input is looked at."""
+        """Create the variables of the layers; only the last axis of the input shape is needed."""
         for layer in self.layers:
             layer.build(input_shape)
             input_shape = (None, None, self.projection_dim)
@@ -77,7 +78,7 @@ class LSTMStack(keras.layers.Layer):
     ) -> Any:
         """Run every layer over time: float (T, B, P) -> [float (T, B, P)], [state]."""
         if len(states) != len(self.layers):
-            raise ValueError(f"got {len(states)} states for {len(self.layers)} layers")
+            raise ValueError(f"found {len(states)} states, expected {len(self.layers)}")
         outputs, last_states = [], []
         for i, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             x = dropout(x, self.dropout, fold_seed(dropout_seed, i))
@@ -93,7 +94,7 @@ class LSTMStack(keras.layers.Layer):
         return outputs, last_states
 
     def zero_state(self, batch_size: int) -> list[LSTMState]:
-        """Return the state of a fresh start for `batch_size` rows."""
+        """Return the zero state of `batch_size` rows."""
         shapes = [(batch_size, width) for width in (self.dim, self.projection_dim)]
         dtype = self.compute_dtype
         return [LSTMState(*(ops.zeros(shape, dtype) for shape in shapes)) for _ in self.layers]

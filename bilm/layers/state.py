@@ -1,4 +1,4 @@
-"""What an LSTM layer carries from step to step, and input of few distinct vectors."""
+"""The state of an LSTM layer, and an input with few distinct vectors."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 class LSTMState(NamedTuple):
     """The state of one LSTM layer: `cell` float (B, D) and `hidden` float (B, P)."""
 
-    cell: object
-    hidden: object
+    cell: Any
+    hidden: Any
 
 
 class TableRows(NamedTuple):
-    """Input of a sequence layer that is rows of a table: the products of each row are made once.
+    """An input whose vectors are rows of a table; each row is multiplied by the weights once.
 
-    Where there are far fewer rows than positions, as the 20 amino acids of proteins, this spares
-    a fifth of the work of two layers. Not for training.
+    If there are far fewer rows than positions, such as 20 amino acids, this saves a fifth of the
+    work of two layers. Not for training.
 
     Fields:
         table: float (U, input), the distinct vectors.
-        places: integer (T, B), which row stands where.
+        places: integer (T, B), the row of the table at each position.
     """
 
     table: Any

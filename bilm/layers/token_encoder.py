@@ -1,11 +1,11 @@
-"""One vector a token: from its characters, or from a table of words."""
+"""Layers that compute the context-independent vector of a token, from its characters or from a
+table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 from keras import initializers, ops
 
 from bilm.layers.char_cnn import CharacterCNN
@@ -14,24 +14,25 @@ from bilm.layers.highway import Highway
 from bilm.layers.weighted import WeightedLayer
 
 
-@keras.saving.register_keras_serializable(package="bilm")
 class TokenEncoder(WeightedLayer):
     """Character CNN, highway stack and projection: the context-independent vector of a token.
 
-    With a table of words the projection reads [word ; highway(CNN)], or the word's vector alone.
+    y = highway(cnn(characters)) W + b,  or with a table of words  [word ; highway(cnn)] W + b
 
     Args:
-        projection_dim: width P of a token's vector; there is no projection where the CNN has
-            exactly as many filters, unless `always_projects`.
-        n_characters, embedding_dim, filters, activation: see `CharacterCNN`; without filters there
-            is no CNN.
+        projection_dim: width P of a token's vector. If the CNN has exactly P filters, there is no
+            projection, unless `always_projects`.
+        n_characters, embedding_dim, filters, activation: see `CharacterCNN`. If `filters` is empty,
+        there is no CNN.
         n_highway: number of highway layers, 0 for none.
-        precision: of the operands of products, `float32` or `bfloat16`.
-        words: rows and width of a table of words, or None.
-        always_projects: whether there is a projection whatever the widths; always with a table.
+        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
+        words: shape (rows, width) of a word table whose vectors are concatenated with the CNN's
+            output; None for no table.
+        always_projects: whether to project even if the widths are equal; implied by `words`.
 
-    Inputs: integer `(..., C)`; with a table the word's id stands before the characters,
-    `(..., 1 + C)`. Returns: float `(..., P)`.
+    Inputs: integer `(..., C)`, or `(..., 1 + C)` with a table: the id of the word and then its
+    characters. Returns: float `(..., P)`.
+    Raises: ValueError if both `filters` and `words` are missing.
     Stored as `word_embed`, `char_embed`, `CNN*`, `CNN_high_*`, `CNN_proj/W_proj` and
     `CNN_proj/b_proj`.
     Reference: Peters et al. 2018, arXiv:1802.05365.
@@ -52,11 +53,13 @@ class TokenEncoder(WeightedLayer):
     ):
         super().__init__(**kwargs)
         if not filters and words is None:
-            raise ValueError("TokenEncoder needs filters or a table of words, got neither")
+            raise ValueError(
+                "filters is empty and words is None; TokenEncoder requires at least one of them"
+            )
         self.projection_dim = projection_dim
         self.n_characters = n_characters
         self.embedding_dim = embedding_dim
-        self.filters = [tuple(pair) for pair in filters]
+        self.filters = [(width, n) for width, n in filters]
         self.activation = activation
         self.n_highway = n_highway
         self.precision = checked_precision(precision)
@@ -64,7 +67,8 @@ class TokenEncoder(WeightedLayer):
         self.words = words and tuple(words)
         self.always_projects = always_projects or words is not None
         self.has_projection = self.always_projects or self.n_filters != projection_dim
-        self.cnn = self.highway = None
+        self.cnn: Any = None
+        self.highway: Any = None
         if not self.filters:
             return
         self.cnn = CharacterCNN(
@@ -85,7 +89,7 @@ class TokenEncoder(WeightedLayer):
             layer.freeze()
 
     def build(self, input_shape: Any = None) -> None:
-        """Make every variable; no shape of an input is needed."""
+        """Create the variables; the input shape is not needed."""
         word_dim = 0
         if self.words is not None:
             word_dim = self.words[1]
@@ -114,9 +118,10 @@ class TokenEncoder(WeightedLayer):
         return self._project(ops.concatenate(features, axis=-1))
 
     def encode_groups(self, groups: Any) -> Any:
-        """Encode tokens in groups of like length: integers (U_i, C_i) -> float (sum of U_i, P).
+        """Encode groups of tokens of similar length: integers (U_i, C_i) -> float (sum of U_i, P).
 
-        In all groups but the last each token is followed by padding as wide as the widest filter.
+        In every group except the last, each token is followed by at least as much padding as the
+        widest filter is wide.
         """
         *padded, rest = groups
         features = [self.cnn(group, padded=True) for group in padded] + [self.cnn(rest)]
@@ -128,32 +133,16 @@ class TokenEncoder(WeightedLayer):
         return product(features, self.kernel, self.precision) + self.bias
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Replace the character axis by the vector."""
+        """Return the input shape with the character axis replaced by the vector's axis."""
         return (*input_shape[:-1], self.projection_dim)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "projection_dim": self.projection_dim,
-            "n_characters": self.n_characters,
-            "embedding_dim": self.embedding_dim,
-            "filters": self.filters,
-            "activation": self.activation,
-            "n_highway": self.n_highway,
-            "precision": self.precision,
-            "words": self.words,
-            "always_projects": self.always_projects,
-        }
 
-
-@keras.saving.register_keras_serializable(package="bilm")
 class WordEncoder(WeightedLayer):
     """A table of word vectors, for word input and for cached token vectors.
 
     Args:
         projection_dim: width P of a word's vector.
-        n_words: rows, padding included where there is any.
+        n_words: number of rows, including padding if any.
 
     Inputs: integer `(...)`. Returns: float `(..., P)`. Stored as `embedding`.
     """
@@ -164,7 +153,7 @@ class WordEncoder(WeightedLayer):
         self.n_words = n_words
 
     def build(self, input_shape: Any = None) -> None:
-        """Make the table."""
+        """Create the table."""
         self.embedding = self.add_weight(
             (self.n_words, self.projection_dim), "glorot_uniform", name="embedding"
         )
@@ -175,13 +164,5 @@ class WordEncoder(WeightedLayer):
         return gather_rows(self.embedding, token_ids)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Add the axis of the vector."""
+        """Return the input shape with the vector's axis appended."""
         return (*input_shape, self.projection_dim)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "projection_dim": self.projection_dim,
-            "n_words": self.n_words,
-        }

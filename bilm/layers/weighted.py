@@ -1,4 +1,4 @@
-"""The base of the layers that hold the biLM's weights."""
+"""The base class of the layers with the weights of the biLM."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from bilm.errors import WeightsError
 
 
 class WeightedLayer(keras.layers.Layer):
-    """A layer whose variables can start from given values, or be constants of these values.
+    """A layer whose variables can be initialized with given values, or replaced by constants.
 
-    Keras makes variables where and when it must: in a scratch graph, where an assignment is
-    dropped, in a `tf.function`, once for each replica. The value that an initializer returns
-    arrives in all of these places.
+    Keras may create variables in a scratch graph, which drops assignments, in a `tf.function`, or
+    once per replica. The value of an initializer reaches the variable in all of these cases.
 
     Attributes:
-        initial: by a variable's name, a function from its shape to the initializer that replaces
-            its own. Set it before the layer is built.
-        frozen: whether weights are constants, and there are no variables to train or assign. The
-            layer may then keep them in another layout, and need not keep them twice.
+        initial: for the name of a variable, a function from its shape to the initializer to use.
+            Set it before the layer is built.
+        frozen: whether weights are constants, so that there are no variables to train or assign.
+            A frozen layer may store its weights in another layout only.
     """
 
     def __init__(self, **kwargs):
@@ -30,13 +29,13 @@ class WeightedLayer(keras.layers.Layer):
         self.frozen = False
 
     def freeze(self) -> None:
-        """Make weights constants, for inference alone. Raises: ValueError if they exist already."""
+        """Make weights constants, for inference only. Raises: ValueError if the layer is built."""
         if self.built:
-            raise ValueError(f"{self.name}: the weights exist already; freeze a layer, then build")
+            raise ValueError(f"{self.name}: the weights exist already; call freeze before build")
         self.frozen = True
 
     def add_weight(self, shape: Any, initializer: Any, name: str) -> Any:
-        """Make a variable or, if frozen, a constant, from `initial` where that has its name."""
+        """Create a variable, or a constant if frozen, from `initial` if it contains the name."""
         if name in self.initial:
             initializer = self.initial[name](shape)
         if self.frozen:
@@ -44,7 +43,7 @@ class WeightedLayer(keras.layers.Layer):
         return super().add_weight(shape=shape, initializer=initializer, name=name)
 
     def own_weight(self, name: str) -> Any:
-        """Return the variable of this layer, not of one inside it, that has the name.
+        """Return the variable with this name, of this layer itself and not of a sublayer.
 
         Raises: WeightsError if the layer is frozen.
         """
@@ -57,7 +56,7 @@ class WeightedLayer(keras.layers.Layer):
         super().load_own_variables(store)
 
     def refuse_frozen(self, what: str) -> None:
-        """Raise WeightsError if the layer is frozen, naming what was requested of it."""
+        """Raise WeightsError if the layer is frozen; `what` names the refused part."""
         if self.frozen:
             raise WeightsError(
                 f"{self.path}: {what} cannot be read, set or trained: the model is frozen for "

@@ -1,8 +1,8 @@
-"""Models on disk.
+"""Stored models.
 
-`locate` finds the files that stand for a model: `registry` knows the names, `download`, `web` and
-`hub` fetch, `archive` unpacks and `cache` keeps. `hdf5` reads and writes them, `names` maps stored
-names to variables, `stored_weights` and `load` build a biLM from them, `export_id` tells exports
-apart. `checkpoint_folder` keeps checkpoints, `checkpoint` reads a run's model. Imports what is
-below it on the ladder of `docs/architecture.md`.
+`stored_model` opens a model once as a `StoredModel`, which all other packages receive. `finding`
+finds or downloads its files, and `formats` reads them: one class per format. `names` translates
+stored names to variables, `stored_weights` initializes variables from files, `hdf5` reads and
+writes HDF5, and `checkpoint` reads and writes the checkpoints of training. Imports
+`language_model` and the packages below it.
 """

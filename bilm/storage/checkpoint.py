@@ -1,169 +1,489 @@
-"""The folder of a run as others read it: its model, with options and vocabulary beside it."""
+"""Checkpoints of training: names of their keys, writing, reading, validation, pruning, the list.
+
+A checkpoint is TensorFlow's: an index and data files. Ours are named `model.ckpt-<step>`; the file
+`checkpoint` lists them. `Checkpoint` reads both ours and the TensorFlow 1 reference's.
+`CheckpointContent` and `CheckpointFolder` write ours. Keys of ours, before `SUFFIX`:
+
+    weights/<name>, <slot>/<name>   by stored name, in which `.S` replaces `/`
+    state/<i>                       LSTM states (rows, width), in the order of `BiLM.flatten_state`
+    step, n_steps, seed             steps that were done and requested; the run's seed
+    batch                           rows of the global batch; rows per replica as requested first
+    best                            lowest held-out perplexity so far, infinite before the first
+    position/<direction>_<part>     where the readers are in the text
+    shards                          name and size of each file of the text
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-from collections.abc import Callable
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from absl import logging
 
-from bilm.data.vocabulary import Vocabulary, vocabulary_of
-from bilm.errors import WeightsError
-from bilm.files import expanded
-from bilm.language_model import BiLM
-from bilm.options import load_model_options
-from bilm.storage import names as weights
-from bilm.storage.checkpoint_folder import (
-    SUFFIX,
-    UNREADABLE,
-    open_checkpoint,
-    read_latest,
-    read_tensors,
-    reason,
-)
+from bilm.data.stream import Position
+from bilm.errors import NotFiniteError, WeightsError
+from bilm.storage import names
 from bilm.storage.hdf5 import Held
+from bilm.support.files import expanded, replacing
 
-OPTIONS, VOCABULARY = "options.json", "vocab.txt"
+PREFIX = "model.ckpt"
+LIST = "checkpoint"  # lists the checkpoints; TensorFlow's own functions read it
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+WEIGHTS, STATE, POSITION = "weights/", "state/", "position/"
+POSITION_PARTS = ("reader", "buffer", "rows")
+FACTS = ("step", "n_steps", "seed", "batch", "best", "shards")
+
+UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
+CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+)"
+UNFINISHED = re.escape(PREFIX) + r"-\d+_temp"  # the folder that TensorFlow writes to first
 
 
-class StoredRun:
-    """A run's latest whole checkpoint, every tensor of which has been read once.
+def every(name: str) -> bool:
+    """Return True: selects all weights."""
+    return True
+
+
+def none(name: str) -> bool:
+    """Return False: selects no weight."""
+    return False
+
+
+class Checkpoint:
+    """An open checkpoint of training.
+
+    Opening it reads the index and the run's facts, and compares the index with the sizes of the
+    data files. Weights and states are read when they are requested; TensorFlow compares the
+    checksum of each one.
 
     Args:
-        save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
-            reference.
-        path: a checkpoint in it; None for the latest whole one.
-    Attributes: `path` of the checkpoint, `options` of the model, `n_tokens`, the words of its
-        softmax, `shapes` of its tensors by name, and `held`, their count.
-    Raises: OptionsError, WeightsError.
+        path: of the checkpoint, without the endings of its files.
+    Attributes:
+        files: the index and the data files.
+        is_reference: whether the TensorFlow 1 reference wrote it. The facts are then None, the
+            shards are empty and there are no states.
+        shapes, dtypes: of the weights, by stored name.
+        n_words: words of the softmax.
+        held: number of tensors of the whole checkpoint, and of numbers in them.
+        step, seed: steps that were done; the run's seed.
+        n_steps: steps that were requested; None if the checkpoint does not contain it.
+        n_rows: rows of the global batch.
+        batch_size: rows per replica as requested first.
+        best: lowest held-out perplexity so far; infinite if nothing was measured.
+        position: of the readers of the text; None if the checkpoint does not contain it.
+        shards: name and size of each file of the text, in order.
+    Raises: WeightsError if it cannot be read, is not whole or is not a biLM's.
     """
 
-    def __init__(self, save_dir: str | Path, path: str | None = None):
-        save_dir = Path(expanded(save_dir))
-        options = load_model_options(save_dir / OPTIONS)
-        found = self._read(expanded(path)) if path else read_latest(save_dir, self._read)
-        if found is None:
-            raise WeightsError(
-                f"{save_dir}: no whole checkpoint in this folder; expected that of a run"
-            )
-        self.path, self._reader, self.shapes, self.n_tokens = found
-        self.held = _held(self.path, self.shapes)
-        options = weights.with_directions(options, lambda: self.shapes)
-        weights.check_held(options, self.held, self.path, self.n_tokens)
-        self.options = options
-
-    @staticmethod
-    def _read(path: str) -> tuple:
-        reader = open_checkpoint(path)
-        shapes = reader.get_variable_to_shape_map()
-        bias = next((n for n in checkpoint_names(weights.SOFTMAX + "b") if n in shapes), None)
-        if bias is None or len(shapes[bias]) != 1:
+    def __init__(self, path: str | Path):
+        self.path = os.fspath(path)
+        self._reader = _open(self.path)
+        self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        self._dtypes = self._reader.get_variable_to_dtype_map()
+        self.files = _files(self.path)
+        self.held = self._check_sizes()
+        self.is_reference = not any(key.startswith(WEIGHTS) for key in self._shapes)
+        self._keys = {n: k for k in self._shapes if (n := _stored_name(k)) is not None}
+        self._kept: dict[str, np.ndarray] = {}
+        self.shapes = {name: tuple(self._shapes[key]) for name, key in self._keys.items()}
+        self.dtypes = {n: np.dtype(self._dtypes[k].as_numpy_dtype) for n, k in self._keys.items()}
+        bias = self.shapes.get(f"{names.SOFTMAX}b", ())
+        if len(bias) != 1:
             expected = "expected the checkpoint of a biLM's training"
-            raise WeightsError(f"{path}: no softmax/b; {expected}")
-        _held(path, shapes)  # before any memory is taken
-        for _ in read_tensors(reader, path):
-            pass
-        return path, reader, shapes, shapes[bias][0]
+            raise WeightsError(f"{self.path}: softmax/b is missing; {expected}")
+        self.n_words = bias[0]
+        facts = {k: self._tensor(k + SUFFIX) for k in FACTS if k + SUFFIX in self._shapes}
+        n_rows = next(iter(self._shapes.get(f"{STATE}0{SUFFIX}", [])), None)
+        self.has_facts = "step" in facts and n_rows is not None
+        try:
+            self.step = int(facts["step"]) if self.has_facts else None
+            self.seed = int(facts["seed"]) if self.has_facts else None
+            self.n_steps = int(facts["n_steps"]) if "n_steps" in facts else None
+            rows = [int(n) for n in facts["batch"]] if "batch" in facts else [n_rows, n_rows]
+            self.n_rows: int | None = rows[0]
+            self.batch_size: int | None = rows[1]
+            self.best = float(facts.get("best", math.inf))
+            self.shards = [os.fsdecode(name) for name in facts.get("shards", [])]
+        except (TypeError, ValueError, KeyError) as error:
+            raise WeightsError(f"{self.path}: not a checkpoint of training ({error!r})") from error
+        self.position = self._position()
 
-    def assign(self, model: BiLM, only: Callable[[str], bool] = lambda name: True) -> None:
-        """Set a model's variables, those whose stored names `only` takes.
+    @classmethod
+    def open(cls, path: str | Path, only: Callable[[str], bool] = none) -> Checkpoint:
+        """Open a checkpoint; read the selected weights now and keep them for `read`.
 
-        Raises: WeightsError, as `weights.assign` does or if the checkpoint is cut short.
+        Raises: WeightsError, also if one of these weights is damaged.
         """
-        weights.assign(model, self.shapes, self._tensor, self.path, checkpoint_names, only)
+        found = cls(expanded(path) or "")
+        found._kept = {name: found.read(name) for name in found.shapes if only(name)}
+        return found
 
-    def value(self, name: str) -> np.ndarray:
-        """Return the value of a stored name. Raises: WeightsError if it cannot be read."""
-        found = next((n for n in checkpoint_names(name) if n in self.shapes), None)
-        if found is None:
-            raise WeightsError(f"{self.path}: {name} is missing")
-        return self._tensor(found)
+    @property
+    def state(self) -> list[np.ndarray]:
+        """LSTM states (rows, width), in the order of `BiLM.flatten_state`.
 
-    def state(self, model: BiLM) -> tuple[dict, int]:
-        """Return the LSTM states in which the run left its rows, and their number.
-
-        Raises: WeightsError if there are none, as in checkpoints of the TensorFlow 1 reference.
+        Raises: WeightsError if it contains none, as checkpoints of the TensorFlow 1 reference.
         """
-        n_states = sum(name.startswith("state/") for name in self.shapes)
+        n_states = sum(key.startswith(STATE) for key in self._shapes)
         if not n_states:
             raise WeightsError(
-                f"{self.path}: holds no LSTM states; only checkpoints of bilm's training do"
+                f"{self.path}: contains no LSTM states; only checkpoints of bilm's training do"
             )
-        arrays = [self._tensor(f"state/{i}{SUFFIX}") for i in range(n_states)]
-        return model.pack_state(arrays), len(arrays[0])
+        return [self._tensor(f"{STATE}{i}{SUFFIX}") for i in range(n_states)]
 
-    def _tensor(self, name: str) -> np.ndarray:
+    def read(self, name: str) -> np.ndarray:
+        """Return a weight by its stored name. Raises: WeightsError if it is missing or damaged."""
+        if name in self._kept:
+            return self._kept.pop(name)
+        if name not in self._keys:
+            raise WeightsError(f"{self.path}: {name} is missing")
+        return self._tensor(self._keys[name])
+
+    def check_all(self) -> None:
+        """Read every tensor once. Raises: WeightsError if one is damaged or not finite."""
+        if not self.has_facts:
+            raise WeightsError(
+                f"{self.path}: contains no step and no states; expected a checkpoint of bilm's "
+                "training"
+            )
+        for key in self._shapes:
+            self._tensor(key)
+
+    def _tensor(self, key: str) -> np.ndarray:
         try:
-            return self._reader.get_tensor(name)
+            value = self._reader.get_tensor(key)
         except UNREADABLE as error:
             raise WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})") from error
+        is_number = self._dtypes[key].is_floating and key.endswith(SUFFIX)
+        if is_number and key != f"best{SUFFIX}" and not np.isfinite(value).all():
+            raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
+        return value
 
+    def _position(self) -> Position | None:
+        keys = [key for key in self._shapes if key.startswith(POSITION)]
+        found = {key.removeprefix(POSITION).removesuffix(SUFFIX): self._tensor(key) for key in keys}
+        return found if any(array.size for array in found.values()) else None
 
-def load_run(save_dir: str | Path) -> BiLM:
-    """Build the language model, softmax included, of a run's latest checkpoint.
+    def _check_sizes(self) -> Held:
+        """Count the numbers. Raises: WeightsError if the data files are too small for them."""
+        sizes = {key: math.prod(shape) for key, shape in self._shapes.items()}
+        data = [path for path in self.files if path.suffix != ".index"]
 
-    Args:
-        save_dir: a folder with `options.json` and checkpoints of ours or of the TensorFlow 1
-            reference.
-    Raises: OptionsError, WeightsError.
-    """
-    return load_model(StoredRun(save_dir))
+        def is_number(key: str) -> bool:
+            return self._dtypes[key].is_floating or self._dtypes[key].is_integer
 
-
-def load_model(run: StoredRun) -> BiLM:
-    """Build the language model, softmax included, of a checkpoint. Raises: WeightsError."""
-    model = BiLM(run.options, run.n_tokens, softmax=True)
-    model.build()
-    run.assign(model)
-    return model
-
-
-def load_state(save_dir: str | Path, model: BiLM) -> tuple[dict, int]:
-    """Return the LSTM states of a run's latest checkpoint: see `StoredRun.state`."""
-    return StoredRun(save_dir).state(model)
-
-
-def checkpoint_names(name: str) -> list[str]:
-    """Return the names that a stored name may have in our checkpoints or the reference's."""
-    return [f"weights/{name.replace('/', '.S')}{SUFFIX}", *weights.tf1_names(name)]
-
-
-def run_vocabulary(
-    save_dir: str | Path, model: BiLM, vocab_file: str | Path | None = None
-) -> Vocabulary:
-    """Load the vocabulary of a run's model.
-
-    Args:
-        vocab_file: None for `vocab.txt` in the folder, with whose words another file is compared.
-    Raises: DataError if its size or its words are not the run's.
-    """
-    own = Path(expanded(save_dir)) / VOCABULARY
-    vocab = model_vocabulary(str(vocab_file or own), model)
-    if vocab_file is not None and own.exists():
-        vocab.require_words_of(Vocabulary(own))
-    return vocab
-
-
-def model_vocabulary(vocab_file: str, model: BiLM) -> Vocabulary:
-    """Load the vocabulary that a model was trained with.
-
-    Raises: DataError if its size is not the model's.
-    """
-    return vocabulary_of(vocab_file, model.options, model.n_tokens)
-
-
-def _held(path: str, shapes: dict[str, list[int]]) -> Held:
-    """Count what a checkpoint holds. Raises: WeightsError if its files hold less."""
-    name = os.path.basename(path)
-    files = [p for p in Path(path).parent.iterdir() if p.name.startswith(f"{name}.data-")]
-    if not files and os.path.exists(path):  # TensorFlow's first format, one file
-        files = [Path(path)]
-    n_bytes = sum(p.stat().st_size for p in files)
-    sizes = [math.prod(shape) for shape in shapes.values()]
-    if sum(sizes) > n_bytes:  # a number takes a byte or more
-        raise WeightsError(
-            f"{path}: not a whole checkpoint ({sum(sizes):,} numbers, {n_bytes:,} bytes)"
+        needed = sum(
+            # TensorFlow's first format, one file, may compress; a number takes a byte or more.
+            n * (self._dtypes[key].size if len(self.files) > 1 and is_number(key) else 1)
+            for key, n in sizes.items()
         )
-    return Held(len(sizes), sum(sizes))
+        n_bytes = sum(path.stat().st_size for path in data)
+        if needed > n_bytes:
+            raise WeightsError(
+                f"{self.path}: not a whole checkpoint ({sum(sizes.values()):,} numbers, "
+                f"{n_bytes:,} bytes)"
+            )
+        return Held(len(sizes), sum(sizes.values()))
+
+
+def latest_checkpoint(
+    folder: str | Path, only: Callable[[str], bool] = every, whole: bool = False
+) -> Checkpoint | None:
+    """Open the latest checkpoint that can be used; log those that are damaged.
+
+    Args:
+        folder: searched again after each failure: a run may be saving and removing meanwhile.
+        only: selects weights by stored name. They are read now, so that a damaged one leads to
+            the checkpoint before it, and kept until `Checkpoint.read` returns them.
+        whole: whether to check every tensor, slots and states included, and keep none: for
+            continuing a run.
+    Returns: None if the folder contains no checkpoint.
+    Raises: WeightsError if it contains some and none can be used.
+    """
+    folder = expanded(folder) or ""
+    failed, tried = None, set()
+    while path := next((p for p in _candidates(folder) if p not in tried), None):
+        if failed is not None:
+            logging.warning("%s; trying %s, the one before it", failed, path)
+        try:
+            found = Checkpoint.open(path, none if whole else only)
+            if whole:
+                found.check_all()
+            return found
+        except WeightsError as error:
+            failed = error
+            tried.add(path)
+    if failed is not None:
+        raise WeightsError(f"{failed}; no other checkpoint in {folder} is whole")
+    return None
+
+
+# --- files of a folder ---
+
+
+def checkpoint_paths(folder: str | Path) -> list[str]:
+    """Return the paths of a folder's checkpoints that have our names, the latest first."""
+    found = [re.fullmatch(CHECKPOINT_FILE, path.name) for path in _entries(folder)]
+    steps = sorted({int(match[1]) for match in found if match}, reverse=True)
+    return [f"{Path(folder)}/{PREFIX}-{step}" for step in steps]
+
+
+def holds_checkpoint(folder: str | Path) -> bool:
+    """Return whether a folder contains any checkpoint, whole or not."""
+    return bool(_candidates(folder))
+
+
+def remove_unfinished(folder: str | Path) -> None:
+    """Remove what interrupted saves have left; no other process may be writing."""
+    for path in _entries(folder):
+        if re.fullmatch(UNFINISHED, path.name):
+            logging.warning("%s: left by an interrupted save; removed", path)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def check_name(folder: str | Path) -> None:
+    """Refuse a folder whose checkpoints TensorFlow cannot read.
+
+    TensorFlow treats the path as a pattern in which `[`, `]` and the backslash cannot be escaped.
+    `?` and `*` match themselves too.
+
+    Raises: WeightsError.
+    """
+    path = os.fspath(folder)
+    found = next((c for c in path if c in "[]\\" or "\ud800" <= c <= "\udfff"), None)
+    if found is not None:
+        what = found if found in "[]\\" else "a byte that is not UTF-8"
+        raise WeightsError(
+            f"{path!a}: contains {what}, and TensorFlow cannot read a checkpoint in a folder of "
+            "such a name; use another name"
+        )
+
+
+def reason(error: Exception) -> str:
+    """Return the first line of a TensorFlow error, without the names of its operations."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", line)
+
+
+def _open(path: str) -> Any:
+    try:
+        return tf.train.load_checkpoint(path)
+    except UNREADABLE as error:
+        check_name(os.path.dirname(path))
+        raise WeightsError(f"{path}: not a whole checkpoint ({reason(error)})") from error
+
+
+def _files(path: str) -> tuple[Path, ...]:
+    name = f"{os.path.basename(path)}."
+    parts = [p for p in _entries(os.path.dirname(path) or ".") if p.name.startswith(name)]
+    ours = [p for p in parts if re.fullmatch(r"index|data-\d+-of-\d+", p.name[len(name) :])]
+    return tuple(sorted(ours)) or (Path(path),)  # TensorFlow's first format is one file
+
+
+def _stored_name(key: str) -> str | None:
+    """Return the name of the variable that a key stores; None for any other tensor."""
+    return names.OURS.variable_of(key) or names.TF1.variable_of(key)
+
+
+def _candidates(folder: str | Path) -> list[str]:
+    """Return the checkpoints that have our names, then those in TensorFlow's list.
+
+    The list alone is not enough: an interrupted save leaves a checkpoint that it does not name.
+    """
+    paths = checkpoint_paths(folder)
+    return paths + [path for path in _listed(Path(folder)) if path not in paths]
+
+
+def _listed(folder: Path) -> Iterator[str]:
+    """Yield the existing checkpoints in TensorFlow's list, the latest first."""
+    try:
+        state = tf.train.get_checkpoint_state(str(folder))
+    except (ValueError, OSError, tf.errors.OpError) as error:  # ValueError: bad UTF-8 too
+        logging.warning("%s/%s: not a list of checkpoints (%s); ignored", folder, LIST, error)
+        state = None
+    listed = [] if state is None else [*state.all_model_checkpoint_paths][::-1]
+    for name in dict.fromkeys([state.model_checkpoint_path, *listed] if state else []):
+        # The list may contain absolute paths of the folder that this one was copied from.
+        path = f"{folder}/{os.path.basename(name)}"
+        if any(os.path.exists(path + end) for end in (".index", "")):
+            yield path
+
+
+def _entries(folder: str | Path) -> list[Path]:
+    return list(Path(folder).iterdir()) if Path(folder).is_dir() else []
+
+
+def _remove(path: str) -> None:
+    """Remove the files of a checkpoint."""
+    name = os.path.basename(path)
+    for part in _entries(os.path.dirname(path)):
+        if part.name.startswith(f"{name}."):
+            part.unlink(missing_ok=True)
+
+
+# --- writing ---
+
+
+class CheckpointContent:
+    """Everything that a run's checkpoint contains, as TensorFlow writes and restores it.
+
+    Args:
+        weights: variables by stored name.
+        slots: the optimizer's variables, by slot and stored name.
+        state: LSTM states of all rows, in the order of `BiLM.flatten_state`.
+        directions: of the readers whose positions are saved.
+        n_steps, seed, batch_size, shards: facts of the run, see `Checkpoint`.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, Any],
+        slots: Mapping[str, Mapping[str, Any]],
+        state: Sequence[np.ndarray],
+        directions: Sequence[str],
+        n_steps: int,
+        seed: int,
+        batch_size: int,
+        shards: Sequence[str],
+    ):
+        self.seed, self.batch_size, self.n_rows = seed, batch_size, len(state[0])
+        self._state = [tf.Variable(array) for array in state]
+        self._model = {WEIGHTS[:-1]: dict(weights), STATE[:-1]: self._state, **slots}
+        shard_names = [os.fsencode(name) for name in shards]
+        with tf.device("CPU:0"):
+            self._step = tf.Variable(0, dtype=tf.int64)
+            self._best = tf.Variable(math.inf, dtype=tf.float64)
+            self._position = {
+                f"{direction}_{part}": tf.Variable(
+                    tf.zeros((0,), tf.int64), shape=tf.TensorShape(None)
+                )
+                for direction in directions
+                for part in POSITION_PARTS
+            }
+            self.variables = tf.train.Checkpoint(
+                **self._model,
+                step=self._step,
+                n_steps=tf.Variable(n_steps, dtype=tf.int64),
+                seed=tf.Variable(seed, dtype=tf.int64),
+                batch=tf.Variable([self.n_rows, batch_size], dtype=tf.int64),
+                best=self._best,
+                position=self._position,
+                shards=tf.Variable(tf.constant(shard_names, tf.string, (len(shard_names),))),
+            )
+
+    def set_place(self, step: int, best: float, position: Position | None) -> None:
+        """Set where the run is, in the content to save."""
+        self._step.assign(step)
+        self._best.assign(best)
+        for name, array in (position or {}).items():
+            self._position[name].assign(array)
+
+    def set_state(self, arrays: Sequence[np.ndarray]) -> None:
+        """Set the LSTM states of all rows."""
+        for variable, array in zip(self._state, arrays, strict=True):
+            variable.assign(array)
+
+    def restore(self, checkpoint: Checkpoint) -> list[np.ndarray]:
+        """Set weights and slots from a checkpoint; return the LSTM states of all rows.
+
+        Raises: WeightsError if it is another model's, or of another seed or number of rows.
+        """
+        path = checkpoint.path
+        if checkpoint.n_rows != self.n_rows:
+            raise WeightsError(
+                f"{path}: saved with {checkpoint.n_rows} rows, but this run has {self.n_rows} "
+                "(batch_size times replicas)"
+            )
+        if checkpoint.seed != self.seed:  # the order of the text would differ
+            raise WeightsError(f"{path}: saved with seed {checkpoint.seed}, not {self.seed}")
+        try:
+            status = tf.train.Checkpoint(**self._model).read(path)
+            status.assert_existing_objects_matched().expect_partial()
+        except (*UNREADABLE, AssertionError) as error:
+            raise WeightsError(
+                f"{path}: not a checkpoint of this model ({reason(error)})"
+            ) from error
+        return [variable.numpy() for variable in self._state]
+
+    def check_finite(self, step: int) -> None:
+        """Raise NotFiniteError if a number to save is not finite, a variable at a time."""
+        for name, variable in self._each():
+            try:
+                tf.debugging.check_numerics(variable, "")
+            except tf.errors.InvalidArgumentError:
+                raise NotFiniteError(
+                    f"step {step}: {name} is not finite, so nothing was saved; the last "
+                    "checkpoint remains; reduce learning_rate"
+                ) from None
+
+    def digests(self) -> dict[str, str]:
+        """Return the first digits of the SHA-256 of weights, LSTM states and each slot."""
+        found = {group: hashlib.sha256() for group in self._model}
+        for name, variable in self._each():
+            found[name.partition("/")[0]].update(np.ascontiguousarray(variable.numpy()).data)
+        return {group: digest.hexdigest()[:16] for group, digest in found.items()}
+
+    def _each(self) -> Iterator[tuple[str, Any]]:
+        for group, variables in self._model.items():
+            named = variables.items() if isinstance(variables, dict) else enumerate(variables)
+            yield from ((f"{group}/{name}", variable) for name, variable in named)
+
+
+class CheckpointFolder:
+    """Writes checkpoints to a folder and keeps the latest ones.
+
+    TensorFlow's CheckpointManager treats the folder's name as a pattern when it removes files: in
+    `run?` it would remove those of `run1`. This class removes only files that have our names.
+
+    Args:
+        folder: created if it is missing.
+        keep: number of checkpoints to keep.
+    """
+
+    def __init__(self, folder: str | Path, keep: int):
+        self.folder, self.keep = Path(folder), keep
+
+    def path(self, step: int) -> str:
+        """Return the path of a step's checkpoint, without the endings of its files."""
+        return f"{self.folder}/{PREFIX}-{step}"
+
+    def write(self, content: CheckpointContent, step: int) -> str:
+        """Write a checkpoint, whole or not at all; list it and remove the oldest ones.
+
+        Returns: its path.
+        Raises: WeightsError if it cannot be written; earlier checkpoints are not touched then.
+        """
+        path = self.path(step)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            content.variables.write(path)
+            # Later ones were not whole: training continued from before them.
+            paths = checkpoint_paths(self.folder)
+            kept = paths[paths.index(path) :][: self.keep]
+            self._write_list(kept)
+        except (tf.errors.OpError, OSError) as error:
+            shutil.rmtree(f"{path}_temp", ignore_errors=True)
+            _remove(path)
+            last = next(iter(checkpoint_paths(self.folder)), "none")
+            raise WeightsError(
+                f"{path}: cannot be saved: {reason(error)}; the last checkpoint: {last}"
+            ) from error
+        for old in paths:
+            if old not in kept:
+                _remove(old)
+        return path
+
+    def _write_list(self, paths: list[str]) -> None:
+        kept = [os.path.basename(path) for path in paths]
+        state = tf.compat.v1.train.generate_checkpoint_state_proto(
+            str(self.folder), kept[0], kept[::-1]
+        )
+        with replacing(self.folder / LIST) as temporary:
+            temporary.write_text(str(state), encoding="utf-8")

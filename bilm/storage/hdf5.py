@@ -1,14 +1,14 @@
-"""HDF5 files: reading untrusted ones, and writing to a disk that may be full.
+"""Reads untrusted HDF5 files, and writes HDF5 to a disk that may be full.
 
-Every value is read through `numbers`, `strings` or `attribute`. They follow no link out of the
-file, read no values of other files, and accept no declared size that the file does not hold.
+Every value is read through `numbers`, `strings` or `attribute`. They do not follow links out of the
+file or read values of other files, and reject declared sizes that exceed the file's.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,19 +18,20 @@ import numpy as np
 from h5py import h5d, h5g, h5l, h5o
 
 from bilm.errors import BilmError, WeightsError
-from bilm.files import SWAPPED, is_json_object, replacing
+from bilm.options.schema import SWAPPED
+from bilm.support.files import replacing
 
-MAX_RATIO = 100  # of uncompressed to stored bytes; weights hardly shrink
-UNSTORED_BYTES = 1 << 20  # of a dataset that was created but not written, and reads as zeros
+MAX_RATIO = 100  # of uncompressed to stored bytes; weights are hardly compressible
+UNSTORED_BYTES = 1 << 20  # allowed for datasets that were created but never written
 MAX_ITEMS = 10_000  # groups and datasets of a model's file; the largest known model has 50
 MAX_DEPTH = 16  # groups inside each other; stored names have up to 6 parts
 STRINGS_AT_ONCE = 256
-# What h5py raises for a damaged file, at any call.
+# Exceptions that any call of h5py may raise for a damaged file.
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
 
 
 class Held(NamedTuple):
-    """The number of datasets and of numbers that a file really stores."""
+    """The number of datasets and of numbers that a file actually stores."""
 
     n_datasets: int
     n_numbers: int
@@ -45,16 +46,22 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
-        if is_json_object(path):
+        if _is_json_object(path):
             raise WeightsError(f"{path}: found JSON, expected an HDF5 file of weights; {SWAPPED}")
         with h5py.File(path, "r") as file:
             yield file
     except BilmError:
         raise
     except MemoryError as error:
-        raise WeightsError(f"{path}: needs more memory than there is, or is damaged") from error
+        raise WeightsError(f"{path}: memory is insufficient, or the file is damaged") from error
     except DAMAGE as error:
         raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
+
+
+def _is_json_object(path: str | Path) -> bool:
+    """Return whether a file starts like a JSON object."""
+    with open(path, "rb") as file:
+        return file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
 class NewHDF5(h5py.File):
@@ -108,7 +115,7 @@ class _Disk(io.FileIO):
             return 0
 
     def _keep(self, error: OSError) -> None:
-        self.error = self.error or OSError(error.errno, os.strerror(error.errno), self.name)
+        self.error = self.error or OSError(error.errno, os.strerror(error.errno or 0), self.name)
 
 
 def save_hdf5(
@@ -161,13 +168,13 @@ def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5g.GroupID, bytes]]:
 def numbers(file: h5py.File, name: str) -> h5py.Dataset:
     """Return a dataset of real numbers without reading its values.
 
-    Raises: WeightsError if it holds anything else, if its values are in another file, or if it
-        declares a size that the file does not hold.
+    Raises: WeightsError if it contains anything else, if its values are in another file, or if it
+        declares a size that exceeds the file's.
     """
     found = _dataset(file, name)
     if found.shape is None or found.dtype.kind not in "fiu":
         kind = "nothing" if found.shape is None else f"values of type {found.dtype}"
-        raise WeightsError(f"{file.filename}: {name} holds {kind}, expected numbers")
+        raise WeightsError(f"{file.filename}: {name} contains {kind}, expected numbers")
     _check_stored(found, name)
     return found
 
@@ -179,22 +186,22 @@ def strings(file: h5py.File, name: str) -> list[str]:
     """
     found = _dataset(file, name)
     if found.shape is None or found.ndim != 1 or h5py.check_string_dtype(found.dtype) is None:
-        raise WeightsError(f"{file.filename}: no dataset `{name}` of strings with one axis")
+        raise WeightsError(f"{file.filename}: `{name}` is not a dataset of strings with one axis")
     _check_stored(found, name)
     values, n_bytes, limit = [], 0, max(found.nbytes, _file_size(found))
     for start in range(0, len(found), STRINGS_AT_ONCE):
         try:
             values += [value.decode() for value in found[start : start + STRINGS_AT_ONCE].tolist()]
         except (UnicodeDecodeError, AttributeError) as error:
-            raise WeightsError(f"{file.filename}: `{name}` holds text that is not UTF-8") from error
+            raise WeightsError(f"{file.filename}: `{name}` is not UTF-8") from error
         n_bytes += sum(map(len, values[start:]))
-        if n_bytes > limit:  # many may refer to one long string
-            raise WeightsError(f"{file.filename}: {name} holds more bytes than the file")
+        if n_bytes > limit:  # many items may refer to one long string
+            raise WeightsError(f"{file.filename}: {name} contains more bytes than the file")
     return values
 
 
 def attribute(file: h5py.File, name: str) -> str | None:
-    """Return a string attribute of the file, or None if it has none of that name."""
+    """Return a string attribute of the file, None if it is missing."""
     if name not in file.attrs or file.attrs.get_id(name).shape != ():
         return None
     value = file.attrs[name]
@@ -202,7 +209,7 @@ def attribute(file: h5py.File, name: str) -> str | None:
 
 
 def held(file: h5py.File) -> Held:
-    """Count what a file stores, whatever sizes it declares. Raises: WeightsError."""
+    """Count the datasets and numbers actually stored in a file. Raises: WeightsError."""
     n_datasets = total = 0
     for _, parent, name in _datasets(file):
         found = h5py.Dataset(h5d.open(parent, name))
@@ -213,11 +220,11 @@ def held(file: h5py.File) -> Held:
 
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """Return a dataset that is reached through hard links only."""
+    """Return a dataset, following hard links only."""
     found = file
     for part in name.encode().split(b"/"):
         if not isinstance(found, h5py.Group) or not found.id.links.exists(part):
-            raise WeightsError(f"{file.filename}: no dataset `{name}`")
+            raise WeightsError(f"{file.filename}: the dataset `{name}` is missing")
         if found.id.links.get_info(part).type != h5l.TYPE_HARD:
             raise WeightsError(f"{file.filename}: {name} is a link, expected a dataset")
         found = found[part]
@@ -229,11 +236,11 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def _check_stored(found: h5py.Dataset, name: str) -> None:
     where = f"{found.file.filename}: {name}"
     if _is_elsewhere(found):
-        raise WeightsError(f"{where} has its values in another file")
+        raise WeightsError(f"{where} stores its values in another file")
     chunk = int(np.prod(found.chunks, dtype=object)) * found.dtype.itemsize if found.chunks else 0
     declared = max(found.nbytes, chunk)  # a chunk is decompressed as a whole
     if declared > _stored_bytes(found) + UNSTORED_BYTES:
-        raise WeightsError(f"{where} declares {declared:,} bytes, more than the file can hold")
+        raise WeightsError(f"{where} declares {declared:,} bytes, more than the file can contain")
 
 
 def _is_elsewhere(found: h5py.Dataset) -> bool:
@@ -248,3 +255,29 @@ def _stored_bytes(found: h5py.Dataset) -> int:
 
 def _file_size(found: h5py.Dataset) -> int:
     return Path(found.file.filename).stat().st_size
+
+
+class HDF5Tensors:
+    """The datasets of an HDF5 file: see `bilm.storage.formats.base.Tensors`.
+
+    Args:
+        path: the file.
+    Raises: WeightsError.
+    """
+
+    def __init__(self, path: str | Path):
+        self.paths: tuple[Path, ...] = (Path(path).absolute(),)  # the program may change its folder
+        self.source = str(self.paths[0])
+        with open_hdf5(path) as file:
+            self.names = dataset_names(file)
+
+    def held(self) -> Held:
+        """Count the datasets and numbers that the file stores."""
+        with open_hdf5(self.source) as file:
+            return held(file)
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[str], h5py.Dataset]]:
+        """Open the file."""
+        with open_hdf5(self.source) as file:
+            yield lambda name: numbers(file, name)

@@ -1,17 +1,18 @@
-"""Stored weights <-> variables: the one place that knows the names in files.
+"""Translates between stored names and the variables of a biLM, with tables that work in both
+directions.
 
-A model's variables have one stored name each, that of the HDF5 format which bilm-tf, AllenNLP and
-simple_elmo share. Their values are stored as they lie in memory, but for the padding row of a
-model with padding, which no file holds. A checkpoint of the TensorFlow 1 reference spells the
-names differently; its values are the same.
+The name of a variable is its name in the HDF5 format that bilm-tf, AllenNLP and simple_elmo share.
+A `NameTable` translates it to and from the names in another kind of file. All kinds store the same
+values: the variables in memory, without the padding row of a model with padding.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -20,71 +21,169 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.layers.token_encoder import WordEncoder
 from bilm.layers.weighted import WeightedLayer
-from bilm.options import ModelOptions
-from bilm.sizes import dense_sizes
-from bilm.storage.hdf5 import Held, dataset_names, held, numbers, open_hdf5, save_hdf5
-from bilm.storage.tensors import Tensors
-
-__all__ = ["dataset_names", "open_hdf5", "save_hdf5"]  # beside what is defined here
+from bilm.options.model_options import ModelOptions
+from bilm.options.sizes import dense_sizes
+from bilm.storage.formats.base import Tensors
+from bilm.storage.hdf5 import Held
 
 SOFTMAX = "softmax/"
-FAR = 4  # times as large as what its files hold: a model of other options than theirs
-SMALL_MODEL, SMALL_PARTS = 1 << 20, 64  # numbers and variables of a model that is made anyway
+# Options that require more than `FAR` times the values in a file belong to another model. No check
+# is necessary below `SMALL_MODEL` values and `SMALL_PARTS` variables.
+FAR = 4
+SMALL_MODEL, SMALL_PARTS = 1 << 20, 64
 PADDED = ("char_embed", "embedding", "word_embed")
-HIGHWAY = {
-    "W_carry": "gate",
-    "b_carry": "gate_bias",
-    "W_transform": "transform",
-    "b_transform": "bias",
+
+
+class Variable(NamedTuple):
+    """A variable of one part of a biLM, or several that differ in an index.
+
+    Templates hold `{k}`, the number of the direction, and `{i}`, that of a filter or layer. If a
+    template omits an index, the index is 0: names in one-layer models of the reference have no
+    MultiRNNCell level, and names in forward-only models have no `RNN_0`. The preferred template
+    comes first.
+
+    Fields:
+        attribute: its name in the layer.
+        hdf5: its names in HDF5 files; the first identifies the variable.
+        tf1: its names in checkpoints of the TensorFlow 1 reference.
+    """
+
+    attribute: str
+    hdf5: tuple[str, ...]
+    tf1: tuple[str, ...]
+
+
+def _plain(attribute: str, name: str) -> Variable:
+    return Variable(attribute, (name,), (f"lm/{name}",))
+
+
+def _of_cell(attribute: str, hdf5: str, tf1: str) -> Variable:
+    levels = "multi_rnn_cell/cell_{i}/", ""
+    return Variable(
+        attribute,
+        tuple(f"RNN_{{k}}/RNN/{level}LSTMCell/{hdf5}" for level in ("MultiRNNCell/Cell{i}/", "")),
+        tuple(f"lm/{k}rnn/{i}lstm_cell/{tf1}" for i in levels for k in ("RNN_{k}/", "")),
+    )
+
+
+VARIABLES = {  # by the part of the biLM that owns them
+    "word table": (_plain("embedding", "embedding"),),
+    "lexicon": (_plain("word_table", "word_embed"),),
+    "characters": (_plain("embedding", "char_embed"),),
+    "filter": (_plain("kernel_{i}", "CNN/W_cnn_{i}"), _plain("bias_{i}", "CNN/b_cnn_{i}")),
+    "highway": (
+        _plain("gate_{i}", "CNN_high_{i}/W_carry"),
+        _plain("gate_bias_{i}", "CNN_high_{i}/b_carry"),
+        _plain("transform_{i}", "CNN_high_{i}/W_transform"),
+        _plain("bias_{i}", "CNN_high_{i}/b_transform"),
+    ),
+    "projection": (_plain("kernel", "CNN_proj/W_proj"), _plain("bias", "CNN_proj/b_proj")),
+    "cell": (_of_cell("kernel", "W_0", "kernel"), _of_cell("bias", "B", "bias")),
+    "cell projection": (_of_cell("projection", "W_P_0", "projection/kernel"),),
+    "softmax kernel": (_plain("kernel", "softmax/W"),),
+    "softmax bias": (_plain("bias", "softmax/b"),),
 }
 
 
-def stored_places(model: Any) -> dict[str, tuple[WeightedLayer, str]]:
-    """Return where a `BiLM` keeps its variables: layer and name in it, by stored name.
+class NameTable:
+    """The names of variables in one kind of file.
 
-    They are in the order of the graph, and known before the model is built.
+    Args:
+        templates: returns the templates of a variable's names in such a file.
     """
-    places = _encoder_places(model.encoder)
+
+    def __init__(self, templates: Callable[[Variable], tuple[str, ...]]):
+        self._rows = [
+            (own, template)
+            for variables in VARIABLES.values()
+            for variable in variables
+            for own, template in ((variable.hdf5[0], t) for t in templates(variable))
+        ]
+
+    def names_of(self, name: str) -> list[str]:
+        """Return the names in such a file that a variable may have, the preferred one first."""
+        return list(self._translated(name, self._rows))
+
+    def variable_of(self, stored: str) -> str | None:
+        """Return the variable that a name in such a file denotes, or None."""
+        reverse = ((template, own) for own, template in self._rows)
+        return next(self._translated(stored, reverse), None)
+
+    @staticmethod
+    def _translated(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+        for source, target in rows:
+            found = _pattern(source).fullmatch(name)
+            if found is None:
+                continue
+            index = {"k": "0", "i": "0"} | found.groupdict()
+            omitted = {key for key in ("k", "i") if f"{{{key}}}" not in target}
+            if all(index[key] == "0" for key in omitted):
+                yield target.format(**index)
+
+
+@functools.cache
+def _pattern(template: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{(\w)\\}", r"(?P<\1>\\d+)", re.escape(template)))
+
+
+HDF5 = NameTable(lambda variable: variable.hdf5)
+TF1 = NameTable(lambda variable: variable.tf1)
+OURS = NameTable(  # TensorFlow escapes the slashes of names in checkpoints
+    lambda variable: (f"weights/{variable.hdf5[0].replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE",)
+)
+
+
+def stored_places(model: Any) -> dict[str, tuple[WeightedLayer, str]]:
+    """Return the layer and the attribute of each variable of a `BiLM`, by the variable's name.
+
+    The names have the order of the graph. The model need not be built.
+    """
+    return {
+        variable.hdf5[0].format(**index): (layer, variable.attribute.format(**index))
+        for part, layer, index in _parts(model)
+        for variable in VARIABLES[part]
+    }
+
+
+def _parts(model: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]:
+    """Yield each part of a model, its layer and its indices."""
+    encoder = model.encoder
+    if isinstance(encoder, WordEncoder):
+        yield "word table", encoder, {}
+    else:
+        yield from _encoder_parts(encoder)
     for k, direction in enumerate(model.directions):
         for i, layer in enumerate(model.stacks[direction].layers):
-            prefix = f"RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
-            places[f"{prefix}/W_0"] = layer.cell, "kernel"
-            places[f"{prefix}/B"] = layer.cell, "bias"
+            yield "cell", layer.cell, {"k": k, "i": i}
             if layer.cell.has_projection:
-                places[f"{prefix}/W_P_0"] = layer.cell, "projection"
+                yield "cell projection", layer.cell, {"k": k, "i": i}
     if model.softmax is not None:
         if not model.options.share_embedding_softmax:
-            places[SOFTMAX + "W"] = model.softmax, "kernel"
-        places[SOFTMAX + "b"] = model.softmax, "bias"
-    return places
+            yield "softmax kernel", model.softmax, {}
+        yield "softmax bias", model.softmax, {}
 
 
-def _encoder_places(encoder: Any) -> dict[str, tuple[WeightedLayer, str]]:
-    if isinstance(encoder, WordEncoder):
-        return {"embedding": (encoder, "embedding")}
-    places = {} if encoder.words is None else {"word_embed": (encoder, "word_table")}
+def _encoder_parts(encoder: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]:
+    if encoder.words is not None:
+        yield "lexicon", encoder, {}
     if encoder.filters:
-        places["char_embed"] = encoder.cnn, "embedding"
-    for i in range(len(encoder.filters)):
-        places[f"CNN/W_cnn_{i}"] = encoder.cnn, f"kernel_{i}"
-        places[f"CNN/b_cnn_{i}"] = encoder.cnn, f"bias_{i}"
-    for i in range(encoder.n_highway if encoder.filters else 0):
-        for stored, name in HIGHWAY.items():
-            places[f"CNN_high_{i}/{stored}"] = encoder.highway, f"{name}_{i}"
+        yield "characters", encoder.cnn, {}
+        for i in range(len(encoder.filters)):
+            yield "filter", encoder.cnn, {"i": i}
+        for i in range(encoder.n_highway):
+            yield "highway", encoder.highway, {"i": i}
     if encoder.has_projection:
-        places["CNN_proj/W_proj"] = encoder, "kernel"
-        places["CNN_proj/b_proj"] = encoder, "bias"
-    return places
+        yield "projection", encoder, {}
 
 
-def stored_variables(model: Any) -> dict[str, object]:
-    """Return a built `BiLM`'s variables by their stored names, in the order of the graph."""
+def stored_variables(model: Any) -> dict[str, Any]:
+    """Return the variables of a built `BiLM` by name, in the order of the graph."""
     places = stored_places(model)
     return {stored: layer.own_weight(name) for stored, (layer, name) in places.items()}
 
 
 def stored_values(model: Any) -> dict[str, np.ndarray]:
-    """Return the weights as files hold them: float32 by stored name, without a padding row."""
+    """Return the weights as they are stored: float32 by name, without a padding row."""
     values = {name: v.numpy() for name, v in stored_variables(model).items()}
     if model.padding:
         values.update({name: values[name][1:] for name in PADDED if name in values})
@@ -92,29 +191,13 @@ def stored_values(model: Any) -> dict[str, np.ndarray]:
 
 
 def other_names(name: str) -> list[str]:
-    """Return the names under which a file may also hold a variable, the commonest first.
-
-    One-layer models of the reference have no MultiRNNCell level, forward-only ones no `RNN_0`.
-    """
-    names = [name]
-    if "/Cell0/" in name:
-        names.append(name.replace("MultiRNNCell/Cell0/", ""))
-    return names
+    """Return the names that a variable may have in HDF5 files, the preferred one first."""
+    return HDF5.names_of(name)
 
 
 def tf1_names(name: str) -> list[str]:
-    """Return the names that the TensorFlow 1 reference may use for a stored name."""
-    names = []
-    for other in other_names(name):
-        other = re.sub(r"/RNN/", "/rnn/", other)
-        other = re.sub(r"MultiRNNCell/Cell(\d+)", r"multi_rnn_cell/cell_\1", other)
-        other = other.replace("LSTMCell/W_P_0", "lstm_cell/projection/kernel")
-        other = other.replace("LSTMCell/W_0", "lstm_cell/kernel")
-        other = other.replace("LSTMCell/B", "lstm_cell/bias")
-        names.append(f"lm/{other}")
-        if other.startswith("RNN_0/rnn/"):
-            names.append("lm/" + other.removeprefix("RNN_0/"))
-    return names
+    """Return the names that a variable may have in checkpoints of the TensorFlow 1 reference."""
+    return TF1.names_of(name)
 
 
 def assign(
@@ -129,13 +212,14 @@ def assign(
 
     Args:
         model: a built `BiLM`.
-        stored: the names that the source holds.
-        read: gives the value of one of them, an array or what becomes one when its shape is right.
-        source: what the values come from, for messages.
-        names: the names a variable may have there.
-        only: which stored names to set.
-    Returns: the names of the source that were used.
-    Raises: WeightsError for a value that is missing, of another shape or not finite.
+        stored: the names in the source.
+        read: returns the value of such a name: an array, or an object with a shape that NumPy can
+            convert to an array.
+        source: names the source in messages.
+        names: function that returns the names that a variable may have in the source.
+        only: selects the variables to set.
+    Returns: the names in the source that were used.
+    Raises: WeightsError if a value is missing, has another shape or is not finite.
     """
     stored, used = set(stored), set()
     for name, variable in stored_variables(model).items():
@@ -155,28 +239,29 @@ def stored_name(
     source: str,
     names: Callable[[str], list[str]] = other_names,
 ) -> str:
-    """Return the name under which a source holds a variable. Raises: WeightsError."""
+    """Return the name of a variable in a source. Raises: WeightsError if it is missing."""
     for found in names(name):
         if found in stored:
             return found
-    raise WeightsError(f"{source}: {name} is missing; the options say that it is there")
+    raise WeightsError(f"{source}: {name} is missing; the options require it")
 
 
 def checked(value: Any, shape: tuple[int, ...], padded: bool, where: str) -> np.ndarray:
-    """Return a stored value as its variable holds it.
+    """Check a stored value and return it as the value of a variable.
 
     Args:
-        value: an array, or what becomes one when its shape is right.
-        shape: of the variable.
-        padded: whether the variable has a row of zeros above the stored ones.
-        where: the value's source and name, for messages.
-    Raises: WeightsError for a value of another shape or not finite.
+        value: an array, or an object with a shape that NumPy can convert to an array.
+        shape: shape of the variable.
+        padded: whether the variable has a row of zeros above the stored rows.
+        where: source and name of the value, for messages.
+    Raises: WeightsError if it has another shape or is not finite.
     """
     check_shape(value, shape, padded, where)
-    with np.errstate(over="ignore"):  # a double that is no float32 becomes infinite
+    # A float64 value that exceeds the range of float32 becomes infinite.
+    with np.errstate(over="ignore"):
         value = np.asarray(value, dtype=np.float32)
     if not np.isfinite(value).all():
-        raise WeightsError(f"{where} holds values that are not finite")
+        raise WeightsError(f"{where} contains values that are not finite")
     return np.concatenate([np.zeros_like(value[:1]), value]) if padded else value
 
 
@@ -184,34 +269,38 @@ def check_shape(value: Any, shape: tuple[int, ...], padded: bool, where: str) ->
     """Check a stored value's shape: see `checked`. Raises: WeightsError."""
     expected = (shape[0] - 1, *shape[1:]) if padded else shape
     if value.shape != expected:
-        raise WeightsError(f"{where} has shape {value.shape}, the options ask for {expected}")
+        raise WeightsError(f"{where} has shape {value.shape}, but the options require {expected}")
 
 
-def load_hdf5(
-    model: Any, path: str | Path, only: Callable[[str], bool] = lambda name: True
+def assign_tensors(
+    model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
 ) -> None:
-    """Set a model's variables from an HDF5 weight file; extra datasets give one warning.
+    """Set a model's variables from the tensors of a file; unused tensors cause one warning.
 
-    Raises: WeightsError if the file is no whole HDF5 file, or as `assign` does.
+    Args:
+        only: selects the names of the variables to set.
+    Raises: WeightsError as `assign` does, or if the file is damaged.
     """
-    with open_hdf5(path) as file:
-        stored = dataset_names(file)
-        used = assign(model, stored, lambda name: numbers(file, name), str(path), only=only)
-    warn_of_extra(stored - used, path, only)
+    with tensors.opened() as read:
+        used = assign(model, tensors.names, read, tensors.source, only=only)
+    warn_of_extra(tensors.names - used, tensors.source, only)
 
 
 def warn_of_extra(unused: set[str], path: str | Path, only: Callable[[str], bool]) -> None:
-    """Log one warning for the datasets of a file that should be in a model and are not."""
+    """Log one warning for the datasets that `only` selects but the model does not use."""
     extra = sorted(filter(only, unused))
     if extra:
-        logging.warning("%s: %d datasets are not used: %s", path, len(extra), ", ".join(extra[:8]))
+        logging.warning(
+            "%s: the model does not use %d datasets: %s", path, len(extra), ", ".join(extra[:8])
+        )
 
 
 def with_directions(options: ModelOptions, stored: Callable[[], Iterable[str]]) -> ModelOptions:
-    """Return options that say how many directions there are: where they do not, weights decide.
+    """Return options that contain `bidirectional`; if the key is missing, it is derived from the
+    names of the weights.
 
     Args:
-        options: of a stored model.
+        options: options of a stored model.
         stored: returns the names of its weights, in HDF5 or in a checkpoint of TensorFlow 1.
     """
     if options.bidirectional is not None:
@@ -219,14 +308,8 @@ def with_directions(options: ModelOptions, stored: Callable[[], Iterable[str]]) 
     return options.replace(bidirectional=any("RNN_1/" in name for name in stored()))
 
 
-def names_in(path: str | Path) -> set[str]:
-    """Return the names of the datasets of an HDF5 file. Raises: WeightsError if it is none."""
-    with open_hdf5(path) as file:
-        return set(dataset_names(file))
-
-
 def is_bilm(name: str) -> bool:
-    """Return whether a stored name belongs to the biLM, and not to its softmax."""
+    """Return whether a variable belongs to the biLM, not to its softmax."""
     return not name.startswith(SOFTMAX)
 
 
@@ -241,35 +324,27 @@ def n_words(stored: Tensors) -> int:
     return shape[0]
 
 
-def check_room(options: ModelOptions, *paths: str | Path, n_rows: int | None = None) -> None:
-    """Refuse options of a model that is far larger than its files, before memory is taken for it.
+def check_held(options: ModelOptions, found: Held, source: str, n_rows: int | None = None) -> None:
+    """Check that files are large enough for their options, before memory is allocated.
 
-    Smaller differences are left to `assign`, which knows the names.
+    `assign` detects smaller differences and names the variable.
 
     Args:
-        paths: the HDF5 files whose values the model takes.
-        n_rows: of the table that has a row for a word, `embedding` or `softmax/W`, if there is one.
+        found: the number of datasets and of numbers in the files.
+        source: names the files in messages.
+        n_rows: number of rows of `embedding` or `softmax/W`, which have one row per word; None
+            without such a table.
     Raises: WeightsError.
     """
-    n_datasets = n_held = 0
-    for path in map(Path, paths):
-        with open_hdf5(path) as file:
-            found = held(file)
-        n_datasets, n_held = n_datasets + found.n_datasets, n_held + found.n_numbers
-    check_held(options, Held(n_datasets, n_held), str(paths[0]), n_rows)
-
-
-def check_held(options: ModelOptions, found: Held, source: str, n_rows: int | None = None) -> None:
-    """Refuse options of a model that is far larger than `found`; see `check_room`."""
     sizes = list(dense_sizes(options))
     if len(sizes) > FAR * found.n_datasets + SMALL_PARTS:
         raise WeightsError(
-            f"{source}: holds {found.n_datasets:,} datasets, but the options ask for a model of "
-            f"{len(sizes):,}"
+            f"{source}: contains {found.n_datasets:,} datasets, but the options require "
+            f"{len(sizes):,}; use the options that belong to these weights"
         )
-    asked = sum(sizes) + (n_rows or 0) * options.lstm.projection_dim
-    if asked > FAR * found.n_numbers + SMALL_MODEL:
+    required = sum(sizes) + (n_rows or 0) * options.lstm.projection_dim
+    if required > FAR * found.n_numbers + SMALL_MODEL:
         raise WeightsError(
-            f"{source}: holds {found.n_numbers:,} numbers, but the options ask for a model of "
-            f"{asked:,}"
+            f"{source}: contains {found.n_numbers:,} values, but the options require "
+            f"{required:,}; use the options that belong to these weights"
         )

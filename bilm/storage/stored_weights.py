@@ -1,10 +1,12 @@
-"""The files of a stored biLM, from which its variables start wherever Keras makes them."""
+"""Initializers that read the variables of a biLM from its files, in whichever graph Keras
+creates them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -13,30 +15,40 @@ from keras import ops
 
 from bilm.errors import WeightsError
 from bilm.language_model import BiLM
-from bilm.storage import names as weights
-from bilm.storage.tensors import Tensors
+from bilm.options.model_options import ModelOptions
+from bilm.storage import names
+from bilm.storage.formats.base import Tensors
 
 UNSET = (
-    "this Elmo was made from options alone and has no weights yet; load them into it, or make it "
-    "from options and weight files"
+    "this Elmo layer was created from options only and has no weights yet; load weights into it, "
+    "or create it from options and weight files"
 )
 _known: dict[str, StoredWeights] = {}
 
 
 class StoredWeights:
-    """The weights of a biLM and, where it reads words, their table.
-
-    No value stays in memory: a variable's initializer reads it when Keras asks, which may be
-    later and more than once. The files must stay as they are until then.
+    """The weights of a biLM for inference and, if it reads token ids, the table of token vectors.
+    Values are not kept in memory: a variable's initializer reads them from the file when Keras
+    requests them, which may be later and more than once. The files must not change until then.
 
     Args:
-        weights: of the biLM.
-        table: holds `embedding`, for a biLM that reads words.
+        options: options of the biLM.
+        n_words: number of rows of the table; None for a biLM that reads characters.
+        weights: tensors of the biLM.
+        table: tensors that contain `embedding`; None for a biLM that reads characters.
     Attributes:
-        key: names the files as they are now, for `known`; it does not tell their paths.
+        key: hash that identifies the current version of the files; see `known`. It does not reveal
+            their paths.
     """
 
-    def __init__(self, weights: Tensors, table: Tensors | None = None):
+    def __init__(
+        self,
+        options: ModelOptions,
+        n_words: int | None,
+        weights: Tensors,
+        table: Tensors | None = None,
+    ):
+        self.options, self.n_words = options, n_words
         self._weights = _Unchanging(weights)
         self._table = None if table is None else _Unchanging(table)
         files = self._weights.found, self._table and self._table.found
@@ -44,40 +56,44 @@ class StoredWeights:
         _known[self.key] = self
 
     def start(self, model: BiLM) -> None:
-        """Have the variables of a model that is not built yet start from the files.
+        """Set the initializers of a model that is not built yet, so that its variables are read
+        from the files. Datasets that no variable uses cause one warning.
 
-        Datasets without a variable give one warning.
-
-        Raises: WeightsError for a dataset that is missing; when the model is built, for one of
-            another shape; when a variable is made, for values that are not finite.
+        Raises: WeightsError if a dataset is missing; when the model is built, if a dataset has the
+            wrong shape; when a variable is created, if its values are not finite.
         """
-        if not model.options.reads_words:
-            self._weights.start(model, weights.is_bilm)
+        if self._table is None:
+            self._weights.start(model, names.is_bilm)
             return
         self._table.start(model, lambda name: name == "embedding")
         self._weights.start(model, lambda name: name.startswith("RNN_"))
 
     @property
     def unchanged(self) -> bool:
-        """Whether the files are there as they were."""
+        """Whether the files exist and are unchanged."""
         return all(file is None or file.unchanged for file in (self._weights, self._table))
 
 
 def known(key: str | None) -> StoredWeights | None:
-    """Return the files that this process has opened under a key, if they are unchanged."""
-    stored = _known.get(key)
+    """Return the weights that this process opened under a key, if their files are unchanged."""
+    stored = _known.get(key or "")
     return stored if stored is not None and stored.unchanged else None
 
 
 class _Unchanging:
-    """Tensors whose files must not change while variables are still to be read from them."""
+    """Tensors whose files must not change until all variables have been read."""
 
     def __init__(self, tensors: Tensors):
         self.tensors = tensors
         self.found = self._look()
 
     def _look(self) -> list[tuple]:
-        stats = [(path, os.stat(path)) for path in self.tensors.paths]
+        try:
+            stats = [(path, os.stat(path)) for path in self.tensors.paths]
+        except FileNotFoundError as error:
+            raise WeightsError(
+                f"{error.filename}: removed while the model was read; open the model again"
+            ) from error
         return [(str(path), s.st_ino, s.st_size, s.st_mtime_ns) for path, s in stats]
 
     @property
@@ -85,55 +101,56 @@ class _Unchanging:
         return all(p.is_file() for p in self.tensors.paths) and self._look() == self.found
 
     def start(self, model: BiLM, only: Callable[[str], bool]) -> None:
-        used, names = set(), self.tensors.names
-        for stored, (layer, name) in weights.stored_places(model).items():
+        used: set[str] = set()
+        stored_names = self.tensors.names
+        for stored, (layer, name) in names.stored_places(model).items():
             if not only(stored):
                 continue
-            found = weights.stored_name(stored, names, self.tensors.source)
-            padded = model.padding and stored in weights.PADDED
+            found = names.stored_name(stored, stored_names, self.tensors.source)
+            padded = model.padding and stored in names.PADDED
             layer.initial[name] = self._initializer(found, padded)
             used.add(found)
-        weights.warn_of_extra(names - used, self.tensors.source, only)
+        names.warn_of_extra(stored_names - used, self.tensors.source, only)
 
     def _initializer(self, name: str, padded: bool) -> Any:
         """Return the function from a variable's shape to its initializer."""
         where = f"{self.tensors.source}: {name}"
 
-        def initializer_for(shape):
+        def initializer_for(shape: Any) -> Callable:
             def read() -> np.ndarray:
                 with self._opened() as tensor:
-                    return weights.checked(tensor(name), shape, padded, where)
+                    return names.checked(tensor(name), shape, padded, where)
 
-            def initialize(shape, dtype=None):
+            def initialize(shape: Any, dtype: Any = None) -> Any:
                 return as_initial_value(read, shape, dtype)
 
             with self._opened() as tensor:
-                weights.check_shape(tensor(name), shape, padded, where)
+                names.check_shape(tensor(name), shape, padded, where)
             return initialize
 
         return initializer_for
 
-    def _opened(self):
+    def _opened(self) -> AbstractContextManager[Callable[[str], Any]]:
         if all(path.is_file() for path in self.tensors.paths) and self._look() != self.found:
             raise WeightsError(
-                f"{self.tensors.source}: the file has changed since the layer was made from it; "
-                "make the layer anew"
+                f"{self.tensors.source}: the file has changed since the layer was created; "
+                "create the layer again"
             )
         return self.tensors.opened()
 
 
 def leave_unset(model: BiLM) -> None:
-    """Have the variables of a model that is not built yet start as NaN, to be assigned later."""
-    for layer, name in weights.stored_places(model).values():
+    """Initialize the variables of a model that is not built yet as NaN, to be assigned later."""
+    for layer, name in names.stored_places(model).values():
         layer.initial[name] = lambda shape: keras.initializers.Constant(float("nan"))
 
 
 def refuse_unset(model: BiLM) -> None:
-    """Stop a model that still is as `leave_unset` leaves it; in a graph, once that runs.
+    """Raise an error if the variables still have the values that `leave_unset` gave them.
 
-    TensorFlow only. On another backend, and where XLA drops assertions, the vectors are NaN.
+    TensorFlow only. On another backend, and if XLA removes assertions, the vectors are NaN.
 
-    Raises: WeightsError, or `tf.errors.InvalidArgumentError` in a graph.
+    Raises: WeightsError, or `tf.errors.InvalidArgumentError` when a graph runs.
     """
     if keras.backend.backend() != "tensorflow":
         return
@@ -148,9 +165,9 @@ def refuse_unset(model: BiLM) -> None:
 
 
 def as_initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any) -> Any:
-    """Return what an initializer gives: the value, or in a graph the operation that reads it.
+    """Return an initializer's result: the value, or in a graph the operation that reads it.
 
-    Keras asks for values in its scratch graphs too, which never run.
+    Keras also requests values in scratch graphs, which never run.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

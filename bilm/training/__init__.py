@@ -1,17 +1,20 @@
-"""Training: `run` reads from top to bottom what a training run does.
+"""Training. `run` describes a training run from top to bottom.
 
-`input` feeds it, `step` and `optimizer` update the weights at the rate of `schedule`, `checkpoints`
-and `run_folder` own what is on disk, `devices` where it computes, `hosts` the other processes of a
-run, `finetuning` starts from stored weights. The names below are bilm-tf's, with its signatures.
-Imports everything but `embedding` and `commands`.
+`inputs` checks what a run reads, `plan` computes its steps, `training_text` and `pipeline` read the
+text, `step` and `optimizer` update the weights with the rate of `schedule`, `checkpoints` decides
+when to save, `run_folder` names the files of a run, `report` and `history` record its progress,
+`devices` selects GPUs or the CPU, `hosts` connects several processes, and `finetuning` starts from
+stored weights. The names below are bilm-tf's, with its signatures.
+
+May import every package except `embedding` and `commands`.
 """
 
-from bilm.exports import lazily
+from bilm.support.lazy_imports import lazily
 
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "dump_weights": "training.export",
+        "dump_weights": "export.hdf5",
         "load_options_latest_checkpoint": "training.reference",
         "load_vocab": "data.vocabulary",
         "test": "training.reference",

@@ -1,4 +1,4 @@
-"""What a run computes on: the replicas of this process, and those of all its workers."""
+"""Devices of a run: the replicas of this process and of all its workers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from typing import Any
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.distribute.collective_all_reduce_strategy import (
+    CollectiveAllReduceExtended,
+)
+from tensorflow.python.eager import context  # TensorFlow has no public names for these
 
 from bilm.errors import BilmError, HostError
-from bilm.training.cluster import TF_CONFIG
-from bilm.training.hosts import Alone, Hosts, signals_kept
+from bilm.training.hosts.cluster import TF_CONFIG
+from bilm.training.hosts.exchange import Alone, Hosts
 
-DRIVER = Path("/proc/driver/nvidia/version")  # Linux's, where NVIDIA's driver is loaded
+DRIVER = Path("/proc/driver/nvidia/version")  # exists on Linux if NVIDIA's driver is loaded
 
 
 class Devices:
     """The replicas that a run computes on.
 
     Args:
-        strategy: from `make_strategy`; None takes all GPUs, or the CPU.
-        hosts: the worker processes of the run, for which the strategy was made.
-    Attributes: `strategy`; `n_replicas`, how many there are on all workers; `names`, such as
-        `CPU:0`, one per replica of this process; `own`, the numbers of these replicas among all;
-        `hosts`.
-    Raises: BilmError for a strategy of several workers without `hosts`, or of others.
+        strategy: strategy from `make_strategy`; None to use all GPUs, or the CPU if there are none.
+        hosts: the worker processes of the run, those with which the strategy was created.
+    Attributes: `strategy`; `n_replicas` on all workers; `names`, such as `CPU:0`, one per replica
+        of this process; `own`, the numbers of these replicas among all; `hosts`.
+    Raises: BilmError if the strategy has several workers and `hosts` is missing or has a different
+        number of workers.
     """
 
     def __init__(
@@ -44,7 +48,8 @@ class Devices:
         if self.n_replicas != self.hosts.n_workers * len(self.names):
             raise BilmError(
                 f"the strategy has {self.n_replicas} replicas, {len(self.names)} of them here, but "
-                f"hosts has {self.hosts.n_workers} workers; make both as bilm.training.hosts says"
+                f"hosts has {self.hosts.n_workers} workers; create both as the docstring of "
+                "bilm.training.hosts.exchange shows"
             )
 
     def __str__(self) -> str:
@@ -57,20 +62,20 @@ class Devices:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the run's files: one of them does, the only one or not."""
+        """Whether this process writes the run's files; exactly one process of a run does."""
         return self.hosts.is_chief
 
     @property
     def several_hosts(self) -> bool:
-        """Whether other processes hold replicas too."""
+        """Whether other processes have replicas too."""
         return self.hosts.n_workers > 1
 
     def local(self, value: Any) -> tuple:
-        """Return the parts that this process's replicas hold of a distributed value."""
+        """Return the parts of a distributed value on this process's replicas."""
         return self.strategy.experimental_local_results(value)
 
     def gathered(self, value: Any) -> tf.Tensor:
-        """Return the rows of all replicas, in a graph, of a value with some rows on each."""
+        """Concatenate the rows of a distributed value over all replicas; call it in a graph."""
         if self.several_hosts:
             return self.strategy.gather(value, axis=0)
         return tf.concat(self.local(value), axis=0)
@@ -78,16 +83,18 @@ class Devices:
     def summed_slices(self, slices: Any, common: Any = None) -> tf.IndexedSlices:
         """Return the sum of all replicas' `tf.IndexedSlices`, in a graph; each row occurs once.
 
-        A replica sums its own first: what workers exchange is each row once per replica.
+        Each replica first sums its own slices, so that workers exchange each row only once per
+        replica.
 
         Args:
-            slices: of each replica.
+            slices: distributed `tf.IndexedSlices`.
             common: distinct indices (N,), the same on all replicas: the values of these rows are
                 reduced, all others gathered. None if no such rows are known.
         """
         run = self.strategy.run
         if self.n_replicas == 1 or common is None:
-            # As two tensors: `tf.distribute.Strategy.gather` takes no IndexedSlices.
+            # Indices and values are gathered separately, because `tf.distribute.Strategy.gather`
+            # does not support IndexedSlices.
             parts = run(lambda own: _sum_rows(own.indices, own.values), args=(slices,))
             rows, values = map(self.gathered, parts)
         else:
@@ -111,15 +118,16 @@ def _sum_rows(indices: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
 
 
 def _split_rows(slices: tf.IndexedSlices, common: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Sum the rows; return the others, their values, the common indices and their values."""
+    """Sum duplicate rows; return the indices and values of the other rows, and those of the
+    common rows."""
     common = tf.cast(common, slices.indices.dtype)
     absent = tf.zeros([tf.size(common), *slices.values.shape[1:]], slices.values.dtype)
     rows, values = _sum_rows(
         tf.concat([common, slices.indices], 0), tf.concat([absent, slices.values], 0)
     )
     n = tf.size(common)
-    # A row of zeros stays with the others: TensorFlow's collective gather of no rows at all ends
-    # the process.
+    # One row of zeros is kept with the others, because TensorFlow's collective gather terminates
+    # the process if there are no rows at all.
     others = tf.concat([absent[:1], values[n:]], 0)
     return rows[n - 1 :], others, common, values[:n]
 
@@ -133,19 +141,19 @@ def make_strategy(
 ) -> tf.distribute.Strategy:
     """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
 
-    The other GPUs are hidden from this process, so that TensorFlow takes none of their memory; it
-    cannot do that any more once it has started.
+    The other GPUs are hidden from this process, so that TensorFlow does not allocate their memory.
+    This has no effect after TensorFlow has started.
 
     Args:
         gpus: numbers of the GPUs to use.
-        n_gpus: how many to use; 0 is the CPU.
-        cpu_replicas: how many logical CPU devices share the CPU where no GPU is used.
-        tf32: whether GPUs of compute capability 8 or more may round the operands of float32
-            products to TF32, of 10 bits after the first, as TensorFlow has them do; False turns
-            that off for this process.
-        hosts: the worker processes, each of which calls this; None for a run of one process.
-    Raises: BilmError if more are requested than exist, or hidden ones, or if workers differ in
-        how many they have.
+        n_gpus: number of GPUs to use; 0 selects the CPU.
+        cpu_replicas: number of logical CPU devices, if no GPU is used.
+        tf32: whether GPUs of compute capability 8 or more may round the inputs of float32 matrix
+            multiplications to TF32 (10 bits of mantissa), TensorFlow's default; False disables it
+            for this process.
+        hosts: the worker processes, which must all call this; None for a run of one process.
+    Raises: BilmError if a requested GPU is missing or hidden, or if workers have different numbers
+        of GPUs.
     """
     found = tf.config.list_physical_devices("GPU")
     if gpus is None:
@@ -154,19 +162,22 @@ def make_strategy(
             _warn_of_driver()
     missing = [k for k in gpus if k >= len(found) or k < 0]
     if missing:
-        raise BilmError(f"GPU {missing[0]} was requested, but TensorFlow finds {len(found)} here")
+        raise BilmError(
+            f"GPU {missing[0]} was requested, but TensorFlow finds {len(found)} GPUs on this "
+            f"host; indices start at 0"
+        )
     with suppress(RuntimeError):  # TensorFlow has started
         tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
     if gpus:
         _settle_tf32([found[k] for k in gpus], tf32)
-    if hosts is not None and hosts.n_workers > 1:
+    if isinstance(hosts, Hosts):
         return _strategy_of(hosts, len(gpus), cpu_replicas)
     if gpus:
         return tf.distribute.MirroredStrategy(_logical_names(found, gpus))
     if cpu_replicas > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()
-        with suppress(RuntimeError):  # TensorFlow has started, with the devices that there are
+        with suppress(RuntimeError):  # TensorFlow has started
             tf.config.set_logical_device_configuration(cpu, [one] * cpu_replicas)
     n_cpus = len(tf.config.list_logical_devices("CPU"))
     if cpu_replicas > n_cpus:
@@ -177,11 +188,11 @@ def make_strategy(
 
 
 def _strategy_of(hosts: Hosts, n_gpus: int, cpu_replicas: int) -> tf.distribute.Strategy:
-    """Return the strategy of all workers, each of which has the same number of visible GPUs."""
+    """Return the strategy of all workers, which must have equal numbers of visible GPUs."""
     if cpu_replicas > 1:
         raise BilmError(
-            f"{cpu_replicas} CPU replicas were requested, but TensorFlow has one per worker on a "
-            "host without GPUs; start more workers"
+            f"{cpu_replicas} CPU replicas were requested, but with several workers TensorFlow "
+            "supports only one CPU replica per worker; start more workers instead"
         )
     numbers = hosts.gather("number of GPUs", n_gpus)
     other = next((k for k, number in enumerate(numbers) if number != numbers[0]), None)
@@ -192,11 +203,15 @@ def _strategy_of(hosts: Hosts, n_gpus: int, cpu_replicas: int) -> tf.distribute.
         )
     os.environ[TF_CONFIG] = hosts.cluster.tf_config()
     try:
-        with signals_kept():
-            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        # `Hosts` detects workers that end or stop. TensorFlow's coordination service is disabled,
+        # because it would end a run if a worker is paused for ten seconds, and because it replaces
+        # the process's SIGTERM handler while threads that could receive the signal are running.
+        context.context().configure_coordination_service(service_type="")
+        CollectiveAllReduceExtended._enable_check_health = False
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:  # TensorFlow has started
         raise BilmError(
-            f"{hosts.name(hosts.index)}: {error}; make the strategy before TensorFlow "
+            f"{hosts.name(hosts.index)}: {error}; create the strategy before TensorFlow "
             "computes anything"
         ) from error
     hosts.exchanging = True
@@ -204,7 +219,7 @@ def _strategy_of(hosts: Hosts, n_gpus: int, cpu_replicas: int) -> tf.distribute.
 
 
 def _logical_names(found: Sequence, gpus: Sequence[int]) -> list[str]:
-    """Return the names under which TensorFlow computes on GPUs: it counts the visible ones."""
+    """Return TensorFlow's names of the GPUs; it numbers only visible GPUs."""
     visible = tf.config.get_visible_devices("GPU")
     hidden = [k for k in gpus if found[k] not in visible]
     if hidden:
@@ -221,14 +236,19 @@ def _settle_tf32(devices: Sequence, tf32: bool) -> None:
         tf.config.experimental.get_device_details(gpu).get("compute_capability", (0,)) >= (8,)
         for gpu in devices
     ):
-        logging.info("float32 products round their operands to TF32 on this GPU (--notf32: not)")
+        logging.info(
+            "matrix products round their float32 inputs to TF32 on this GPU (--no_tf32 disables "
+            "this)"
+        )
 
 
 def _warn_of_driver() -> None:
-    """TensorFlow without CUDA's libraries finds no GPU, and takes the CPU without a word."""
+    """Warn if an NVIDIA driver is not used: without CUDA's libraries, TensorFlow silently uses
+    the CPU."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     if not hidden and (DRIVER.exists() or shutil.which("nvidia-smi")):
         logging.warning(
-            "an NVIDIA driver is here, but TensorFlow finds no GPU and the CPU is used; install "
-            "TensorFlow with CUDA: pip install 'tensorflow[and-cuda]' (--n_gpus=0: no warning)"
+            "this host has an NVIDIA driver, but TensorFlow finds no GPU and uses the CPU; to "
+            "use the GPU, run pip install '.[cuda]' in a checkout of bilm; to hide this warning, "
+            "pass --n_gpus=0"
         )

@@ -1,4 +1,5 @@
-"""Optimizers: mean of the gradients over replicas, clip by global norm, update; rows sparse."""
+"""Optimizers: average the gradients over replicas, clip them by global norm, and update the
+weights; rows of tables are updated sparsely."""
 
 from __future__ import annotations
 
@@ -10,24 +11,27 @@ import tensorflow as tf
 
 from bilm.training.devices import Devices
 
-NORM = "gradient's norm"  # what the error is about where it is not finite
+NORM = "gradient's norm"  # named in the error if it is not finite
 
 
 class Optimizer:
-    """What all optimizers share; a new one names its slots and updates one variable.
+    """Base class of optimizers; a subclass names its slots and updates one variable.
+
+    To add an optimizer, add the subclass to `OPTIMIZERS`, and its name and default learning rate to
+    `LEARNING_RATES` of `options/run_options.py`.
 
     A slot is a number kept for each weight. Rows of a table that a step does not use have no
     gradient; neither they nor their slots are touched, so that a step costs what the gradient
     holds, whatever the size of the tables.
 
     Class attributes:
-        SLOTS: the slots' names, which checkpoints store them under, and the values they start at.
+        SLOTS: initial values by the slots' names, which are also their names in checkpoints.
 
     Args:
-        variables: `tf.Variable`s, made in the strategy's scope as this object has to be.
+        variables: `tf.Variable`s, created in the strategy's scope, as this object must be.
         rate: the learning rate of a step, counted from 0, such as a `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
-        devices: whose replicas the gradients come from.
+        devices: replicas of the gradients.
     """
 
     SLOTS: ClassVar[dict[str, float]]
@@ -77,7 +81,7 @@ class Optimizer:
         return norm
 
     def _mean(self, gradient, variable, common):
-        """Average over replicas; a row that occurs more than once is summed into one."""
+        """Average over replicas; repeated rows are summed."""
         if isinstance(self.devices.local(gradient)[0], tf.IndexedSlices):
             total = self.devices.summed_slices(gradient, common)
             return tf.IndexedSlices(total.values / self.devices.n_replicas, total.indices)
@@ -97,14 +101,14 @@ class Optimizer:
     def update_rows(
         self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
     ) -> tf.Operation:
-        """Update the rows (N,) of a variable, each of which occurs once, by a gradient (N, ...)."""
+        """Update distinct rows (N,) of a variable with a gradient (N, ...)."""
         raise NotImplementedError
 
 
 class Adagrad(Optimizer):
     """a += g^2; w -= rate g / sqrt(a), with a starting at 1 and no epsilon.
 
-    That an unused row is not touched changes no number. The reference's rate is 0.2.
+    Skipping unused rows does not change the result. The reference's rate is 0.2.
 
     Reference: Duchi et al. 2011.
     """
@@ -133,11 +137,11 @@ class Adam(Optimizer):
     """m += (1 - b1)(g - m); s += (1 - b2)(g^2 - s); w -= rate c m / (sqrt(s) + epsilon).
 
     c = sqrt(1 - b2^t) / (1 - b1^t) corrects both averages for their start at 0, where t counts the
-    steps of the run from 1. This is the paper's second form, in which epsilon is not corrected.
+    steps of the run from 1. This is the paper's second form, without a correction of epsilon.
 
-    The averages of a row stand still while it is not used, and its t is the run's: a row that is
-    first used late moves by up to sqrt(10) times the rate. To let them decay would be to touch
-    whole tables.
+    The averages of a row do not change in steps that do not use it, but t counts all steps: a row
+    that is first used late moves by up to sqrt(10) times the rate. Decaying the averages would
+    touch whole tables.
 
     TensorFlow's own kernel updates dense variables. It has none for rows, and Keras' Adam makes
     their gradient dense, so that rows are gathered, computed and scattered here.
@@ -174,11 +178,13 @@ class Adam(Optimizer):
 
     @staticmethod
     def _average(slot: Any, rows: Any, values: Any, beta: float) -> tf.Tensor:
-        """Take values into the moving averages of rows; return these."""
+        """Add values to the moving averages of rows; return the averages."""
         old = tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
         new = old + (1 - beta) * (values - old)
         tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=rows, updates=new)
         return new
 
 
-OPTIMIZERS = {"adagrad": Adagrad, "adam": Adam}  # by their names in options
+# By the names in options. Each name also needs a default learning rate in `LEARNING_RATES` of
+# `options/run_options.py`, which is the list of the names that options may contain.
+OPTIMIZERS = {"adagrad": Adagrad, "adam": Adam}

@@ -1,4 +1,5 @@
-"""Windows of text -> what a training step eats, made on the host beside the step."""
+"""Converts windows of text to the batches of training steps, on the host, while earlier steps
+run."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 from bilm.data.windows import distinct_shapes, model_batch
 from bilm.errors import BilmError
 from bilm.layers.sampled_softmax import Negatives
-from bilm.options import ModelOptions
+from bilm.options.model_options import ModelOptions
 from bilm.training.sampling import LogUniformSampler
 
 PREFETCH = 8
@@ -25,15 +26,16 @@ def replica_batches(
     first_step: int = 0,
     share_negatives: bool = False,
 ) -> Iterator[dict]:
-    """Cut each window into its replicas' rows, replica after replica, and add their negatives.
+    """Split each window into one batch per replica, in the order of the replicas, and add the
+    negatives.
 
     Args:
-        windows: the rows of these replicas, those of replica 0 above those of replica 1.
-        options: what shapes the model.
-        replicas: the numbers of the replicas that share a window, or how many there are.
+        windows: windows with the rows of all these replicas, in the order of the replicas.
+        options: options of the model.
+        replicas: numbers of the replicas that share a window, or their count.
         sampler: draws the negatives; None for the full softmax.
-        first_step: the number of the first window, by which draws are keyed.
-        share_negatives: whether all replicas and directions get the same draws.
+        first_step: step of the first window; draws depend on the step.
+        share_negatives: whether all replicas and directions use the same negatives.
     """
     replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):
@@ -43,8 +45,8 @@ def replica_batches(
             part = {k: v[rows] for k, v in window.items() if v is not None}
             batch = model_batch(part, options)
             if sampler is not None:
-                # They are compared with the draws: TensorFlow has no kernel for that on a GPU
-                # with int32.
+                # Targets are compared with the negatives, and TensorFlow has no int32 kernel for
+                # this comparison on GPUs.
                 targets = {d: ids.astype(np.int64) for d, ids in batch["targets"].items()}
                 batch["targets"] = targets
                 batch["negatives"] = {
@@ -59,7 +61,8 @@ def replica_batches(
 def batch_signature(
     options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int
 ) -> Any:
-    """Return the `tf.TensorSpec` of each part of a replica's batch; 0 negatives for none."""
+    """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the
+    full softmax."""
     directions = options.directions
     shape = batch_size, unroll_steps
     shapes = distinct_shapes(options)
@@ -94,11 +97,13 @@ def as_dataset(
     """Make a distributed `tf.data` pipeline that prefetches.
 
     Args:
-        batches: makes the iterator over replicas' batches anew.
-        signature: of a batch, from `batch_signature`.
-        strategy: where the batches go.
-        failures: takes the errors of bad text; TensorFlow raises one of its own instead.
-        endless: whether the batches never end; else several hosts ask each other at each step.
+        batches: returns a new iterator over replicas' batches.
+        signature: signature of a batch, from `batch_signature`.
+        strategy: strategy whose replicas receive the batches.
+        failures: list to which errors in the text are appended, because TensorFlow replaces them
+            with an error of its own.
+        endless: whether the number of batches is unlimited, so that hosts need not agree on the end
+            at each step.
     """
 
     def remembering():

@@ -1,37 +1,100 @@
-"""What a run will take: steps, parameters and memory, known before the first step."""
+"""What a run will do: its options once corpus and replicas are known, and its steps."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from numbers import Integral
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from absl import logging
 
-from bilm.errors import BilmError
-from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
-from bilm.options import RunOptions
-from bilm.sizes import count_parameters
-from bilm.training.devices import Devices
-from bilm.training.optimizer import OPTIMIZERS
+from bilm.data.shards import Shards
+from bilm.data.survey import survey
+from bilm.data.vocabulary import Vocabulary
+from bilm.errors import BilmError, DataError, WeightsError
+from bilm.options.run_options import RunOptions
+from bilm.storage.checkpoint import Checkpoint
 
 MAX_STEPS = 2**31 - 1  # their numbers are int32 in the graph
-FLOAT = 4  # bytes
-PROGRAM = 800_000_000  # bytes that Python, TensorFlow and the text in memory take, as measured
-DISTINCT = 0.5  # of a window's tokens; the encoder sees these alone
-GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # what a container may take, where it says so
+
+
+def complete_options(
+    options: RunOptions,
+    vocab: Vocabulary,
+    shards: Shards,
+    stored: Mapping[str, Any],
+    checkpoint: Checkpoint | None,
+) -> RunOptions:
+    """Return the options with the sizes of corpus and vocabulary.
+
+    Args:
+        stored: options of training in the folder of the run that is continued, empty for a new
+            run. Its `n_train_tokens` is not counted again.
+        checkpoint: of that run. Its `batch_size` replaces that of `stored`, which earlier versions
+            overwrote with the rows of a replica.
+    Raises: DataError if the corpus contains no sentence.
+    """
+    if checkpoint is not None and options.batch_size == stored.get("batch_size"):
+        options = options.replace(batch_size=checkpoint.batch_size)
+    n_train_tokens = stored.get("n_train_tokens")
+    if options.n_train_tokens is None:
+        options = options.replace(n_train_tokens=n_train_tokens)
+    if options.n_train_tokens is None:
+        counts = survey(shards, vocab, options.sample_softmax)
+        if not counts.n_predictions:
+            raise DataError(f"{shards.name}: no sentence; every line is blank")
+        options = options.replace(n_train_tokens=counts.n_predictions)
+    elif n_train_tokens is None:  # a run that is continued has checked its text before
+        survey(shards, vocab, options.sample_softmax, sample=True)
+    return options.replace(n_tokens_vocab=vocab.size)
+
+
+def replica_options(
+    options: RunOptions, n_words: int, n_replicas: int, checkpoint: Checkpoint | None = None
+) -> RunOptions:
+    """Return the options of one replica: its rows, and the full softmax for small vocabularies.
+
+    Args:
+        options: of the run; `batch_size` as requested.
+        checkpoint: of the run that is continued, whose rows all replicas share.
+    Raises: WeightsError if these rows cannot be shared, or if another number was requested.
+    """
+    if options.sample_softmax and options.n_negative_samples_batch >= n_words:
+        logging.warning(
+            "%d negatives are not below the vocabulary's %d words: the full softmax is used",
+            options.n_negative_samples_batch, n_words,
+        )  # fmt: skip
+        options = options.replace(sample_softmax=False)
+    requested = options.batch_size * n_replicas
+    if checkpoint is None or checkpoint.n_rows in (None, requested):
+        return options
+    if options.batch_size != checkpoint.batch_size:
+        raise WeightsError(
+            f"{checkpoint.path}: saved with {checkpoint.n_rows} rows, but this run has "
+            f"{requested} (batch_size times replicas)"
+        )
+    batch_size, left = divmod(checkpoint.n_rows or 0, n_replicas)
+    if left:
+        raise WeightsError(
+            f"{checkpoint.path}: its {checkpoint.n_rows} rows cannot be shared by {n_replicas} "
+            "replicas; expected a number of replicas that divides them"
+        )
+    logging.info(
+        "the run's %d rows are now shared by %d replicas x %d rows",
+        checkpoint.n_rows, n_replicas, batch_size,
+    )  # fmt: skip
+    return options.replace(batch_size=batch_size)
 
 
 class Plan:
-    """How many steps there are in an epoch, in the run and between evaluations.
+    """Number of steps in an epoch, in the run and between evaluations.
 
     Args:
-        options: of the run, `n_train_tokens` known; `batch_size` is a replica's.
-        n_replicas: how many there are.
+        options: of a replica, `n_train_tokens` known.
+        n_replicas: number of replicas.
         n_steps: total steps; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for an epoch.
-    Raises: BilmError if a number of steps is no integer from 1 to `MAX_STEPS`.
+    Raises: BilmError if a number of steps is out of range.
     """
 
     def __init__(
@@ -41,108 +104,30 @@ class Plan:
         n_steps: int | None = None,
         eval_steps: int | None = None,
     ):
+        n_tokens = options.n_train_tokens or 0
         self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
-        self.epoch_steps = max(1, options.n_train_tokens // self.predictions_a_step)
-        self.n_steps = options.n_epochs * self.epoch_steps if n_steps is None else n_steps
-        self.eval_steps = self.epoch_steps if eval_steps is None else eval_steps
-        for name, value in (("n_steps", self.n_steps), ("eval_steps", self.eval_steps)):
-            is_integer = isinstance(value, Integral) and not isinstance(value, bool)
-            if not (is_integer and 1 <= value <= MAX_STEPS):
-                raise BilmError(
-                    f"{name}: found {value!r}, expected an integer from 1 to {MAX_STEPS}"
-                )
+        self.epoch_steps = max(1, n_tokens // self.predictions_a_step)
+        default = options.n_epochs * self.epoch_steps
+        self.n_steps = _count("n_steps", default if n_steps is None else n_steps, MAX_STEPS)
+        self.eval_steps = _count(
+            "eval_steps", self.epoch_steps if eval_steps is None else eval_steps
+        )
+
+    def log(self, n_train_tokens: int) -> None:
+        """Log the number of steps; warn if the text is smaller than a step."""
+        logging.info("%s steps, %s an epoch", f"{self.n_steps:,}", f"{self.epoch_steps:,}")
+        if n_train_tokens < self.predictions_a_step:
+            logging.warning(
+                "the text has %s predictions and a step uses %s: each step sees the same "
+                "sentences more than once; reduce batch_size or unroll_steps",
+                f"{n_train_tokens:,}", f"{self.predictions_a_step:,}",
+            )  # fmt: skip
 
 
-class Memory(NamedTuple):
-    """Bytes per replica, by what they hold; gradients and activations are rough.
-
-    The slots are the optimizer's.
-    """
-
-    weights: int
-    slots: int
-    gradients: int
-    states: int
-    activations: int
-
-    def __str__(self) -> str:
-        parts = ", ".join(f"{name} {_gigabytes(n)}" for name, n in self._asdict().items())
-        return f"{_gigabytes(sum(self))} ({parts})"
-
-
-def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
-    """Tell what a replica's memory will hold.
-
-    Args:
-        options: of the run; `batch_size` is a replica's.
-        n_tokens: vocabulary size.
-    """
-    n_parameters, n_rows = count_parameters(options.model, n_tokens)
-    n_dense = n_parameters - n_rows
-    lstm, width = options.lstm, options.lstm.projection_dim
-    n_directions = 1 + options.bidirectional
-    window = n_directions * options.batch_size * options.unroll_steps  # predictions
-    n_classes = min(n_tokens, VOCABULARY_CHUNK)  # scores of the full softmax are made in slices
-    if options.sample_softmax and options.n_negative_samples_batch < n_tokens:
-        n_classes = options.n_negative_samples_batch
-        # Rows of the tables have a gradient where they are used: negatives, targets, inputs.
-        n_rows = min(n_rows, (n_directions * n_classes + 2 * window) * (width + 1))
-    activations = window * lstm.n_layers * (10 * lstm.dim + 4 * width)  # gates, cells, outputs
-    activations += 2 * window // n_directions * n_classes  # logits of a direction, their gradient
-    if options.char_cnn is not None:
-        n_characters = options.char_cnn.max_characters_per_token
-        activations += int(DISTINCT * window) * n_characters * _n_filters(options)
-    return Memory(
-        FLOAT * n_parameters,
-        FLOAT * n_parameters * len(OPTIMIZERS[options.optimizer].SLOTS),
-        FLOAT * (n_dense + n_rows),
-        FLOAT * n_directions * lstm.n_layers * options.batch_size * (lstm.dim + width),
-        FLOAT * activations,
-    )
-
-
-def machine_memory() -> int:
-    """Return the bytes of memory that this machine, or the container on it, has."""
-    n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(n_bytes, int(GROUP_LIMIT.read_text()))
-    except (OSError, ValueError):  # no such limit, or "max"
-        return n_bytes
-
-
-def tell(plan: Plan, options: RunOptions, n_tokens: int, devices: Devices) -> None:
-    """Say on the log what the run will take, and warn where the machine's memory is too small.
-
-    Args:
-        plan: steps.
-        options, n_tokens: see `estimate_memory`.
-        devices: whose memory it takes; that of GPUs is not known here.
-    """
-    n_parameters, _ = count_parameters(options.model, n_tokens)
-    memory = estimate_memory(options, n_tokens)
-    logging.info(
-        "%s parameters; a replica takes about %s, the program itself %s; %s steps, %s an epoch",
-        f"{n_parameters:,}", memory, _gigabytes(PROGRAM),
-        f"{plan.n_steps:,}", f"{plan.epoch_steps:,}",
-    )  # fmt: skip
-    if options.n_train_tokens < plan.predictions_a_step:
-        logging.warning(
-            "the text has %s predictions and a step takes %s: each step sees the same sentences "
-            "more than once; smaller are batch_size and unroll_steps",
-            f"{options.n_train_tokens:,}", f"{plan.predictions_a_step:,}",
-        )  # fmt: skip
-    needed, there = sum(memory) * len(devices.names) + PROGRAM, machine_memory()
-    if devices.on_cpu and needed > there:
-        logging.warning(
-            "about %s are needed, but this machine has %s: the run may be killed; smaller are "
-            "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary",
-            _gigabytes(needed), _gigabytes(there),
-        )  # fmt: skip
-
-
-def _n_filters(options: RunOptions) -> int:
-    return sum(n for _, n in options.char_cnn.filters)
-
-
-def _gigabytes(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:,.2f} MB"
+def _count(name: str, value: Any, most: int | None = None) -> int:
+    """Return a count as an integer. Raises: BilmError if it is not one, or out of range."""
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if is_integer and 1 <= int(value) <= (most or int(value)):
+        return int(value)
+    upper = "" if most is None else f" to {most}"
+    raise BilmError(f"{name}: found {value!r}, expected an integer from 1{upper}")

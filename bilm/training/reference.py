@@ -12,21 +12,20 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bilm import schema
-from bilm.data.bidirectional import BidirectionalLMDataset
-from bilm.data.dataset import LMDataset
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import count_tokens
 from bilm.errors import BilmError, DataError, OptionsError
-from bilm.evaluation import perplexity
-from bilm.files import expanded
-from bilm.options import RunOptions
-from bilm.storage.checkpoint import OPTIONS, StoredRun, load_model, run_vocabulary
+from bilm.options import schema
+from bilm.options.run_options import RunOptions
+from bilm.scoring.perplexity import perplexity
+from bilm.storage.formats.base import OPTIONS
+from bilm.storage.stored_model import open_model
 from bilm.training.devices import make_strategy
 from bilm.training.run import TrainingRun, TrainResult
 
 Dataset = LMDataset | BidirectionalLMDataset
 
-FAR = 0.1  # of the text's count, by which `n_train_tokens` may differ without a warning
+FAR = 0.1  # relative difference of `n_train_tokens` that is accepted without a warning
 
 
 def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, Any], str]:
@@ -34,8 +33,8 @@ def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, A
 
     Raises: OptionsError, WeightsError.
     """
-    options = schema.read_object(Path(expanded(tf_save_dir)) / OPTIONS)
-    return options, StoredRun(tf_save_dir).path
+    options = schema.read_object(Path(os.path.expanduser(tf_save_dir)) / OPTIONS)
+    return options, _latest(tf_save_dir)
 
 
 def train(
@@ -46,16 +45,17 @@ def train(
     tf_log_dir: str | Path,
     restart_ckpt_file: str | None = None,
 ) -> TrainResult:
-    """Train a biLM as bilm-tf's function of this name does; `bilm.TrainingRun` can do more.
+    """Train a biLM as bilm-tf's function of this name does; `bilm.TrainingRun` has more options.
 
     A folder with an unfinished run is continued, with or without `restart_ckpt_file`.
 
     Args:
-        options: the content of an `options.json`. Unknown keys are reported and ignored.
-        data: made without `test`; its files, vocabulary and seed are those of the run.
-        n_gpus: replicas. Without any GPU they are made of the CPU, with a warning.
+        options: the content of an `options.json`. Unknown keys are ignored, with a warning.
+        data: dataset created with `test=False`; the run uses its files, vocabulary and seed.
+        n_gpus: number of replicas. If no GPU is available, the CPU is split into this number of
+            devices, with a warning.
         tf_save_dir: the run's folder.
-        tf_log_dir: TensorBoard's files go to `logs` in it.
+        tf_log_dir: parent folder of `logs`, which contains TensorBoard's files.
         restart_ckpt_file: a checkpoint in `tf_save_dir`, as `load_options_latest_checkpoint`
             returns it.
     Raises: BilmError for input that cannot be used, and as `bilm.TrainingRun` does.
@@ -63,9 +63,9 @@ def train(
     _show_progress()
     run_options, first = _run_options(options), _reader(data)
     if first.reverse:
-        raise DataError("data reads backwards alone; expected an LMDataset without reverse")
+        raise DataError("data has reverse=True; expected an LMDataset with reverse=False")
     if first.test:
-        raise DataError("data was made with test=True; training reads without it")
+        raise DataError("data has test=True; training requires test=False")
     if run_options.n_tokens_vocab not in (None, data.vocab.size):
         raise OptionsError(
             f"n_tokens_vocab: found {run_options.n_tokens_vocab:,}, but the vocabulary "
@@ -75,48 +75,59 @@ def train(
     _compare_counts(run_options.n_train_tokens, first)
     return TrainingRun(
         run_options,
-        data.vocab.filename,
+        str(data.vocab.filename),
         data.filepattern,
         tf_save_dir,
         strategy=_strategy(n_gpus),
         seed=first.seed,
         resume="auto" if restart_ckpt_file is None else "must",
         on_bad_utf8=first.shards.on_bad_utf8,
-        log_dir=Path(expanded(tf_log_dir)) / "logs",
+        log_dir=Path(os.path.expanduser(tf_log_dir)) / "logs",
     ).train()
 
 
 def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: int = 256) -> float:
-    """Measure perplexity by the full softmax, the LSTM state carried from sentence to sentence.
+    """Measure perplexity with the full softmax; carry the LSTM state from sentence to sentence.
 
     Prints `AVERAGE PERPLEXITY = <number>` on standard output.
 
     Args:
         options: ignored; the folder of the checkpoint has its own.
-        ckpt_file: a checkpoint, as `load_options_latest_checkpoint` returns it.
-        data: made with `test=True`.
-        batch_size: rows that share the sentences.
-    Returns: the perplexity, e to the mean loss of both directions.
+        ckpt_file: path of a checkpoint, such as `load_options_latest_checkpoint` returns.
+        data: dataset created with `test=True`.
+        batch_size: number of rows among which the sentences are divided.
+    Returns: the perplexity: exp of the mean loss of both directions.
     Raises: DataError, OptionsError, WeightsError.
     """
     if not _reader(data).test:
-        raise DataError("data was made without test=True; a test reads each sentence once")
-    model = load_model(StoredRun(os.path.dirname(ckpt_file), ckpt_file))
+        raise DataError(
+            "data has test=False; evaluation requires test=True, which reads each sentence once"
+        )
+    folder, name = os.path.split(ckpt_file)
+    stored = open_model(folder or ".", f"{name}.index")
+    model = stored.build_language_model("be tested")
     if isinstance(data, BidirectionalLMDataset) != model.options.bidirectional:
         raise DataError(
             f"data is {type(data).__name__}, but the model reads {' and '.join(model.directions)}"
         )
     if (model.options.char_cnn is None) != (data.max_word_length is None):
         raise DataError(f"{data.vocab.filename}: load it with load_vocab and the model's options")
-    vocab = run_vocabulary(os.path.dirname(ckpt_file), model, data.vocab.filename)
+    vocab = stored.vocabulary(data.vocab.filename)
     data.vocab.require_words_of(vocab)
     found = perplexity(model, data, batch_size, drop_remainder=True)
     sys.stdout.write(f"AVERAGE PERPLEXITY = {found.mean}\n")
     return found.mean
 
 
+def _latest(save_dir: str | Path) -> str:
+    """Return the path of a run's latest whole checkpoint."""
+    stored, purpose = open_model(save_dir), "be tested or continued"
+    stored.require_softmax(purpose)  # selects a checkpoint whose softmax is whole too
+    return stored.require_run(purpose).path
+
+
 def _run_options(values: Mapping[str, Any]) -> RunOptions:
-    # As JSON has them: NumPy numbers and tuples of a script would not be written back the same.
+    # Convert to JSON types: NumPy numbers and tuples would change when written and read back.
     plain = json.loads(json.dumps(dict(values), default=_as_number))
     options = schema.read(RunOptions, plain, strict=False)
     unknown = list(options.other_names())
@@ -129,7 +140,9 @@ def _as_number(value: Any) -> Any:
     try:
         return value.item()
     except AttributeError:
-        raise OptionsError(f"options: found {value!r}, expected values that JSON has") from None
+        raise OptionsError(
+            f"options: found {value!r}, expected a value that JSON can represent"
+        ) from None
 
 
 def _reader(data: Dataset) -> LMDataset:
@@ -143,13 +156,13 @@ def _reader(data: Dataset) -> LMDataset:
 def _check_restart(restart_ckpt_file: str | None, save_dir: str | Path) -> None:
     if restart_ckpt_file is None:
         return
-    folder = os.path.dirname(os.path.abspath(expanded(restart_ckpt_file)))
-    if os.path.realpath(folder) != os.path.realpath(expanded(save_dir)):
+    folder = os.path.dirname(os.path.abspath(os.path.expanduser(restart_ckpt_file)))
+    if os.path.realpath(folder) != os.path.realpath(os.path.expanduser(save_dir)):
         raise BilmError(
             f"{restart_ckpt_file}: expected a checkpoint in {save_dir}, since a run continues in "
             "its own folder; bilm finetune starts a new run from stored weights"
         )
-    latest = StoredRun(save_dir).path
+    latest = _latest(save_dir)
     if os.path.basename(latest) != os.path.basename(restart_ckpt_file):
         raise BilmError(
             f"{restart_ckpt_file}: expected {latest}, from which the run continues; remove later "
@@ -163,7 +176,7 @@ def _compare_counts(n_train_tokens: int | None, reader: LMDataset) -> None:
     counted = count_tokens(reader.shards).n_predictions
     if abs(counted - n_train_tokens) > FAR * counted:
         logging.warning(
-            "n_train_tokens is %s, but the text has %s; an epoch is as long as n_train_tokens says",
+            "n_train_tokens is %s, but the text has %s; an epoch has n_train_tokens predictions",
             f"{n_train_tokens:,}", f"{counted:,}",
         )  # fmt: skip
 
@@ -173,11 +186,11 @@ def _strategy(n_gpus: int) -> tf.distribute.MirroredStrategy:
         return make_strategy(n_gpus=n_gpus)
     if n_gpus <= 1:
         return make_strategy(n_gpus=0)
-    logging.warning("n_gpus is %d and there is no GPU: the CPU stands for each of them", n_gpus)
+    logging.warning("no GPU was found: the CPU is split into %d devices (n_gpus)", n_gpus)
     return make_strategy(n_gpus=0, cpu_replicas=n_gpus)
 
 
 def _show_progress() -> None:
-    """Show the log of training: a script that sets no level would see warnings alone."""
+    """Show the log of training: a script that does not set a level would see only warnings."""
     if logging.get_verbosity() == logging.WARNING:
         logging.set_verbosity(logging.INFO)

@@ -1,4 +1,4 @@
-"""How a run is doing: on the log for a person, as scalars for TensorBoard."""
+"""Progress of a run: lines in the log, scalars for TensorBoard, rows of `history.csv`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bilm.evaluation import Perplexity
-from bilm.options import RunOptions
+from bilm.options.run_options import RunOptions
+from bilm.scoring.perplexity import Perplexity
+from bilm.training.history import History
 from bilm.training.plan import Plan
 from bilm.training.step import StepResult
 
 LOG_SECONDS = 5.0
-SMOOTHING = 0.7  # of the rate, from which the time left is estimated
-MUCH = 0.05  # of a run's time, for evaluations
+# Weight of earlier measurements in the smoothed speed, which predicts the remaining time.
+SMOOTHING = 0.7
+MUCH = 0.05  # share of a run's time above which evaluations are reported as slow
 
 
 class TrainResult(NamedTuple):
@@ -30,13 +33,14 @@ class TrainResult(NamedTuple):
 
 
 class RunReport:
-    """Says every few seconds where a run is, and what an evaluation found.
+    """Reports the progress of a run every few seconds, and the result of each evaluation.
 
     Args:
         plan: steps in an epoch and in the run, predictions per step.
-        options: of the run.
-        log_dir: where TensorBoard's files go; None writes none.
+        options: options of the run.
+        log_dir: folder for TensorBoard files; None to write none.
         log_steps: steps between reports; None for one every few seconds.
+        history: writer of `history.csv`; None to write none.
     """
 
     def __init__(
@@ -45,61 +49,64 @@ class RunReport:
         options: RunOptions,
         log_dir: str | Path | None,
         log_steps: int | None = None,
+        history: History | None = None,
     ):
-        self.predictions_a_step, self.log_steps = plan.predictions_a_step, log_steps
-        self.epoch_steps, self.n_steps = plan.epoch_steps, plan.n_steps
-        # The sampled loss is well below the full one, and is never called a perplexity.
+        self.plan, self.log_steps, self.folder = plan, log_steps, log_dir
+        self.history = history or History(None)
+        # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
-        self.folder = log_dir
         with self._writing():
             self.writer = (
                 tf.summary.create_noop_writer()
                 if log_dir is None
                 else tf.summary.create_file_writer(str(log_dir))
             )
-        self.total, self.n_added = 0.0, 0  # of the losses since the last report, on the device
-        self.start = self.since = time.monotonic()
-        self.rate, self.paused_s, self.warned = None, 0.0, False
+        self._last: StepResult | None = None
+        self._n_added = 0  # steps since the last report
+        self._total: Any = 0.0  # sum of the losses of these steps, on the device
+        self._n_timed = 0  # steps since `_since`
+        self._start = self._since = time.monotonic()
+        self._speed: float | None = None
+        self._paused_s, self._warned = 0.0, False
 
     def add(self, step: int, result: StepResult) -> None:
-        """Take the result of step `step`, counted from 0; report if it is time to.
+        """Add the result of step `step`, counted from 0; report if a report is due.
 
-        Only then are the losses fetched: to fetch them at each step would have it wait for a GPU.
+        Losses are copied from the device only for a report, because copying them after each step
+        would make every step wait for the GPU.
         """
-        self.total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
-        self.n_added += 1
-        seconds, done = time.monotonic() - self.since, step + 1
-        first = self.rate is None
+        self._last = result
+        self._total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
+        self._n_added += 1
+        self._n_timed += 1
+        done, seconds = step + 1, time.monotonic() - self._since
         due = done % self.log_steps == 0 if self.log_steps else seconds >= LOG_SECONDS
-        if not (first or due or done == self.n_steps):
-            return
-        means = self.total.numpy() / self.n_added
-        rate = self.n_added * self.predictions_a_step / (time.monotonic() - self.since)
-        losses = ", ".join(f"{d} {m:.3f}" for d, m in zip(self.directions, means, strict=True))
-        epoch = step // self.epoch_steps + 1
-        place = f"epoch {epoch}, step {done:,} of {self.n_steps:,}"
-        if first:  # the step that compiles: its rate says nothing
-            logging.info("%s, %s %s (not held out)", place, self.loss_name, losses)
-            self.rate = 0.0
+        # The first step includes compiling the graph, so its speed is not reported.
+        if self._speed is None:
+            logging.info("%s, %s (not held out)", self._place(done), self._losses())
+            self._speed = 0.0
+            if not (due or done == self.plan.n_steps):
+                self._n_timed, self._since = 0, time.monotonic()
+                return
+        elif due or done == self.plan.n_steps:
+            speed = self._tokens_per_s()
+            before = self._speed or speed
+            self._speed = SMOOTHING * before + (1 - SMOOTHING) * speed
+            left = (self.plan.n_steps - done) * self.plan.predictions_a_step / self._speed
+            logging.info(
+                "%s, %s tokens/s, %s left, learning rate %.3g, %s (not held out)",
+                self._place(done), f"{speed:,.0f}", _clock(left), result.learning_rate,
+                self._losses(),
+            )  # fmt: skip
         else:
-            self.rate = SMOOTHING * self.rate + (1 - SMOOTHING) * rate if self.rate else rate
-            left = _clock((self.n_steps - done) * self.predictions_a_step / self.rate)
-            speed = f"{rate:,.0f} tokens/s, {left} left, learning rate {result.learning_rate:.3g}"
-            logging.info("%s, %s, %s %s (not held out)", place, speed, self.loss_name, losses)
-        scalars = {
-            "train/global_norm": result.global_norm,
-            "train/learning_rate": result.learning_rate,
-            "train/tokens_per_s": rate,
-        }
-        for direction, mean in zip(self.directions, means, strict=True):
-            scalars[f"train/{self.loss_name.replace(' ', '_')}_{direction}"] = mean
-        self._write(done, scalars)
-        self.total, self.n_added, self.since = 0.0, 0, time.monotonic()
+            return
+        self._record(done, result)
 
     def heldout(self, step: int, perplexity: Perplexity, whole: bool = True) -> None:
         """Report an evaluation of the whole held-out text, or of a part, after `step` steps."""
-        # Where rows never start afresh in training, this may be far above what it could be.
+        # If training never resets rows, perplexity from zero state may be much higher than from
+        # carried state.
         logging.info(
             "step %s: held-out perplexity from zero state%s: %s",
             f"{step:,}", "" if whole else ", part of the text", perplexity,
@@ -107,35 +114,81 @@ class RunReport:
         tag = "heldout" if whole else "heldout_part"
         scalars = {f"{tag}/perplexity_{d}": p for d, p in perplexity.directions.items()}
         self._write(step, scalars | {f"{tag}/perplexity": perplexity.mean})
+        directions = {f"heldout_{d}": p for d, p in perplexity.directions.items()}
+        text = "whole" if whole else "part"
+        self.history.add(
+            step, epoch=self._epoch(step), **directions,
+            heldout_perplexity=perplexity.mean, heldout_text=text,
+        )  # fmt: skip
 
-    def flush(self) -> None:
-        """Write what is held back, so that the scalars reach as far as a checkpoint does.
+    def flush(self, step: int) -> None:
+        """Write all pending results, so that the curves include the step of the checkpoint that is
+        saved next.
 
-        Raises: OSError if the disk does not take them.
+        Raises: OSError if the files cannot be written.
         """
+        if self._n_added and self._last is not None:
+            self._record(step, self._last)
         with self._writing():
             self.writer.flush()
+        self.history.write()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the time that the block takes out of the rate."""
+        """Exclude the time of the block from the speed."""
         start = time.monotonic()
         yield
         seconds = time.monotonic() - start
-        self.since += seconds
-        self.paused_s += seconds
+        self._since += seconds
+        self._paused_s += seconds
 
     def warn_of_evaluations(self, whole: bool) -> None:
-        """Say once if evaluations take much of the time; `whole`: of the whole text."""
-        share = self.paused_s / (time.monotonic() - self.start)
-        if share > MUCH and not self.warned:
-            self.warned = True
-            how = " or measure a part of the text until the end (--heldout_sentences)"
+        """Log once if evaluations take much of the time. `whole`: whether they measure the
+        whole text."""
+        share = self._paused_s / (time.monotonic() - self._start)
+        if share > MUCH and not self._warned:
+            self._warned = True
+            how = " or on a part of the held-out text (--heldout_sentences)"
             logging.info(
-                "evaluations have taken %.0f s, %.0f %% of the time so far; to spend less, "
+                "evaluations took %.0f s, %.0f %% of the time so far; to reduce this, "
                 "evaluate less often (--eval_steps)%s",
-                self.paused_s, 100 * share, how if whole else "",
+                self._paused_s, 100 * share, how if whole else "",
             )  # fmt: skip
+
+    def _record(self, done: int, result: StepResult) -> None:
+        """Write the scalars and the row of the steps since the last report."""
+        speed = self._tokens_per_s()
+        scalars = {
+            "train/global_norm": float(result.global_norm),
+            "train/learning_rate": result.learning_rate,
+            "train/tokens_per_s": speed,
+        }
+        means = {d: float(mean) for d, mean in zip(self.directions, self._means(), strict=True)}
+        loss = f"train/{self.loss_name.replace(' ', '_')}"
+        self._write(done, scalars | {f"{loss}_{d}": mean for d, mean in means.items()})
+        self.history.add(
+            done, epoch=self._epoch(done), learning_rate=result.learning_rate, tokens_per_s=speed,
+            **{f"loss_{d}": mean for d, mean in means.items()},
+        )  # fmt: skip
+        self._total, self._n_added = 0.0, 0
+        self._n_timed, self._since = 0, time.monotonic()
+
+    def _means(self) -> np.ndarray:
+        return self._total.numpy() / self._n_added
+
+    def _losses(self) -> str:
+        means = zip(self.directions, self._means(), strict=True)
+        return f"{self.loss_name} " + ", ".join(f"{d} {m:.3f}" for d, m in means)
+
+    def _tokens_per_s(self) -> float:
+        seconds = max(time.monotonic() - self._since, 1e-9)
+        return self._n_timed * self.plan.predictions_a_step / seconds
+
+    def _epoch(self, done: int) -> int:
+        return (done - 1) // self.plan.epoch_steps + 1
+
+    def _place(self, done: int) -> str:
+        return f"epoch {self._epoch(done)}, step {done:,} of {self.plan.n_steps:,}"
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -145,12 +198,13 @@ class RunReport:
             raise OSError(f"{self.folder}: cannot be written: {error.message}") from error
 
     def _write(self, step: int, scalars: dict[str, float]) -> None:
-        # tf.summary.scalar is the package tensorboard's; what it writes is this.
-        metadata = tf.compat.v1.SummaryMetadata()
-        metadata.plugin_data.plugin_name = "scalars"
+        # `tf.summary.scalar` requires the package tensorboard and stores tensors, which
+        # TensorBoard's `EventAccumulator.Scalars` does not return.
+        summary = tf.compat.v1.Summary()
+        for tag, value in scalars.items():
+            summary.value.add(tag=tag, simple_value=value)
         with self._writing(), self.writer.as_default(step):
-            for tag, value in scalars.items():
-                tf.summary.write(tag, tf.cast(value, tf.float32), metadata=metadata)
+            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
 
 
 def _clock(seconds: float) -> str:

@@ -2,76 +2,114 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import astuple
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from absl import logging
 
-from bilm.data.shards import resolve_shards
-from bilm.data.stream import check_shards, describe_shards
+from bilm.data.shards import Shards, resolve_shards
+from bilm.data.stream import Position, check_shards, describe_part, describe_shards
 from bilm.errors import DataError
-from bilm.evaluation import Evaluator, Perplexity
-from bilm.files import expanded
 from bilm.language_model import BiLM
-from bilm.memory import explaining_memory
-from bilm.options import RunOptions
-from bilm.training import agreement
-from bilm.training import plan as plans
+from bilm.options.run_options import RunOptions
+from bilm.scoring.perplexity import Evaluator, Perplexity, explaining_memory
+from bilm.storage.checkpoint import Checkpoint
+from bilm.support.files import expanded
 from bilm.training.checkpoints import RunCheckpoints, Saving
 from bilm.training.devices import Devices
-from bilm.training.hosts import Alone, Hosts
-from bilm.training.input import TrainingText
-from bilm.training.preparation import (
-    Reader,
+from bilm.training.history import History
+from bilm.training.hosts import agreement
+from bilm.training.hosts.exchange import Alone, Hosts
+from bilm.training.inputs import (
+    Heldout,
+    check_training_text,
+    check_unchanged,
     checked_seed,
-    completed,
-    heldout_readers,
     load_vocabulary,
-    share_rows,
+    read_heldout,
 )
+from bilm.training.memory_estimate import log_estimate
+from bilm.training.plan import Plan, complete_options, replica_options
 from bilm.training.report import RunReport, TrainResult
-from bilm.training.run_folder import RunFolder
+from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
+from bilm.training.training_text import TrainingText
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
 
 
+class Setup(NamedTuple):
+    """What a run needs for its steps, weights and states as before the next step.
+
+    Fields:
+        options: of one replica.
+        plan: number of steps.
+        shards: name and size of each file of the text.
+        trainer, checkpoints: restored if a run is continued.
+        checkpoint: the restored checkpoint; None for a new run.
+        measured: the last evaluation of the same held-out text.
+    """
+
+    options: RunOptions
+    plan: Plan
+    shards: list[str]
+    trainer: Trainer
+    checkpoints: RunCheckpoints
+    checkpoint: Checkpoint | None
+    measured: Measurement | None
+
+    @property
+    def step(self) -> int:
+        """Number of steps that were done before."""
+        return (self.checkpoint.step or 0) if self.checkpoint else 0
+
+    @property
+    def measured_here(self) -> Perplexity | None:
+        """The result of the last evaluation if it followed the last step."""
+        measured = self.measured
+        return measured.perplexity if measured and measured.step == self.step else None
+
+
 class TrainingRun:
-    """A run of training in a folder; one that is there and unfinished is continued.
+    """A run of training in a folder; an unfinished run in the folder is continued.
 
     Args:
-        options: of the run. `n_train_tokens` None counts the corpus; `n_tokens_vocab` is taken
-            from the vocabulary.
-        vocab_file: one word per line by falling frequency, `<S> </S> <UNK>` among them.
+        options: of the run. `n_train_tokens` None counts the corpus; `n_tokens_vocab` comes from
+            the vocabulary.
+        vocab_file: one word per line in descending order of frequency, with `<S> </S> <UNK>`.
         train_prefix: glob of the text shards, plain or gzip, one tokenized sentence per line.
-        save_dir: where checkpoints, options and vocabulary go.
-        heldout_prefix: glob of the text to measure on; None measures nothing.
-        strategy: from `make_strategy`; None takes all GPUs, or the CPU.
+        save_dir: folder of checkpoints, options and vocabulary.
+        heldout_prefix: glob of the text to measure; None measures nothing.
+        strategy: from `make_strategy`; None uses all GPUs, or the CPU.
         hosts: the worker processes that share the run; None for this one alone.
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one per epoch.
-        heldout_sentences: how many held-out sentences, spread over the text, an evaluation before
-            the end measures at most; None for all. The last evaluation measures the whole text.
+        heldout_sentences: maximum number of held-out sentences, spread over the text, that an
+            evaluation before the end measures; None for all. The last one measures all.
         seed: determines the initial weights, the order of the text, dropout and negatives.
-        resume: "auto" continues a run if there is one, "never" refuses a folder that holds a run,
-            "must" refuses one without.
+        resume: "auto" continues a run if there is one, "never" refuses a folder that contains a
+            run, "must" refuses one without.
         saving: when to save and how many checkpoints to keep. A run also saves before each
             evaluation and at its end.
         log_steps: steps between reports; None for one every few seconds.
-        log_dir: where TensorBoard's files go; None for `logs` in `save_dir`.
-        precision: of the operands of products, see `BiLM`; a run may continue in the other.
+        log_dir: folder of TensorBoard's files; None for `logs` in `save_dir`.
+        precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may continue in the
+            other one.
         initialize: assigns the first weights of a new run; not called for one that is continued.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
-    Raises: BilmError, here and in `train`, for input that cannot be used, for a folder that
-        another process trains in, for a disk that takes no checkpoint, for memory that does not
-        suffice, and for a loss or gradient that is not finite.
+    Raises: BilmError, here and in `train`, for unusable input, a folder in which another process
+        trains, a checkpoint that cannot be written, memory that does not suffice, and a loss or
+        gradient that is not finite.
 
     Example:
         options = load_run_options("small")
@@ -99,166 +137,214 @@ class TrainingRun:
         heldout_sentences: int | None = None,
         hosts: Hosts | Alone | None = None,
     ):
-        paths = vocab_file, train_prefix, heldout_prefix, log_dir
-        self.vocab_file, self.train_prefix, self.heldout_prefix, log_dir = map(expanded, paths)
-        self.seed = checked_seed(seed)
         self.options, self.resume, self.saving = options, resume, saving
-        self.n_steps, self.eval_steps, self.log_steps = n_steps, eval_steps, log_steps
+        self.vocab_file, self.train_prefix = _absolute(vocab_file), _absolute(train_prefix)
+        self.heldout_prefix = heldout_prefix and _absolute(heldout_prefix)
+        self.seed = checked_seed(seed)
+        self.n_steps, self.log_steps = _plain(n_steps), _plain(log_steps)
+        self.eval_steps, self.heldout_sentences = _plain(eval_steps), _plain(heldout_sentences)
         self.precision, self.initialize, self.on_bad_utf8 = precision, initialize, on_bad_utf8
-        self.heldout_sentences = heldout_sentences
+        save_dir = _absolute(save_dir)
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.devices.is_chief)
-        self.log_dir = log_dir or self.folder.logs
+        self.log_dir = _absolute(log_dir) if log_dir else self.folder.logs
         self.vocab = load_vocabulary(self.vocab_file, options)
-        self._check_run()
+        self._check_folder()
 
     def train(self) -> TrainResult:
-        """Take the steps that are left, from the last whole checkpoint to the end of the run."""
-        self.shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
-        agreement.check_alike(self)
-        self.heldout, self.heldout_part = heldout_readers(
-            self.heldout_prefix, self.shards, self.vocab, self.options, self.heldout_sentences
-        )
+        """Take the remaining steps, from the last whole checkpoint to the end of the run."""
+        shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
+        heldout_text = None
+        if self.heldout_prefix:
+            heldout_text = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
+        agreement.check_alike(self.hosts, "inputs", self._compared(shards, heldout_text))
+        heldout = None
+        if heldout_text is not None:
+            limit = self.heldout_sentences
+            heldout = read_heldout(heldout_text, self.vocab, self.options, limit)
+        if self.hosts.is_chief:
+            check_training_text(shards, heldout_text, self.vocab_file, self.folder)
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
-            self._check_run()  # another process may have trained here since
-            self._prepare()
-            if self._is_over():
-                return self._end_at_once()
-            self._write_inputs()
-            text = TrainingText(self.run_options, self.vocab, self.shards, self.seed)
+            self._check_folder()  # another process may have trained here since
+            setup = self._set_up(shards, heldout)
+            if setup.step > setup.plan.n_steps or (
+                setup.step == setup.plan.n_steps and not (heldout and setup.measured_here is None)
+            ):
+                return self._end_at_once(setup, heldout)
+            text = TrainingText(setup.options, self.vocab, shards, self.seed)
             # Before this, a signal ends the process at once: there is nothing to save yet.
             with stop_on_signal() as stop, closing(text):
                 self.hosts.gather("start", None)  # a signal to any worker now stops and saves all
-                self._tell_start()
-                result = self._loop(stop, text)
+                self._log_start(setup)
+                result = TrainingLoop(self, setup, text, heldout, stop).run()
             if result.finished:
-                self._tell_end()
+                self._log_end(result.step)
             else:
                 how = " with --resume=auto" if self.resume == "never" else ""
                 logging.info("the same command%s continues the run", how)
             return result
 
-    def _check_run(self) -> None:
+    def _check_folder(self) -> None:
         if self.hosts.is_chief:  # which may have begun to write when another worker looks
             self.folder.check_resume(self.resume)
             self.folder.check_same_run(self.options, self.vocab_file)
 
-    def _prepare(self) -> None:
-        """Count the text, make model and checkpoints, and restore the last whole one."""
-        options = agreement.agreed_options(
-            self.hosts, lambda: completed(self.options, self.vocab, self.shards, self.folder)
+    def _compared(self, shards: Shards, heldout: Shards | None) -> dict[str, Any]:
+        """Return what must be the same on all workers."""
+        names = ("seed", "n_steps", "eval_steps", "heldout_sentences", "precision", "resume")
+        texts = [("shard {} of the text", shards), ("shard {} of the held-out text", heldout or ())]
+        return {
+            **agreement.flat(self.options.to_dict()),
+            **{name: getattr(self, name) for name in (*names, "on_bad_utf8")},
+            "saving": list(astuple(self.saving)),
+            "SHA-256 of the vocabulary": agreement.digest_of_file(self.vocab_file),
+            **{
+                name.format(k): described
+                for name, files in texts
+                for k, described in enumerate(describe_shards(files))
+            },
+        }
+
+    def _set_up(self, shards: Shards, heldout: Heldout | None) -> Setup:
+        """Count the text, create the model, restore the last whole checkpoint; write the options.
+
+        All workers then have the same weights, slots and states.
+        """
+        checkpoint = agreement.agreed_checkpoint(self.hosts, self.folder)
+        requested = agreement.agreed_options(
+            self.hosts,
+            lambda: complete_options(
+                self.options, self.vocab, shards, self.folder.stored_options(), checkpoint
+            ),
         )
-        # Stored as requested: a continued run may have a vocabulary that allows sampling.
-        self.stored = options.replace(sample_softmax=self.options.sample_softmax)
-        self.saved = agreement.agreed_checkpoint(self.hosts, self.folder)
-        found = agreement.agreed_measurement(self.hosts, self.folder, self.heldout_part)
-        self.measured, is_other_text = found
-        if self.saved:
-            check_shards(self.shards, self.saved.shards or describe_shards(self.shards))
+        measured, is_other_text = agreement.agreed_measurement(
+            self.hosts, self.folder, heldout and heldout.part
+        )
+        described = describe_shards(shards)
+        if checkpoint:
+            check_shards(shards, checkpoint.shards or described)
             if self.hosts.is_chief:
-                self.folder.log_changes(self.stored)
-        n_replicas, n_words = self.devices.n_replicas, self.vocab.size
-        requested = self.saved.batch_size if self.saved else options.batch_size
-        self.run_options = options = share_rows(options, self.saved, n_replicas)
-        self.stored = self.stored.replace(batch_size=options.batch_size)
-        self.plan = plans.Plan(options, n_replicas, self.n_steps, self.eval_steps)
-        plans.tell(self.plan, options, n_words, self.devices)
+                self.folder.log_changes(requested)
+        options = replica_options(requested, self.vocab.size, self.devices.n_replicas, checkpoint)
+        plan = Plan(options, self.devices.n_replicas, self.n_steps, self.eval_steps)
+        log_estimate(options, self.vocab.size, self.devices)
+        plan.log(options.n_train_tokens or 0)
+        # As requested first, whatever a replica has: another number of replicas may follow.
+        n_rows = checkpoint.batch_size if checkpoint else requested.batch_size
         keras.utils.set_random_seed(self.seed)  # here: the program may have drawn from it since
-        self.trainer = Trainer(
-            options, n_words, self.devices, self.seed, self.precision, self.plan.n_steps
+        trainer = Trainer(
+            options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps
         )
-        shards, keep = describe_shards(self.shards), self.saving.keep
-        self.checkpoints = RunCheckpoints(
-            self.trainer, self.folder, self.plan.n_steps, shards, requested, keep
+        checkpoints = RunCheckpoints(
+            trainer, self.folder, plan.n_steps, described, n_rows, self.saving.keep
         )
-        self.step, self.position = 0, None
-        if self.saved is not None:
-            self.checkpoints.restore(self.saved, compares=not is_other_text)
-            self.step, self.position = self.saved.step, self.saved.position
+        if checkpoint is not None:
+            checkpoints.restore(checkpoint, same_heldout=not is_other_text)
+        elif self.initialize is not None:
+            self.initialize(trainer.model)
+        agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
+        self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_file)
+        return Setup(options, plan, described, trainer, checkpoints, checkpoint, measured)
 
-    def _is_over(self) -> bool:
-        """Whether no step and no evaluation is left."""
-        measured_step, _ = (self.heldout and self.measured) or (None, None)
-        at_end = self.step == self.plan.n_steps
-        return self.step > self.plan.n_steps or (
-            at_end and (not self.heldout or measured_step == self.step)
-        )
+    def _end_at_once(self, setup: Setup, heldout: Heldout | None) -> TrainResult:
+        n_steps = setup.plan.n_steps
+        more = "" if setup.step == n_steps else f"; {n_steps} were requested"
+        logging.info("%s: finished at step %d%s", self.folder, setup.step, more)
+        self._log_end(setup.step)
+        return TrainResult(setup.step, True, setup.measured_here if heldout else None)
 
-    def _end_at_once(self) -> TrainResult:
-        more = "" if self.step == self.plan.n_steps else f"; {self.plan.n_steps} were requested"
-        logging.info("%s: finished at step %d%s", self.folder, self.step, more)
-        self._tell_end()
-        step, measured = (self.heldout and self.measured) or (None, None)
-        return TrainResult(self.step, True, measured if step == self.step else None)
-
-    def _tell_end(self) -> None:
-        if self.hosts.is_chief:
-            self.folder.log_end(self.step)
-
-    def _write_inputs(self) -> None:
-        """Give a new run its weights, and put options and vocabulary into its folder."""
-        if self.saved is None and self.initialize is not None:
-            self.initialize(self.trainer.model)
-        self.folder.write_inputs(self.stored, self.vocab_file)
-
-    def _tell_start(self) -> None:
+    def _log_start(self, setup: Setup) -> None:
+        options, rate = setup.options, setup.trainer.schedule
         logging.info(
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, vocabulary %d",
-            "continuing at" if self.step else "starting at", self.step, self.plan.n_steps,
-            self.devices, self.devices.n_replicas, self.run_options.batch_size,
-            self.run_options.unroll_steps, self.vocab.size,
+            "continuing at" if setup.step else "starting at", setup.step, setup.plan.n_steps,
+            self.devices, self.devices.n_replicas, options.batch_size, options.unroll_steps,
+            self.vocab.size,
         )  # fmt: skip
-        logging.info("%s", self.trainer.optimizer.rate)
-        self.trainer.optimizer.rate.log_cut_warmup()
-        if self.saved is not None:
-            logging.info("continuing from %s", self.saved.path)
-            self.trainer.optimizer.rate.log_new_length(self.saved)
+        logging.info("%s", rate)
+        rate.log_cut_warmup()
+        if setup.checkpoint is not None:
+            logging.info("continuing from %s", setup.checkpoint.path)
+            rate.log_new_length(setup.checkpoint)
         logging.info("the first step compiles the graph, which may take half a minute")
 
-    def _loop(self, stop: threading.Event, text: TrainingText) -> TrainResult:
-        """Take steps until the end or a signal; save and evaluate when it is time to."""
-        log_dir = self.log_dir if self.folder.writes else None
-        self.report = RunReport(self.plan, self.run_options, log_dir, self.log_steps)
-        self.evaluator, perplexity = Evaluator(self.trainer.model), None
-        iterator = text.batches(self.devices, self.saved)
+    def _log_end(self, step: int) -> None:
+        if self.hosts.is_chief:
+            self.folder.log_end(step)
+
+
+class TrainingLoop:
+    """Takes the steps of a run until its end or a signal; saves and evaluates when they are due.
+
+    Args:
+        run: the run.
+        setup: its state before the next step.
+        text: what it trains on.
+        heldout: what it measures.
+        stop: set by a signal.
+    """
+
+    def __init__(
+        self,
+        run: TrainingRun,
+        setup: Setup,
+        text: TrainingText,
+        heldout: Heldout | None,
+        stop: threading.Event,
+    ):
+        self.devices, self.hosts, self.folder = run.devices, run.hosts, run.folder
+        self.saving, self.heldout, self.text, self.stop = run.saving, heldout, text, stop
+        self.setup, self.plan = setup, setup.plan
+        self.trainer, self.checkpoints = setup.trainer, setup.checkpoints
+        self.step = setup.step
+        restored = setup.checkpoint
+        self.position: Position | None = None if restored is None else restored.position
+        self.evaluator = Evaluator(setup.trainer.model)
+        writes = run.folder.writes
+        history = History(run.folder.history_file if writes else None, self.step)
+        log_dir = run.log_dir if writes else None
+        self.report = RunReport(setup.plan, setup.options, log_dir, run.log_steps, history)
+        self.last_save = time.monotonic()
+
+    def run(self) -> TrainResult:
+        """Train; return how the run ended."""
+        iterator, perplexity = self.text.batches(self.devices, self.setup.checkpoint), None
         if self.devices.several_hosts:
             self.trainer.expect(iterator.element_spec)
-        is_measured = self.measured is not None and self.measured[0] == self.step
-        if self.step and self._evaluation_due() and not is_measured:
+        if self.step and self._evaluation_due() and self.setup.measured_here is None:
             perplexity = self._evaluate()  # a kill interrupted it
         self.last_save = time.monotonic()
         while self.step < self.plan.n_steps:
-            if (turn := self._agree(stop.is_set(), text, iterator)).stop:
+            late = time.monotonic() - self.last_save > 60 * self.saving.minutes
+            stop = self.stop.is_set()
+            turn = agreement.next_turn(self.devices, self.text, iterator, stop, late)
+            if turn.error is not None:
+                self._save_before_error()
+                raise turn.error
+            if turn.stop:
                 break
-            self._take_step(text, turn.source)
-            # Before an evaluation too: whatever ends it, the steps so far are safe.
+            self._take_step(turn.source)
+            # Before an evaluation too: if that fails, no step is lost.
             if self._evaluation_due() or self._save_due(turn.late):
                 self._save()
+            elif self.step % self.plan.epoch_steps == 0:
+                check_unchanged(self.text.shards, self.setup.shards, self.step)
             if self._evaluation_due():
                 perplexity = self._evaluate()
         if self.step < self.plan.n_steps:
             self._save("stopped at step %d, saved %s")
         return TrainResult(self.step, self.step == self.plan.n_steps, perplexity)
 
-    def _agree(self, stop: bool, text: TrainingText, iterator: Any) -> agreement.Turn:
-        """Agree with the other workers on what comes next."""
-        late = time.monotonic() - self.last_save > 60 * self.saving.minutes
-        turn = agreement.next_turn(self.devices, text, iterator, stop, late)
-        if turn.error is not None:
-            self._save_before_error()
-            raise turn.error
-        return turn
-
-    def _take_step(self, text: TrainingText, source: Any) -> None:
+    def _take_step(self, source: Any) -> None:
         try:
-            with text.explaining(self.step):
+            with self.text.explaining(self.step):
                 result = self.trainer.step(source, self.step)
         except DataError:
             self._save_before_error()
             raise
-        self.position = text.traces.popleft().position
+        self.position = self.text.traces.popleft().position
         self.report.add(self.step, result)
         self.step += 1
 
@@ -270,31 +356,47 @@ class TrainingRun:
         return late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
 
     def _save(self, message: str = "step %d: saved %s") -> None:
+        check_unchanged(self.text.shards, self.setup.shards, self.step)
         agreement.check_place(self.hosts, self.step, self.position)
-        self.report.flush()
+        self.report.flush(self.step)
         path = self.checkpoints.save(self.step, self.position)
         logging.info(message, self.step, path)
         self.last_save = time.monotonic()
 
     def _evaluation_due(self) -> bool:
         at_end = self.step == self.plan.n_steps
-        return bool(self.heldout) and (self.step % self.plan.eval_steps == 0 or at_end)
+        return self.heldout is not None and (self.step % self.plan.eval_steps == 0 or at_end)
 
-    def _evaluate(self) -> Perplexity:
-        """Measure a part of the held-out text, which says what is best; at the end the whole."""
+    def _evaluate(self) -> Perplexity | None:
+        """Measure the part of the held-out text that selects the best; at the end the whole."""
+        if self.heldout is None:
+            return None
+        whole, part = self.heldout
         with self.report.paused():
-            found = part = self._measure(self.heldout_part)
-            if self.checkpoints.save_if_best(self.step, found.mean):
+            found = of_part = self._measure(part, whole is part)
+            if self.checkpoints.save_if_best(self.step, found.mean, self.position):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
-            if self.step == self.plan.n_steps and self.heldout is not self.heldout_part:
-                found = self._measure(self.heldout)
-            self.folder.write_measured(self.step, found, part, self.heldout_part)
-        self.report.warn_of_evaluations(self.heldout_part is self.heldout)
+            if self.step == self.plan.n_steps and whole is not part:
+                found = self._measure(whole, True)
+            text = describe_part(part.shards)
+            self.folder.write_measured(Measurement(self.step, found, of_part.mean, text))
+            self.report.flush(self.step)
+        self.report.warn_of_evaluations(whole is part)
         return found
 
-    def _measure(self, heldout: Reader) -> Perplexity:
-        found = agreement.agreed_perplexity(
-            self.hosts, lambda: self.evaluator(heldout, self.checkpoints.batch_size)
-        )
-        self.report.heldout(self.step, found, whole=heldout is self.heldout)
+    def _measure(self, heldout: Any, whole: bool) -> Perplexity:
+        n_rows = self.checkpoints.content.batch_size
+        found = agreement.agreed_perplexity(self.hosts, lambda: self.evaluator(heldout, n_rows))
+        self.report.heldout(self.step, found, whole)
         return found
+
+
+def _absolute(path: str | Path) -> str:
+    """Return a path that stays the same if the program changes its working folder."""
+    return os.path.abspath(expanded(path) or "")
+
+
+def _plain(number: int | None) -> int | None:
+    """Return NumPy's integers as Python's, which can be sent between workers as JSON."""
+    is_integer = isinstance(number, Integral) and not isinstance(number, bool)
+    return int(number) if is_integer and number is not None else number

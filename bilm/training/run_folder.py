@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, who may write to it, and which run it belongs to."""
+"""The folder of a run: its files, who may write to them, and which run they belong to."""
 
 from __future__ import annotations
 
@@ -10,20 +10,30 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm import schema
-from bilm.data.bidirectional import Reader
+from bilm.data.dataset import Reader
 from bilm.data.stream import describe_part
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.evaluation import Perplexity
-from bilm.files import expanded, replacing
-from bilm.options import CHANGEABLE, RunOptions, load_model_options, write_options
-from bilm.storage.checkpoint import OPTIONS, VOCABULARY
-from bilm.storage.checkpoint_folder import check_name, holds_checkpoint, remove_unfinished
-from bilm.training.saved import Saved, find_saved
+from bilm.options import schema
+from bilm.options.files import load_model_options, write_options
+from bilm.options.run_options import CHANGEABLE, RunOptions
+from bilm.scoring.perplexity import Perplexity
+from bilm.storage.checkpoint import (
+    LIST,
+    PREFIX,
+    Checkpoint,
+    check_name,
+    holds_checkpoint,
+    latest_checkpoint,
+    none,
+    remove_unfinished,
+)
+from bilm.storage.formats.base import OPTIONS, VOCABULARY
+from bilm.support.files import replacing
+from bilm.support.locks import NO_LOCKS
 
 try:
     import fcntl
@@ -33,33 +43,62 @@ except ImportError as error:  # Windows
 RESUME = ("auto", "never", "must")
 
 
-class RunFolder:
-    """A run's folder: it knows the names of all files, and every write to them goes through it.
+class Measurement(NamedTuple):
+    """The last evaluation of a run, as `heldout.json` stores it.
 
-    The checkpoints in it, and in `best`, are those of `bilm.storage.checkpoint_folder`.
+    Fields:
+        step: after which the text was measured.
+        perplexity: of the whole text, or before the run's end of the part.
+        part_mean: mean perplexity of the part; its minimum selects the best checkpoint.
+        text: files and part that were measured; None in older files.
+    """
+
+    step: int
+    perplexity: Perplexity
+    part_mean: float
+    text: list[str] | None
+
+
+class RunFolder:
+    """The names of all files in a run's folder, and every write to them.
+
+    The checkpoints in it, and in `best`, are those of `bilm.storage.checkpoint`.
 
     Args:
         path: the folder, which need not exist.
-        writes: False where another process writes the files of this run; all writes do nothing.
-    Attributes: `best`, the folder of the checkpoint that was best on held-out text; `logs`, that of
-        TensorBoard; `export`, that of the files which readers of ELMo load; and the `*_file`s.
+        writes: False where another process writes the files of this run; writing does nothing.
+    Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity; `logs`,
+        that of TensorBoard; `export`, that of exported files; and the `*_file`s.
     """
 
     def __init__(self, path: str | Path, writes: bool = True):
-        self.path, self.writes = Path(expanded(path)), writes
+        self.path, self.writes = Path(os.path.expanduser(path)), writes
         self.best, self.logs, self.export = (self.path / k for k in ("best", "logs", "export"))
         self.options_file, self.vocab_file = self.path / OPTIONS, self.path / VOCABULARY
         self.measured_file = self.path / "heldout.json"
         self.tuning_file = self.path / "finetuning.json"
+        self.history_file = self.path / "history.csv"
         self.lock_file = self.path / ".lock"
 
     def __str__(self) -> str:
         return str(self.path)
 
+    def owns(self, path: str | Path) -> bool:
+        """Return whether a file in the folder is one that a run writes."""
+        try:
+            first, *inside = Path(os.path.realpath(path)).relative_to(self.path.resolve()).parts
+        except ValueError:  # elsewhere, or the folder itself
+            return False
+        if inside:
+            return first in (self.best.name, self.logs.name, self.export.name)
+        files = (self.options_file, self.vocab_file, self.measured_file, self.tuning_file,
+                 self.history_file, self.lock_file)  # fmt: skip
+        return first == LIST or first.startswith(PREFIX) or first in {file.name for file in files}
+
     # --- whether it can be written to ---
 
     def check_usable(self) -> None:
-        """Refuse what cannot become or be the folder of a run, before anything is written.
+        """Refuse a path that cannot be the folder of a run, before anything is written.
 
         Raises: BilmError, naming the path.
         """
@@ -70,15 +109,15 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep the folder to this process, which makes it; the lock dies with the process.
+        """Create the folder and lock it until the block or the process ends.
 
-        Raises: BilmError, naming the folder and the process, if another one holds it.
+        Raises: BilmError, naming the folder and the process, if another one has locked it.
         """
         if not self.writes:
             yield
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        # Opened to append: until the lock is ours, the content is another's.
+        # Opened to append: before it is locked, its content is another process's.
         with open(self.lock_file, "a+", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,6 +125,13 @@ class RunFolder:
                 file.seek(0)
                 holder = file.read(200).strip() or "another process"
                 raise BilmError(f"{self}: {holder} is training in this folder") from None
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                logging.warning(
+                    "%s: this file system has no locks (%s); make sure that no other process "
+                    "trains in this folder", self, error.strerror,
+                )  # fmt: skip
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
@@ -97,11 +143,11 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        """Whether it holds any checkpoint, whole or not."""
+        """Whether it contains any checkpoint, whole or not."""
         return holds_checkpoint(self.path)
 
     def check_resume(self, resume: str) -> None:
-        """Compare what the folder holds with what was requested.
+        """Compare the content of the folder with what was requested.
 
         Args:
             resume: "auto", "never" to refuse a folder with a run, "must" to refuse one without.
@@ -109,14 +155,15 @@ class RunFolder:
         """
         if resume not in RESUME:
             raise BilmError(f"resume={resume}: expected one of {', '.join(RESUME)}")
-        there = self.holds_run
-        if resume == "never" and there:
-            raise BilmError(f"{self}: holds a run; give another folder, or continue: --resume=auto")
-        if resume == "must" and not there:
-            raise BilmError(f"{self}: holds no checkpoint of a run that could be continued")
+        if resume == "never" and self.holds_run:
+            raise BilmError(
+                f"{self}: contains a run; use another folder, or continue it: --resume=auto"
+            )
+        if resume == "must" and not self.holds_run:
+            raise BilmError(f"{self}: contains no checkpoint of a run that could be continued")
 
     def check_same_run(self, options: RunOptions, vocab_file: str | Path) -> None:
-        """Refuse a folder that holds another run, or files that a run would overwrite.
+        """Refuse a folder that contains another run, or files that a run would overwrite.
 
         Raises: OptionsError or DataError, naming what differs.
         """
@@ -124,13 +171,13 @@ class RunFolder:
             self._check_unused()
             return
         path = self.options_file
-        there = load_model_options(path) if path.exists() else options.model
-        found = schema.difference(there, options.model)
-        # With others, the position in the text would be another, or the slots.
+        stored = load_model_options(path) if path.exists() else options.model
+        found = schema.difference(stored, options.model)
+        # With others, the position in the text would differ, or the slots.
         optimizer = "adagrad" if path.exists() else options.optimizer
         for name, default in (("unroll_steps", options.unroll_steps), ("optimizer", optimizer)):
             found = found or schema.difference(
-                there.other.get(name, default), getattr(options, name), name
+                stored.other.get(name, default), getattr(options, name), name
             )
         if found:
             name, old, new = found
@@ -142,17 +189,17 @@ class RunFolder:
             raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
 
     def _check_unused(self) -> None:
-        """Refuse files of somebody else's.
+        """Refuse files that another program or a user may have written.
 
-        A run that died before its first save has left its lock; it may be overwritten.
+        A run that ended before its first save has left its lock; its files may be overwritten.
         """
         if self.lock_file.exists():
             return
-        for path in (self.options_file, self.vocab_file):
+        for path in (self.options_file, self.vocab_file, self.history_file):
             if path.exists():
                 raise BilmError(
-                    f"{path}: is there, but no run is; training would overwrite it, so give "
-                    "another folder"
+                    f"{path}: exists, but {self} does not contain a training run; training would "
+                    "overwrite the file. Use another folder"
                 )
 
     def log_changes(self, options: RunOptions) -> None:
@@ -175,22 +222,22 @@ class RunFolder:
         path = self.stored_options_file()
         return {} if path is None else load_model_options(path).other
 
-    def find_saved(self) -> Saved | None:
-        """Find the latest whole checkpoint: see `bilm.training.saved.find_saved`."""
-        return find_saved(self.path)
+    def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
+        """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""
+        return latest_checkpoint(self.path, none, whole)
 
-    def find_best(self) -> Saved | None:
-        """Find the whole checkpoint that was best on held-out text; None if there is none."""
+    def find_best(self, whole: bool = False) -> Checkpoint | None:
+        """Open the checkpoint with the lowest held-out perplexity; None if none can be read."""
         try:
-            return find_saved(self.best)
+            return latest_checkpoint(self.best, none, whole)
         except WeightsError as error:
             logging.warning("%s", error)
             return None
 
-    # --- what is written beside the checkpoints ---
+    # --- files beside the checkpoints ---
 
     def write_inputs(self, options: RunOptions, vocab_file: str | Path) -> None:
-        """Write the options, and put the vocabulary beside them."""
+        """Write the options and copy the vocabulary."""
         if self.writes:
             write_options(self.options_file, options.to_dict())
             _copy(Path(vocab_file), self.vocab_file)
@@ -201,8 +248,8 @@ class RunFolder:
             if self.writes and path.exists():
                 _copy(path, self.best / path.name)
 
-    def read_measured(self) -> tuple[int, Perplexity] | None:
-        """Return the step at which held-out text was last measured, and what was found."""
+    def read_measured(self) -> Measurement | None:
+        """Return the last evaluation; None if there was none or its record is damaged."""
         path = self.measured_file
         if not path.exists():
             return None
@@ -211,72 +258,63 @@ class RunFolder:
             step = values.pop("step", None)
             if not isinstance(step, int):
                 raise schema.unexpected("step", step, "an integer")
-            return step, Perplexity.from_record(values)
+            perplexity = Perplexity.from_record(values)
         except OptionsError as error:
             message = str(error).removeprefix(f"{path}: ")
             logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
             return None
+        part = values.get("part_mean")
+        part = part if isinstance(part, float) else perplexity.mean
+        return Measurement(step, perplexity, part, values.get("text"))
 
     def measured_another(self, heldout: Reader) -> bool:
-        """Return whether what was last measured is another text than this, and say so."""
-        if self.read_measured() is None:
+        """Return whether the last evaluation measured another text than this; log that."""
+        measured, text = self.read_measured(), describe_part(heldout.shards)
+        if measured is None or measured.text in (None, text):
             return False
-        text = describe_part(heldout.shards)
-        before = schema.read_object(self.measured_file).get("text", text)  # older ones do not say
-        if before != text:
-            logging.warning(
-                "%s: the held-out text was %s so far, and is %s from here; what is best starts "
-                "anew", self.measured_file, before, text,
-            )  # fmt: skip
-        return before != text
+        logging.warning(
+            "%s: the held-out text was %s so far, and is %s from here; earlier scores no longer "
+            "count for the best checkpoint", self.measured_file, measured.text, text,
+        )  # fmt: skip
+        return True
 
-    def write_measured(
-        self, step: int, perplexity: Perplexity, part: Perplexity, heldout: Reader
-    ) -> None:
-        """Store what `read_measured` returns, and what the part that chooses `best` gave."""
+    def write_measured(self, measured: Measurement) -> None:
+        """Store an evaluation for `read_measured`."""
         if self.writes:
-            more = {"part_mean": part.mean, "text": describe_part(heldout.shards)}
-            schema.write(self.measured_file, {"step": step, **perplexity._asdict(), **more})
-
-    def _read_compared(self) -> tuple[int, float] | None:
-        """Return the step of the last measurement and what it has in common with `best`."""
-        measured = self.read_measured()
-        if measured is None:
-            return None
-        part = schema.read_object(self.measured_file).get("part_mean")
-        return measured[0], part if isinstance(part, float) else measured[1].mean
+            more = {"part_mean": measured.part_mean, "text": measured.text}
+            values = {"step": measured.step, **measured.perplexity._asdict(), **more}
+            schema.write(self.measured_file, values)
 
     def write_tuning(self, record: Mapping[str, Any]) -> None:
         """Store the record of a fine-tuning."""
         if self.writes:
             schema.write(self.tuning_file, record)
 
-    # --- what to do with it ---
+    # --- which checkpoint to use ---
 
     def log_end(self, step: int) -> None:
         """Log which checkpoint of a run that ended after `step` steps to export, and how."""
-        measured, best, source = self._read_compared(), self.find_best(), self.path
-        if measured and measured[0] == step and best:
-            last = measured[1]
+        measured, best, source = self.read_measured(), self.find_best(), self.path
+        if measured and measured.step == step and best:
             source = self.path if best.step == step else self.best
             logging.info(
                 "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s "
                 "(%s)",
                 f"{best.best:,.2f}", f"{best.step:,}", self.best,
-                f"{last:,.2f}", f"{step:,}", self,
+                f"{measured.part_mean:,.2f}", f"{step:,}", self,
             )  # fmt: skip
         flags = f"--model={source}", f"--output={self.export / 'weights.hdf5'}"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
 
     def warn_of_better(self) -> None:
-        """Warn where `best` is better than the latest checkpoint, which is what is read."""
-        measured, best = self._read_compared(), self.find_best()
-        if measured and best and best.step != measured[0] and best.best < measured[1]:
+        """Warn if the latest checkpoint, which is about to be read, is not the best one."""
+        measured, best = self.read_measured(), self.find_best()
+        if measured and best and best.step != measured.step and best.best < measured.part_mean:
             logging.warning(
-                "%s: the latest checkpoint is used; held out, %s was better: perplexity %s at step "
-                "%s against %s at step %s (--model %s)",
+                "%s: the latest checkpoint is used; on held-out text, %s was better: perplexity "
+                "%s at step %s against %s at step %s (--model %s)",
                 self, self.best, f"{best.best:,.2f}", f"{best.step:,}",
-                f"{measured[1]:,.2f}", f"{measured[0]:,}", shlex.quote(str(self.best)),
+                f"{measured.part_mean:,.2f}", f"{measured.step:,}", shlex.quote(str(self.best)),
             )  # fmt: skip
 
 

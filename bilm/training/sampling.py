@@ -14,7 +14,7 @@ from bilm.layers.sampled_softmax import Negatives
 class LogUniformSampler:
     """Draw distinct words, word k with probability log((k + 2) / (k + 1)) / log(V + 1).
 
-    The distribution suits a vocabulary sorted by falling frequency. Draws are repeated until
+    The distribution suits a vocabulary in descending order of frequency. Draws are repeated until
     `n_samples` of them are distinct, and the expected counts allow for the number of tries.
 
     Args:
@@ -41,7 +41,7 @@ class LogUniformSampler:
         """
         sequence = np.random.SeedSequence([self.seed, *key])
         random = np.random.Generator(np.random.Philox(sequence))
-        drawn = np.zeros(0, np.int64)
+        drawn: np.ndarray = np.zeros(0, np.int64)
         n_next = 2 * self.n_samples
         while True:
             drawn = np.concatenate([drawn, self.words(random.random(n_next))])
@@ -63,7 +63,7 @@ class LogUniformSampler:
         return -np.expm1(n_tries * log_missed).astype(np.float32)
 
     def words(self, uniform: np.ndarray) -> np.ndarray:
-        """Return the words, int64 (N,), that numbers (N,) from 0 up to 1 stand for."""
+        """Return words, int64 (N,), from uniform numbers (N,) in [0, 1)."""
         words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
         return words % self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
 

@@ -6,66 +6,69 @@ import math
 
 from absl import logging
 
-from bilm.options import RunOptions
-from bilm.training.saved import Saved
+from bilm.options.run_options import LEARNING_RATES, RunOptions
+from bilm.storage.checkpoint import Checkpoint
 
 
 class Schedule:
-    """Warm-up, a constant rate, and a decay until the run ends: a function of the step alone.
+    """Learning-rate schedule: warm-up, constant rate, and decay until the end of the run. The rate
+    depends only on the step.
 
     Step k of the warm-up uses k / `warmup_steps` of `learning_rate`. The decay starts after the
     fraction `decay_start` of the run, but not before the warm-up ends. It is linear or half a
     period of a cosine, and reaches `decay_floor` times `learning_rate` after the last step.
 
     Args:
-        options: of the run.
-        n_steps: how many steps the run has; needed only where the rate decays.
+        options: options of the run.
+        n_steps: length of the run; required only if the rate decays.
     Raises: ValueError if it decays and `n_steps` is None.
     """
 
     def __init__(self, options: RunOptions, n_steps: int | None = None):
         if n_steps is None and options.decay != "none":
-            raise ValueError(f"decay={options.decay} needs n_steps, the length of the run")
-        self.options, self.n_steps = options, n_steps
+            raise ValueError(f"decay={options.decay!r} requires n_steps, the length of the run")
+        self.options, self.n_steps = options, n_steps or 0
+        self.full = options.learning_rate or LEARNING_RATES[options.optimizer]
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0."""
         options, done = self.options, step + 1
         if done < options.warmup_steps:
-            return options.learning_rate * done / options.warmup_steps
+            return self.full * done / options.warmup_steps
         if options.decay == "none" or step <= self.decay_start:
-            return options.learning_rate
+            return self.full
         progress = min(1.0, (step - self.decay_start) / (self.n_steps - self.decay_start))
         left = 1 - progress
         if options.decay == "cosine":
             left = (1 + math.cos(math.pi * progress)) / 2
-        return options.learning_rate * (options.decay_floor + (1 - options.decay_floor) * left)
+        return self.full * (options.decay_floor + (1 - options.decay_floor) * left)
 
     @property
     def decay_start(self) -> int:
-        """The last step of the full rate, counted from 0, where the rate decays."""
+        """The last step with the full rate, counted from 0, if the rate decays."""
         start = round(self.options.decay_start * self.n_steps)
         return min(max(start, self.options.warmup_steps), self.n_steps - 1)
 
     def log_cut_warmup(self) -> None:
-        """Warn where the run ends before its warm-up does."""
+        """Warn if the run ends before its warm-up does."""
         options, n_steps = self.options, self.n_steps
-        if n_steps is not None and n_steps < options.warmup_steps:
+        if 0 < n_steps < options.warmup_steps:
             logging.warning(
                 "the warm-up takes %d steps and the run %d: the learning rate ends at %.3g, below "
                 "learning_rate=%g; set a smaller warmup_steps",
                 options.warmup_steps, n_steps, self(n_steps - 1), options.learning_rate,
             )  # fmt: skip
 
-    def log_new_length(self, saved: Saved) -> None:
-        """Warn where a run that is continued had another length, and the rate is another."""
+    def log_new_length(self, saved: Checkpoint) -> None:
+        """Warn if the resumed run had another length, because this changes the learning rate."""
         if saved.n_steps in (None, self.n_steps) or self.options.decay == "none":
             return
-        before = Schedule(self.options, saved.n_steps)
+        before, step = Schedule(self.options, saved.n_steps), saved.step or 0
         logging.warning(
-            "the run was to end at step %d and now ends at step %d: the learning rate of the next "
-            "step, which was %.3g, is %.3g, and decays until the new end",
-            saved.n_steps, self.n_steps, before(saved.step), self(saved.step),
+            "the run was planned to end at step %d and now ends at step %d; this changes the "
+            "learning rate of the next step from %.3g to %.3g, and the rate decays until the new "
+            "end",
+            saved.n_steps, self.n_steps, before(step), self(step),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -74,7 +77,7 @@ class Schedule:
         if options.warmup_steps:
             parts.append(f"{options.warmup_steps:,} steps of warm-up")
         if options.decay != "none":
-            end = options.learning_rate * options.decay_floor
+            end = self.full * options.decay_floor
             parts.append(
                 f"{options.decay} decay from step {self.decay_start:,} to {end:g} at step "
                 f"{self.n_steps:,}"

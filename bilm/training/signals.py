@@ -1,4 +1,4 @@
-"""A run that is asked to stop finishes its step."""
+"""SIGINT and SIGTERM during training."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from contextlib import contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C or SIGTERM sets, so that the step is finished and saved.
 
-    The second signal, of either kind, does what it did before. A signal that the process ignores,
-    as Ctrl-C under `nohup` or in the background of a shell, stays ignored.
+    A second signal, of either kind, has its previous effect. A signal that the process ignores, as
+    Ctrl-C under `nohup` or in the background of a shell, stays ignored.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
-    def set_once(*_):
+    def set_once(*_: object) -> None:
         stop.set()
         restore()
 
-    def restore():
+    def restore() -> None:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # None is a handler that Python has not set and cannot set again.
+    # None is a handler that Python did not install and cannot install again.
     previous = {k: handler for k, handler in found.items() if handler not in (signal.SIG_IGN, None)}
     for number in previous:
         signal.signal(number, set_once)

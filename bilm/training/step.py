@@ -11,24 +11,25 @@ from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
 from bilm.layers.state import LSTMState
-from bilm.options import RunOptions
+from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
 
-LOSS = "loss"  # what the error is about where it is not finite
-DROPOUT, RESETS = range(2)  # what random numbers are drawn for
+LOSS = "loss"  # name of the checked value, which the error message contains
+DROPOUT, RESETS = range(2)  # keys of the random numbers, one per purpose
 
 
 class StepResult(NamedTuple):
-    """What a step reports: float32 tensors.
+    """Result of a step: float32 tensors.
 
     Fields:
         losses: (replicas, directions), mean cross-entropy of a prediction in nats.
-        global_norm: (), of the mean gradient of the loss times `unroll_steps`, before clipping.
-        learning_rate: of the step, a number.
+        global_norm: (), global norm, before clipping, of the mean gradient of the loss times
+            `unroll_steps`.
+        learning_rate: learning rate of the step, a Python float.
     """
 
     losses: tf.Tensor
@@ -40,13 +41,13 @@ class Trainer:
     """A biLM, its optimizer and the LSTM state of every row, on every replica.
 
     Args:
-        options: of the run; `batch_size` is a replica's.
+        options: options of the run; the batch size is per replica.
         n_tokens: vocabulary size.
-        devices: where to train.
-        seed: keys the dropout, together with step, replica, direction and layer; the initial
-            weights come from Keras' global seed.
-        precision: of the operands of products, see `BiLM`.
-        n_steps: length of the run; needed only where the learning rate decays.
+        devices: the replicas to train on.
+        seed: seed of dropout and resets, combined with step, replica, direction and layer. The
+            initial weights depend on Keras' global seed instead.
+        precision: dtype of matrix-multiplication inputs, see `BiLM`.
+        n_steps: length of the run; required only if the learning rate decays.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Trainer:
         n_steps: int | None = None,
     ):
         self.options, self.devices, self.seed = options, devices, seed
+        self.schedule = Schedule(options, n_steps)
         with devices.strategy.scope():
             self.model = BiLM(
                 options.model,
@@ -68,12 +70,13 @@ class Trainer:
                 precision=precision,
             )
             self.model.build()
-            if options.softmax_bias == "log_uniform":
+            if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
                 words = np.arange(n_tokens)
                 self.model.softmax.bias.assign(np.log(log_uniform_probability(words, n_tokens)))
+            variables: dict[str, Any] = {**stored_variables(self.model)}
             self.optimizer = OPTIMIZERS[options.optimizer](
-                [v.value for v in stored_variables(self.model).values()],
-                Schedule(options, n_steps),
+                [variable.value for variable in variables.values()],
+                self.schedule,
                 options.all_clip_norm_val,
                 devices,
             )
@@ -81,9 +84,8 @@ class Trainer:
         self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
 
     def expect(self, batch_spec: Any) -> None:
-        """Compile the step once for batches that it does not read itself.
-
-        The sizes of batches differ, and each new one would be traced again.
+        """Compile the step once for all batches of a specification, if batches are passed to `step`
+        directly. Otherwise, each new batch size would trace the step again.
 
         Args:
             batch_spec: the `element_spec` of an iterator over distributed batches.
@@ -94,13 +96,13 @@ class Trainer:
         self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
     def step(self, source: Any, step: int) -> StepResult:
-        """Train on one batch per replica; the state is carried on.
+        """Train on one batch per replica, starting from the state after the previous step.
 
         Args:
             source: an iterator over distributed batches, or with several hosts the batch itself.
             step: the number of the step, from 0.
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
-            state are then those of before.
+            state are then unchanged.
         """
         try:
             number = tf.constant(step, tf.int32)
@@ -148,7 +150,8 @@ class Trainer:
         return losses, norm, state
 
     def _common_rows(self, batch):
-        """Return for each variable the rows that all replicas use: words of shared negatives."""
+        """Return, for each variable, the rows that all replicas use (those of the shared
+        negatives), or None."""
         if not (self.options.share_negatives and self.options.sample_softmax):
             return None
         direction, softmax = self.model.directions[0], self.model.softmax
@@ -162,7 +165,7 @@ class Trainer:
         state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
             losses, state = self.forward(batch, state, self.dropout_seeds(step))
-            # The reference's objective: the loss summed over the steps of a window.
+            # As in the reference, the loss is summed over the steps of a window.
             objective = tf.reduce_mean(losses) * self.options.unroll_steps
         return tape.gradient(objective, variables), losses[None], state
 

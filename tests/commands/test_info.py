@@ -1,4 +1,4 @@
-"""What stands for a model in a command: `bilm info` of each format, and one MODEL for all."""
+"""`bilm info` of each format, and its table of a run's last evaluations."""
 
 import hashlib
 import json
@@ -14,15 +14,17 @@ from command_runs import assert_fails
 from manylangs_files import write_model
 from odd_server import serving
 from stored_files import OPTIONS, WEIGHTS
-from tiny_runs import GOLDEN, HELDOUT, tiny_run, weights_of
+from tiny_runs import GOLDEN, tiny_run, weights_of
 
-from bilm.description import describe
-from bilm.storage import registry
-from bilm.storage.cache import RECORD
-from bilm.training.export import dump_weights
+from bilm.export.hdf5 import dump_weights
+from bilm.storage.finding import registry
+from bilm.storage.finding.cache import RECORD
+from bilm.storage.stored_model import open_model
+from bilm.training.history import COLUMNS, History
 
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 SENTENCE = ["a", "b"]
+OF_EXPORT = ("model", "format", "files", "use", "evaluations")  # not equal for a run and its export
 
 
 @pytest.fixture(autouse=True)
@@ -38,14 +40,13 @@ def info(run_here, *arguments):
 
 
 def used(found):
-    """The vectors that the line of code gives."""
+    """Return the vectors that the line of code computes."""
     names = {}
     exec(f"import bilm\n{found['use']}", names)
     return names["embedder"].embed_sentence(SENTENCE)
 
 
-def test_a_model_of_a_repository(run_here, tmp_path, monkeypatch):
-    """With what the repository says of it, on a line per key, and where its archive is."""
+def test_info_of_a_downloaded_model_shows_its_metadata(run_here, tmp_path, monkeypatch):
     with serving(tmp_path / "served") as address:
         monkeypatch.setattr(registry, "NLPL", address)
         folder = write_model(tmp_path / "144")
@@ -58,7 +59,9 @@ def test_a_model_of_a_repository(run_here, tmp_path, monkeypatch):
     found = json.loads(done.stdout)
     assert (found["model"], found["format"]) == ("nlpl:144", "ELMoForManyLangs in an archive")
     assert found["metadata"] == meta
-    assert found["expects"].startswith("words as treebanks of Universal Dependencies")
+    assert found["expects"].startswith(
+        "words tokenized like the treebanks of Universal Dependencies"
+    )
     assert found["files"][0]["path"].endswith("/144.zip")
     assert found["use"] == "embedder = bilm.ElmoEmbedder('nlpl:144')"
     assert used(found).shape == (2, 2, found["vector_dim"])
@@ -68,9 +71,9 @@ def test_a_model_of_a_repository(run_here, tmp_path, monkeypatch):
     assert ["metadata", 'corpus: [{"description": "CoNLL 17"}]'] in rows
 
 
-def test_a_run_in_an_archive(tmp_path):
+def test_info_of_an_archived_run(tmp_path):
     archive = shutil.make_archive(str(tmp_path / "elmo_checkpoint"), "gztar", CHECKPOINT)
-    found, expected = describe(archive), describe(CHECKPOINT)
+    found, expected = open_model(archive).describe(), open_model(CHECKPOINT).describe()
     assert found["format"] == "run of the TensorFlow 1 reference, model.ckpt-630 in an archive"
     same = set(expected) - {"model", "format", "files", "use"}
     assert {key: found[key] for key in same} == {key: expected[key] for key in same}
@@ -78,46 +81,34 @@ def test_a_run_in_an_archive(tmp_path):
     assert used(found).shape == (3, 2, found["vector_dim"])
 
 
-def test_a_model_in_the_package(tmp_path, monkeypatch):
+def test_info_of_a_packaged_model(tmp_path, monkeypatch):
     folder = tmp_path / "models" / "tiny"
     folder.mkdir(parents=True)
     for path in (OPTIONS, WEIGHTS):
         shutil.copy(path, folder)
     (folder / "README.md").write_text("# tiny\n")
     monkeypatch.setattr(registry, "PACKAGED", folder.parent)
-    found = describe("tiny")
+    found = open_model("tiny").describe()
     assert (found["format"], found["card"]) == ("bilm-tf", str(folder / "README.md"))
     assert used(found).shape[1:] == (2, found["vector_dim"])
 
 
-def test_a_run_that_reads_words(tmp_path):
+def test_info_of_a_run_that_reads_words(tmp_path):
     run = shutil.copytree(GOLDEN / "checkpoint" / "tokens", tmp_path / "run")
     shutil.copy(GOLDEN / "data" / "vocab.txt", run)
-    found = describe(run)
+    found = open_model(run).describe()
     assert found["use"].endswith(f", vocab_file='{run / 'vocab.txt'}')")
     assert used(found).shape[1:] == (2, found["vector_dim"])
 
 
-def test_a_download_that_changed_is_told(tmp_path, log):
+def test_info_warns_of_a_changed_download(tmp_path, log):
     shutil.copy(OPTIONS, tmp_path)
     weights = shutil.copy(WEIGHTS, tmp_path)
     (tmp_path / RECORD).write_text(json.dumps({"sha256": "0" * 64}))
-    describe(tmp_path / "options.json", weights)
-    assert f"{weights}: has changed since it was downloaded: SHA-256 was 000" in log.text
-
-
-def test_a_run_its_export_and_an_archive_are_measured_alike(run_here, tmp_path):
-    run, folder = tiny_run("characters"), tmp_path / "elmo"
-    dump_weights(run, folder, include_softmax=True)
-    archive = shutil.make_archive(str(tmp_path / "m"), "gztar", folder)
-    printed = []
-    for model in (run, folder, archive):
-        done = run_here("bilm test", "--model", model, "--input", HELDOUT, "--batch_size", 2)
-        assert done.returncode == 0, done.stderr
-        printed.append(done.stdout)
-    assert printed[0] == printed[1] == printed[2] and "AVERAGE PERPLEXITY = " in printed[0]
-    arguments = ["--model", folder, "--input", HELDOUT, "--batch_size", 2, "--start", "checkpoint"]
-    assert_fails(run_here("bilm test", *arguments), f"{folder}: no whole checkpoint in this folder")
+    open_model(tmp_path / "options.json", weights).describe()
+    assert (
+        f"{weights}: the file has changed since it was downloaded: its SHA-256 was 000" in log.text
+    )
 
 
 def test_info_of_a_run_and_its_export(run_here, tmp_path):
@@ -127,7 +118,7 @@ def test_info_of_a_run_and_its_export(run_here, tmp_path):
     export_info = info(run_here, options_file, "--weights", weight_file)
     assert run_info["format"] == "run of bilm, model.ckpt-2"
     for name, value in export_info.items():
-        assert value == run_info[name] or name in ("model", "format", "files", "use"), name
+        assert value == run_info[name] or name in OF_EXPORT, name
     stored = weights_of(folder)
     sizes = {name: array.size for name, array in stored.items()}
     softmax = sum(size for name, size in sizes.items() if name.startswith("softmax"))
@@ -145,6 +136,16 @@ def test_info_of_a_run_and_its_export(run_here, tmp_path):
     names = {}
     exec(f"import bilm\n{export_info['use']}", names)
     assert names["embedder"].embed_sentence(["a", "b"]).shape == (3, 2, run_info["vector_dim"])
+
+
+def test_info_omits_the_softmax_of_another_export(run_here, tmp_path, log):
+    for variant, name in (("characters", "one"), ("words", "two")):
+        dump_weights(tiny_run(variant), tmp_path / f"{name}.hdf5", include_softmax=True)
+    (tmp_path / "two_softmax.hdf5").replace(tmp_path / "one_softmax.hdf5")
+    found = open_model(tmp_path, "one.hdf5").describe()
+    assert found["softmax_parameters"] == 0 and found["vocabulary"] is None
+    assert not any(file["path"].endswith("_softmax.hdf5") for file in found["files"])
+    assert "one_softmax.hdf5: of another export" in log.text
 
 
 def test_info_of_a_model_that_reads_words(run_here, tmp_path):
@@ -169,10 +170,44 @@ def test_info_of_lexicons(run_here):
     assert (found["max_word_characters"], found["stored_as"]) == (12, ["float32"])
 
 
-def test_info_to_read(run_here):
+def test_info_as_text(run_here):
     case = GOLDEN / "checkpoint" / "chars"
     done = run_here("bilm info", case)
     rows = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
     assert ["format", "run of the TensorFlow 1 reference, model.ckpt-630"] in rows
     assert ["vocabulary", "49 words"] in rows
-    assert_fails(run_here("bilm info", case / "nowhere"), "nowhere: no such file or folder")
+    assert_fails(
+        run_here("bilm info", case / "nowhere"),
+        "nowhere: found neither a file or folder of this path nor a model",
+    )
+
+
+def test_info_shows_the_last_evaluations_of_a_run(run_here, tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    run = shutil.copytree(tiny_run("characters"), tmp_path / "run")
+    history = History(run / "history.csv")
+    for step in range(30):
+        history.add(step, loss_forward=5 - step / 100, learning_rate=0.2)
+        if step % 2 == 0:
+            history.add(step, heldout_perplexity=200 - step)
+    history.write()
+    found = info(run_here, run)["evaluations"]
+    assert [row["step"] for row in found] == [str(step) for step in range(10, 30, 2)]
+    assert found[-1]["heldout_perplexity"] == "172"
+    lines = run_here("bilm info", run).stdout.splitlines()
+    assert lines[-2].split() == ["28", "4.72", "0.2", "172", "0"]
+    assert "perplexity" in "".join(lines[-14:-12])
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "step,other\n1,\x1b[31m\n", ",".join(COLUMNS) + "\n1\n"]
+)
+def test_info_of_a_run_without_or_with_a_damaged_history(content, run_here, tmp_path):
+    run = shutil.copytree(tiny_run("characters"), tmp_path / "run")
+    (run / "history.csv").unlink()
+    if content is not None:
+        (run / "history.csv").write_text(content)
+    done = run_here("bilm info", run)
+    assert done.returncode == 0 and "\x1b" not in done.stdout
+    assert ("not the history of a run" in done.stderr) == (content is not None)
+    assert info(run_here, run)["evaluations"] == []

@@ -1,4 +1,4 @@
-"""What a command owes the terminal: closed streams, encodings, a reader that leaves, Ctrl-C."""
+"""Closed streams, encodings, closed pipes and Ctrl-C."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ NO_UTF8 = {
 
 @pytest.fixture
 def build(tmp_path):
-    """The words of a command that takes no TensorFlow, reads a text and writes a vocabulary."""
+    """Return the words of a command that writes a vocabulary, without TensorFlow."""
     (tmp_path / "text").write_text("Москва ist groß .\n" * 3, encoding="utf-8")
     return [
         *map(str, words_of("bilm vocab")),
@@ -30,7 +30,7 @@ def build(tmp_path):
 
 
 def shell(command, redirections, **variables):
-    """Run a command with redirections of a shell."""
+    """Run a command with a shell's redirections."""
     line = f'exec "$@" {redirections}'
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_")} | variables
     return subprocess.run(
@@ -41,7 +41,7 @@ def shell(command, redirections, **variables):
 # --- closed streams ---
 
 
-def test_closed_standard_error(build, tmp_path):
+def test_closed_standard_error_discards_the_log(build, tmp_path):
     done = shell(build, "2>&-")
     assert done.returncode == 0 and done.stdout.startswith(b"wrote ")
     words = (tmp_path / "vöcab").read_text(encoding="utf-8").split()
@@ -49,7 +49,7 @@ def test_closed_standard_error(build, tmp_path):
     assert shell([*build, "--no_such_flag"], "2>&-").returncode == 2
 
 
-def test_closed_standard_output_is_an_error_as_in_other_tools(build, tmp_path):
+def test_closed_standard_output_is_an_error(build, tmp_path):
     done = shell(build, ">&-")
     assert (done.returncode, done.stdout) == (1, b"")
     last = done.stderr.splitlines()[-1]
@@ -58,8 +58,8 @@ def test_closed_standard_output_is_an_error_as_in_other_tools(build, tmp_path):
     assert shell(build, "<&- >&- 2>&-").returncode == 1
 
 
-def test_closed_standard_input_is_not_an_empty_text(build, tmp_path):
-    build[-2] = "--input=/dev/stdin"
+def test_closed_standard_input_is_an_error(build, tmp_path):
+    build[-2] = "--input=-"
     done = shell(build, "<&-")
     assert done.returncode == 1 and done.stderr.count(b"\n") == 1
     assert b"error: /dev/stdin: " in done.stderr
@@ -67,7 +67,7 @@ def test_closed_standard_input_is_not_an_empty_text(build, tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
-def test_a_full_disk_behind_standard_output(build):
+def test_full_disk_behind_standard_output_is_one_line(build):
     done = shell(build, "> /dev/full")
     last = done.stderr.splitlines()[-1]
     assert last == b"bilm vocab: error: standard output: No space left on device"
@@ -75,7 +75,7 @@ def test_a_full_disk_behind_standard_output(build):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_a_reader_that_leaves(build, arguments):
+def test_closed_pipe_ends_with_status_141(build, arguments):
     pipe = subprocess.PIPE
     with subprocess.Popen([*build, *arguments], stdout=pipe, stderr=pipe) as process:
         process.stdout.close()
@@ -87,21 +87,21 @@ def test_a_reader_that_leaves(build, arguments):
 # --- encodings ---
 
 
-def test_names_and_words_without_a_locale(build, tmp_path):
+def test_output_is_utf8_without_a_locale(build, tmp_path):
     done = shell(build, "", **NO_UTF8)
     assert done.stdout.startswith(f"wrote {tmp_path}/vöcab: 4 of ".encode()), done.stderr
     assert "Москва" in (tmp_path / "vöcab").read_text(encoding="utf-8")
 
 
-def test_bytes_that_are_not_utf8_in_a_name(build, tmp_path):
+def test_file_name_that_is_not_utf8_is_printed_unchanged(build, tmp_path):
     build[-1] = b"--output=" + os.fsencode(tmp_path) + b"/v\xff"
     done = shell(build, "")
     assert done.returncode == 0 and done.stdout.startswith(b"wrote " + build[-1][9:] + b": ")
 
 
-def test_text_on_a_socket(build, tmp_path):
-    """What Node.js and inetd give for standard input; its name cannot be opened."""
-    build[-2] = "--input=/dev/stdin"
+def test_standard_input_can_be_a_socket(build, tmp_path):
+    """Node.js and inetd pass sockets, whose name /dev/stdin cannot be opened."""
+    build[-2] = "--input=-"
     ours, theirs = socket.socketpair()
     with subprocess.Popen(build, stdin=theirs, stdout=subprocess.PIPE) as process:
         theirs.close()
@@ -116,7 +116,7 @@ def test_text_on_a_socket(build, tmp_path):
 
 @pytest.fixture
 def waiting(build, tmp_path):
-    """Give a function that starts the command and returns once it waits for its text."""
+    """Return a function that starts the command and returns when it waits for its text."""
     os.mkfifo(tmp_path / "pipe")
     build[-2] = f"--input={tmp_path}/pipe"
     started = []
@@ -132,7 +132,7 @@ def waiting(build, tmp_path):
         process.communicate()
 
 
-def test_ctrl_c(waiting, tmp_path):
+def test_ctrl_c_ends_with_status_130_and_removes_temporary_files(waiting, tmp_path):
     process, text = waiting()
     with text:
         process.send_signal(signal.SIGINT)
@@ -141,7 +141,7 @@ def test_ctrl_c(waiting, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if "cab" in path.name] == []
 
 
-def test_a_command_that_was_started_deaf_to_ctrl_c_stays_so(waiting, tmp_path):
+def test_command_started_with_ignored_sigint_ignores_ctrl_c(waiting, tmp_path):
     process, text = waiting(preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     with text:
         process.send_signal(signal.SIGINT)
@@ -162,7 +162,7 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_while_tensorflow_is_imported(tmp_path):
     (tmp_path / "tensorflow.py").write_text(SLOW_TENSORFLOW)
-    command = [*words_of("score.py"), "--save_dir", tmp_path]
+    command = [*words_of("bilm score"), "--model", tmp_path]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_")}
     path = os.pathsep.join(filter(None, [str(tmp_path), environment.get("PYTHONPATH")]))
     pipe = subprocess.PIPE
@@ -175,8 +175,8 @@ def test_ctrl_c_while_tensorflow_is_imported(tmp_path):
     assert (process.returncode, log.replace(b"interrupted\n", b"")) == (130, b"")
 
 
-def test_a_model_in_poor_surroundings(tmp_path):
-    """No HOME, no locale, no folder for temporary files, no log, and a folder that is gone."""
+def test_score_without_home_locale_temporary_folder_and_working_folder(tmp_path):
+    """Standard error is closed too, and the working folder has been removed."""
     (tmp_path / "gone").mkdir()
     gone = 'cd "$0" && rmdir "$0" && exec "$@" 2>&-'
     command = [*words_of("bilm score"), f"--model={CHECKPOINT}"]
@@ -189,5 +189,5 @@ def test_a_model_in_poor_surroundings(tmp_path):
         timeout=300,
     )
     assert done.returncode == 0
-    (scored,) = done.stdout.decode().splitlines()
-    assert scored.endswith("\t4\tw1 Москва .")
+    _, scored = done.stdout.decode().splitlines()
+    assert scored.endswith("w1 Москва .")

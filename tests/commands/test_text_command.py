@@ -6,7 +6,9 @@ import pytest
 from command_runs import assert_fails, run
 from tiny_runs import tiny_run
 
-from bilm.data.records import read_corpus
+from bilm.data.readers import read_corpus
+
+pytestmark = pytest.mark.clients
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,7 @@ from bilm.data.records import read_corpus
         ("r.txt", "\ufeffcaf\u00e9 \u2028 .\n\nb", [], ["caf\u00e9 .", "", "b"]),
     ],
 )
-def test_a_corpus_becomes_lines_of_words(name, content, flags, expected, run_here, tmp_path):
+def test_each_input_form_becomes_lines_of_words(name, content, flags, expected, run_here, tmp_path):
     corpus, text = tmp_path / name, tmp_path / "text"
     corpus.write_text(content, encoding="utf-8")
     done = run_here("bilm text", "--input", corpus, "--output", text, *flags)
@@ -41,16 +43,16 @@ def test_a_corpus_becomes_lines_of_words(name, content, flags, expected, run_her
         ("r.conllu", "1\ta\n2\tb c\n3\td\u00a0e\n\n1\tf\n", []),
     ],
 )
-def test_words_that_hold_blanks_become_several(name, content, flags, run_here, tmp_path):
+def test_words_with_blanks_become_several(name, content, flags, run_here, tmp_path):
     corpus, text = tmp_path / name, tmp_path / "text"
     corpus.write_text(content, encoding="utf-8")
     done = run_here("bilm text", "--input", corpus, "--output", text, *flags)
     assert done.stdout == f"wrote {text}: 2 sentences, 6 words\n"
-    assert "in 1 sentences a word is empty or holds blanks" in done.stderr
+    assert "in 1 sentences a word is empty or contains blanks" in done.stderr
     assert list(read_corpus(text)) == [["a", "b", "c", "d", "e"], ["f"]]
 
 
-def test_figures_as_json(run_here, tmp_path):
+def test_json_has_the_counts(run_here, tmp_path):
     (tmp_path / "a.txt").write_text("a b\nc\n")
     files = ["--input", tmp_path / "a.txt", "--output", tmp_path / "b.txt"]
     done = run_here("bilm text", *files, "--json")
@@ -58,17 +60,17 @@ def test_figures_as_json(run_here, tmp_path):
     assert json.loads(done.stdout) == expected
 
 
-def test_nothing_is_left_of_a_corpus_that_is_bad(run_here, tmp_path):
+def test_bad_corpus_leaves_no_output(run_here, tmp_path):
     (tmp_path / "r.csv").write_text('text\ngood\n"open')
     files = ["--input", tmp_path / "r.csv", "--output", tmp_path / "text"]
     assert_fails(run_here("bilm text", *files, "--column=text"), f"{tmp_path}/r.csv, line 3: ")
-    assert_fails(run_here("bilm text", *files), "name the column that holds the text")
+    assert_fails(run_here("bilm text", *files), "--column is missing")
     files[-1] = files[1]
     assert_fails(run_here("bilm text", *files, "--column=text"), "is also an input")
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 
-def test_words_by_spacys_rules(tmp_path):
+def test_tokenize_splits_by_spacys_rules(tmp_path):
     pytest.importorskip("spacy", reason="needs the extra spacy: make test-clients")
     (tmp_path / "r.csv").write_text('text\n"It isn\'t bad, is it?"\n')
     text = tmp_path / "text"
@@ -79,7 +81,7 @@ def test_words_by_spacys_rules(tmp_path):
     assert text.read_text() == "It is n't bad , is it ?\n"
 
 
-def test_a_sentence_to_substitute_in_is_split_too(run_here):
+def test_substitutes_splits_its_sentence_too(run_here):
     pytest.importorskip("spacy", reason="needs the extra spacy: make test-clients")
     model = ["--model", tiny_run("characters"), "--position=1", "--n=3"]
     split = run_here("bilm substitutes", *model, "--sentence", "It is n't .")

@@ -55,7 +55,7 @@ def test_ids_are_shifted_by_one_and_padding_is_zero(vocab_file):
     assert (chars == 0).all(axis=2).tolist() == [[False] * 4, [False, False, True, True]]
 
 
-def test_no_sentence_is_an_empty_batch(vocab_file):
+def test_an_empty_batch_has_two_columns(vocab_file):
     assert Batcher(None, 50).batch_sentences([]).shape == (0, 2, 50)
     assert TokenBatcher(vocab_file).batch_sentences([]).shape == (0, 2)
 
@@ -63,21 +63,21 @@ def test_no_sentence_is_an_empty_batch(vocab_file):
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        ("a b", "a batch is a list of sentences, not the string 'a b'"),
-        ([["a"], "a b"], "sentence 1 is 'a b'; .*split a string first"),
-        (["a", "b"], "sentence 0 is 'a'; a sentence is a list"),
-        ([["a", 3]], r"sentence 0 is \['a', 3\]; a sentence is a list"),
+        ("a b", "the batch is 'a b'; expected a list of sentences"),
+        ([["a"], "a b"], "sentence 1 is 'a b'; expected a list of words"),
+        (["a", "b"], "sentence 0 is 'a'; expected a list"),
+        ([["a", 3]], r"sentence 0 is \['a', 3\]; expected a list"),
         ([["a"], None], "sentence 1 is None"),
-        ([[["a"]]], r"sentence 0 is \[\['a'\]\]; a sentence is a list"),
+        ([[["a"]]], r"sentence 0 is \[\['a'\]\]; expected a list"),
     ],
 )
-def test_what_is_not_a_list_of_words_is_refused(vocab_file, sentences, message):
+def test_batches_of_other_types_are_refused(vocab_file, sentences, message):
     for batcher in (Batcher(None, 50), TokenBatcher(vocab_file)):
         with pytest.raises(DataError, match=message):
             batcher.batch_sentences(sentences)
 
 
-def test_bad_arguments_are_named(tmp_path):
+def test_batcher_arguments_are_validated(tmp_path):
     path = tmp_path / "vocab.txt"
     with pytest.raises(DataError, match=r"vocab.txt: no such file"):
         Batcher(path, 50)
@@ -89,11 +89,11 @@ def test_bad_arguments_are_named(tmp_path):
         TokenBatcher(path)
 
 
-def test_unk_is_needed_for_an_unknown_word_only(tmp_path):
+def test_token_batcher_needs_unk_only_for_unknown_words(tmp_path):
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\na\nb\n")
     batcher = TokenBatcher(tmp_path / "vocab.txt")
     assert batcher.batch_sentences([["a", "b"], []]).tolist() == [[1, 3, 4, 2], [1, 2, 0, 0]]
-    with pytest.raises(DataError, match=r"vocab\.txt: holds neither 'x' nor <UNK>"):
+    with pytest.raises(DataError, match=r"vocab\.txt: contains neither 'x' nor <UNK>"):
         batcher.batch_sentences([["a"], ["a", "x"]])
     (tmp_path / "vocab.txt").write_text("<S>\na\n<UNK>\n")
     with pytest.raises(DataError, match=r"</S> missing"):

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data import dataset
-from bilm.data.bidirectional import BidirectionalLMDataset
-from bilm.data.dataset import LMDataset
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 from bilm.errors import DataError
 
@@ -19,7 +18,7 @@ SIZES = st.integers(1, 5)
 
 
 def write_corpus(folder, lengths, n_shards=1):
-    """Sentences of the given lengths in which no word comes twice; returns pattern, vocabulary."""
+    """Sentences of the given lengths without repeated words; returns pattern and vocabulary."""
     words = (f"w{i}" for i in count())
     sentences = [" ".join(islice(words, n)) for n in lengths]
     for i in range(n_shards):
@@ -95,7 +94,7 @@ def fill_rows(sentences, n_rows, n_steps):
 
 @settings(deadline=None)
 @given(LENGTHS, SIZES, st.integers(1, 9), st.booleans(), st.integers(0, 3))
-def test_windows_are_the_definition(folders, lengths, n_rows, n_steps, reverse, first):
+def test_training_windows_match_their_definition(folders, lengths, n_rows, n_steps, reverse, first):
     pattern, vocab = write_corpus(next(folders), lengths, n_shards=2)
     reader = LMDataset(pattern, vocab, reverse, test=True)
     expected = fill_rows(predictions(reader), n_rows, n_steps)
@@ -125,7 +124,7 @@ def deal(sentences, n_rows, drop_remainder):
 
 @settings(deadline=None)
 @given(LENGTHS, SIZES, st.integers(1, 30), st.booleans(), st.booleans())
-def test_evaluation_is_the_definition(folders, lengths, n_rows, n_steps, reverse, drop):
+def test_evaluation_windows_match_the_definition(folders, lengths, n_rows, n_steps, reverse, drop):
     pattern, vocab = write_corpus(next(folders), lengths)
     reader = LMDataset(pattern, vocab, reverse, test=True)
     windows = list(reader.iter_evaluation(n_rows, n_steps, drop_remainder=drop))
@@ -141,7 +140,7 @@ def test_evaluation_is_the_definition(folders, lengths, n_rows, n_steps, reverse
 
 @settings(deadline=None)
 @given(LENGTHS, SIZES, st.integers(1, 40), st.integers(1, 40))
-def test_sentence_batches_hold_each_sentence_once(folders, lengths, batch_size, cap, at_once):
+def test_sentence_batches_contain_each_sentence_once(folders, lengths, batch_size, cap, at_once):
     pattern, vocab = write_corpus(next(folders), lengths)
     reader = LMDataset(pattern, vocab, test=True)
     rows = []
@@ -206,7 +205,7 @@ def test_shuffled_epochs_are_permutations(folders):
     assert read(reverse=True)[0] != first  # `epochs` sorts the ids of a sentence
 
 
-def test_directions_are_shuffled_apart(folders):
+def test_directions_shuffle_independently(folders):
     pattern, vocab = write_corpus(next(folders), [4] * 60, n_shards=2)
     readers = (BidirectionalLMDataset(pattern, vocab, False, True, seed) for seed in (3, 3, 4))
     window, same, other = (next(reader.iter_batches(4, 50)) for reader in readers)
@@ -216,7 +215,7 @@ def test_directions_are_shuffled_apart(folders):
     assert set(forward.ravel()) != set(backward.ravel())
 
 
-def test_the_first_batches_can_be_left_out(folders):
+def test_first_batch_skips_windows(folders):
     pattern, vocab = write_corpus(next(folders), [1, 5, 2, 8] * 5, n_shards=2)
     reader = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
     expected = list(islice(reader.iter_batches(3, 4), 17, 20))
@@ -224,7 +223,7 @@ def test_the_first_batches_can_be_left_out(folders):
     np.testing.assert_equal(windows, expected)
 
 
-def test_rows_of_other_hosts_advance_without_being_given(folders):
+def test_own_rows_of_a_host_equal_those_of_all(folders):
     pattern, vocab = write_corpus(next(folders), [1, 5, 2, 8] * 5, n_shards=2)
     reader = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
     encode, n_encoded = reader.readers[0]._encode, []
@@ -245,7 +244,7 @@ def test_rows_of_other_hosts_advance_without_being_given(folders):
             np.testing.assert_array_equal(together, window[key])
 
 
-def test_a_long_sentence_works(folders):
+def test_a_long_sentence_is_spelled_in_pieces(folders):
     reader = LMDataset(*write_corpus(next(folders), [5_000, 2, 3]), test=True)
     windows = list(reader.iter_sentence_batches(32))
     assert [w["mask"].shape for w in windows] == [(3, 682)] * 7 + [(3, 227)]
@@ -256,7 +255,7 @@ def test_a_long_sentence_works(folders):
     assert max(shapes) == (1, dataset.SENTENCE_WINDOW)
 
 
-def test_attributes_and_sentences(golden_data):
+def test_dataset_attributes_and_get_sentence(golden_data):
     vocab = UnicodeCharsVocabulary(golden_data / "vocab.txt", 12)
     reader = LMDataset(golden_data / "heldout/*", vocab)
     assert (reader.vocab, reader.max_word_length) == (vocab, 12)
@@ -264,7 +263,7 @@ def test_attributes_and_sentences(golden_data):
     assert characters.shape == (*ids.shape, 12)
 
 
-def test_bad_input_is_named(tmp_path, golden_data):
+def test_dataset_errors_name_the_file(tmp_path, golden_data):
     vocab = Vocabulary(golden_data / "vocab.txt")
     with pytest.raises(DataError, match="none: no file matches"):
         LMDataset(tmp_path / "none", vocab)
@@ -273,11 +272,11 @@ def test_bad_input_is_named(tmp_path, golden_data):
         LMDataset(golden_data / "heldout/*", Vocabulary(tmp_path / "words"))
     for text in ("", " \n\n"):
         (tmp_path / "blank").write_text(text)
-        with pytest.raises(DataError, match="blank: no sentence"):
+        with pytest.raises(DataError, match="blank: contains no sentence"):
             next(LMDataset(tmp_path / "blank", vocab).iter_batches(1, 1))
         reader = LMDataset(tmp_path / "blank", vocab, test=True)
         assert not [*reader.iter_batches(1, 1), *reader.iter_evaluation(2, 3)]
     empty = [reader.iter_batches(0, 5), reader.iter_batches(5, 0), reader.iter_evaluation(5, 0)]
     for windows in (*empty, reader.iter_sentence_batches(0)):
-        with pytest.raises(DataError, match="must be at least 1"):
+        with pytest.raises(DataError, match="expected at least 1"):
             next(windows)

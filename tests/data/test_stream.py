@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data.bidirectional import BidirectionalLMDataset
-from bilm.data.dataset import LMDataset
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import (
     SHARD_BYTES,
     SentenceStream,
     check_shards,
+    describe_lines,
     describe_shards,
     read_references,
-    tell_lines,
 )
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.errors import DataError
@@ -30,7 +29,7 @@ def folders(tmp_path_factory):
 
 
 def write_shards(folder, shards, packed, blank=False):
-    """Shards of sentences of the lengths given, in which no word comes twice; gives all words."""
+    """Shards of sentences of these lengths without repeated words; returns all words."""
     words = (f"é{i}" for i in count())
     for i, (lengths, pack) in enumerate(zip(shards, packed, strict=True)):
         lines = [" ".join(islice(words, n)) for n in lengths]
@@ -56,7 +55,7 @@ SHARDS = st.lists(st.tuples(st.lists(st.integers(1, 7), max_size=6), st.booleans
     st.booleans(),
     st.integers(0, 3),
 )
-def test_continued_streams_are_the_uninterrupted_ones(
+def test_continued_stream_equals_uninterrupted_one(
     folders, shards, n_rows, n_steps, buffer_size, n_before, reverse, seed
 ):
     """Nothing is lost, doubled or mixed, whatever the shards, batch, window and place."""
@@ -112,12 +111,12 @@ def check_rows(windows, folder, vocab, n_rows, reverse):
                 sentence = next(s for s in sentences if s[: len(sentence)] == sentence)
             assert sentence in sentences
             given[sentence] += 1
-    # The rows take turns at one queue, in which an epoch ends before the next one begins.
+    # Rows share one queue. An epoch ends before the next one begins.
     times = [given[sentence] for sentence in sentences]
     assert max(times) - min(times) <= 1
 
 
-def test_both_directions_go_on(folders):
+def test_bidirectional_dataset_continues_from_a_position(folders):
     folder = next(folders)
     words = write_shards(folder, [[3, 1, 4, 1, 5], [9, 2, 6]], [False, True])
     (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
@@ -133,11 +132,11 @@ def test_both_directions_go_on(folders):
         reader.iter_placed_batches(3, 4, trace.position), straight[5:], strict=False
     ):
         np.testing.assert_equal(arrays(window), arrays(expected))
-    with pytest.raises(DataError, match="position is that of 3 rows, not of 2"):
+    with pytest.raises(DataError, match="position has 3 rows, expected 2"):
         next(reader.iter_placed_batches(2, 4, trace.position))
 
 
-def test_going_on_does_not_read_from_the_start(folders, monkeypatch):
+def test_continuing_does_not_read_from_the_start(folders, monkeypatch):
     folder = next(folders)
     words = write_shards(folder, [[2] * 500] * 2, [False, False])
     (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
@@ -162,7 +161,7 @@ def test_going_on_does_not_read_from_the_start(folders, monkeypatch):
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 20), max_size=4), st.integers(0, 30), st.integers(0, 5))
-def test_an_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
+def test_shuffled_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
     folder = next(folders)
     paths = [folder / f"{i}" for i in range(len(sizes))]
     for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
@@ -179,31 +178,35 @@ def test_an_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
     assert stream.next_epoch() == bool(in_order)
 
 
-def test_lines_are_told(tmp_path):
+def test_references_are_described_as_lines(tmp_path):
     (tmp_path / "a").write_text("one\n\ntwo\nthree\nfour\nfive\n")
     (tmp_path / "b").write_bytes(gzip.compress(b"one\ntwo\n"))
     shards = Shards([tmp_path / "a", tmp_path / "b"])
     offsets = [0, 5, 5, 9, 20, SHARD_BYTES + 4]
-    assert tell_lines(shards, offsets) == [
+    assert describe_lines(shards, offsets) == [
         f"{shards[0]}, lines 1, 3-4, 6",
         f"{shards[1]}, line 2",
     ]
 
 
-def test_another_text_is_named(tmp_path):
+def test_changed_shards_are_named(tmp_path):
     (tmp_path / "a").write_text("one\n")
     (tmp_path / "b").write_text("two\n")
     shards = [str(tmp_path / "a"), str(tmp_path / "b")]
     known = describe_shards(shards)
     check_shards(shards, known)
-    with pytest.raises(DataError, match="found 1 shards, but this folder's run reads 2"):
+    with pytest.raises(
+        DataError, match="found 1 shards, but the run in this folder was trained on 2"
+    ):
         check_shards(shards[:1], known)
     (tmp_path / "b").write_text("three\n")
-    with pytest.raises(DataError, match=r"b: found b, 6 bytes, but this folder's run reads b, 4"):
+    with pytest.raises(
+        DataError, match="b: found b, 6 bytes, but the run in this folder was trained on b, 4"
+    ):
         check_shards(shards, known)
 
 
-def test_a_text_that_became_shorter_is_named(tmp_path):
+def test_truncated_shard_is_named(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one two\n" * 100)[:-30])
     with pytest.raises(DataError, match=r"a\.gz: cannot be read at byte 792"):
         read_references(Shards([tmp_path / "a.gz"]), np.array([792]))

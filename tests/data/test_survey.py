@@ -1,4 +1,4 @@
-"""What is told of a text before a run: what is skipped, cut, replaced, or out of order."""
+"""Logged findings about a text: skipped, truncated, replaced or out of order."""
 
 import numpy as np
 import pytest
@@ -29,51 +29,51 @@ def messages(caplog, level):
     return [record.getMessage() for record in caplog.records if record.levelname == level]
 
 
-def test_what_is_found(corpus, tmp_path, caplog):
+def test_survey_logs_blank_and_long_and_unknown_words(corpus, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     build_vocabulary(f"{tmp_path}/[ab]", tmp_path / "v")
     counts = survey(corpus, UnicodeCharsVocabulary(tmp_path / "v", 50))
     assert (counts.n_sentences, counts.n_tokens, counts.n_blank) == (802, 8004, 4)
     assert (counts.n_long, counts.n_replaced) == (4, 0)
     assert messages(caplog, "WARNING") == []
-    told = messages(caplog, "INFO")
-    assert "4 empty lines, which are skipped" in told
-    assert "4 words, 0.05 %, have more than 48 bytes; the rest of such a word is not read" in told
+    logged = messages(caplog, "INFO")
+    assert "4 empty lines, which are skipped" in logged
+    assert "4 words, 0.05 %, have more than 48 bytes and are truncated" in logged
 
 
 @pytest.mark.parametrize(("limit", "n_long"), [(51, 2), (62, 0)])  # é has two bytes
-def test_words_at_the_limit_are_whole(corpus, tmp_path, limit, n_long):
+def test_survey_counts_words_longer_than_the_limit(corpus, tmp_path, limit, n_long):
     vocab = UnicodeCharsVocabulary(write_vocabulary(tmp_path, ["w1"]), limit)
     assert survey(corpus, vocab).n_long == n_long
 
 
-def test_a_model_that_reads_words_cuts_none(corpus, tmp_path):
+def test_survey_counts_no_long_words_for_word_models(corpus, tmp_path):
     assert survey(corpus, Vocabulary(write_vocabulary(tmp_path, ["w1"]))).n_long == 0
 
 
-def test_replaced_bytes_are_told(tmp_path, caplog):
+def test_survey_warns_of_replaced_bytes(tmp_path, caplog):
     (tmp_path / "text").write_bytes(b"a \xff\n" * 3)
     shards = Shards([tmp_path / "text"], "replace")
     counts = survey(shards, Vocabulary(write_vocabulary(tmp_path, "a")))
     assert counts.n_replaced == 3
     (line,) = messages(caplog, "WARNING")
-    assert line == "3 lines are not UTF-8; U+FFFD stands for what cannot be read"
+    assert line == "3 lines contain invalid UTF-8, which is read as U+FFFD"
 
 
-def test_a_vocabulary_in_no_order_is_told(corpus, tmp_path, caplog):
+def test_survey_warns_of_an_unsorted_vocabulary(corpus, tmp_path, caplog):
     words = sorted((f"w{i}" for i in range(1, 301)), reverse=True)
     path = write_vocabulary(tmp_path, words)
     survey(corpus, Vocabulary(path))
     (line,) = messages(caplog, "WARNING")
-    assert line.startswith(f"{path}: not by falling frequency in this text: ")
-    assert "'w1', which comes" in line and "\n" not in line
+    assert line.startswith(f"{path}: not sorted by descending frequency in this text: ")
+    assert "'w1', which occurs" in line and "\n" not in line
     caplog.clear()
     survey(corpus, Vocabulary(path), check_order=False)  # a full softmax takes no negatives
     assert messages(caplog, "WARNING") == []
 
 
-def test_an_order_from_other_text_is_right(tmp_path):
-    """Chance moves rare words; that is no disorder."""
+def test_survey_accepts_the_order_of_similar_text(tmp_path):
+    """Sampling error of rare words is accepted."""
     vocab = Vocabulary(write_vocabulary(tmp_path, [f"w{i}" for i in range(2000)]))
     rng = np.random.default_rng(0)
     expected = 20_000 / np.arange(1, 2001)
@@ -84,10 +84,10 @@ def test_an_order_from_other_text_is_right(tmp_path):
     assert late == ("w1497", counts[1500]) and n_early == counts[:1500][3:].min()
 
 
-def test_a_sample_is_from_every_shard(corpus, tmp_path, monkeypatch, caplog):
+def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
     monkeypatch.setattr("bilm.data.survey.SAMPLE_TOKENS", 20)
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
     counts = survey(corpus, vocab, sample=True)
     assert (counts.n_tokens, counts.n_blank) == (20, 2)
-    assert "of the first lines: 2 empty lines, which are skipped" in messages(caplog, "INFO")
+    assert "sample: 2 empty lines, which are skipped" in messages(caplog, "INFO")

@@ -6,7 +6,7 @@ import pytest
 
 from bilm.data import text
 from bilm.data.shards import Shards, count_tokens, require_files, resolve_shards
-from bilm.data.text import read_lines
+from bilm.data.text import read_lines, writing_text
 from bilm.errors import DataError
 
 
@@ -22,7 +22,7 @@ def test_a_name_that_looks_like_a_pattern_is_found(tmp_path):
     assert list(resolve_shards(f"{tmp_path}/a[1].txt")) == [f"{tmp_path}/a[1].txt"]
 
 
-def test_no_shard_or_a_folder_is_an_error(tmp_path):
+def test_missing_shards_and_folders_are_errors(tmp_path):
     with pytest.raises(DataError, match=r"none\*.*no file matches"):
         resolve_shards(f"{tmp_path}/none*")
     (tmp_path / "folder").mkdir()
@@ -46,7 +46,7 @@ def test_empty_files_have_no_lines(tmp_path):
     assert list(Shards([tmp_path / "plain", tmp_path / "packed"]).sentences()) == []
 
 
-def test_bad_files_are_named(tmp_path):
+def test_unreadable_text_is_named_with_its_line(tmp_path):
     path = tmp_path / "text"
     with pytest.raises(DataError, match="text: cannot be read: No such file"):
         list(read_lines(path))
@@ -79,7 +79,7 @@ def test_sentences_and_counts(tmp_path):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_bytes_that_are_not_utf8_can_be_replaced(tmp_path, pack):
+def test_invalid_utf8_can_be_replaced(tmp_path, pack):
     path = tmp_path / "text"
     path.write_bytes(pack(b"\xef\xbb\xbfa \xff\nfine\n\xed\xa0\x80 b\n"))
     with pytest.raises(DataError, match="text, line 1: not UTF-8"):
@@ -97,7 +97,7 @@ def test_bytes_that_are_not_utf8_can_be_replaced(tmp_path, pack):
         Shards([path], "ignore")
 
 
-def test_shards_and_patterns_are_taken_alike(tmp_path):
+def test_resolve_shards_accepts_shards_and_patterns(tmp_path):
     (tmp_path / "text").write_bytes(b"a \xff\n")
     shards = resolve_shards(tmp_path / "te*", "replace")
     assert resolve_shards(shards) is shards
@@ -113,7 +113,7 @@ def test_a_line_of_10_mb(tmp_path, pack):
     assert (before, after, len(long)) == (["before"], ["after"], 2 << 20)
 
 
-def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+def test_a_line_over_the_limit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "MAX_LINE_BYTES", 100)
     path = tmp_path / "text"
     path.write_bytes(b"a" * 99 + b"\n" + b"b" * 100)  # the longest that are read
@@ -128,14 +128,27 @@ def test_nul_is_a_character_of_a_word(tmp_path):
     assert list(Shards([tmp_path / "text"]).sentences()) == [["a\0b", "c\0"], ["\0"]]
 
 
-def test_a_file_that_cannot_be_opened_is_named(tmp_path):
+def test_missing_text_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"gone: cannot be read at byte 0: .*No such file"):
         list(Shards([tmp_path / "gone"]).lines_at(0, [5]))
 
 
-def test_a_pipe_is_not_read_twice(tmp_path):
+def test_require_files_refuses_pipes(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").touch()
     require_files([tmp_path / "file"])
-    with pytest.raises(DataError, match=r"pipe: not a file; it is read more than once"):
+    with pytest.raises(DataError, match=r"pipe: must be a regular file: it is read more than once"):
         require_files([tmp_path / "file", tmp_path / "pipe"])
+
+
+def test_text_is_written_as_gzip_by_name(tmp_path):
+    for name in ("a.txt", "a.txt.gz", "b.gz"):
+        with writing_text(tmp_path / name) as file:
+            file.write("café\n\nb\n")
+        assert [line for _, line in read_lines(tmp_path / name)] == ["café", "", "b"]
+    assert (tmp_path / "a.txt").read_bytes() == "café\n\nb\n".encode()
+    packed = (tmp_path / "a.txt.gz").read_bytes()
+    assert packed[:2] == b"\x1f\x8b" and packed == (tmp_path / "b.gz").read_bytes()
+    with pytest.raises(OSError, match="full"), writing_text(tmp_path / "b.gz") as file:
+        raise OSError("disk full")
+    assert (tmp_path / "b.gz").read_bytes() == packed

@@ -33,7 +33,7 @@ def spell(word, width):
     return row + [PAD_CHAR] * (width - len(row))
 
 
-def test_ids_are_line_numbers_wherever_the_marks_stand(tmp_path):
+def test_vocabulary_ids_are_line_numbers(tmp_path):
     vocab = Vocabulary(write(tmp_path, *WORDS), validate_file=True)
     assert (vocab.size, vocab.bos, vocab.eos, vocab.unk) == (6, 5, 3, 1)
     assert [vocab.word_to_id(word) for word in WORDS] == list(range(6))
@@ -42,7 +42,7 @@ def test_ids_are_line_numbers_wherever_the_marks_stand(tmp_path):
     assert vocab.decode(np.array([0, 2, 1])) == "the café <UNK>"
 
 
-def test_encoding(tmp_path):
+def test_vocabulary_encode_and_decode(tmp_path):
     vocab = Vocabulary(write(tmp_path, *WORDS))
     ids = vocab.encode("the unheard <S>")
     assert ids.dtype == np.int32
@@ -53,13 +53,13 @@ def test_encoding(tmp_path):
     assert vocab.encode("").tolist() == [5, 3]
 
 
-def test_lines_without_a_word(tmp_path):
+def test_blank_lines_have_ids_and_maxtermid_has_none(tmp_path):
     vocab = Vocabulary(write(tmp_path, "!!!MAXTERMID", " a ", "", "b"))
     assert [vocab.id_to_word(i) for i in range(vocab.size)] == ["a", "", "b"]
     assert vocab.word_to_id("b") == 2
 
 
-def test_a_file_without_marks(tmp_path):
+def test_vocabulary_without_marks(tmp_path):
     path = write(tmp_path, "a", "<S>", "b", "a")
     vocab = Vocabulary(path)
     assert (vocab.bos, vocab.eos, vocab.unk, vocab.word_to_id("x")) == (1, -1, -1, -1)
@@ -68,23 +68,23 @@ def test_a_file_without_marks(tmp_path):
         Vocabulary(path, validate_file=True)
 
 
-def test_bad_files_and_ids_are_named(tmp_path):
+def test_vocabulary_errors_name_file_and_line(tmp_path):
     with pytest.raises(DataError, match=r"none.txt: cannot be read"):
         Vocabulary(tmp_path / "none.txt")
-    with pytest.raises(DataError, match=r"vocab.txt: no word"):
+    with pytest.raises(DataError, match=r"vocab.txt: empty"):
         Vocabulary(write(tmp_path))
     with pytest.raises(DataError, match=r"vocab.txt, line 8: 'of' is already on line 5"):
         Vocabulary(write(tmp_path, *WORDS, "a", "of"), validate_file=True)
     vocab = Vocabulary(write(tmp_path, *WORDS))
     for bad in (-1, 6):
-        with pytest.raises(DataError, match=f"no word has the id {bad}"):
+        with pytest.raises(DataError, match=f"the id {bad} is out of range"):
             vocab.decode([bad])
-    with pytest.raises(DataError, match="max_word_length 2: at least 3"):
+    with pytest.raises(DataError, match="max_word_length is 2, expected at least 3"):
         UnicodeCharsVocabulary(write(tmp_path, *WORDS), 2)
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))), st.integers(3, 12))
-def test_characters_are_spelled(tmp_path_factory, words, width):
+def test_characters_match_their_definition(tmp_path_factory, words, width):
     vocab = UnicodeCharsVocabulary(write(tmp_path_factory.mktemp("v"), *WORDS), width)
     chars = vocab.encode_chars(words, split=False)
     assert chars.dtype == np.int32
@@ -93,7 +93,7 @@ def test_characters_are_spelled(tmp_path_factory, words, width):
         assert vocab.word_to_char_ids(word).tolist() == spell(word, width)
 
 
-def test_character_table_and_marks(tmp_path):
+def test_word_char_ids_and_marks(tmp_path):
     vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 7, validate_file=True)
     assert vocab.word_char_ids.dtype == np.int32
     assert vocab.word_char_ids.tolist() == [spell(word, 7) for word in WORDS]
@@ -104,13 +104,13 @@ def test_character_table_and_marks(tmp_path):
     )
 
 
-def test_without_marks_the_last_word_keeps_its_characters(tmp_path):
+def test_missing_marks_do_not_change_characters(tmp_path):
     vocab = UnicodeCharsVocabulary(write(tmp_path, "a", "last"), 8)
     assert vocab.word_char_ids.tolist() == [spell("a", 8), spell("last", 8)]
     assert vocab.encode_chars("last").tolist() == [spell(w, 8) for w in ("<S>", "last", "</S>")]
 
 
-def test_the_cache_is_bounded_and_results_are_free(tmp_path, monkeypatch):
+def test_character_cache_is_bounded_and_results_are_writable(tmp_path, monkeypatch):
     monkeypatch.setattr(characters, "MAX_CACHED_WORDS", 4)
     vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)
     words = [f"w{i}" for i in range(50)]
@@ -120,6 +120,6 @@ def test_the_cache_is_bounded_and_results_are_free(tmp_path, monkeypatch):
     assert vocab.encode_chars(words, split=False)[1:-1].tolist() == [spell(w, 6) for w in words]
 
 
-def test_it_can_be_pickled(tmp_path):
+def test_vocabulary_can_be_pickled(tmp_path):
     vocab = pickle.loads(pickle.dumps(UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)))
     assert vocab.encode_chars("a").tolist() == [spell(w, 6) for w in ("<S>", "a", "</S>")]

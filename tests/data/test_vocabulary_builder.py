@@ -17,7 +17,7 @@ from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import DataError
 
 GOLDEN_TEXT = str(Path(__file__).parents[1] / "golden" / "data" / "train" / "*")
-COMMAND = Path(__file__).parents[2] / "bin" / "build_vocab.py"
+COMMAND = [sys.executable, "-m", "bilm", "vocab"]
 
 
 def expected_counts(sentences):
@@ -41,7 +41,7 @@ def corpus(tmp_path):
     return f"{folder}/*"
 
 
-def test_words_by_falling_frequency(corpus, tmp_path):
+def test_vocabulary_is_sorted_by_frequency(corpus, tmp_path):
     found = build_vocabulary(corpus, tmp_path / "v", tmp_path / "c")
     assert (tmp_path / "v").read_text() == "<S>\n</S>\n<UNK>\nb\na\nc\nz\né\n"
     assert read_counts(tmp_path / "c") == [("b", 3), ("a", 2), ("c", 1), ("z", 1), ("é", 1)]
@@ -50,7 +50,7 @@ def test_words_by_falling_frequency(corpus, tmp_path):
     assert Vocabulary(tmp_path / "v", validate_file=True).size == 8
 
 
-def test_limits(corpus, tmp_path):
+def test_min_count_and_max_size(corpus, tmp_path):
     found = build_vocabulary(corpus, tmp_path / "v", min_count=2)
     assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a"]
     assert (found.n_words, found.n_covered, found.n_distinct) == (2, 5, 5)
@@ -66,7 +66,7 @@ def test_limits(corpus, tmp_path):
     st.sampled_from([None, 4, 7]),
     st.sampled_from([2, 64]),
 )
-def test_through_files_the_answer_is_the_same(
+def test_counting_through_files_gives_the_same_vocabulary(
     tmp_path_factory, sentences, words_in_memory, min_count, max_size, max_runs
 ):
     folder = tmp_path_factory.mktemp("v")
@@ -85,7 +85,7 @@ def test_through_files_the_answer_is_the_same(
     assert sorted(p.name for p in folder.iterdir()) == ["c", "text", "v"]  # nothing is left over
 
 
-def test_a_real_corpus_through_files(tmp_path):
+def test_vocabulary_of_a_real_corpus_through_files(tmp_path):
     whole = build_vocabulary(GOLDEN_TEXT, tmp_path / "v", tmp_path / "c")
     spilled = build_vocabulary(GOLDEN_TEXT, tmp_path / "w", tmp_path / "d", words_in_memory=3)
     assert whole == spilled
@@ -93,7 +93,7 @@ def test_a_real_corpus_through_files(tmp_path):
     assert (tmp_path / "c").read_bytes() == (tmp_path / "d").read_bytes()
 
 
-def test_memory_is_bounded(tmp_path, monkeypatch):
+def test_vocabulary_builder_memory_is_bounded(tmp_path, monkeypatch):
     text = tmp_path / "text"
     text.write_text("".join(f"w{i} w{i // 2} w{i // 3}\n" for i in range(2000)))
     largest, add = [], vocabulary_builder._Runs.add
@@ -112,7 +112,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"min_count": 9}, "no word to keep"),
+        ({"min_count": 9}, "no word is left"),
         ({"min_count": 0}, "min_count: found 0, expected at least 1"),
         ({"max_size": 3}, "max_size: found 3, expected at least 4"),
         ({"words_in_memory": 0}, "words_in_memory: found 0"),
@@ -120,7 +120,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
         ({"filepattern": "nowhere/*"}, r"nowhere/\*: no file matches"),
     ],
 )
-def test_what_cannot_be_done_is_refused(corpus, tmp_path, changes, message):
+def test_vocabulary_builder_arguments_are_validated(corpus, tmp_path, changes, message):
     (tmp_path / "v").write_text("before")
     with pytest.raises(DataError, match=message):
         build_vocabulary(**{"filepattern": corpus, "outfile": tmp_path / "v"} | changes)
@@ -128,19 +128,19 @@ def test_what_cannot_be_done_is_refused(corpus, tmp_path, changes, message):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "v"]
 
 
-def test_outputs_that_are_inputs_are_refused(corpus, tmp_path):
+def test_vocabulary_outputs_must_not_be_inputs(corpus, tmp_path):
     with pytest.raises(DataError, match=r"a\.txt: is also an input or another output"):
         build_vocabulary(corpus, tmp_path / "corpus" / "a.txt")
     with pytest.raises(DataError, match=r"v: is also an input or another output"):
         build_vocabulary(corpus, tmp_path / "v", tmp_path / "v")
-    with pytest.raises(DataError, match=r"corpus: is a folder"):
+    with pytest.raises(DataError, match=r"corpus: a folder"):
         build_vocabulary(corpus, tmp_path / "corpus")
     with pytest.raises(OSError, match=r"cannot be replaced: '/dev/null'"):
         build_vocabulary(corpus, tmp_path / "v", "/dev/null")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus"]
 
 
-def test_a_full_disk_leaves_nothing(tmp_path):
+def test_vocabulary_on_a_full_disk_leaves_nothing(tmp_path):
     text = tmp_path / "text"
     text.write_text("".join(f"w{i}\n" for i in range(3000)))
     for words_in_memory in (100, 10_000):  # the counts that go through files, and the outputs
@@ -155,7 +155,7 @@ def test_paths_in_the_home_folder(corpus, tmp_path, monkeypatch):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c", "corpus", "v"]
 
 
-def test_bytes_that_are_not_utf8(tmp_path):
+def test_vocabulary_of_invalid_utf8(tmp_path):
     (tmp_path / "text").write_bytes(b"fine\nbad\xff bad\xff\n\xfe\xfe\n")
     with pytest.raises(DataError, match="text, line 2: not UTF-8"):
         build_vocabulary(tmp_path / "text", tmp_path / "v")
@@ -165,7 +165,7 @@ def test_bytes_that_are_not_utf8(tmp_path):
     assert words == [*MARKS, "bad\ufffd", "fine", "\ufffd\ufffd"]
 
 
-def test_a_failed_write_leaves_what_was_there(corpus, tmp_path):
+def test_failed_vocabulary_leaves_the_old_file(corpus, tmp_path):
     (tmp_path / "v").write_text("before")
     with pytest.raises(OSError):
         build_vocabulary(corpus, tmp_path / "v", tmp_path / "v" / "counts")
@@ -173,9 +173,9 @@ def test_a_failed_write_leaves_what_was_there(corpus, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "v"]
 
 
-def test_the_command(corpus, tmp_path):
-    command = [sys.executable, COMMAND, "--train_prefix", corpus, "--outfile", tmp_path / "v"]
-    command += ["--counts_file", tmp_path / "c", "--max_size=5"]
+def test_vocab_command(corpus, tmp_path):
+    command = [*COMMAND, "--input", corpus, "--output", tmp_path / "v"]
+    command += ["--counts", tmp_path / "c", "--max_size=5"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
@@ -187,7 +187,7 @@ def test_the_command(corpus, tmp_path):
     assert read_counts(tmp_path / "c") == [("b", 3), ("a", 2)]
 
 
-def test_the_command_does_not_wait_for_tensorflow(tmp_path):
+def test_vocab_command_does_not_import_tensorflow(tmp_path):
     """It runs where TensorFlow cannot be imported."""
     (tmp_path / "a.txt").write_text("a b a\n")
     script = (

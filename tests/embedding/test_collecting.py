@@ -1,4 +1,4 @@
-"""What is kept of sentences while they run: pools of long ones are those of their words."""
+"""Pooling over windows of steps equals pooling over each word's vectors."""
 
 import tracemalloc
 
@@ -27,7 +27,7 @@ def sentences():
 
 
 @pytest.mark.parametrize("layers", ["all", "top", "average", "sum", [2, 0]])
-def test_pools_over_many_windows(embedder, sentences, layers):
+def test_pooling_over_many_windows(embedder, sentences, layers):
     each = embedder.embed_batch(sentences, layers)
     for pool in ("mean", "max"):
         found = embedder.sentence_vectors(sentences, layers, pool=pool)
@@ -36,14 +36,14 @@ def test_pools_over_many_windows(embedder, sentences, layers):
             np.testing.assert_allclose(vector, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_sum_of_layers(embedder, sentences):
+def test_layers_sum(embedder, sentences):
     found = embedder.embed_sentence(sentences[1], "sum")
     np.testing.assert_allclose(found, embedder.embed_sentence(sentences[1]).sum(0), rtol=1e-6)
     with pytest.raises(OptionsError, match="expected all, top, average, sum or a list"):
         embedder.embed_sentence(sentences[1], "both")
 
 
-def test_rows_are_filled_as_far_as_memory_allows(embedder, monkeypatch):
+def test_long_sentences_are_read_ahead_until_rows_are_full(embedder, monkeypatch):
     """Long sentences are read ahead until all rows are full, short ones are not."""
     sizes = []
     look_up = ElmoEmbedder._look_up
@@ -70,7 +70,7 @@ def test_rows_are_filled_as_far_as_memory_allows(embedder, monkeypatch):
     assert groups(30, "mean") == [2] * 10
 
 
-def test_memory_does_not_grow_with_the_length_of_what_is_pooled():
+def test_pooling_memory_does_not_grow_with_sentence_length():
     embedder, peaks = ElmoEmbedder(*FILES, batch_tokens=64), {}
     embedder.embed_sentence(list("ACDEFGHIKL") * 50)  # what the first call makes stays
     for n_words in (500, 1500):

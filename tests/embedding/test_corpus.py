@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -11,14 +12,14 @@ import pytest
 from absl import logging
 from conftest import golden_cases
 
-from bilm import progress
 from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.data.records import read_corpus
+from bilm.data.readers import read_corpus
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
 from bilm.embedding.token_cache import dump_token_embeddings
-from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.support import progress
 
 pytestmark = pytest.mark.usefixtures("one_embedder")
 FOLDER = golden_cases("inference")[0].values[0]
@@ -73,7 +74,7 @@ def left(outfile):
     return sorted(path.name for path in outfile.parent.iterdir())
 
 
-def test_file_and_reader(text, outfile, embedder):
+def test_hdf5_of_a_corpus_and_read_embeddings(text, outfile, embedder):
     assert dump(text, outfile) == len(LINES)
     assert left(outfile) == [outfile.name]
     with h5py.File(outfile) as file:
@@ -91,7 +92,7 @@ def test_file_and_reader(text, outfile, embedder):
 
 
 @pytest.mark.parametrize("layers", ["top", "average", "0,2", [1]])
-def test_layers_and_float16(text, outfile, embedder, layers):
+def test_corpus_layers_and_float16(text, outfile, embedder, layers):
     dump(text, outfile, layers=layers, dtype="float16")
     expected = embedder.embed_batch([line.split() for line in LINES], layers)
     for (_, _, vectors), array in zip(read_embeddings(outfile), expected, strict=True):
@@ -100,14 +101,14 @@ def test_layers_and_float16(text, outfile, embedder, layers):
         np.testing.assert_allclose(vectors, array, rtol=1e-3, atol=1e-4)
 
 
-def test_a_dtype_of_numpy(text, outfile):
+def test_dtype_may_be_a_numpy_dtype(text, outfile):
     dump(text, outfile, layers="top", dtype=np.dtype("float16"))
     assert next(read_embeddings(outfile))[2].dtype == np.float16
     with pytest.raises(ValueError, match="dtype is 'float64'"):
         dump(text, outfile, dtype=np.dtype("float64"))
 
 
-def test_gzip_and_conllu(tmp_path, outfile):
+def test_corpus_of_conllu_and_gzip(tmp_path, outfile):
     for name in ("a.conllu", "b.CONLLU.gz"):
         opened = gzip.open if name.endswith("gz") else open
         with opened(tmp_path / name, "wt", encoding="utf-8") as file:
@@ -121,14 +122,14 @@ def test_gzip_and_conllu(tmp_path, outfile):
 
 
 @pytest.mark.parametrize("line", ["word", "word\tx", "1 word x", "\tx"])
-def test_what_is_no_conllu(tmp_path, line):
+def test_invalid_conllu_is_refused(tmp_path, line):
     path = tmp_path / "bad.conllu"
     path.write_text(f"# comment\n1\tgood\n{line}\n")
     with pytest.raises(DataError, match=r"bad\.conllu, line 3: .* CoNLL-U"):
         list(read_corpus(path))
 
 
-def test_words_come_back(tmp_path, outfile):
+def test_words_are_stored_unchanged_except_nul(tmp_path, outfile):
     """Spaces inside a FORM, a lone one too; NUL, which HDF5 cannot store; a line of over 64 KiB."""
     sentences = [["20 000"], ["a b", "c"], ["x\0y"], ["long" * 100 + str(i) for i in range(200)]]
     path = tmp_path / "words.conllu"
@@ -148,12 +149,12 @@ def write_lists(path, sentences):
 @pytest.mark.parametrize("name", ["vectors.hdf5", "vectors.npz"])
 def test_words_with_tabs_are_refused(tmp_path, words, name):
     table = write_lists(tmp_path / "lists.jsonl", [["a", "b"], [], words])
-    with pytest.raises(DataError, match=r"lists\.jsonl, record 3: the word '.*\\t.*' holds a tab"):
+    with pytest.raises(DataError, match=r"record 3: the word '.*\\t.*' contains a tab"):
         dump(table, tmp_path / "out" / name, column="words")
     assert not (tmp_path / "out").exists()
 
 
-def test_words_of_lists_come_back(tmp_path, outfile):
+def test_words_of_lists_are_stored_unchanged(tmp_path, outfile):
     sentences = [["a\nb", "c"], ["", "a"], [""], [], ["a b", ""], ["\n"]]
     dump(write_lists(tmp_path / "lists.jsonl", sentences), outfile, column="words")
     assert [words for _, words, _ in read_embeddings(outfile)] == sentences
@@ -183,7 +184,7 @@ def test_progress_is_logged(text, outfile, monkeypatch, caplog):
     assert "0:00:00 left" in caplog.text
 
 
-def test_what_is_refused_leaves_nothing(text, outfile, tmp_path):
+def test_refused_arguments_leave_no_files(text, outfile, tmp_path):
     files = {"options_file": FILES[0], "weight_file": FILES[1], "dataset_file": text}
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\n\xff\n")
@@ -192,10 +193,11 @@ def test_what_is_refused_leaves_nothing(text, outfile, tmp_path):
     for changes, error, message in [
         ({"dataset_file": tmp_path / "missing"}, DataError, "missing"),
         ({"dataset_file": bad}, DataError, "line 2: not UTF-8"),
-        ({"dataset_file": pipe}, DataError, "pipe: not a file; it is read more than once"),
+        ({"dataset_file": pipe}, DataError, "pipe: must be a regular file"),
         ({"layers": "bottom"}, OptionsError, "bottom"),
         ({"dtype": "float64"}, ValueError, "float64"),
         ({"part_sentences": 0}, ValueError, "part_sentences"),
+        ({"outfile": tmp_path / "v.csv"}, OptionsError, r"unknown ending '\.csv'; expected one of"),
         ({"outfile": tmp_path}, DataError, "a folder"),
         ({"weight_file": tmp_path / "none.hdf5"}, WeightsError, r"none\.hdf5"),
     ]:
@@ -211,24 +213,57 @@ def test_what_is_refused_leaves_nothing(text, outfile, tmp_path):
     assert [path.name for path in parts.iterdir()] == ["mine.txt"]
 
 
+def test_untokenized_corpus_gives_a_warning_before_the_model_is_opened(tmp_path, caplog):
+    raw = "Das Haus ist, wie er sagte, groß. Wer weiß? Niemand!"
+    with gzip.open(tmp_path / "a.gz", "wt", encoding="utf-8") as file:
+        file.write(f"{raw}\n" * 100)
+    with pytest.raises(BilmError, match="nowhere"):
+        dump_bilm_embeddings(None, tmp_path / "a.gz", "nowhere.json", "no.hdf5", tmp_path / "o.npz")
+    (record,) = caplog.records
+    assert "a.gz: probably not tokenized: 40 % of the words" in record.getMessage()
+    caplog.clear()
+    dump(tmp_path / "a.gz", tmp_path / "o.npz", layers="top")
+    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1
+
+
 def test_an_empty_corpus(tmp_path, outfile):
     (tmp_path / "empty.txt").write_text("")
     assert dump(tmp_path / "empty.txt", outfile) == 0
     assert list(read_embeddings(outfile)) == []
 
 
-@pytest.mark.parametrize("name", ["text.txt", "weights.hdf5", "options.json", "link"])
+@pytest.mark.parametrize("name", ["text.npz", "weights.hdf5", "link.hdf5"])
 def test_inputs_are_not_overwritten(tmp_path, name):
     for source, copy in zip(FILES, ("options.json", "weights.hdf5"), strict=True):
         shutil.copy(source, tmp_path / copy)
-    (tmp_path / "text.txt").write_text("a b\n")
+    (tmp_path / "text.npz").write_text("a b\n")
     (tmp_path / "words").write_text("<S>\n</S>\n<UNK>\n")
-    (tmp_path / "link").symlink_to("weights.hdf5")
+    (tmp_path / "link.hdf5").symlink_to("weights.hdf5")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     files = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    with pytest.raises(DataError, match="is also an input or another output"):
-        dump_bilm_embeddings(None, tmp_path / "text.txt", *files, tmp_path / name)
-    if name != "text.txt":
-        with pytest.raises(DataError, match="is also an input or another output"):
+    refused = "is also an input or another output|is a file of the model"
+    with pytest.raises(DataError, match=refused):
+        dump_bilm_embeddings(None, tmp_path / "text.npz", *files, tmp_path / name)
+    if name != "text.npz":
+        with pytest.raises(DataError, match=refused):
             dump_token_embeddings(tmp_path / "words", *files, tmp_path / name)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_model_replaced_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    model = Path(shutil.copytree(FILES[0].parent, tmp_path / "model"))
+    (tmp_path / "text.txt").write_text("a b\nc\n")
+    build = ElmoEmbedder.__init__
+
+    def build_and_replace(self, *arguments, **settings):
+        build(self, *arguments, **settings)
+        with h5py.File(model / "new", "w") as new, h5py.File(model / "weights.hdf5") as old:
+            for name in old:
+                old.copy(name, new)
+            new["char_embed"][...] *= 2
+        os.replace(model / "new", model / "weights.hdf5")
+
+    monkeypatch.setattr(ElmoEmbedder, "__init__", build_and_replace)
+    with pytest.raises(WeightsError, match="replaced or removed while the model was read"):
+        dump_bilm_embeddings(None, tmp_path / "text.txt", model, None, tmp_path / "out.hdf5")
+    assert not (tmp_path / "out.hdf5").exists()

@@ -13,8 +13,9 @@ from bilm.embedding.token_cache import TokenCache, dump_token_embeddings
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.model import BidirectionalLanguageModel
-from bilm.options import ModelOptions
-from bilm.storage.names import save_hdf5, stored_values
+from bilm.options.model_options import ModelOptions
+from bilm.storage.hdf5 import save_hdf5
+from bilm.storage.names import stored_values
 
 ATOL = 1e-5
 CASES = golden_cases("inference")
@@ -84,7 +85,7 @@ def test_golden_token_table(folder, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["tokens.hdf5"]
 
 
-def test_order_neighbours_and_batches_change_nothing(folder, embedder):
+def test_vectors_do_not_depend_on_order_or_batches(folder, embedder):
     expected = [embedder.embed_sentence(words) for words in SENTENCES]
     check(embedder.embed_batch(SENTENCES), expected)
     for batch_tokens in (1, 7, 64):  # also cuts sentences, whose state is carried over
@@ -93,8 +94,8 @@ def test_order_neighbours_and_batches_change_nothing(folder, embedder):
         check(found, [expected[i] for i in order])
 
 
-def test_words_are_cut_where_the_model_cuts_them():
-    """An embedder takes the number of characters from the model; a `Batcher` is told it."""
+def test_long_words_are_truncated_as_in_the_model():
+    """An embedder reads the number of characters from the model, a `Batcher` has an argument."""
     folder = next(c.values[0] for c in CASES if c.id == "short_tokens_20chars")
     model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
     words = ["an", "internationalization", "office"]
@@ -104,7 +105,7 @@ def test_words_are_cut_where_the_model_cuts_them():
     np.testing.assert_allclose(found, layers, atol=ATOL)
 
 
-def test_agrees_with_the_model_on_characters(folder, embedder):
+def test_embedder_equals_the_model_on_characters(folder, embedder):
     model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
     ids = Batcher(None, model.options.char_cnn.max_characters_per_token).batch_sentences(SENTENCES)
     layers = model(ids)["lm_embeddings"]
@@ -113,7 +114,7 @@ def test_agrees_with_the_model_on_characters(folder, embedder):
 
 
 @pytest.mark.parametrize("cache_size", [0, 1, 5])
-def test_the_cache_changes_nothing(folder, embedder, cache_size):
+def test_cache_size_does_not_change_vectors(folder, embedder, cache_size):
     expected = embedder.embed_batch(SENTENCES)
     other = load(folder, cache_size=cache_size, batch_tokens=16)
     for _ in range(2):
@@ -123,7 +124,7 @@ def test_the_cache_changes_nothing(folder, embedder, cache_size):
     check(other.embed_batch(SENTENCES), expected)
 
 
-def test_the_cache_keeps_the_words_used_last():
+def test_cache_keeps_recently_used_words():
     asked = []
 
     def encode(words):
@@ -181,7 +182,7 @@ def test_a_stream_is_read_lazily_and_in_order(folder):
     assert n_read == 100
 
 
-def test_as_completed_gives_each_sentence_once_with_its_words(folder):
+def test_embed_as_completed_yields_each_sentence_once(folder):
     embedder = load(folder, batch_tokens=16)
     sentences = [[f"word{i}"] * (i % 5) for i in range(60)]
     found = list(embedder.embed_as_completed(iter(sentences)))
@@ -221,7 +222,7 @@ def test_empty_sentences_and_layers(embedder):
 
 
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
-def test_sentence_vectors_of_length_one(embedder, layers):
+def test_sentence_vectors_normalized(embedder, layers):
     """As simple_elmo's get_elmo_vector_average, which divides by the norm over all layers."""
     sentences = [["a", "bank", "."], [], ["a"]]
     means = embedder.sentence_vectors(sentences, layers)
@@ -234,27 +235,61 @@ def test_sentence_vectors_of_length_one(embedder, layers):
 
 
 @pytest.mark.parametrize("layers", ["bottom", "", [], "3", [-1], [0.5], "1,", 1])
-def test_layers_that_are_not_there(embedder, layers):
+def test_missing_layers_are_refused(embedder, layers):
     with pytest.raises(OptionsError, match="layers is"):
         embedder.embed_sentences([], layers)
 
 
-@pytest.mark.parametrize("sentence", ["a string", b"bytes", ["a", 1], [["a"]], 3, None])
-def test_what_is_no_sentence(embedder, sentence):
+@pytest.mark.parametrize(
+    "sentence", ["a string", b"bytes", ["a", 1], [["a"]], 3, None, {"a", "b"}, {"a": 1}]
+)
+def test_sentences_of_other_types_are_refused(embedder, sentence):
     with pytest.raises(DataError, match=r"sentence 1 is .* list of words"):
         embedder.embed_batch([["a"], sentence])
     with pytest.raises(DataError):
         embedder.embed_batch("a string")
+    with pytest.raises(DataError, match="a set, which has no order"):
+        embedder.sentence_vectors({("a",), ("b",)})
+
+
+def test_no_uninitialised_memory_is_used(embedder):
+    """`np.empty` may contain values that overflow or are not numbers."""
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="raise"):
+        make = np.empty
+        patch.setattr(np, "empty", lambda *a, **k: fill_with_largest(make(*a, **k)))
+        embedder.sentence_vectors([["a", "b"]], "average", pool="max")
+        for layers in ("average", "sum", "all"):
+            embedder.embed_batch([["a", "b"]], layers)
+
+
+def fill_with_largest(array):
+    if array.dtype.kind == "f":
+        array.fill(np.finfo(array.dtype).max)
+    return array
+
+
+UNTOKENIZED = ["Das", "Haus", "ist,", "wie", "er", "sagte,", "groß."]
+
+
+@pytest.mark.parametrize("method", ["sentence_vectors", "embed_batch", "embed_as_completed"])
+def test_untokenized_sentences_give_one_warning(folder, method, caplog):
+    embedder = load(folder)
+    list(getattr(embedder, method)([UNTOKENIZED] * 5, "top"))
+    assert not caplog.records
+    for _ in range(10):
+        list(getattr(embedder, method)([UNTOKENIZED] * 5, "top"))
+    (record,) = caplog.records
+    assert "probably not tokenized: 29 % of the words" in record.getMessage()
 
 
 @pytest.mark.parametrize("sizes", [{"cache_size": -1}, {"batch_tokens": 0}])
-def test_sizes_that_are_too_small(folder, sizes):
+def test_embedder_sizes_are_validated(folder, sizes):
     with pytest.raises(ValueError, match="at least"):
         load(folder, **sizes)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_models_that_read_words(tmp_path, bidirectional):
+def test_embedder_of_a_model_that_reads_words(tmp_path, bidirectional):
     lstm = {"dim": 8, "projection_dim": 6, "n_layers": 2}
     options = {"bidirectional": bidirectional, "lstm": lstm}
     (tmp_path / "options.json").write_text(json.dumps(options))

@@ -1,4 +1,4 @@
-"""Reading files of embeddings: those of others, and odd ones, each of which is one clear error."""
+"""Reading files of embeddings, also of other programs; invalid files give one clear error."""
 
 import gc
 import subprocess
@@ -46,10 +46,10 @@ ODD = {
         lambda f: f.__setitem__("0", h5py.ExternalLink("other.hdf5", "/0")),
         "found a link, expected a dataset",
     ),
-    "virtual": (virtual, "values are in another file"),
+    "virtual": (virtual, "found values in another file"),
     "external": (
         lambda f: f.create_dataset("0", (2, 4), "f4", external=[("raw", 0, 32)]),
-        "values are in another file",
+        "found values in another file",
     ),
     "absurd shape": (lambda f: f.create_dataset("0", (1 << 20, 1 << 20), "f4"), "0 bytes are"),
     "absurd chunk": (large_chunk, "bytes are stored"),
@@ -61,7 +61,7 @@ ODD = {
     "power": (lambda f: f.create_dataset("²", data=VECTORS), "named '²', expected"),
     "Arabic": (lambda f: f.create_dataset("٣", data=VECTORS), "named '٣', expected"),
     "too many digits": (lambda f: f.create_dataset("9" * 5000, data=VECTORS), "named '999"),
-    "weights": (lambda f: f.create_dataset("CNN/W", data=VECTORS), "no embeddings; found 'CNN'"),
+    "weights": (lambda f: f.create_dataset("CNN/W", data=VECTORS), "not embeddings: found 'CNN'"),
     "number": (with_attribute(5), "attribute 'sentence' is not a string"),
     "list": (with_attribute(["a", "b"]), "attribute 'sentence' is not a string"),
     "not UTF-8": (with_attribute(np.bytes_(b"\xff b")), "attribute 'sentence' is not UTF-8"),
@@ -70,7 +70,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_odd_files_are_refused(tmp_path, kind):
+def test_files_other_than_embeddings_are_refused(tmp_path, kind):
     path, (make, message) = tmp_path / "odd.hdf5", ODD[kind]
     with h5py.File(path, "w") as file:
         make(file)
@@ -78,7 +78,7 @@ def test_odd_files_are_refused(tmp_path, kind):
         list(read_embeddings(path))
 
 
-def test_damaged_and_missing_files_are_named(tmp_path):
+def test_damaged_and_missing_embedding_files_are_named(tmp_path):
     path = tmp_path / "whole.hdf5"
     with h5py.File(path, "w") as file:
         for i in range(50):
@@ -100,11 +100,11 @@ def test_damaged_and_missing_files_are_named(tmp_path):
             n_refused += 1
     assert n_refused > 50
     for name in ("missing.hdf5", "."):
-        with pytest.raises(DataError, match="not a whole HDF5 file"):
+        with pytest.raises(DataError, match="not a complete HDF5 file"):
             list(read_embeddings(tmp_path / name))
 
 
-def test_files_of_others(tmp_path):
+def test_read_embeddings_of_bilm_tf_and_allennlp(tmp_path):
     with h5py.File(tmp_path / "other.hdf5", "w") as file:
         for i in range(11):
             file[str(i)] = np.full((3, 1, 2), i, np.float32)
@@ -117,13 +117,13 @@ def test_files_of_others(tmp_path):
     assert last[2].shape == (0, 2)
 
 
-def test_words_as_bytes(tmp_path):
+def test_read_embeddings_with_words_as_bytes(tmp_path):
     with h5py.File(tmp_path / "bytes.hdf5", "w") as file:
         file.create_dataset("0", data=VECTORS).attrs["sentence"] = np.bytes_("naïve café".encode())
     assert next(read_embeddings(tmp_path / "bytes.hdf5"))[1] == ["naïve", "café"]
 
 
-def test_a_dropped_iterator_closes_its_file(tmp_path, monkeypatch):
+def test_deleted_iterator_closes_its_file(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with h5py.File(tmp_path / "two.hdf5", "w") as file:
         for i in range(2):
@@ -137,13 +137,13 @@ def test_a_dropped_iterator_closes_its_file(tmp_path, monkeypatch):
     h5py.File(tmp_path / "two.hdf5", "a").close()
 
 
-def test_reading_does_not_wait_for_tensorflow():
+def test_read_embeddings_does_not_import_tensorflow():
     script = "import sys, bilm; bilm.read_embeddings; print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
 
 
-def test_files_by_id_whose_places_are_odd(tmp_path):
+def test_read_embeddings_by_id_with_invalid_positions(tmp_path):
     for k, (odd, message) in enumerate(
         [
             (lambda f: f.create_dataset("a", data=VECTORS), "damaged"),

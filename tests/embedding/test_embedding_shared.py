@@ -93,7 +93,7 @@ def test_threads_share_an_embedder(embedder, sentences, expected, cache_size, mo
         np.testing.assert_allclose(a, b, atol=ATOL)
 
 
-def test_an_abandoned_stream_leaves_no_thread_and_no_lock(embedder, sentences, expected):
+def test_abandoned_stream_leaves_no_thread_and_no_lock(embedder, sentences, expected):
     before = set(threading.enumerate())
     streams = [embedder.embed_as_completed(sentences) for _ in range(3)]
     for stream in streams:
@@ -162,7 +162,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="its own processes start it")
-def test_other_processes(tmp_path):
+def test_embedder_in_other_processes(tmp_path):
     script = tmp_path / "processes.py"  # a file, which a spawned process imports
     script.write_text(PROCESSES)
     done = subprocess.run(

@@ -14,7 +14,7 @@ from conftest import golden_cases
 from bilm.embedding import outputs
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.embedding_file import read_embeddings
+from bilm.embedding.embedding_file import read_embeddings, read_ids
 from bilm.errors import BilmError, DataError, OptionsError
 
 pytestmark = pytest.mark.usefixtures("one_embedder")
@@ -56,7 +56,7 @@ def close(found, expected, dtype="float32"):
 @pytest.mark.parametrize(
     "layers, dtype", [("all", "float32"), ("sum", "float16"), ([2, 0], "float32")]
 )
-def test_npz_of_words(table, tmp_path, embedder, layers, dtype):
+def test_npz_of_each_word(table, tmp_path, embedder, layers, dtype):
     assert dump(table, tmp_path / "out.npz", layers=layers, dtype=dtype) == len(SENTENCES)
     expected = embedder.embed_batch(SENTENCES, layers)
     with np.load(tmp_path / "out.npz") as file:
@@ -71,7 +71,7 @@ def test_npz_of_words(table, tmp_path, embedder, layers, dtype):
 
 @pytest.mark.parametrize("pool", ["mean", "max"])
 @pytest.mark.parametrize("ending", ["npz", "hdf5"])
-def test_one_vector_per_sentence(table, tmp_path, embedder, pool, ending):
+def test_pooled_npz_and_hdf5(table, tmp_path, embedder, pool, ending):
     outfile = tmp_path / f"out.{ending}"
     dump(table, outfile, layers="average", pool=pool, normalize=True, part_sentences=5)
     expected = embedder.sentence_vectors(SENTENCES, normalize=True, pool=pool)
@@ -93,7 +93,7 @@ def test_one_vector_per_sentence(table, tmp_path, embedder, pool, ending):
             assert [s.split() for s in file["sentences"].asstr()] == SENTENCES
 
 
-def test_pooled_layers_stay_apart(table, tmp_path, embedder):
+def test_pooled_layers_are_separate(table, tmp_path, embedder):
     dump(table, tmp_path / "out.hdf5", layers="all", pool="mean")
     with h5py.File(tmp_path / "out.hdf5") as file:
         close(file["vectors"][:], embedder.sentence_vectors(SENTENCES, "all"))
@@ -106,7 +106,7 @@ def test_layers_may_be_an_array(table, tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_datasets_by_id(table, tmp_path, embedder):
+def test_hdf5_datasets_are_named_by_ids(table, tmp_path, embedder):
     dump(table, tmp_path / "out.hdf5", layers="top")
     expected = embedder.embed_batch(SENTENCES, "top")
     with h5py.File(tmp_path / "out.hdf5") as file:
@@ -117,14 +117,14 @@ def test_datasets_by_id(table, tmp_path, embedder):
     assert [words for _, words, _ in found] == SENTENCES
 
 
-def test_an_id_that_files_of_allennlp_have_for_their_index(tmp_path):
+def test_id_named_like_the_index_of_allennlp(tmp_path):
     (tmp_path / "p.fasta").write_text(">a\nMK\n>sentence_to_index\nMKV\n>0\nM\n")
     dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / "out.hdf5")
     found = [(number, words) for number, words, _ in read_embeddings(tmp_path / "out.hdf5")]
     assert found == [(0, ["M", "K"]), (1, ["M", "K", "V"]), (2, ["M"])]
 
 
-def test_groups_of_rows(table, tmp_path, monkeypatch):
+def test_npz_does_not_depend_on_group_size(table, tmp_path, monkeypatch):
     dump(table, tmp_path / "out.npz", layers="all")
     whole = (tmp_path / "out.npz").read_bytes()
     monkeypatch.setattr(outputs, "GROUP_BYTES", 1)
@@ -132,7 +132,7 @@ def test_groups_of_rows(table, tmp_path, monkeypatch):
     assert (tmp_path / "out.npz").read_bytes() == whole
 
 
-def test_no_sentence(tmp_path):
+def test_npz_and_hdf5_of_an_empty_corpus(tmp_path):
     (tmp_path / "empty.txt").write_text("")
     for name in ("words.npz", "pooled.npz", "pooled.hdf5"):
         pool = "none" if name == "words.npz" else "mean"
@@ -149,23 +149,23 @@ def test_no_sentence(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bilm.embedding import part_files
+from bilm.embedding import parts
 from bilm.embedding.corpus import dump_bilm_embeddings
-sums, done = part_files.accumulate, []
+sums, done = parts.accumulate, []
 def sums_or_death(*arguments, **how):
     done.append(arguments)
     if len(done) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return sums(*arguments, **how)
-part_files.accumulate = sums_or_death
+parts.accumulate = sums_or_death
 table, options, weights, outfile = map(Path, sys.argv[1:])
 dump_bilm_embeddings(None, table, options, weights, outfile, part_sentences=4, column="text",
                      id_column="id")
 """
 
 
-def test_killed_and_continued(table, tmp_path):
-    """In the third part, by a process that dies; the file is the one of an undisturbed run."""
+def test_npz_after_sigkill_equals_undisturbed_run(table, tmp_path):
+    """A process is killed in the third part; the continued file equals an undisturbed one."""
     dump(table, tmp_path / "whole.npz")
     killed = subprocess.run([sys.executable, "-c", KILLED, table, *FILES, tmp_path / "out.npz"])
     assert killed.returncode == -signal.SIGKILL
@@ -173,7 +173,7 @@ def test_killed_and_continued(table, tmp_path):
     assert {"000000.rows", "000001.rows"} <= {path.name for path in parts.iterdir()}
     assert not (parts / "000002.rows").exists()
     before = (parts / "000001.rows").stat().st_mtime_ns
-    with pytest.raises(DataError, match=r"other dtype, pool; repeat the command"):
+    with pytest.raises(DataError, match="in dtype, pool; repeat"):
         dump(table, tmp_path / "out.npz", dtype="float16", pool="mean")
     assert (parts / "000001.rows").stat().st_mtime_ns == before
     dump_bilm_embeddings(
@@ -202,10 +202,55 @@ def test_damaged_parts_are_named(table, tmp_path, change, monkeypatch):
     dump(table, tmp_path / "out.npz")
 
 
+# --- ids ---
+
+
+@pytest.mark.parametrize("n_long", [0, 1])
+@pytest.mark.parametrize("pool", ["none", "mean"])
+def test_npz_ids_are_compact(tmp_path, monkeypatch, n_long, pool):
+    """One long id does not enlarge the file by its length times the number of sentences."""
+    monkeypatch.setattr(outputs, "STRINGS_BYTES", 0)
+    ids = [f"é{i}" for i in range(300 - n_long)] + ["x" * 1000] * n_long
+    (tmp_path / "p.fasta").write_text("".join(f">{id_}\nMK\n" for id_ in ids), encoding="utf-8")
+    outfile = tmp_path / "out.npz"
+    how = {"layers": "top", "pool": pool, "dtype": "float16"}
+    dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, outfile, **how)
+    assert read_ids(outfile) == ids
+    with np.load(outfile) as file:
+        arrays = {name: file[name] for name in file}
+    names = {"ids_utf8", "ids_offsets"} if n_long else {"ids"}
+    assert set(arrays) == {"vectors", *names} | ({"offsets"} if pool == "none" else set())
+    assert sum(arrays[name].nbytes for name in names) < 10_000
+
+
+def test_read_ids_of_each_format(table, tmp_path):
+    expected = [f"s/{i}" for i in range(len(SENTENCES))]
+    for name, pool in (("a.npz", "none"), ("b.npz", "max"), ("a.hdf5", "none"), ("b.hdf5", "max")):
+        dump(table, tmp_path / name, layers="top", pool=pool)
+        assert read_ids(tmp_path / name) == expected
+    dump(table, tmp_path / "n.npz", layers="top", id_column=None)
+    dump(table, tmp_path / "n.hdf5", layers="top", id_column=None)
+    for name in ("n.npz", "n.hdf5"):
+        with pytest.raises(DataError, match="does not contain ids"):
+            read_ids(tmp_path / name)
+    for name in ("a.npz", "a.hdf5"):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(DataError, match=rf"{name}: "):
+            read_ids(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["out.hdf5", "out.npz"])
+def test_ids_with_nul_are_refused(tmp_path, name):
+    (tmp_path / "p.fasta").write_text(">a\0b\nMK\n>a\nM\n")
+    with pytest.raises(DataError, match=r"p\.fasta, line 1: the id 'a\\x00b' contains NUL"):
+        dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / name)
+
+
 # --- ids, layers and pools that are refused ---
 
 
-def test_an_id_that_is_there_twice(tmp_path):
+def test_duplicate_ids_are_refused(tmp_path):
     (tmp_path / "p.fasta").write_text(">a\nMK\n>b/1\nMK\n>c\nM\n>b/1\nKV\n")
     for name in ("out.npz", "out.hdf5"):
         with pytest.raises(DataError, match=r"p\.fasta: records 2 and 4 both have the id 'b/1'"):
@@ -213,9 +258,11 @@ def test_an_id_that_is_there_twice(tmp_path):
         assert not (tmp_path / name).exists()
 
 
-def test_ids_that_only_datasets_cannot_tell_apart(tmp_path):
+def test_ids_with_equal_dataset_names_are_refused(tmp_path):
     (tmp_path / "p.fasta").write_text(">a\nMK\n>b/1\nMK\n>c\nM\n>b_1\nKV\n")
-    expected = r"p\.fasta: records 2 and 4 have the ids 'b/1' and 'b_1', for HDF5 both 'b_1'"
+    expected = (
+        r"p\.fasta: records 2 and 4 have the ids 'b/1' and 'b_1', which both become 'b_1' in HDF5"
+    )
     with pytest.raises(DataError, match=expected):
         dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / "out.hdf5")
     for name, pool in (("out.npz", "none"), ("out.hdf5", "mean")):
@@ -223,10 +270,10 @@ def test_ids_that_only_datasets_cannot_tell_apart(tmp_path):
     assert np.load(tmp_path / "out.npz")["ids"].tolist() == ["a", "b/1", "c", "b_1"]
 
 
-def test_what_cannot_be_pooled(table, tmp_path, embedder):
+def test_invalid_pooling_is_refused(table, tmp_path, embedder):
     for how, message in [
         ({"pool": "sum"}, "pool is 'sum', expected one of none, mean, max"),
-        ({"normalize": True}, "normalize is for one vector per sentence"),
+        ({"normalize": True}, "normalize requires one vector per sentence"),
     ]:
         with pytest.raises(OptionsError, match=message):
             dump_bilm_embeddings(None, table, *FILES, tmp_path / "o", column="text", **how)
@@ -236,5 +283,5 @@ def test_what_cannot_be_pooled(table, tmp_path, embedder):
 
 def test_parquet_without_its_package(table, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BilmError, match=r"out\.parquet: Parquet needs pyarrow.*\[parquet\]"):
+    with pytest.raises(BilmError, match=r"out\.parquet: Parquet requires pyarrow.*\[parquet\]"):
         dump_bilm_embeddings(None, table, *FILES, tmp_path / "out.parquet", column="text")

@@ -1,24 +1,25 @@
-"""Embedding a corpus, interrupted at any point: what is left, and what it goes on to."""
+"""Embedding a corpus that is interrupted, or that changes while it is read."""
 
-import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from unittest.mock import Mock
 
 import h5py
+import numpy as np
 import pytest
 from test_corpus import FILES, LINES, PART, dump, left
 
-from bilm.data.records import Record
-from bilm.embedding import corpus, part_files
+from bilm.data.readers import Record
+from bilm.embedding import corpus, parts
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.outputs import merge_datasets
-from bilm.embedding.parts import Parts
+from bilm.embedding.parts import Parts, digest_of
 from bilm.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("one_embedder")
@@ -54,36 +55,36 @@ def start(command):
 
 KILLED = """
 import os, signal, sys
-from bilm.embedding import part_files
+from bilm.embedding import parts
 from bilm.embedding.corpus import dump_bilm_embeddings
-join, done = part_files.join_words, []
+join, done = parts.join_words, []
 def join_or_die(words):
     done.append(words)
     if len(done) == 7:
         os.kill(os.getpid(), signal.SIGKILL)
     return join(words)
-part_files.join_words = join_or_die
+parts.join_words = join_or_die
 dump_bilm_embeddings(None, *sys.argv[1:], part_sentences=4)
 """
 
 
-def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch, run_here):
+def test_hdf5_after_sigkill_equals_undisturbed_run(text, outfile, tmp_path, monkeypatch, run_here):
     whole = tmp_path / "whole.hdf5"
     killed = start(["-c", KILLED, text, *FILES, outfile])
-    flags = ["--dataset_file", text, "--outfile", whole, "--part_sentences", str(PART)]
-    flags += ["--options_file", FILES[0], "--weight_file", FILES[1]]
-    done = run_here("dump_embeddings.py", *flags)
+    flags = ["--input", text, "--output", whole, "--part_sentences", str(PART)]
+    flags += ["--model", FILES[0], "--weights", FILES[1]]
+    done = run_here("bilm embed", *flags)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"wrote {whole}: 13 sentences\n"
     assert killed.wait() == -9
     killed.communicate()
-    parts = outfile.with_name("vectors.hdf5.parts")
-    assert left(outfile) == [parts.name]
-    names = sorted(path.name for path in parts.iterdir())
+    folder = outfile.with_name("vectors.hdf5.parts")
+    assert left(outfile) == [folder.name]
+    names = sorted(path.name for path in folder.iterdir())
     assert len(names) == 4 and names[1:] == ["000000.hdf5", "lock", "run.json"], names
-    closed = (parts / "000000.hdf5").stat().st_mtime_ns
+    closed = (folder / "000000.hdf5").stat().st_mtime_ns
 
-    with pytest.raises(DataError, match=r"other layers, dtype; repeat the command"):
+    with pytest.raises(DataError, match="in layers, dtype; repeat"):
         dump(text, outfile, layers="top", dtype="float16")
     seen = []
     warm_up = ElmoEmbedder.warm_up
@@ -94,7 +95,7 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch, run_here):
     )
     monkeypatch.setattr(corpus.Parts, "merge", lambda self, n, write: None)
     dump(text, outfile)
-    assert (parts / "000000.hdf5").stat().st_mtime_ns == closed
+    assert (folder / "000000.hdf5").stat().st_mtime_ns == closed
     assert seen == [line.split() for line in LINES[:PART]]
     monkeypatch.undo()
     dump(text, outfile)  # merges
@@ -104,7 +105,7 @@ def test_killed_and_given_again(text, outfile, tmp_path, monkeypatch, run_here):
 
 def failing_after(n_done):
     """Give a `join_words` that works so many times."""
-    join, numbers = part_files.join_words, count()
+    join, numbers = parts.join_words, count()
 
     def join_or_fail(words):
         if next(numbers) == n_done:
@@ -115,25 +116,25 @@ def failing_after(n_done):
 
 
 @pytest.mark.parametrize("warm_parts", [2, 16])
-def test_interrupted_anywhere(text, outfile, monkeypatch, warm_parts):
+def test_failed_part_or_merge_continues_to_equal_file(text, outfile, monkeypatch, warm_parts):
     monkeypatch.setattr(corpus, "WARM_PARTS", warm_parts)
     dump(text, outfile)
     whole = content(outfile)
-    join = part_files.join_words
-    parts = outfile.with_name("vectors.hdf5.parts")
+    join = parts.join_words
+    folder = outfile.with_name("vectors.hdf5.parts")
     for n_done in (0, 5, 12):
         outfile.unlink()
-        monkeypatch.setattr(part_files, "join_words", failing_after(n_done))
+        monkeypatch.setattr(parts, "join_words", failing_after(n_done))
         with pytest.raises(OSError, match="disk full"):
             dump(text, outfile)
-        assert left(outfile) == [parts.name]
-        assert len(list(parts.iterdir())) == n_done // PART + 2
-        monkeypatch.setattr(part_files, "join_words", join)
+        assert left(outfile) == [folder.name]
+        assert len(list(folder.iterdir())) == n_done // PART + 2
+        monkeypatch.setattr(parts, "join_words", join)
         with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
             patch.setattr(h5py.h5o, "copy", Mock(side_effect=OSError("disk full")))
             dump(text, outfile)  # now the merge fails
-        assert left(outfile) == [parts.name]
-        assert len(list(parts.iterdir())) == 6
+        assert left(outfile) == [folder.name]
+        assert len(list(folder.iterdir())) == 6
         dump(text, outfile)
         assert content(outfile) == whole
         assert left(outfile) == [outfile.name]
@@ -143,7 +144,7 @@ def test_interrupted_anywhere(text, outfile, monkeypatch, warm_parts):
     ("before", "after"),
     [([["a\nb"]], [["a"], ["b"]]), ([["a", "b"]], [["a b"]]), ([[""]], [[]])],
 )
-def test_other_words_do_not_continue(tmp_path, outfile, monkeypatch, before, after):
+def test_corpus_with_other_words_is_not_continued(tmp_path, outfile, monkeypatch, before, after):
     table = tmp_path / "lists.jsonl"
     monkeypatch.setattr(corpus.Parts, "merge", lambda self, n, write: None)
     for sentences in (before, after):
@@ -151,21 +152,150 @@ def test_other_words_do_not_continue(tmp_path, outfile, monkeypatch, before, aft
         if sentences is before:
             dump(table, outfile, column="words")
         else:
-            with pytest.raises(DataError, match="other dataset; repeat the command"):
+            with pytest.raises(DataError, match="in dataset; repeat"):
                 dump(table, outfile, column="words")
 
 
-def test_the_digest_of_a_corpus_is_kept():
-    """Folders of parts that other versions have left go on."""
-    records = [Record(["a", "b c"], "1"), Record([], "2"), Record(["", "d"], "3")]
-    found = corpus._survey(Mock(is_text=False, __iter__=lambda self: iter(records)), 9, str)
-    assert found.digest == hashlib.sha256(b"a\tb c\n1\n\n2\n\td\n3\n").hexdigest()
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([Record(["a"], "b\nc\nd")], [Record(["a"], "b"), Record(["c"], "d")]),
+        ([Record(["a"], "b")], [Record(["a"], None), Record(["b"], None)]),
+        ([Record([""], None)], [Record([], None)]),
+        ([Record(["a\tb"], None)], [Record(["a", "b"], None)]),
+    ],
+)
+def test_digests_of_other_words_or_ids_differ(one, other):
+    assert digest_of(one) != digest_of(other)
+
+
+# --- a corpus that changes ---
+
+
+def rows_of(n, start=0):
+    """Rows that are longer than the buffers of a reader, so that it sees edits."""
+    return [f"id{i},row {i} of the table,{'x' * 100_000}\n" for i in range(start, start + n)]
+
+
+def write_csv(path, rows):
+    path.write_text("".join(["id,text,other\n", *rows]))
+
+
+CHANGES = {
+    "reordered": lambda rows: [*rows[:PART], *rows[:PART:-1], rows[PART]],
+    "appended": lambda rows: rows + rows_of(2, 100),
+    "appended_part": lambda rows: rows + rows_of(PART, 100),
+    "shortened": lambda rows: rows[:-1],
+    "shortened_part": lambda rows: rows[: -len(rows) % PART or -PART],
+    "word": lambda rows: [*rows[:-1], rows[-1].replace("table", "chair")],
+    "id": lambda rows: [*rows[:-1], rows[-1].replace("id", "no")],
+    "ids_swapped": lambda rows: [
+        *rows[:-2],
+        rows[-2].replace("id8", "id9"),
+        rows[-1].replace("id9", "id8"),
+    ],
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "table.csv"
+    write_csv(path, rows_of(10))  # parts of 4, 4 and 2
+    return path
+
+
+def dump_table(table, outfile, **how):
+    return dump(table, outfile, column="text", id_column="id", layers="top", **how)
+
+
+def after_part(part, action, monkeypatch):
+    """Call `action` once when a part has been written."""
+    n_done, replacing = count(), parts.replacing
+
+    @contextmanager
+    def acting(path):
+        with replacing(path) as temporary:
+            yield temporary
+        if path.suffix in (".hdf5", ".rows") and next(n_done) == part:
+            action()
+
+    monkeypatch.setattr(parts, "replacing", acting)
+
+
+@pytest.mark.parametrize("name", ["v.hdf5", "v.npz"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_edit_during_a_run_is_noticed(table, tmp_path, name, change, monkeypatch):
+    outfile = tmp_path / "out" / name
+    edited = CHANGES[change](rows_of(10))
+    after_part(0, lambda: write_csv(table, edited), monkeypatch)
+    with pytest.raises(DataError, match=r"table\.csv: changed while it was read, at sentence"):
+        dump_table(table, outfile)
+    monkeypatch.undo()
+    assert not outfile.exists()
+    # The edited corpus is not continued; the original is, to the vectors of an undisturbed run.
+    with pytest.raises(DataError, match="in dataset; repeat"):
+        dump_table(table, outfile)
+    write_csv(table, rows_of(10))
+    dump_table(table, outfile)
+    dump_table(table, tmp_path / "whole" / name)
+    assert ids_and_vectors(outfile) == ids_and_vectors(tmp_path / "whole" / name)
+
+
+@pytest.mark.parametrize("name", ["v.hdf5", "v.npz"])
+def test_edit_undone_before_continuing_is_noticed(table, tmp_path, name, monkeypatch):
+    """A part with other text than the corpus is refused, however it came about."""
+    outfile = tmp_path / "out" / name
+    after_part(1, Mock(side_effect=OSError("disk full")), monkeypatch)
+    with pytest.raises(OSError, match="disk full"):
+        dump_table(table, outfile)
+    monkeypatch.undo()
+    other = tmp_path / "other.csv"
+    write_csv(other, [*rows_of(PART), *rows_of(6, 20)])
+    after_part(1, Mock(side_effect=OSError("disk full")), monkeypatch)
+    with pytest.raises(OSError, match="disk full"):
+        dump_table(other, tmp_path / "other" / name)
+    monkeypatch.undo()
+    ending = "rows" if name.endswith("npz") else "hdf5"
+    wrong = tmp_path / "other" / f"{name}.parts" / f"000001.{ending}"
+    wrong.replace(outfile.with_name(f"{name}.parts") / wrong.name)
+    with pytest.raises(DataError, match=rf"000001\.{ending}: contains other sentences than"):
+        dump_table(table, outfile)
+
+
+def test_edit_before_merging_changes_nothing(table, tmp_path, monkeypatch):
+    """Parts contain words and ids, so that merging does not read the corpus."""
+    for name in ("v.npz", "v.hdf5", "p.hdf5"):
+        how = {"pool": "mean"} if name == "p.hdf5" else {}
+        dump_table(table, tmp_path / "whole" / name, **how)
+        with monkeypatch.context() as patched:
+            after_part(2, table.unlink, patched)
+            dump_table(table, tmp_path / name, **how)
+        write_csv(table, rows_of(10))
+        assert (tmp_path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def ids_and_vectors(path):
+    if path.suffix == ".hdf5":
+        return content(path)
+    with np.load(path) as file:
+        return [(name, file[name].tolist()) for name in sorted(file)]
+
+
+def test_parts_of_another_version_are_refused(text, outfile):
+    with Parts(outfile, {}) as folder:
+        run = folder.folder / "run.json"
+    run.write_text(json.dumps({"dataset": "0"}))
+    with pytest.raises(DataError, match=r"parts: its parts were written by another version"):
+        dump(text, outfile)
+
+
+# --- killed ---
 
 
 KILLED_AT = """
 import os, signal, sys
 import numpy as np
-from bilm.files import replacing
+from bilm.support.files import replacing
 from bilm.storage.hdf5 import NewHDF5
 from bilm.embedding.outputs import merge_datasets
 from bilm.embedding.parts import Parts
@@ -209,7 +339,7 @@ print(n_kills)
 """
 
 
-def test_a_kill_at_any_system_call(outfile):
+def test_sigkill_at_any_system_call_leaves_a_continuable_folder(outfile):
     process = start(["-c", KILLED_AT, outfile])
     output, log = process.communicate()
     assert process.returncode == 0, log.decode()
@@ -217,25 +347,25 @@ def test_a_kill_at_any_system_call(outfile):
 
 
 def test_two_processes_do_not_write_the_same_output(text, outfile):
-    with Parts(outfile, {}) as parts:
+    with Parts(outfile, {}) as opened:
         with pytest.raises(DataError, match=r"parts: another process is writing .*vectors\.hdf5"):
             dump(text, outfile)
-        assert sorted(os.listdir(parts.folder)) == ["lock", "run.json"]
-    with pytest.raises(DataError, match=r"other dataset, options"):
+        assert sorted(os.listdir(opened.folder)) == ["lock", "run.json"]
+    with pytest.raises(DataError, match="in model, precision, dataset, "):
         dump(text, outfile)
-    (parts.folder / "run.json").write_text("[1]")
+    (opened.folder / "run.json").write_text("[1]")
     with pytest.raises(DataError, match=r"run\.json: damaged"):
         dump(text, outfile)
 
 
-def test_a_damaged_part_is_named(outfile):
-    with Parts(outfile, {}) as parts:
-        parts.path(0).write_bytes(b"half")
+def test_damaged_hdf5_part_is_named(outfile):
+    with Parts(outfile, {}) as opened:
+        opened.path(0).write_bytes(b"half")
         with pytest.raises(DataError, match=r"000000\.hdf5: damaged .* remove it"):
-            parts.merge(1, merge_datasets)
+            opened.merge(1, merge_datasets)
 
 
-def test_a_link_and_a_name_of_255_bytes(text, tmp_path):
+def test_output_link_and_name_of_255_bytes(text, tmp_path):
     (tmp_path / "there").mkdir()
     link, target = tmp_path / "link.hdf5", tmp_path / "there" / ("x" * 250 + ".hdf5")
     link.symlink_to(target)
@@ -247,19 +377,19 @@ FULL = """
 import resource, runpy, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-sys.argv = sys.argv[2:]
-runpy.run_path(sys.argv[0], run_name="__main__")
+sys.argv[1:2] = []
+runpy.run_module("bilm", run_name="__main__", alter_sys=True)
 """
 
 
-def test_a_full_disk_is_one_line(text, outfile):
-    flags = ["--dataset_file", text, "--outfile", outfile, "--part_sentences", "4"]
-    flags += ["--options_file", FILES[0], "--weight_file", FILES[1]]
-    command = [sys.executable, "-c", FULL, "5000", ROOT / "bin/dump_embeddings.py", *flags]
+def test_full_disk_gives_one_line_and_keeps_parts(text, outfile):
+    flags = ["--input", text, "--output", outfile, "--part_sentences", "4"]
+    flags += ["--model", FILES[0], "--weights", FILES[1]]
+    command = [sys.executable, "-c", FULL, "5000", "embed", *flags]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(
-        r"dump_embeddings\.py: error: .*/000000\.hdf5: File too large\n",
+        r"bilm embed: error: .*/000000\.hdf5: File too large\n",
         done.stderr,
     )
     assert sorted(os.listdir(f"{outfile}.parts")) == ["lock", "run.json"]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from stored_files import OPTIONS, WEIGHTS
 
+pytestmark = pytest.mark.clients
+
 if find_spec("sklearn") is None:
     pytest.skip("needs the extra sklearn: make test-clients", allow_module_level=True)
 PROGRAM = Path(__file__).parents[2] / "examples" / "classify.py"
@@ -19,7 +21,7 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_both_classifiers_tell_good_films_from_bad_ones(tmp_path):
+def test_classify_example_learns(tmp_path):
     kinds = [("pos", "good"), ("neg", "bad")]
     rows = [f"{kinds[i % 2][0]}\t{kinds[i % 2][1]} film {i}" for i in range(40)]
     (tmp_path / "films.tsv").write_text("\n".join(["label\ttext", *rows]))
@@ -30,7 +32,7 @@ def test_both_classifiers_tell_good_films_from_bad_ones(tmp_path):
     assert all(float(mean) == 100 for _, mean in means)
 
 
-def test_without_data_one_line_says_so(tmp_path):
+def test_classify_example_without_data(tmp_path):
     done = run("--train", tmp_path / "films.tsv")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].endswith(

@@ -1,4 +1,4 @@
-"""What docs/clients.md shows works."""
+"""Run the Python blocks of docs/clients.md."""
 
 import re
 from importlib.util import find_spec
@@ -8,18 +8,20 @@ import keras
 import pytest
 
 if keras.backend.backend() != "tensorflow":
-    pytest.skip("exports are TensorFlow's", allow_module_level=True)
+    pytest.skip("exports require TensorFlow", allow_module_level=True)
 if any(find_spec(name) is None for name in ("sklearn", "spacy", "onnxruntime", "tf2onnx")):
     pytest.skip(
         "needs the extras sklearn, spacy and onnx: make test-clients", allow_module_level=True
     )
 from bilm import Elmo
-from bilm.onnx_model import export_onnx
+from bilm.export.onnx import export_onnx
+
+pytestmark = pytest.mark.clients
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 
 
-def test_python_runs(tmp_path, monkeypatch):
+def test_python_blocks_of_the_clients_page_run(tmp_path, monkeypatch):
     export_onnx(Elmo("novels-en"), tmp_path / "elmo.onnx")
     monkeypatch.chdir(tmp_path)
     text, names = PAGE.read_text(encoding="utf-8"), {}

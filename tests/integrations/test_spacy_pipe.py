@@ -17,6 +17,8 @@ import spacy
 from bilm.errors import OptionsError, WeightsError
 from bilm.integrations.spacy_pipe import set_hooks
 
+pytestmark = [pytest.mark.clients, pytest.mark.short]
+
 TEXTS = ["The bank closed.", "", "She  saw\nthe bank of the river.", " "]
 MODEL = {"model": str(CASE)}
 
@@ -38,19 +40,36 @@ def assert_embedded(docs, embedder):
         assert not doc.tensor[np.logical_not(there)].any()
 
 
-def test_tensors_are_the_embedders_vectors_one_by_one_and_in_batches(stored_embedder):
+def test_spacy_tensors_equal_the_embedder(stored_embedder):
     nlp = pipeline()
     assert_embedded([nlp(text) for text in TEXTS], stored_embedder)
     assert_embedded(nlp.pipe(TEXTS, batch_size=3), stored_embedder)
 
 
-def test_layers_are_put_side_by_side(stored_embedder):
+def test_spacy_without_the_component_imports_no_keras():
+    """spaCy imports the entry points of all installed packages whenever it makes a pipeline."""
+    program = (
+        "import sys, spacy; nlp = spacy.blank('en'); nlp('The bank closed.');"
+        "assert 'bilm.integrations.spacy_pipe' in sys.modules;"
+        "print([name for name in ('keras', 'tensorflow') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_spacy_does_not_warn_of_untokenized_text(caplog):
+    pipeline()("Das Haus ist, wie er sagte, gross. " * 50)
+    assert not caplog.records
+
+
+def test_spacy_concatenates_layers(stored_embedder):
     doc = pipeline(layers=[0, 2])("The bank closed")
     expected = stored_embedder.embed_sentence(["The", "bank", "closed"], [0, 2])
     np.testing.assert_allclose(doc.tensor, np.concatenate(expected, axis=-1), atol=1e-6)
 
 
-def test_each_sentence_has_vectors_of_its_own(stored_embedder):
+def test_spacy_embeds_each_sentence_separately(stored_embedder):
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("bilm", config=MODEL)
@@ -60,7 +79,7 @@ def test_each_sentence_has_vectors_of_its_own(stored_embedder):
     np.testing.assert_allclose(doc.tensor, np.concatenate(parts), atol=1e-6)
 
 
-def test_vectors_and_similarities_are_those_of_the_context():
+def test_spacy_vectors_and_similarities_use_the_tensor():
     nlp = pipeline()
     one, other = nlp("The bank closed"), nlp("She saw the bank")
     np.testing.assert_array_equal(one[1].vector, one.tensor[1])
@@ -76,14 +95,14 @@ def test_vectors_and_similarities_are_those_of_the_context():
     assert not nlp("").vector.any() and nlp("").similarity(one) == 0
 
 
-def test_a_table_of_word_vectors_does_not_come_first():
+def test_spacy_ignores_the_table_of_word_vectors():
     nlp = pipeline()
     nlp.vocab.set_vector("bank", np.ones(5, np.float32))
     doc = nlp("The bank closed")
     np.testing.assert_array_equal(doc[1].vector, doc.tensor[1])
 
 
-def test_a_stored_pipeline_holds_the_model_by_name(stored_model, tmp_path):
+def test_spacy_stored_pipeline_contains_the_name_of_the_model(stored_model, tmp_path):
     nlp = pipeline(model=str(stored_model), layers="top")
     expected = nlp("The bank closed").tensor
     nlp.to_disk(tmp_path / "pipeline")
@@ -100,29 +119,29 @@ def test_a_stored_pipeline_holds_the_model_by_name(stored_model, tmp_path):
     np.testing.assert_allclose(eval(done.stdout), expected, atol=1e-6)
 
 
-def test_a_stored_pipeline_finds_another_model(stored_model, tmp_path):
+def test_spacy_stored_pipeline_refuses_another_model(stored_model, tmp_path):
     nlp = pipeline(model=str(stored_model))
     nlp.to_disk(tmp_path / "pipeline")
     moved = shutil.move(stored_model, tmp_path / "moved")
-    with pytest.raises(WeightsError, match="no such file or folder"):
+    with pytest.raises(WeightsError, match="neither a file or folder of this path nor"):
         spacy.load(tmp_path / "pipeline")
     elsewhere = {"components": {"bilm": {"model": str(moved)}}}
     spacy.load(tmp_path / "pipeline", config=elsewhere)
     with open(moved / "options.json", "a") as file:
         file.write("\n")
-    with pytest.raises(WeightsError, match=r"another model .* than the one that the stored"):
+    with pytest.raises(WeightsError, match=r"the files have changed .* since the stored"):
         spacy.load(tmp_path / "pipeline", config=elsewhere)
     (tmp_path / "pipeline" / "bilm").write_text("{}")
     with pytest.raises(WeightsError, match="bilm: not a stored component"):
         spacy.load(tmp_path / "pipeline", config=elsewhere)
 
 
-def test_a_component_without_a_model_says_how_to_give_one():
+def test_spacy_component_requires_a_model():
     with pytest.raises(OptionsError, match="the component bilm has no model; expected nlp"):
         spacy.blank("en").add_pipe("bilm")
 
 
-def test_documents_that_fail_go_to_the_error_handler(tmp_path):
+def test_spacy_error_handler_gets_failed_documents(tmp_path):
     nlp, failed = pipeline(model=str(tmp_path / "nowhere")), []
     with pytest.raises(WeightsError, match="nowhere"):
         list(nlp.pipe(TEXTS))
@@ -148,7 +167,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_two_processes(start, tmp_path, stored_embedder):
+def test_spacy_pipe_in_two_processes(start, tmp_path, stored_embedder):
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start}")
     (tmp_path / "program.py").write_text(PROCESSES)
@@ -163,7 +182,7 @@ def test_two_processes(start, tmp_path, stored_embedder):
     np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=1e-6)
 
 
-def test_documents_from_elsewhere_get_their_hooks_back():
+def test_spacy_set_hooks_on_a_restored_document():
     nlp = pipeline()
     doc = nlp("bank bank")
     with pytest.warns(UserWarning, match="W109"):  # that the hooks are not stored

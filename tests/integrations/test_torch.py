@@ -15,6 +15,8 @@ import torch
 
 from bilm import Elmo
 
+pytestmark = pytest.mark.clients
+
 PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
 
@@ -33,7 +35,7 @@ def names(tmp_path_factory):
     return found | {"folder": folder}
 
 
-def test_the_loop_of_the_page_learns(names):
+def test_pytorch_page_training_loop_learns(names):
     assert isinstance(names["classifier"].elmo, torch.nn.Module)
     assert min(names["losses"][-3:]) < 0.5 * names["losses"][0]
     with torch.no_grad():
@@ -41,7 +43,7 @@ def test_the_loop_of_the_page_learns(names):
     assert predicted.tolist() == names["labels"].tolist()
 
 
-def test_of_the_layer_its_mix_alone_is_trained(names):
+def test_pytorch_trains_the_mix_only(names):
     elmo, fresh = names["classifier"].elmo, Elmo(CASE)
     fresh.build()
     trained = {name for name, p in elmo.named_parameters() if p.requires_grad}
@@ -51,7 +53,7 @@ def test_of_the_layer_its_mix_alone_is_trained(names):
         assert same == (not variable.trainable), variable.path
 
 
-def test_a_state_dict_brings_everything_back(names):
+def test_pytorch_state_dict_restores_the_layer(names):
     classifier = names["Classifier"](names["folder"] / "elmo", n_labels=2)
     classifier.load_state_dict(torch.load(names["folder"] / "classifier.pt"))
     classifier.eval()
@@ -60,7 +62,7 @@ def test_a_state_dict_brings_everything_back(names):
     torch.testing.assert_close(found, expected)
 
 
-def test_the_bilm_is_trained_on_request(names):
+def test_pytorch_trains_the_bilm_on_request(names):
     elmo = Elmo(CASE, trainable_bilm=True)
     elmo.build()
     ids = torch.as_tensor(elmo.batcher().batch_sentences(names["sentences"]))

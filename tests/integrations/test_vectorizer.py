@@ -1,9 +1,10 @@
-"""`ElmoVectorizer` in what scikit-learn does with a transformer."""
+"""`ElmoVectorizer` in pipelines, searches, data frames and pickles of scikit-learn."""
 
 import pickle
 import shutil
 import subprocess
 import sys
+from collections import OrderedDict
 from importlib.util import find_spec
 
 import numpy as np
@@ -22,6 +23,9 @@ from sklearn.pipeline import make_pipeline
 import bilm
 from bilm import ElmoVectorizer
 from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.integrations import shared_models
+
+pytestmark = [pytest.mark.clients, pytest.mark.short]
 
 TEXTS = ["The bank closed .", "", "a", "She saw the bank"] * 3
 LABELS = [0, 1, 0, 1] * 3
@@ -33,29 +37,31 @@ def words(texts):
 
 @pytest.mark.parametrize("layers", ["average", "top", "all", [0, 2]])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_means_are_those_of_the_embedder(stored_embedder, layers, normalize):
+def test_vectorizer_means_equal_the_embedder(stored_embedder, layers, normalize):
     found = ElmoVectorizer(CASE, layers=layers, normalize=normalize).fit_transform(TEXTS)
     expected = stored_embedder.sentence_vectors(words(TEXTS), layers, normalize)
     assert found.dtype == np.float32 and not found[1].any()
     np.testing.assert_array_equal(found, expected.reshape(len(TEXTS), -1))
 
 
-def test_maxima_are_those_of_the_words(stored_embedder):
+def test_vectorizer_max_pooling(stored_embedder):
     found = ElmoVectorizer(CASE, pool="max", layers="all").fit_transform(TEXTS)
     for row, vectors in zip(found, stored_embedder.embed_sentences(words(TEXTS)), strict=True):
         expected = vectors.max(axis=1).ravel() if vectors.shape[1] else 0
         np.testing.assert_array_equal(row, expected)
 
 
-def test_what_can_be_read_once_is_transformed_but_no_text_to_fit_on():
+def test_vectorizer_accepts_an_iterator_in_transform_only():
     vectorizer = ElmoVectorizer(CASE)
-    with pytest.raises(DataError, match="X is a generator, which can be read once; give fit a"):
+    with pytest.raises(
+        DataError, match="X is a generator, which can be read only once; pass a list"
+    ):
         vectorizer.fit_transform(text for text in TEXTS)
     expected = vectorizer.fit_transform(TEXTS)
     np.testing.assert_array_equal(vectorizer.transform(iter(TEXTS)), expected)
 
 
-def test_texts_may_be_lists_of_words_columns_or_other_tokens():
+def test_vectorizer_accepts_words_columns_and_a_tokenizer():
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     vectorizer = ElmoVectorizer(CASE)
     expected = vectorizer.fit_transform(TEXTS)
@@ -67,7 +73,7 @@ def test_texts_may_be_lists_of_words_columns_or_other_tokens():
     np.testing.assert_array_equal(found, expected[[bool(text) for text in TEXTS]])
 
 
-def test_no_texts_give_no_rows():
+def test_vectorizer_accepts_no_texts():
     vectorizer = ElmoVectorizer(CASE)
     n_features = vectorizer.fit_transform(["a"]).shape[1]
     assert vectorizer.transform([]).shape == (0, n_features)
@@ -85,32 +91,32 @@ def test_no_texts_give_no_rows():
         ([b"a"], "text 0 of X is b'a'"),
     ],
 )
-def test_what_is_no_text_is_named(texts, expected):
+def test_vectorizer_refuses_other_values(texts, expected):
     with pytest.raises(DataError, match=expected):
         ElmoVectorizer(CASE).fit(texts)
 
 
-def test_a_data_frame_is_no_column():
+def test_vectorizer_refuses_a_data_frame():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": TEXTS})
     with pytest.raises(DataError, match=r"X is a DataFrame of shape \(12, 1\).*one column"):
         ElmoVectorizer(CASE).fit(frame)
 
 
-def test_parameters_that_mean_nothing_are_refused(tmp_path):
+def test_vectorizer_refuses_invalid_parameters(tmp_path):
     for vectorizer, expected in [
         (ElmoVectorizer(CASE, pool="sum"), "pool is 'sum', expected one of mean, max"),
         (ElmoVectorizer(CASE, layers="last"), "layers is 'last'"),
     ]:
         with pytest.raises(OptionsError, match=expected):
             vectorizer.fit(TEXTS)
-    with pytest.raises(WeightsError, match="nowhere: no such file or folder"):
+    with pytest.raises(WeightsError, match="nowhere: found neither a file or folder of this"):
         ElmoVectorizer(tmp_path / "nowhere").fit(TEXTS)
     with pytest.raises(NotFittedError):
         ElmoVectorizer(CASE).transform(TEXTS)
 
 
-def test_copies_keep_parameters_and_not_what_fit_found():
+def test_vectorizer_clone_is_not_fitted():
     vectorizer = ElmoVectorizer(CASE, layers=[0, 1], pool="max").fit(TEXTS)
     copy = clone(vectorizer)
     assert copy.get_params() == vectorizer.get_params()
@@ -120,16 +126,24 @@ def test_copies_keep_parameters_and_not_what_fit_found():
     assert "layers=[0, 1]" in repr(vectorizer)
 
 
-def test_layers_that_have_changed_since_fit():
-    vectorizer = ElmoVectorizer(CASE).fit(TEXTS)
-    vectorizer.set_params(layers="all")
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("layers", "top", "layers is 'top', but was 'average' in fit"),
+        ("layers", "all", "layers is 'all', but was 'average' in fit"),
+        ("pool", "max", "pool is 'max', but was 'mean' in fit"),
+        ("normalize", True, "normalize is True, but was False in fit"),
+    ],
+)
+def test_vectorizer_refuses_settings_changed_since_fit(name, value, found):
+    vectorizer = ElmoVectorizer(CASE).fit(TEXTS).set_params(**{name: value})
     for texts in (TEXTS, []):
-        with pytest.raises(OptionsError, match=r"layers is 'all', .*changed since fit"):
+        with pytest.raises(OptionsError, match=f"{found}; call fit again"):
             vectorizer.transform(texts)
     assert len(vectorizer.fit(TEXTS).transform(TEXTS)) == len(TEXTS)
 
 
-def test_names_of_features_and_data_frames():
+def test_vectorizer_feature_names_and_set_output():
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     vectorizer = ElmoVectorizer(CASE).fit(TEXTS)
     vectors, names = vectorizer.transform(TEXTS), list(vectorizer.get_feature_names_out())
@@ -140,7 +154,7 @@ def test_names_of_features_and_data_frames():
         np.testing.assert_array_equal(frame.to_numpy(), vectors)
 
 
-def test_a_column_of_a_data_frame_beside_others():
+def test_vectorizer_in_a_column_transformer():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": TEXTS, "length": range(len(TEXTS))})
     frame.index += 5  # as what is left of a frame that was split
@@ -153,7 +167,18 @@ def test_a_column_of_a_data_frame_beside_others():
     assert list(found.index) == list(frame.index) and list(found["length"]) == list(range(12))
 
 
-def test_a_pickle_holds_no_weights_and_loads_them_elsewhere(stored_model, tmp_path):
+def test_vectorizer_warns_of_untokenized_text(monkeypatch, caplog):
+    monkeypatch.setattr(shared_models, "_loaded", OrderedDict())  # an embedder without other texts
+    vectorizer = ElmoVectorizer(CASE).fit(TEXTS)
+    vectorizer.transform(["Das Haus ist , wie er sagte , gross ."] * 50)
+    assert not caplog.records
+    monkeypatch.setattr(shared_models, "_loaded", OrderedDict())
+    vectorizer.transform(["Das Haus ist, wie er sagte, gross."] * 50)
+    (record,) = caplog.records
+    assert "not tokenized" in record.getMessage()
+
+
+def test_vectorizer_pickle_contains_no_weights(stored_model, tmp_path):
     pipeline = make_pipeline(ElmoVectorizer(stored_model), LogisticRegression()).fit(TEXTS, LABELS)
     (tmp_path / "pipeline.pkl").write_bytes(pickled := pickle.dumps(pipeline))
     assert len(pickled) < 8_000 < (stored_model / "weights.hdf5").stat().st_size
@@ -169,24 +194,24 @@ def test_a_pickle_holds_no_weights_and_loads_them_elsewhere(stored_model, tmp_pa
     np.testing.assert_allclose(eval(done.stdout), expected, atol=1e-6)
 
 
-def test_another_model_under_the_same_name_is_an_error(stored_model):
+def test_vectorizer_refuses_a_model_changed_since_fit(stored_model):
     vectorizer = ElmoVectorizer(stored_model)
     before = vectorizer.fit_transform(TEXTS)
     pickled = pickle.dumps(vectorizer)
     options = (stored_model / "options.json").read_text()
     (stored_model / "options.json").write_text(options + "\n")
-    with pytest.raises(WeightsError, match=r"elmo: another model \(digest \w{12}\) than the one"):
+    with pytest.raises(WeightsError, match=r"elmo: the files have changed \(digest \w{12}\) since"):
         pickle.loads(pickled).transform(TEXTS)
-    with pytest.raises(WeightsError, match="another model"):
+    with pytest.raises(WeightsError, match="the files have changed"):
         vectorizer.transform(TEXTS)
     np.testing.assert_array_equal(vectorizer.fit_transform(TEXTS), before)
     shutil.rmtree(stored_model)
-    with pytest.raises(WeightsError, match="no such file or folder"):
+    with pytest.raises(WeightsError, match="neither a file or folder of this path nor"):
         vectorizer.transform(TEXTS)
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_a_grid_search_in_two_workers(backend):
+def test_vectorizer_grid_search_in_two_workers(backend):
     import joblib
 
     pipeline = make_pipeline(ElmoVectorizer(CASE), LogisticRegression())
@@ -199,5 +224,5 @@ def test_a_grid_search_in_two_workers(backend):
         np.testing.assert_array_equal(search.cv_results_[key], alone.cv_results_[key])
 
 
-def test_it_is_public_but_not_imported_by_an_asterisk():
+def test_vectorizer_is_public_but_not_in_all():
     assert "ElmoVectorizer" in dir(bilm) and "ElmoVectorizer" not in bilm.__all__

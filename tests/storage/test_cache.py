@@ -1,5 +1,4 @@
-"""What the cache holds: listed with sizes and sources, removed by name or age, read where it may
-not be written."""
+"""The cache: listed with sizes and sources, pruned by name or age, used when read-only."""
 
 import errno
 import json
@@ -8,10 +7,10 @@ import time
 
 import pytest
 from command_runs import assert_fails, run
-from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
+from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 
 from bilm.errors import WeightsError
-from bilm.storage.cache import (
+from bilm.storage.finding.cache import (
     DAY,
     RECORD,
     alone,
@@ -21,7 +20,6 @@ from bilm.storage.cache import (
     remove,
     write_record,
 )
-from bilm.storage.locate import resolve
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +59,39 @@ def test_entries_by_name_and_age(cache):
     assert entries() == [] and files_in(cache) == [cache / "mine" / "file"]  # not of the cache
 
 
-def test_a_record_outlives_what_was_removed(cache, log):
+def test_prune_keeps_folders_without_a_record(cache, tmp_path):
+    """A folder that bilm did not create may have a name like an entry's."""
+    mine = cache / ("0" * 16)
+    mine.mkdir(parents=True)
+    (mine / "thesis.txt").write_text("x")
+    (mine / RECORD).write_text("[]")  # not a record of ours
+    entry("small", 5)
+    assert names(entries()) == ["small"]
+    done = run("bilm cache", "--prune", "*", BILM_CACHE=str(cache))
+    assert done.returncode == 0, done.stderr
+    assert (mine / "thesis.txt").exists() and not entries()
+
+
+def test_prune_does_not_follow_links_out_of_the_cache(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "other"))
+    outside = entry("outside", 7)
+    monkeypatch.setenv("BILM_CACHE", str(cache))
+    inside = entry("small", 5)
+    (cache / ("1" * 16)).symlink_to(outside)
+    (inside / "link").symlink_to(outside)
+    remove(entries())
+    assert (outside / "inside" / "file").exists() and not (inside / "link").exists()
+
+
+def test_records_mask_secrets_in_urls(cache):
+    url = "https://me:hunter2@host/m.zip?id=7&token=hunter3&X-Amz-Signature=hunter4"
+    folder = entry(url, 5, url=url)
+    assert "hunter" not in (folder / RECORD).read_text()
+    (found,) = entries()
+    assert found.names == ("https://***@host/m.zip?id=7&token=***&X-Amz-Signature=***",)
+
+
+def test_record_remains_after_removal(cache, log):
     folder = entry("name", 5)
     remove(entries("name"))
     assert (folder / RECORD).exists()
@@ -69,7 +99,7 @@ def test_a_record_outlives_what_was_removed(cache, log):
     assert "name: has changed since" in log.text and "sha256 was name, is other" in log.text
 
 
-def test_what_is_used_is_young(tmp_path):
+def test_use_of_an_entry_is_recorded(tmp_path):
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
     folder = resolve(archive)[0].parent
     os.utime(folder / RECORD, (0, 0))
@@ -78,7 +108,7 @@ def test_what_is_used_is_young(tmp_path):
     assert not entries(days=9)
 
 
-def test_a_cache_that_can_only_be_read(tmp_path, monkeypatch):
+def test_read_only_cache_is_used(tmp_path, monkeypatch):
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
     found = resolve(archive)
 
@@ -94,7 +124,7 @@ def test_a_cache_that_can_only_be_read(tmp_path, monkeypatch):
         resolve(other)
 
 
-def test_the_command(cache):
+def test_cache_command(cache):
     entry("nlpl:144", 7000, days=40, url="http://a/144.zip")
     entry("small", 5)
     variables = {"BILM_CACHE": str(cache)}
@@ -112,10 +142,10 @@ def test_the_command(cache):
     assert done.stdout.splitlines()[-1].split() == ["7,000", "bytes", "removed", "in", str(cache)]
     assert names(entries()) == ["small"]
     done = run("bilm cache", "--prune", "nlpl:144", **variables)
-    assert_fails(done, f"nlpl:144: nothing of that name in {cache}")
+    assert_fails(done, f"nlpl:144: no entry in {cache} matches this name")
 
 
-def test_a_file_system_without_locks(cache, monkeypatch):
+def test_cache_works_without_file_locks(cache, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOLCK, "no locks available")
 

@@ -1,5 +1,6 @@
 """Models on a server of the loopback: fetched whole, once, or not at all."""
 
+import base64
 import hashlib
 import shutil
 import socket
@@ -11,16 +12,15 @@ from pathlib import Path
 import pytest
 from conftest import golden_cases
 from odd_server import Handler, serving
-from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
+from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 
 from bilm.errors import WeightsError
-from bilm.storage import download, registry
-from bilm.storage.cache import cached
-from bilm.storage.download import ARCHIVE, Known, fetch
-from bilm.storage.download import OPTIONS as OPTIONS_FILE
-from bilm.storage.download import WEIGHTS as WEIGHT_FILE
-from bilm.storage.locate import resolve
-from bilm.storage.web import Patience
+from bilm.storage.finding import download, registry
+from bilm.storage.finding.cache import RECORD, cached
+from bilm.storage.finding.download import ARCHIVE, Known, fetch
+from bilm.storage.finding.download import OPTIONS as OPTIONS_FILE
+from bilm.storage.finding.download import WEIGHTS as WEIGHT_FILE
+from bilm.storage.finding.web import Patience
 
 OTHER_WEIGHTS = golden_cases("inference")[1].values[0] / "weights.hdf5"
 HASTE = Patience(seconds=0.5, rate=1000)  # with servers that never come to an end alone
@@ -44,21 +44,29 @@ def test_download_once_then_offline(server, cache, capsys, monkeypatch):
     assert same(found, (OPTIONS, WEIGHTS))
     assert sorted(files_in(cache)) == sorted(found)
     assert capsys.readouterr().out == ""  # it is for results
-    monkeypatch.setattr("bilm.storage.download.pieces", None)
+    monkeypatch.setattr("bilm.storage.finding.download.pieces", None)
     monkeypatch.setattr("os.access", lambda *_: False)  # a cache that can only be read serves too
     assert resolve(*urls) == found
     assert Handler.asked == ["/options.json", "/weights.hdf5"]
 
 
-def test_the_log_says_what_is_fetched(server, caplog, monkeypatch):
-    monkeypatch.setattr("bilm.storage.web.LOG_SECONDS", 0)
+def test_download_logs_its_progress(server, caplog, monkeypatch):
+    monkeypatch.setattr("bilm.storage.finding.web.LOG_SECONDS", 0)
     caplog.set_level("INFO", logger="absl")
     fetch(f"{server}/weights.hdf5", WEIGHT_FILE)
     assert f"{server}/weights.hdf5: downloading to" in caplog.messages[0]
     assert "0.1 MB of 0.1" in caplog.messages[-1]
 
 
-def test_same_file_name_at_two_addresses(server, tmp_path):
+def test_download_of_unknown_length_logs_no_total(server, caplog, monkeypatch):
+    monkeypatch.setattr("bilm.storage.finding.web.LOG_SECONDS", 0)
+    caplog.set_level("INFO", logger="absl")
+    with pytest.raises(WeightsError):
+        fetch(f"{server}/odd/short_without_length.hdf5", WEIGHT_FILE)
+    assert caplog.messages[-1].endswith("hdf5: 0.1 MB")
+
+
+def test_download_of_two_urls_with_equal_file_names(server, tmp_path):
     (tmp_path / "served" / "other").mkdir()
     shutil.copy(OTHER_WEIGHTS, tmp_path / "served" / "other" / "weights.hdf5")
     for path, original in (("weights.hdf5", WEIGHTS), ("other/weights.hdf5", OTHER_WEIGHTS)):
@@ -66,14 +74,14 @@ def test_same_file_name_at_two_addresses(server, tmp_path):
         assert found.read_bytes() == original.read_bytes()
 
 
-def test_url_of_an_archive(server, tmp_path):
+def test_download_of_an_archive(server, tmp_path):
     make_zip(tmp_path / "served" / "12.zip", ["options.json", "model.hdf5"])
     assert same(resolve(f"{server}/12.zip"), (OPTIONS, WEIGHTS))
-    with pytest.raises(WeightsError, match=r"start with .*HDF.*, expected a whole ZIP"):
+    with pytest.raises(WeightsError, match=r"start with .*HDF.*, expected a complete ZIP"):
         resolve(f"{server}/weights.hdf5")
 
 
-def test_published_names(server, tmp_path, monkeypatch):
+def test_download_of_published_names(server, tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "ENGLISH", server)
     content = WEIGHTS.read_bytes()
     checks = {"small": (len(content), hashlib.sha256(content).hexdigest())}
@@ -89,7 +97,7 @@ def test_published_names(server, tmp_path, monkeypatch):
         assert Handler.asked[-2:] == [f"{base}_options.json", f"{base}_weights.hdf5"]
 
 
-def test_published_weights_that_changed(server, tmp_path, monkeypatch, cache):
+def test_download_with_another_digest_is_refused(server, tmp_path, monkeypatch, cache):
     monkeypatch.setattr(registry, "ENGLISH", server)
     directory = registry.ENGLISH_NAMES["small"]
     folder = tmp_path / "served" / directory
@@ -104,31 +112,35 @@ def test_published_weights_that_changed(server, tmp_path, monkeypatch, cache):
 @pytest.mark.parametrize(
     ("path", "checks", "message"),
     [
-        ("odd/short.hdf5", {}, "received 1,000 of 2,000 bytes; cut short"),
+        ("odd/short.hdf5", {}, "received 1,000 of 2,000 bytes; the connection ended early"),
         (
             "odd/short_without_length.hdf5",
             {},
-            "bytes that start with .*, expected a whole HDF5",
+            "bytes that start with .*, expected a complete HDF5",
         ),
         ("odd/short_chunked.hdf5", {}, "IncompleteRead"),
         ("odd/empty.hdf5", {}, "received 0 bytes"),
-        ("odd/html.hdf5", {}, "start with b'<html>.*', expected a whole HDF5 file"),
+        ("odd/html.hdf5", {}, "start with b'<html>.*', expected a complete HDF5 file"),
         ("odd/packed.hdf5", {}, "compressed as gzip"),
-        ("odd/endless.hdf5", {}, "more than 1,000,000 bytes, expected at most that"),
+        ("odd/endless.hdf5", {}, "exceeds the expected maximum of 1,000,000 bytes"),
         ("odd/huge.hdf5", {}, "has 1,099,511,627,776 bytes, expected at most 1,000,000"),
         ("odd/ftp.hdf5", {}, "unknown url type: ftp"),
         ("odd/file.hdf5", {}, "302.*file"),
         ("odd/circle.hdf5", {}, "302"),
-        ("options.json", {}, "expected a whole HDF5 file"),
+        ("options.json", {}, "expected a complete HDF5 file"),
         ("weights.hdf5", {"known": Known(size=5)}, "expected at most 5"),
-        ("weights.hdf5", {"known": Known(size=999_999)}, "expected 999,999; cut short"),
+        (
+            "weights.hdf5",
+            {"known": Known(size=999_999)},
+            "expected 999,999; the download may be truncated",
+        ),
         ("weights.hdf5", {"known": Known(sha256="0" * 64)}, "SHA-256"),
         ("missing.hdf5", {}, "404"),
-        ("weights.hdf5", {"kind": ARCHIVE}, "expected a whole ZIP archive"),
+        ("weights.hdf5", {"kind": ARCHIVE}, r"expected a complete ZIP or tar\.gz archive"),
         ("weights.hdf5", {"kind": OPTIONS_FILE}, "expected a JSON object"),
     ],
 )
-def test_what_is_not_whole_leaves_nothing(server, cache, path, checks, message):
+def test_incomplete_download_leaves_no_file(server, cache, path, checks, message):
     small = WEIGHT_FILE._replace(max_bytes=1_000_000)
     with pytest.raises(WeightsError, match=message) as error:
         fetch(f"{server}/{path}", **{"kind": small, **checks})
@@ -138,7 +150,7 @@ def test_what_is_not_whole_leaves_nothing(server, cache, path, checks, message):
 
 
 @pytest.mark.parametrize("path", ["silent", "stalled", "trickle", "trickle_of_header"])
-def test_a_server_that_takes_for_ever_is_left(server, cache, path):
+def test_download_from_a_slow_server_times_out(server, cache, path):
     late = "timed out|no answer in 0.5 s|bytes per second, expected at least 1,000"
     with pytest.raises(WeightsError, match=late) as error:
         fetch(f"{server}/odd/{path}.hdf5", WEIGHT_FILE, patience=HASTE)
@@ -146,7 +158,7 @@ def test_a_server_that_takes_for_ever_is_left(server, cache, path):
     assert not files_in(cache)
 
 
-def test_a_server_that_does_not_take_the_call():
+def test_download_from_an_unresponsive_server_times_out():
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -160,12 +172,12 @@ def test_a_server_that_does_not_take_the_call():
             caller.close()
 
 
-def test_a_redirection_is_followed(server):
+def test_download_follows_a_redirection(server):
     found = fetch(f"{server}/odd/moved.hdf5", WEIGHT_FILE)
     assert found.read_bytes() == WEIGHTS.read_bytes()
 
 
-def test_threads_that_fetch_at_once(server, cache, tmp_path, capsys):
+def test_concurrent_threads_download_once(server, cache, tmp_path, capsys):
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
     sources = [(f"{server}/options.json", f"{server}/weights.hdf5"), (archive,)] * 8
     streams = sys.stdout, sys.stderr
@@ -177,10 +189,12 @@ def test_threads_that_fetch_at_once(server, cache, tmp_path, capsys):
     assert sorted(files_in(cache)) == sorted({*found[0], *found[1]})
 
 
-def test_processes_that_fetch_at_once(server, cache, tmp_path):
+def test_concurrent_processes_download_once(server, cache, tmp_path):
     """Two files, and an archive that both then want unpacked: one of them does the work."""
     make_zip(tmp_path / "served" / "12.zip", ["options.json", "model.hdf5"])
-    script = "import sys; from bilm.storage.locate import resolve; "
+    script = (
+        "import sys; sys.path[:0] = ['tests', 'tests/helpers']; from stored_files import resolve; "
+    )
     script += "print(*resolve(*sys.argv[1:3]), *resolve(sys.argv[3]), sep='\\n')"
     urls = f"{server}/options.json", f"{server}/weights.hdf5", f"{server}/12.zip"
     command = [sys.executable, "-c", script, *urls]
@@ -192,7 +206,7 @@ def test_processes_that_fetch_at_once(server, cache, tmp_path):
     assert len(files_in(cache)) == 5
 
 
-def test_a_file_that_another_process_fetched_meanwhile_is_replaced(server, monkeypatch):
+def test_download_replaces_a_file_that_another_process_created(server, monkeypatch):
     url, pieces = f"{server}/weights.hdf5", download.pieces
 
     def pieces_and_a_rival(*arguments):
@@ -204,20 +218,20 @@ def test_a_file_that_another_process_fetched_meanwhile_is_replaced(server, monke
     assert fetch(url, WEIGHT_FILE).read_bytes() == WEIGHTS.read_bytes()
 
 
-def test_offline_without_a_copy():
+def test_download_offline_without_a_copy_is_refused():
     with pytest.raises(WeightsError, match="not in the cache"):
         fetch("http://127.0.0.1:9/weights.hdf5", WEIGHT_FILE)
 
 
 @pytest.mark.parametrize("url", ["http://", "http://[::1", "http://a b/c", "http://\udc80/"])
-def test_what_is_no_address(url, caplog):
+def test_download_of_an_invalid_url_is_refused(url, caplog):
     caplog.set_level("ERROR", logger="absl")  # pytest-xdist cannot send a log with half a character
     with pytest.raises(WeightsError, match="cannot be downloaded") as error:
         fetch(url, WEIGHT_FILE, patience=HASTE)
     assert "\n" not in str(error.value)
 
 
-def test_where_the_cache_is(monkeypatch, tmp_path):
+def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("BILM_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
     for given, expected in (("/there", "/there"), ("not/there", None), ("", None)):
@@ -231,7 +245,7 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
         cached("key")
 
 
-def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
+def test_cache_folder_that_is_not_writable_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BILM_CACHE", str(tmp_path / "file"))
     with pytest.raises(WeightsError, match="BILM_CACHE"):
@@ -239,8 +253,34 @@ def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/a.zip", "file:///etc/passwd", "s3://bucket/a"])
-def test_other_kinds_of_address(url):
+def test_download_of_another_scheme_is_refused(url):
     with pytest.raises(WeightsError, match="expected http or https"):
         resolve(url)
     with pytest.raises(WeightsError, match="expected http or https"):
         resolve(OPTIONS, url)
+
+
+def test_secrets_in_urls_are_masked_in_messages_and_records(server, cache, caplog):
+    caplog.set_level("INFO", logger="absl")
+    host = server.removeprefix("http://")
+    url = f"http://me:hunter2@{host}/{{}}?id=7&access_token=hunter3"
+    found = fetch(url.format("weights.hdf5"), WEIGHT_FILE)
+    assert found.read_bytes() == WEIGHTS.read_bytes()
+    assert f"***@{host}/weights.hdf5?id=7&access_token=***" in caplog.text
+    assert "hunter" not in (found.parent / RECORD).read_text() + caplog.text
+    for name in ("missing.hdf5", "odd/html.hdf5", "odd/short.hdf5"):
+        with pytest.raises(WeightsError, match=r"access_token=\*\*\*") as error:
+            fetch(url.format(name), WEIGHT_FILE)
+        assert "hunter" not in str(error.value)
+
+
+def test_user_and_password_of_a_url_are_sent_as_a_header(server, monkeypatch):
+    sent = []
+
+    def do_get(self):
+        sent.append(self.headers["Authorization"])
+        self.answer(WEIGHTS.read_bytes())
+
+    monkeypatch.setattr(Handler, "do_GET", do_get)
+    fetch(server.replace("http://", "http://me:a%40b@") + "/weights.hdf5", WEIGHT_FILE)
+    assert sent == ["Basic " + base64.b64encode(b"me:a@b").decode()]

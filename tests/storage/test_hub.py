@@ -18,26 +18,28 @@ from stored_files import OPTIONS, WEIGHTS, same
 pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
 
 from bilm.errors import WeightsError
-from bilm.storage import hub
-from bilm.storage.cache import entries, remove
-from bilm.storage.hub import snapshot
+from bilm.storage.finding import hub
+from bilm.storage.finding.cache import entries, remove
+from bilm.storage.finding.hub import snapshot
+
+pytestmark = [pytest.mark.clients, pytest.mark.short]
 
 REPOSITORY = "owner/elmo"
 SCRIPT = """
 import json, sys
 from absl import logging
 from bilm.errors import BilmError
-from bilm.storage.locate import resolve
+from bilm.storage.stored_model import open_model
 for name in json.load(sys.stdin):
     try:
-        print(json.dumps([str(path) for path in resolve(name)]), flush=True)
+        print(json.dumps([str(path) for path in open_model(name).files]), flush=True)
     except BilmError as error:
         print(json.dumps(str(error)), flush=True)
 """
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Answers what huggingface_hub asks of the real one; `branches` are folders by revision."""
+    """Serves the requests of huggingface_hub; `branches` contains a folder per revision."""
 
     protocol_version = "HTTP/1.1"
 
@@ -143,7 +145,7 @@ def branches(tmp_path):
 
 
 def resolved(cache, address, *names):
-    """What `resolve` gives for each name, in a process of its own, and what that logs."""
+    """Return what `resolve` returns for each name in a new process, and its log."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         input=json.dumps(names),
@@ -157,7 +159,7 @@ def resolved(cache, address, *names):
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
-def test_names_revisions_offline_and_changes(branches, tmp_path, monkeypatch):
+def test_hub_revisions_are_downloaded_once_and_read_offline(branches, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     name = f"hf:{REPOSITORY}"
     with serving(branches) as (address, asked):
@@ -168,7 +170,7 @@ def test_names_revisions_offline_and_changes(branches, tmp_path, monkeypatch):
             options_file, weight_file = map(Path, pair)
             assert same((options_file, weight_file), (OPTIONS, WEIGHTS))
             assert options_file.with_name("README.md").read_text() == f"# {branch}\n"
-        assert "holds a PyTorch model of another kind" in other
+        assert "found a PyTorch model of another kind" in other
         for message, part in ((none, "hf:owner/none"), (no_revision, "@none")):
             assert part in message and "cannot be downloaded" in message and "\n" not in message
         assert not any("corpus.bin" in path and "resolve" in path for path in asked)
@@ -186,12 +188,12 @@ def test_names_revisions_offline_and_changes(branches, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["hf:elmo", "hf:a/b/c", "hf:a/b@", "hf:../b c"])
-def test_what_is_no_name(name):
+def test_hub_invalid_name_is_refused(name):
     with pytest.raises(WeightsError, match="expected hf:OWNER/NAME"):
         snapshot(name)
 
 
-def test_a_model_too_large(branches, tmp_path, monkeypatch):
+def test_hub_model_that_is_too_large_is_refused(branches, tmp_path, monkeypatch):
     import huggingface_hub
 
     monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
@@ -203,7 +205,7 @@ def test_a_model_too_large(branches, tmp_path, monkeypatch):
             snapshot(f"hf:{REPOSITORY}")
 
 
-def test_without_the_library(tmp_path, monkeypatch):
+def test_hub_without_huggingface_hub_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(WeightsError, match=r"pip install 'bilm-keras\[hub\]'"):

@@ -1,17 +1,16 @@
-"""What stands for a model on disk: two files, a folder, a ZIP archive."""
+"""Models are found by two files, a folder or a ZIP archive."""
 
+import os
 import shutil
 import zipfile
 
 import numpy as np
 import pytest
-from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, same
+from stored_files import OPTIONS, WEIGHTS, files_in, load_bilm, make_zip, resolve, same
 
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
-from bilm.storage import archive as archives
-from bilm.storage.load import load_bilm
-from bilm.storage.locate import resolve
+from bilm.storage.finding import archive as archives
 
 
 @pytest.fixture(autouse=True)
@@ -20,25 +19,25 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_two_files():
+def test_options_and_weights_are_two_files():
     assert resolve(OPTIONS, WEIGHTS) == (OPTIONS, WEIGHTS)
     assert resolve(str(OPTIONS), str(WEIGHTS)) == (OPTIONS, WEIGHTS)
-    with pytest.raises(WeightsError, match="the weight file has to be given too"):
+    with pytest.raises(WeightsError, match="also pass the weight file"):
         resolve(OPTIONS)
 
 
-def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+def test_empty_name_is_an_error(tmp_path, monkeypatch):
     shutil.copy(OPTIONS, tmp_path / "options.json")
     shutil.copy(WEIGHTS, tmp_path / "weights.hdf5")
     monkeypatch.chdir(tmp_path)
     resolve(".")
     for arguments in [("",), ("", "weights.hdf5"), ("options.json", "")]:
         for take in (resolve, ElmoEmbedder, Elmo, load_bilm):
-            with pytest.raises(WeightsError, match=r"the name of a .* is empty"):
+            with pytest.raises(WeightsError, match="found an empty string; expected the path"):
                 take(*arguments)
 
 
-def test_options_come_first():
+def test_swapped_options_and_weights_are_an_error():
     expected = "found an HDF5 file, expected options.json; options come first, weights second"
     with pytest.raises(OptionsError, match=f"{WEIGHTS.name}: {expected}"):
         BidirectionalLanguageModel(WEIGHTS, OPTIONS)
@@ -48,7 +47,7 @@ def test_options_come_first():
 
 
 @pytest.mark.parametrize("inside", ["", "147"])
-def test_folder(tmp_path, inside):
+def test_folder_needs_options_and_one_weight_file(tmp_path, inside):
     folder = tmp_path / "model" / inside
     folder.mkdir(parents=True)
     with pytest.raises(WeightsError, match=r"found none, expected one options\.json"):
@@ -101,8 +100,8 @@ def test_the_same_files_are_chosen_in_folders_and_archives(tmp_path, packed, exp
         assert [path.read_bytes() for path in resolve(model)] == [b"0", b"1"]
 
 
-def test_options_of_an_archive_are_small(tmp_path, cache):
-    """Packed as little as weights are, so that the ratio alone would not refuse them."""
+def test_large_options_in_an_archive_are_refused(tmp_path, cache):
+    """Stored without compression, so that the ratio of sizes does not apply."""
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as file:
         file.writestr("options.json", b" " * (2 << 20))
         file.write(WEIGHTS, "weights.hdf5")
@@ -111,8 +110,8 @@ def test_options_of_an_archive_are_small(tmp_path, cache):
     assert not files_in(cache)
 
 
-def test_folders_inside_a_folder(tmp_path, monkeypatch):
-    """The top comes first; of two folders inside, neither is taken."""
+def test_top_of_a_folder_precedes_folders_below(tmp_path, monkeypatch):
+    """Two folders below are ambiguous."""
     folder = tmp_path / "small"
     for inside in (folder / "a", folder / "b"):
         inside.mkdir(parents=True)
@@ -123,12 +122,12 @@ def test_folders_inside_a_folder(tmp_path, monkeypatch):
     for path in (OPTIONS, WEIGHTS):
         shutil.copy(path, folder)
     monkeypatch.chdir(tmp_path)
-    assert same(resolve("small"), (OPTIONS, WEIGHTS))  # what is there comes before a name
+    assert same(resolve("small"), (OPTIONS, WEIGHTS))  # a path precedes a name
     assert resolve("small")[0].parent.name == "small"
 
 
 @pytest.mark.parametrize("folder", ["", "147/"])
-def test_archive(tmp_path, cache, folder):
+def test_archive_gives_the_same_vectors(tmp_path, cache, folder):
     names = [f"{folder}options.json", f"{folder}model.hdf5", f"{folder}README"]
     archive = make_zip(tmp_path / "147.zip", names)
     found = resolve(archive)
@@ -172,7 +171,7 @@ def test_archive_is_unpacked_once(tmp_path, cache):
         (["options.json", "C:\\model.hdf5"], r"model\.hdf5 is a path out of"),
     ],
 )
-def test_archive_that_is_refused(tmp_path, cache, names, message):
+def test_hostile_or_incomplete_archive_is_refused(tmp_path, cache, names, message):
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as file:
         for name in names:
             info = zipfile.ZipInfo("x")
@@ -184,7 +183,42 @@ def test_archive_that_is_refused(tmp_path, cache, names, message):
     assert files_in(tmp_path) == [tmp_path / "m.zip"]
 
 
-def test_archive_that_is_encrypted(tmp_path, cache):
+def test_archive_with_names_that_differ_in_case_is_refused(tmp_path, cache):
+    for names in (["model.hdf5", "Model.hdf5"], ["m/model.hdf5", "M/model.hdf5"]):
+        options = sorted({name.rpartition("/")[0] + "/options.json" for name in names})
+        archive = make_zip(tmp_path / "m.zip", [o.lstrip("/") for o in options] + names)
+        with pytest.raises(WeightsError, match=r"[Mm]/?.*, [Mm].*expected one"):
+            resolve(archive)
+    assert not files_in(cache)
+
+
+def test_archive_replaced_by_one_of_equal_size_and_time_is_unpacked_again(tmp_path):
+    other = tmp_path / "other.hdf5"
+    content = bytearray(WEIGHTS.read_bytes())
+    content[-1] ^= 1
+    other.write_bytes(content)
+    archive, stored = tmp_path / "m.zip", zipfile.ZIP_STORED
+    for weights in (WEIGHTS, other):
+        with zipfile.ZipFile(archive, "w", stored) as file:
+            for source, name in ((OPTIONS, "options.json"), (weights, "model.hdf5")):
+                file.writestr(zipfile.ZipInfo(name), source.read_bytes())
+        os.utime(archive, (1, 1))
+        assert same(resolve(archive), (OPTIONS, weights))
+
+
+@pytest.mark.parametrize("weights", ["elmo_weights.hdf5", "elmo.hdf5", "other.hdf5"])
+def test_options_beside_weights_given_by_name(tmp_path, weights):
+    shutil.copy(OPTIONS, tmp_path / "elmo_options.json")
+    expected = tmp_path / "elmo_options.json"
+    if weights == "other.hdf5":
+        expected = tmp_path / "options.json"
+        shutil.copy(OPTIONS, expected)
+    shutil.copy(WEIGHTS, tmp_path / weights)
+    for given in (weights, tmp_path / weights):
+        assert resolve(tmp_path, given) == (expected, tmp_path / weights)
+
+
+def test_encrypted_archive_is_refused(tmp_path, cache):
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
     content = bytearray(archive.read_bytes())
     start = 0
@@ -196,15 +230,15 @@ def test_archive_that_is_encrypted(tmp_path, cache):
     assert not files_in(cache)
 
 
-def test_archive_packed_otherwise(tmp_path, cache):
+def test_archive_with_other_compression_is_refused(tmp_path, cache):
     with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_BZIP2) as file:
         file.write(OPTIONS, "options.json")
         file.write(WEIGHTS, "model.hdf5")
-    with pytest.raises(WeightsError, match=r"options\.json is not packed by deflate"):
+    with pytest.raises(WeightsError, match=r"options\.json is compressed by another method"):
         resolve(tmp_path / "m.zip")
 
 
-def test_archive_that_explodes(tmp_path, cache):
+def test_zip_bomb_is_refused(tmp_path, cache):
     zeros = tmp_path / "zeros"
     with open(zeros, "wb") as file:
         file.truncate(16 << 20)
@@ -214,7 +248,7 @@ def test_archive_that_explodes(tmp_path, cache):
     assert not files_in(cache)
 
 
-def test_archive_over_the_limit(tmp_path, cache, monkeypatch):
+def test_archive_over_the_size_limit_is_refused(tmp_path, cache, monkeypatch):
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
     room = WEIGHTS.stat().st_size
     monkeypatch.setattr(archives, "MAX_BYTES", room)  # enough for the weights alone
@@ -223,11 +257,11 @@ def test_archive_over_the_limit(tmp_path, cache, monkeypatch):
     assert not files_in(cache)
 
 
-def test_archive_cut_short(tmp_path, cache):
+def test_truncated_archive_is_an_error(tmp_path, cache):
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
     whole = archive.read_bytes()
     (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(WeightsError, match="no ZIP archive"):
+    with pytest.raises(WeightsError, match="neither a folder nor a ZIP"):
         resolve(tmp_path / "cut.zip")
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 255
@@ -237,8 +271,8 @@ def test_archive_cut_short(tmp_path, cache):
     assert not list(cache.rglob("weights.hdf5"))
 
 
-def test_archive_with_random_damage(tmp_path):
-    """Whatever is wrong with an archive, the error is ours."""
+def test_randomly_damaged_archive_is_an_error(tmp_path):
+    """Every damage raises WeightsError."""
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"], OPTIONS)
     whole = archive.read_bytes()
     random = np.random.default_rng(0)
@@ -255,6 +289,6 @@ def test_archive_with_random_damage(tmp_path):
     assert n_refused > 100
 
 
-def test_nothing_of_that_name():
+def test_unknown_name_lists_the_known_ones():
     with pytest.raises(WeightsError, match=r"original_5\.5b"):
         resolve("smal")

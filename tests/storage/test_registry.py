@@ -5,16 +5,15 @@ import shutil
 
 import pytest
 from odd_server import Handler, serving
-from stored_files import OPTIONS, WEIGHTS, make_zip, same
+from stored_files import OPTIONS, WEIGHTS, make_zip, resolve, same
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import WeightsError
-from bilm.storage import registry
-from bilm.storage.cache import entries, read_record
-from bilm.storage.download import ARCHIVE, fetch
-from bilm.storage.download import OPTIONS as JSON_FILE
-from bilm.storage.download import WEIGHTS as WEIGHT_FILE
-from bilm.storage.locate import resolve
+from bilm.storage.finding import registry
+from bilm.storage.finding.cache import entries, read_record
+from bilm.storage.finding.download import ARCHIVE, fetch
+from bilm.storage.finding.download import OPTIONS as JSON_FILE
+from bilm.storage.finding.download import WEIGHTS as WEIGHT_FILE
 
 
 @pytest.fixture(autouse=True)
@@ -48,15 +47,15 @@ def packaged(tmp_path, monkeypatch):
 
 
 def offline(monkeypatch):
-    monkeypatch.setattr("bilm.storage.download.pieces", None)
+    monkeypatch.setattr("bilm.storage.finding.download.pieces", None)
 
 
-def test_a_model_in_the_package(packaged, cache, tmp_path, monkeypatch):
+def test_registry_packaged_model_opens_by_name(packaged, cache, tmp_path, monkeypatch):
     offline(monkeypatch)
     assert resolve("novels-en") == (packaged / "options.json", packaged / "weights.hdf5")
     assert ElmoEmbedder("novels-en").embed_sentence(["a", "b"]).shape[1] == 2
     assert registry.names()[0] == "novels-en" and not cache.exists()
-    with pytest.raises(WeightsError, match=r"no name of a model; did you mean novels-en\?"):
+    with pytest.raises(WeightsError, match=r"nor a model of this name; did you mean novels-en\?"):
         resolve("novel-en")
     here = tmp_path / "here" / "novels-en"
     shutil.copytree(packaged, here)
@@ -64,15 +63,17 @@ def test_a_model_in_the_package(packaged, cache, tmp_path, monkeypatch):
     assert resolve("novels-en")[0].samefile(here / "options.json")  # before the name
 
 
-def test_a_name_that_there_is_not():
+def test_registry_unknown_name_suggests_a_similar_one():
     names = r"Names: .*small, .*seqvec, nlpl:NUMBER, hf:OWNER/NAME\[@REVISION\]"
     with pytest.raises(WeightsError, match=rf"did you mean original\? {names}"):
         resolve("orginal")
-    with pytest.raises(WeightsError, match=r"orig/nal: no such file or folder, .* Names: "):
+    with pytest.raises(
+        WeightsError, match=r"orig/nal: found neither a file or folder of this path nor .* Names: "
+    ):
         resolve("orig/nal")
 
 
-def test_the_second_collection_has_what_the_first_has_not(server, monkeypatch):
+def test_registry_nlpl_number_in_the_second_collection(server, monkeypatch):
     make_zip(server / "11" / "144.zip", ["options.json", "model.hdf5"])
     found = resolve("nlpl:144")
     assert same(found, (OPTIONS, WEIGHTS))
@@ -83,31 +84,31 @@ def test_the_second_collection_has_what_the_first_has_not(server, monkeypatch):
     assert len(entries("nlpl:*")) == 2  # the archive and what was unpacked
 
 
-def test_the_first_collection_comes_first(server):
+def test_registry_nlpl_first_collection_takes_precedence(server):
     for collection in registry.COLLECTIONS:
         make_zip(server / str(collection) / "7.zip", ["options.json", "model.hdf5"])
     resolve("nlpl:7")
     assert Handler.asked == ["/20/7.zip"]
 
 
-def test_numbers_that_are_not_there(server, monkeypatch):
-    with pytest.raises(WeightsError, match=r"nlpl:9: no such model in .*/20/9\.zip or .*/11/9"):
+def test_registry_nlpl_missing_number_is_refused(server, monkeypatch):
+    with pytest.raises(WeightsError, match=r"nlpl:9: neither .*/20/9\.zip nor .*/11/9\.zip exists"):
         resolve("nlpl:9")
     for name in ("nlpl:", "nlpl:../7", "nlpl:x"):
-        with pytest.raises(WeightsError, match="found no number, expected one such as nlpl:144"):
+        with pytest.raises(WeightsError, match="the number is missing, expected a name"):
             resolve(name)
     monkeypatch.setattr(registry, "NLPL", "http://127.0.0.1:9")
     with pytest.raises(WeightsError, match=r"/20/9\.zip: not in the cache, and cannot be"):
         resolve("nlpl:9")
 
 
-def test_seqvec(server):
+def test_registry_seqvec_opens(server):
     inside = ["uniref50_v2/options.json", "uniref50_v2/weights.hdf5"]
     make_zip(server / "seqvec.zip", inside)
     assert same(resolve("seqvec"), (OPTIONS, WEIGHTS))
 
 
-def test_what_changed_at_the_server_is_told(server, log):
+def test_download_that_changed_on_the_server_gives_a_warning(server, log):
     url = registry.ARCHIVES["seqvec"]
     archive = make_zip(server / "seqvec.zip", ["options.json", "model.hdf5"])
     copy = fetch(url, ARCHIVE)
@@ -122,7 +123,7 @@ def test_what_changed_at_the_server_is_told(server, log):
     assert f"{url}: has changed since {first['fetched']}: sha256 was {first['sha256']}" in log.text
 
 
-def test_a_copy_that_changed_on_disk_is_refused(server):
+def test_download_that_changed_on_disk_is_refused(server):
     url = registry.NLPL + "/options.json"
     copy = fetch(url, JSON_FILE)
     n_bytes = copy.stat().st_size
@@ -131,7 +132,7 @@ def test_a_copy_that_changed_on_disk_is_refused(server):
         fetch(url, JSON_FILE)
 
 
-def test_a_copy_without_a_record_serves(server, monkeypatch):
+def test_download_without_a_record_is_used(server, monkeypatch):
     """As caches of older versions have it; so does one whose record is damaged."""
     url = registry.NLPL + "/weights.hdf5"
     copy = fetch(url, WEIGHT_FILE)

@@ -1,4 +1,4 @@
-"""Checkpoints, ours and the TensorFlow 1 reference's, taken as models: folders and archives."""
+"""Checkpoints of bilm and of the TensorFlow 1 reference as models, in folders and archives."""
 
 import io
 import shutil
@@ -12,20 +12,20 @@ from conftest import GOLDEN
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 
-from bilm import ElmoEmbedder, load_scorer
+
+from stored_files import load_bilm, resolve
+from tiny_runs import load_run
+
+from bilm import load_scorer
 from bilm.errors import WeightsError
-from bilm.storage.checkpoint import load_run
-from bilm.storage.formats import checkpoint
-from bilm.storage.formats.known import format_of
-from bilm.storage.load import load_bilm
-from bilm.storage.locate import resolve, run_folder
+from bilm.export.hdf5 import dump_weights
+from bilm.storage.formats.run import Run
 from bilm.storage.names import stored_values
-from bilm.training.export import dump_weights
+from bilm.storage.stored_model import open_model
 from bilm.training.starting_point import Source
 
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 VOCABULARY = GOLDEN / "data" / "vocab.txt"
-SENTENCE = ["the", "cat", "sat", "日本語"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """A TensorFlow 1 checkpoint in the way that they were published."""
+    """A TensorFlow 1 checkpoint as it was published."""
     path = tmp_path_factory.mktemp("published") / "elmo_checkpoint.tar.gz"
     with tarfile.open(path, "w:gz") as file:
         for part in CHECKPOINT.iterdir():
@@ -54,16 +54,9 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def test_golden_vectors_of_a_checkpoint(published):
-    expected = ElmoEmbedder(CHECKPOINT / "options.json", CHECKPOINT / "weights.hdf5")
-    for model in (CHECKPOINT, published):
-        found = ElmoEmbedder(model).embed_sentence(SENTENCE)
-        np.testing.assert_array_equal(found, expected.embed_sentence(SENTENCE))
-
-
-def test_a_published_checkpoint_in_every_reader(published, tmp_path, cache):
+def test_published_tf1_checkpoint_works_in_every_reader(published, tmp_path, cache):
     options_file, folder = resolve(published)
-    assert folder == options_file.parent == run_folder(published) and cache in folder.parents
+    assert folder == options_file.parent and cache in folder.parents
     assert not (folder / "model.ckpt-630.meta").exists()
     scorer = load_scorer(published)  # with the vocabulary beside it
     expected = load_scorer(CHECKPOINT, VOCABULARY).substitutes(["the", "cat"], 1, 5)
@@ -74,13 +67,13 @@ def test_a_published_checkpoint_in_every_reader(published, tmp_path, cache):
     assert_same(found, stored_values(load_bilm(CHECKPOINT)))
 
 
-def test_one_checkpoint_by_its_index(tmp_path):
+def test_checkpoint_is_opened_by_its_index_file(tmp_path):
     pair = CHECKPOINT / "options.json", CHECKPOINT / "model.ckpt-630.index"
-    assert format_of(pair[1]) is checkpoint
+    assert isinstance(open_model(*pair).format, Run)
     assert_same(stored_values(load_bilm(*pair)), stored_values(load_bilm(CHECKPOINT)))
 
 
-def test_where_a_run_is_found(tmp_path):
+def test_run_is_found_in_one_folder_below(tmp_path):
     inside = shutil.copytree(CHECKPOINT, tmp_path / "models" / "a")
     assert resolve(tmp_path / "models") == (inside / "options.json", inside)
     shutil.copytree(CHECKPOINT, tmp_path / "models" / "b")
@@ -90,11 +83,13 @@ def test_where_a_run_is_found(tmp_path):
         shutil.copy(CHECKPOINT / name, tmp_path / "models")
     assert resolve(tmp_path / "models")[1] == tmp_path / "models" / "weights.hdf5"
     (inside / "options.json").unlink()
-    with pytest.raises(WeightsError, match=r"holds checkpoints, but no options\.json beside them"):
+    with pytest.raises(
+        WeightsError, match=r"found checkpoints, but options\.json beside them is missing"
+    ):
         resolve(inside)
 
 
-def test_an_archive_whose_checkpoint_is_cut_short(tmp_path):
+def test_truncated_checkpoint_in_an_archive_is_an_error(tmp_path):
     run = shutil.copytree(CHECKPOINT, tmp_path / "run")
     data = run / "model.ckpt-630.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:1000])

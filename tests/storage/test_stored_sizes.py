@@ -8,16 +8,15 @@ import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN
-from stored_files import OPTIONS, WEIGHTS
+from stored_files import OPTIONS, WEIGHTS, load_bilm
+from tiny_runs import load_run
 
 from bilm import ElmoEmbedder
-from bilm.elmo import Elmo
+from bilm.elmo.layer import Elmo
 from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import BilmError
-from bilm.storage.hdf5 import MAX_ITEMS, dataset_names, open_hdf5, strings
-from bilm.storage.load import load_bilm
-from bilm.storage.names import n_words, names_in
-from bilm.storage.tensors import HDF5Tensors
+from bilm.storage.hdf5 import MAX_ITEMS, HDF5Tensors, dataset_names, open_hdf5, strings
+from bilm.storage.names import n_words
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
 on_tensorflow = keras.backend.backend() == "tensorflow"
@@ -57,7 +56,7 @@ def fine_tune(folder):
 
 
 def ask(folder):
-    from bilm.ask import load_scorer
+    from bilm.scoring.load import load_scorer
 
     load_scorer(options_file=folder)
 
@@ -82,13 +81,13 @@ def refused(call, *arguments, match=""):
 
 @every_reader
 @pytest.mark.parametrize("chunks", [None, (64, 64)])
-def test_options_of_sizes_that_are_stated_and_not_stored(reader, chunks, model):
-    """A file of kilobytes whose datasets have all the shapes that the options ask for."""
+def test_options_with_larger_sizes_than_the_weights_are_refused(reader, chunks, model):
+    """A file of kilobytes whose datasets have all the shapes that the options require."""
     set_options(model, lstm={"dim": 1 << 20, "projection_dim": 1 << 19})
     shape = (1 << 20, 1 << 22)
     change(model / "weights.hdf5", **{CELL: {"shape": shape, "dtype": "f4", "chunks": chunks}})
     assert (model / "weights.hdf5").stat().st_size < 1 << 20
-    refused(READERS[reader], model, match="but the options ask for")
+    refused(READERS[reader], model, match="but the options require")
 
 
 @every_reader
@@ -101,24 +100,23 @@ def test_options_of_sizes_that_are_stated_and_not_stored(reader, chunks, model):
         ("char_cnn", {"filters": [[1, 1]] * 100_000}),
     ],
 )
-def test_options_of_more_parts_than_are_stored(reader, part, values, model):
+def test_options_with_more_parts_than_the_weights_are_refused(reader, part, values, model):
     set_options(model, **{part: values})
     refused(READERS[reader], model, match=r"(n_layers|n_highway|filters): found|datasets, but the")
 
 
 @pytest.mark.skipif(not on_tensorflow, reason="checkpoints are TensorFlow's")
 @pytest.mark.parametrize("values", [{"n_layers": 200}, {"dim": 1 << 30}, {"n_layers": 40_000}])
-def test_options_of_another_size_than_the_checkpoint(values, tmp_path):
-    from bilm.ask import load_scorer
-    from bilm.storage.checkpoint import load_run
+def test_options_with_other_sizes_than_the_checkpoint_are_refused(values, tmp_path):
+    from bilm.scoring.load import load_scorer
 
     run = shutil.copytree(GOLDEN / "checkpoint" / "chars", tmp_path / "run")
     set_options(run, lstm=values)
     for reader in (load_run, load_scorer):
-        refused(reader, run, match="n_layers: found|the options ask for")
+        refused(reader, run, match="n_layers: found|the options require")
 
 
-def test_a_table_of_words_that_is_not_stored(model):
+def test_word_table_with_unallocated_values_is_refused(model):
     table = model / "table.hdf5"
     with h5py.File(table, "w") as file:
         file.create_dataset("embedding", (100 << 30, 2), "f4")
@@ -126,34 +124,36 @@ def test_a_table_of_words_that_is_not_stored(model):
     refused(
         n_words, HDF5Tensors(table), match="embedding declares 858,993,459,200 bytes, more than"
     )
-    refused(lambda: Elmo(model, embedding_weight_file=table), match="more than the file can hold")
+    refused(
+        lambda: Elmo(model, embedding_weight_file=table), match="more than the file can contain"
+    )
 
 
-def test_a_table_of_other_vectors_than_the_models(model):
+def test_word_table_with_another_width_is_refused(model):
     """Narrow rows are stored in full; as wide as the model's they would take a terabyte."""
     table = model / "table.hdf5"
     with h5py.File(table, "w") as file:
         file["embedding"] = np.zeros((1 << 20, 1), "u1")
     set_options(model, lstm={"projection_dim": 8, "dim": 400_000})
     refused(
-        lambda: load_bilm(model / "options.json", model / "weights.hdf5", False, table),
-        match="the options ask for",
+        lambda: Elmo(model, embedding_weight_file=table),
+        match="the options require",
     )
 
 
-def test_packed_values_are_bounded(model):
-    """Zeros pack a thousandfold; so does a chunk of which a small dataset is the corner."""
+def test_compressed_values_have_a_size_limit(model):
+    """Zeros compress a thousandfold, and so does a chunk that is larger than its dataset."""
     arguments = {"dtype": "f4", "compression": "gzip"}
     change(
         model / "weights.hdf5", **{CELL: {"data": np.zeros((1 << 12, 1 << 12), "f4"), **arguments}}
     )
-    refused(load_bilm, model, match="W_0 declares 67,108,864 bytes, more than the file can hold")
+    refused(load_bilm, model, match="W_0 declares 67,108,864 bytes, more than the file can contain")
     corner = {"shape": (2, 2), "maxshape": (None, None), "chunks": (1 << 12, 1 << 12)}
     change(model / "weights.hdf5", **{CELL: {**corner, **arguments}})
-    refused(load_bilm, model, match="W_0 declares 67,108,864 bytes, more than the file can hold")
+    refused(load_bilm, model, match="W_0 declares 67,108,864 bytes, more than the file can contain")
 
 
-def test_packed_weights_are_read(model):
+def test_compressed_weights_are_read(model):
     with h5py.File(model / "weights.hdf5") as file:
         value = file[CELL][...]
     change(model / "weights.hdf5", **{CELL: {"data": value, "compression": "gzip"}})
@@ -183,14 +183,14 @@ def circle(file, name):
 
 
 @pytest.mark.parametrize("add", [nest, many])
-def test_groups_and_datasets_without_end(add, model):
+def test_hdf5_with_too_many_groups_or_datasets_is_refused(add, model):
     with h5py.File(model / "weights.hdf5", "r+") as file:
         add(file, CELL)
-    for read in (load_bilm, lambda folder: names_in(folder / "weights.hdf5")):
+    for read in (load_bilm, lambda folder: HDF5Tensors(folder / "weights.hdf5")):
         refused(read, model, match="expected the weights of a model")
 
 
-def test_groups_in_a_circle(model):
+def test_hdf5_groups_in_a_cycle_are_refused(model):
     with h5py.File(model / "weights.hdf5", "r+") as file:
         names = dataset_names(file)
         circle(file, CELL)
@@ -202,14 +202,14 @@ def test_groups_in_a_circle(model):
     ("arguments", "message"),
     [
         ({"shape": (4,), "dtype": "S5", "external": [("/etc/passwd", 0, 20)]}, "in another file"),
-        ({"shape": (1 << 40,), "dtype": h5py.string_dtype()}, "more than the file can hold"),
-        ({"shape": (1 << 30,), "dtype": "S9"}, "more than the file can hold"),
-        ({"data": np.zeros(4, "f4")}, "no dataset `vocabulary` of strings"),
-        ({"data": np.array([["a"]], dtype="S1")}, "no dataset `vocabulary` of strings"),
-        ({"data": np.array([b"\xff"] * 4)}, "`vocabulary` holds text that is not UTF-8"),
+        ({"shape": (1 << 40,), "dtype": h5py.string_dtype()}, "more than the file can contain"),
+        ({"shape": (1 << 30,), "dtype": "S9"}, "more than the file can contain"),
+        ({"data": np.zeros(4, "f4")}, "`vocabulary` is not a dataset of strings"),
+        ({"data": np.array([["a"]], dtype="S1")}, "`vocabulary` is not a dataset of strings"),
+        ({"data": np.array([b"\xff"] * 4)}, "`vocabulary` is not UTF-8"),
     ],
 )
-def test_words_that_are_refused(arguments, message, model):
+def test_invalid_softmax_vocabulary_is_refused(arguments, message, model):
     change(model / "weights_softmax.hdf5", vocabulary=arguments)
     refused(ask, model, match=message)
 
@@ -221,7 +221,7 @@ def link_out(path, name, target):
 
 
 @pytest.mark.skipif(not on_tensorflow, reason="scoring is TensorFlow's")
-def test_words_of_another_file(model):
+def test_softmax_vocabulary_in_an_external_file_is_refused(model):
     """By a virtual dataset and by a link."""
     softmax, other = (
         model / "weights_softmax.hdf5",
@@ -234,10 +234,10 @@ def test_words_of_another_file(model):
     with h5py.File(softmax, "r+") as file:
         del file["vocabulary"]
         file.create_virtual_dataset("vocabulary", layout)
-    refused(ask, model, match="has its values in another file")
+    refused(ask, model, match="stores its values in another file")
 
 
-def test_words_that_are_one_long_string(tmp_path):
+def test_softmax_vocabulary_that_is_one_long_string_is_refused(tmp_path):
     """A thousand words of ten bytes of file each, and a megabyte of memory."""
     path = tmp_path / "words.hdf5"
     with h5py.File(path, "w") as file:
@@ -249,15 +249,15 @@ def test_words_that_are_one_long_string(tmp_path):
     content[start : start + 16_000] = content[start : start + 16] * 1000
     path.write_bytes(content)
     with open_hdf5(path) as file:
-        refused(strings, file, "vocabulary", match="holds more bytes than the file")
+        refused(strings, file, "vocabulary", match="contains more bytes than the file")
 
 
-def test_links_out_of_the_file_are_not_followed(model):
+def test_hdf5_external_links_are_not_followed(model):
     weights = model / "weights.hdf5"
     other = shutil.copy(weights, model / "other")
-    assert any(name.startswith("RNN_1/") for name in names_in(weights))
+    assert any(name.startswith("RNN_1/") for name in HDF5Tensors(weights).names)
     link_out(weights, "RNN_1", other)
-    assert not any(name.startswith("RNN_1") for name in names_in(weights))
+    assert not any(name.startswith("RNN_1") for name in HDF5Tensors(weights).names)
     with h5py.File(other, "r+") as file:
         file["embedding"] = np.zeros((2, 2))
         file.create_group("embedding_below")["embedding"] = file["embedding"]

@@ -1,4 +1,4 @@
-"""What is best on held-out text: where it is kept, what is told of it, and evaluations killed."""
+"""The best checkpoint on held-out text, and evaluations that were interrupted."""
 
 import json
 import shlex
@@ -9,15 +9,14 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, damage, run, weights_of
+from tiny_runs import HELDOUT, damage, load_run, run, weights_of
 
 from bilm.data.shards import resolve_shards
-from bilm.evaluation import Perplexity
-from bilm.storage.checkpoint import load_run
+from bilm.export.hdf5 import dump_weights
+from bilm.scoring.perplexity import Perplexity
+from bilm.storage.checkpoint import latest_checkpoint
 from bilm.training import run as training
-from bilm.training.export import dump_weights
 from bilm.training.run_folder import RunFolder
-from bilm.training.saved import find_saved
 
 
 def measured_as(monkeypatch, *values):
@@ -30,11 +29,11 @@ def measured_as(monkeypatch, *values):
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
 
 
-def test_the_best_checkpoint_has_its_place(tmp_path):
+def test_best_checkpoint_resumes_like_any_other(tmp_path):
     run(tmp_path / "straight", 5)
     run(tmp_path / "run", 3)
     run(tmp_path / "run", 3, heldout=HELDOUT)  # measured after it had ended
-    best = find_saved(tmp_path / "run" / "best")
+    best = latest_checkpoint(tmp_path / "run" / "best")
     assert best.step == 3 and best.position is not None
     run(tmp_path / "run" / "best", 5)
     expected = weights_of(tmp_path / "straight")
@@ -42,26 +41,23 @@ def test_the_best_checkpoint_has_its_place(tmp_path):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-def test_the_best_score_and_its_checkpoint_outlive_a_restart(tmp_path, monkeypatch, log):
-    scores = iter([9.0, 5.0, 7.0, 6.0, 4.0])
-
-    def evaluate(*_):
-        score = next(scores)
-        return Perplexity({"forward": score}, score, 10)
-
-    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+def test_best_score_survives_a_restart(tmp_path, monkeypatch, log):
+    measured_as(monkeypatch, 9.0, 5.0, 7.0, 6.0, 4.0)
     run(tmp_path, 3, heldout=HELDOUT, eval_steps=1)
-    assert find_saved(tmp_path / "best").step == 2
+    assert latest_checkpoint(tmp_path / "best").step == 2
     assert {path.name for path in (tmp_path / "best").iterdir()} >= {"options.json", "vocab.txt"}
     run(tmp_path, 4, heldout=HELDOUT, eval_steps=1)
-    assert (find_saved(tmp_path / "best").step, find_saved(tmp_path).best) == (2, 5.0)
+    assert (latest_checkpoint(tmp_path / "best").step, latest_checkpoint(tmp_path).best) == (2, 5.0)
     run(tmp_path, 5, heldout=HELDOUT, eval_steps=1)
-    assert (find_saved(tmp_path / "best").step, find_saved(tmp_path / "best").best) == (5, 4.0)
+    assert (
+        latest_checkpoint(tmp_path / "best").step,
+        latest_checkpoint(tmp_path / "best").best,
+    ) == (5, 4.0)
     assert log.text.count("the best so far") == 3
     load_run(tmp_path / "best")
 
 
-def test_the_end_tells_what_is_best_and_how_to_export_it(tmp_path, monkeypatch, log):
+def test_end_of_run_logs_best_checkpoint_and_export_command(tmp_path, monkeypatch, log):
     folder = tmp_path / "a run"
     measured_as(monkeypatch, 9.0, 5.0, 7.0, 4.0)
     run(folder, 3, heldout=HELDOUT, eval_steps=1)
@@ -79,7 +75,7 @@ def test_the_end_tells_what_is_best_and_how_to_export_it(tmp_path, monkeypatch, 
     assert log.messages[-1].startswith(f"to export: bilm export '--model={folder}' ")
 
 
-def test_an_export_warns_where_another_checkpoint_is_better(tmp_path, monkeypatch, log):
+def test_export_warns_if_best_checkpoint_is_another(tmp_path, monkeypatch, log):
     measured_as(monkeypatch, 9.0, 5.0, 7.0)
     run(tmp_path / "run", 3, heldout=HELDOUT, eval_steps=1)
     dump_weights(tmp_path / "run", tmp_path / "last" / "weights.hdf5")
@@ -89,7 +85,7 @@ def test_an_export_warns_where_another_checkpoint_is_better(tmp_path, monkeypatc
     assert "was better" not in log.text
 
 
-def test_a_damaged_best_ends_no_run(a_run, log):
+def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
     damage(a_run / "best", 3, "cut")
     assert run(a_run, 4, heldout=HELDOUT).step == 4
     assert "best/model.ckpt-3: not a whole checkpoint" in log.text
@@ -100,7 +96,7 @@ def test_a_damaged_best_ends_no_run(a_run, log):
 # --- evaluations that were killed ---
 
 
-def test_an_evaluation_that_was_killed_is_made_up_for(tmp_path, monkeypatch):
+def test_interrupted_evaluation_is_repeated_on_resume(tmp_path, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
@@ -116,8 +112,8 @@ def test_an_evaluation_that_was_killed_is_made_up_for(tmp_path, monkeypatch):
     assert run(tmp_path, n_steps=2, heldout=HELDOUT).heldout == result.heldout
 
 
-def test_a_last_evaluation_that_was_killed_is_made_up_for(a_run, monkeypatch):
-    """An earlier one does not stand for it."""
+def test_interrupted_last_evaluation_is_repeated_on_resume(a_run, monkeypatch):
+    """An earlier evaluation does not replace it."""
     assert RunFolder(a_run).read_measured()[0] == 3
     evaluate = training.Evaluator.__call__
 
@@ -137,13 +133,13 @@ def test_a_last_evaluation_that_was_killed_is_made_up_for(a_run, monkeypatch):
 
 
 def another_text(tmp_path):
-    """A part of the held-out text, in a file of its own."""
+    """A part of the held-out text, in another file."""
     path = tmp_path / "other.txt"
     path.write_text("\n".join(resolve_shards(HELDOUT).texts()).split("\n", 3)[0] + "\n")
     return str(path)
 
 
-def test_a_finished_run_is_measured_on_the_text_that_is_given_now(a_run, tmp_path, log):
+def test_finished_run_measures_another_heldout_text(a_run, tmp_path, log):
     before, other = RunFolder(a_run).read_measured()[1], another_text(tmp_path)
     found = run(a_run, 3, heldout=other).heldout
     assert found.n_predictions != before.n_predictions
@@ -154,7 +150,7 @@ def test_a_finished_run_is_measured_on_the_text_that_is_given_now(a_run, tmp_pat
     assert RunFolder(a_run).find_best().best == found.mean
 
 
-def test_what_is_best_on_another_text_does_not_count(tmp_path, monkeypatch):
+def test_best_score_of_another_heldout_text_is_ignored(tmp_path, monkeypatch):
     measured_as(monkeypatch, 5.0, 7.0, 6.5)
     run(tmp_path / "run", 1, heldout=HELDOUT)
     run(tmp_path / "run", 2, heldout=another_text(tmp_path))
@@ -163,7 +159,7 @@ def test_what_is_best_on_another_text_does_not_count(tmp_path, monkeypatch):
     assert RunFolder(tmp_path / "run").find_best().best == 6.5
 
 
-def test_a_score_of_the_text_before_does_not_come_back(tmp_path, monkeypatch):
+def test_best_score_of_an_earlier_heldout_text_stays_ignored(tmp_path, monkeypatch):
     measured_as(monkeypatch, 5.0, 7.0, 6.0)
     run(tmp_path / "run", 2, heldout=HELDOUT, eval_steps=2)
     run(tmp_path / "run", 2, heldout=another_text(tmp_path))  # measured, not saved again
@@ -172,7 +168,7 @@ def test_a_score_of_the_text_before_does_not_come_back(tmp_path, monkeypatch):
     assert (best.best, best.step) == (6.0, 3)
 
 
-def test_a_record_that_is_lost_leaves_what_is_best(tmp_path, monkeypatch):
+def test_missing_heldout_record_keeps_the_best_score(tmp_path, monkeypatch):
     measured_as(monkeypatch, 5.0, 7.0)
     run(tmp_path / "run", 1, heldout=HELDOUT)
     (tmp_path / "run" / "heldout.json").unlink()
@@ -180,7 +176,7 @@ def test_a_record_that_is_lost_leaves_what_is_best(tmp_path, monkeypatch):
     assert RunFolder(tmp_path / "run").find_best().best == 5.0
 
 
-def test_an_older_record_that_does_not_name_its_text_counts(a_run, tmp_path, log):
+def test_heldout_record_without_a_text_is_accepted(a_run, tmp_path, log):
     path = a_run / "heldout.json"
     record = json.loads(path.read_text())
     del record["text"]

@@ -1,4 +1,4 @@
-"""A run's checkpoints: how many stay, and what reads them where one is damaged or not listed."""
+"""Checkpoints of a run: pruning, damaged ones, readers, and the list of checkpoints."""
 
 import shutil
 from pathlib import Path
@@ -11,19 +11,25 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from small_disk import small_disk
-from tiny_runs import TEXT, damage, run, weights_of
+from tiny_runs import TEXT, damage, load_run, run, weights_of
 
 from bilm.errors import WeightsError
-from bilm.storage.checkpoint import StoredRun, load_run, load_state
-from bilm.storage.checkpoint_folder import CheckpointFolder, checkpoint_paths, read_latest
+from bilm.storage.checkpoint import (
+    SUFFIX,
+    Checkpoint,
+    CheckpointFolder,
+    checkpoint_paths,
+    latest_checkpoint,
+)
+from bilm.storage.names import is_bilm
+from bilm.storage.stored_model import open_model
 from bilm.training.finetuning import finetune
 from bilm.training.run import Saving
-from bilm.training.saved import find_saved
 
 # --- what is kept ---
 
 
-def test_as_many_checkpoints_as_asked_for_stay(tmp_path):
+def test_checkpoint_pruning_keeps_the_requested_number(tmp_path):
     run(tmp_path, 6, saving=Saving(steps=2, keep=2))
     assert sorted(path.name for path in tmp_path.glob("*.index")) == [
         "model.ckpt-4.index",
@@ -31,7 +37,7 @@ def test_as_many_checkpoints_as_asked_for_stay(tmp_path):
     ]
 
 
-def test_checkpoints_by_time(tmp_path):
+def test_checkpoints_are_saved_by_time(tmp_path):
     run(tmp_path, 4, saving=Saving(minutes=0.0, keep=9))
     assert len(list(tmp_path.glob("*.index"))) == 4
 
@@ -43,15 +49,15 @@ WAYS = ["cut", "index cut", "a byte", "empty", "no data", "no index"]
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_checkpoint_that_is_not_whole_is_passed_over(a_run, how, log):
+def test_damaged_checkpoint_is_skipped(a_run, how, log):
     damage(a_run, 3, how)
-    assert find_saved(a_run).step == 2
+    assert latest_checkpoint(a_run).step == 2
     assert "model.ckpt-3: not a whole checkpoint" in log.text
     assert f"trying {a_run}/model.ckpt-2, the one before it" in log.text
 
 
-def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, log):
-    """Of many: each is damaged in a way of its own, and the run ends as if none had been."""
+def test_resume_skips_several_damaged_checkpoints(tmp_path, log):
+    """Each is damaged in another way; the result is that of an undamaged run."""
     run(tmp_path, 2 + len(WAYS), saving=Saving(steps=1, keep=99))
     expected = weights_of(tmp_path)
     for step, how in enumerate(WAYS, start=3):
@@ -65,22 +71,22 @@ def test_the_checkpoint_before_a_damaged_one_is_used(tmp_path, log):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-def test_no_whole_checkpoint_is_an_error(a_run):
+def test_resume_without_a_whole_checkpoint_is_an_error(a_run):
     for step in range(1, 4):
         damage(a_run, step, "cut")
     with pytest.raises(WeightsError, match=r"model\.ckpt-1: not a whole checkpoint .* no other"):
         run(a_run, 4)
 
 
-def test_what_an_unfinished_save_left_is_removed(a_run, log):
+def test_leftovers_of_an_interrupted_save_are_removed(a_run, log):
     (a_run / "model.ckpt-4_temp").mkdir()
     (a_run / "model.ckpt-4_temp" / "part-00000-of-00001.data").write_bytes(b"half")
     assert run(a_run, 4).step == 4
-    assert "model.ckpt-4_temp: left by a save that was cut short; removed" in log.text
+    assert "model.ckpt-4_temp: left by an interrupted save; removed" in log.text
     assert not list(a_run.glob("*_temp"))
 
 
-def test_a_full_disk_leaves_the_last_checkpoint(a_run, monkeypatch):
+def test_full_disk_keeps_the_last_checkpoint(a_run, monkeypatch):
     before = {path.name: path.read_bytes() for path in a_run.glob("model.ckpt*")}
     write = CheckpointFolder.write
 
@@ -102,13 +108,13 @@ def test_a_full_disk_leaves_the_last_checkpoint(a_run, monkeypatch):
 # --- readers ---
 
 
-def test_readers_pass_over_a_damaged_checkpoint(a_run, log):
-    expected = find_saved(a_run).step - 1
+def test_readers_skip_a_damaged_checkpoint(a_run, log):
+    expected = latest_checkpoint(a_run).step - 1
     damage(a_run, 3, "a byte")
-    assert find_saved(a_run).step == expected
+    assert latest_checkpoint(a_run).step == expected
     model = load_run(a_run)
     assert f"trying {a_run}/model.ckpt-2, the one before it" in log.text
-    state, n_rows = load_state(a_run, model)
+    state, n_rows = open_model(a_run).row_states(model)
     assert n_rows == 2 and set(state) == {"forward"}
     own = tf.train.load_checkpoint(f"{a_run}/model.ckpt-2")
     name = "weights/softmax.SW/.ATTRIBUTES/VARIABLE_VALUE"
@@ -117,29 +123,66 @@ def test_readers_pass_over_a_damaged_checkpoint(a_run, log):
     assert tuned.finished
 
 
-def test_readers_pass_over_a_checkpoint_without_its_data(a_run):
+def test_readers_skip_a_checkpoint_without_data_files(a_run):
     latest, before = checkpoint_paths(a_run)[:2]
     for path in a_run.glob(f"{Path(latest).name}.data-*"):
         path.unlink()
-    assert StoredRun(a_run).path == before
+    assert open_model(a_run).checkpoint.path == before
 
 
-def test_a_checkpoint_removed_while_it_is_read_gives_way_to_a_newer_one(tmp_path):
-    (tmp_path / "model.ckpt-1.index").touch()
+def test_checkpoint_removed_while_it_is_opened_gives_way_to_a_newer_one(a_run, monkeypatch):
+    opened = Checkpoint.open
 
-    def read(path):
-        if path.endswith("-1"):  # a run saves and removes meanwhile
-            (tmp_path / "model.ckpt-2.index").touch()
-            raise WeightsError(path)
-        return path
+    def saving_meanwhile(path, *arguments):
+        if path.endswith("-3"):
+            for part in a_run.glob("model.ckpt-3.*"):
+                part.rename(part.with_name(part.name.replace("-3.", "-4.")))
+        return opened(path, *arguments)
 
-    assert read_latest(tmp_path, read) == f"{tmp_path}/model.ckpt-2"
+    monkeypatch.setattr(Checkpoint, "open", saving_meanwhile)
+    assert latest_checkpoint(a_run).path == f"{a_run}/model.ckpt-4"
+
+
+def flip_byte_of(folder, step, key):
+    """Change one byte of a tensor in a checkpoint's data file."""
+    path = folder / f"model.ckpt-{step}.data-00000-of-00001"
+    value = tf.train.load_checkpoint(f"{folder}/model.ckpt-{step}").get_tensor(key + SUFFIX)
+    content = bytearray(path.read_bytes())
+    content[content.index(value.tobytes())] ^= 1
+    path.write_bytes(content)
+
+
+def test_damaged_slot_matters_only_to_resume(a_run):
+    expected = weights_of(a_run)
+    flip_byte_of(a_run, 3, "adagrad/softmax.SW")
+    assert latest_checkpoint(a_run).step == 3
+    assert latest_checkpoint(a_run, whole=True).step == 2
+    for name, value in weights_of(a_run).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_damaged_weight_is_noticed_if_it_is_selected(a_run):
+    flip_byte_of(a_run, 3, "weights/softmax.SW")
+    assert latest_checkpoint(a_run).step == 2
+    assert latest_checkpoint(a_run, only=is_bilm).step == 3
+    with pytest.raises(WeightsError, match=r"ckpt-3: not a whole checkpoint"):
+        Checkpoint.open(f"{a_run}/model.ckpt-3").read("softmax/W")
+
+
+def test_each_weight_is_read_from_disk_once(a_run):
+    opened = latest_checkpoint(a_run)
+    for path in opened.files:
+        path.write_bytes(b"")
+    expected = weights_of(a_run)  # of the checkpoint before
+    assert {name: opened.read(name).shape for name in opened.shapes} == {
+        name: value.shape for name, value in expected.items()
+    }
 
 
 # --- the list of checkpoints ---
 
 
-def test_a_checkpoint_that_is_not_listed_is_used_and_rotated_out(a_run, tmp_path):
+def test_unlisted_checkpoint_is_read_and_pruned(a_run, tmp_path):
     (a_run / "checkpoint").unlink()  # a kill between a checkpoint and TensorFlow's list
     assert load_run(a_run).n_tokens == 49
     run(a_run, n_steps=4, saving=Saving(1, 15.0, 1))
@@ -148,29 +191,29 @@ def test_a_checkpoint_that_is_not_listed_is_used_and_rotated_out(a_run, tmp_path
     assert load_run(moved).n_tokens == 49
 
 
-def test_no_list_is_needed(a_run):
+def test_checkpoint_list_is_optional(a_run):
     (a_run / "checkpoint").unlink()
     assert finetune(a_run, TEXT, a_run.parent / "tuned", n_steps=1).finished
 
 
-def test_a_damaged_list_is_ignored(a_run):
+def test_damaged_checkpoint_list_is_ignored(a_run):
     for content in (b"", b"model_checkpoint_path: 7", b"{" * 99, b"\xff\xfe"):
         (a_run / "checkpoint").write_bytes(content)
-        assert find_saved(a_run).step == 3
+        assert latest_checkpoint(a_run).step == 3
         assert load_run(a_run).n_tokens == 49
     assert run(a_run, 4).step == 4
     assert tf.train.latest_checkpoint(str(a_run)) == f"{a_run}/model.ckpt-4"
 
 
-def test_a_list_with_paths_of_another_machine(a_run):
+def test_checkpoint_list_with_paths_of_another_machine(a_run):
     for path in a_run.glob("model.ckpt-*"):
         path.rename(path.with_name(path.name.replace("model.ckpt-", "model_")))
     (a_run / "checkpoint").write_text('model_checkpoint_path: "/gone/model_3"\n')
     assert load_run(a_run).n_tokens == 49
 
 
-def test_a_copied_folder_reads_its_own_checkpoints(a_run, tmp_path):
-    """Under names that are not ours, which TensorFlow's list alone knows, by absolute paths."""
+def test_copied_folder_reads_its_own_checkpoints(a_run, tmp_path):
+    """Names that are not ours are found in TensorFlow's list, by absolute paths."""
     first, copy = tmp_path / "first", tmp_path / "copy"
     shutil.copytree(a_run, first)
     step = checkpoint_paths(first)[0].rpartition("-")[2]
@@ -182,4 +225,4 @@ def test_a_copied_folder_reads_its_own_checkpoints(a_run, tmp_path):
     name = f"{first}/mine-{step}"
     (first / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
     shutil.copytree(first, copy)
-    assert StoredRun(copy).path == f"{copy}/mine-{step}"
+    assert open_model(copy).checkpoint.path == f"{copy}/mine-{step}"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bilm.errors import OptionsError
-from bilm.training.cluster import Cluster, find_cluster
+from bilm.training.hosts.cluster import Cluster, find_cluster
 
 TWO = ["a:1", "b:2"]
 
@@ -14,32 +14,32 @@ def config(cluster, kind="worker", index=0):
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
 
 
-def test_flags_name_the_workers():
+def test_cluster_from_flags():
     assert find_cluster(TWO, 1, {}) == Cluster(("a:1", "b:2"), 1)
 
 
-def test_tf_config_names_the_workers():
+def test_cluster_from_tf_config():
     assert find_cluster(environment=config({"worker": TWO}, index=1)) == Cluster(("a:1", "b:2"), 1)
 
 
 @pytest.mark.parametrize(("kind", "index", "expected"), [("chief", 0, 0), ("worker", 0, 1)])
-def test_the_chief_of_tf_config_comes_first(kind, index, expected):
+def test_tf_config_chief_is_the_first_worker(kind, index, expected):
     found = find_cluster(environment=config({"worker": ["b:2"], "chief": ["a:1"]}, kind, index))
     assert found == Cluster(("a:1", "b:2"), expected)
 
 
-def test_flags_come_before_tf_config():
+def test_cluster_flags_override_tf_config():
     assert find_cluster(TWO, 0, config({"worker": ["c:3", "d:4"]})).workers == ("a:1", "b:2")
 
 
 @pytest.mark.parametrize(
     "environment", [{}, {"TF_CONFIG": ""}, {"TF_CONFIG": "{}"}, config({"worker": ["a:1"]})]
 )
-def test_one_process_needs_no_cluster(environment):
+def test_single_process_has_no_cluster(environment):
     assert find_cluster(environment=environment) is None
 
 
-def test_what_tensorflow_gets_describes_the_same_cluster():
+def test_tf_config_roundtrip():
     cluster = Cluster(("a:1", "[::1]:2"), 1)
     assert find_cluster(environment={"TF_CONFIG": cluster.tf_config()}) == cluster
     assert cluster.address(1) == ("::1", 2)
@@ -57,7 +57,7 @@ def test_what_tensorflow_gets_describes_the_same_cluster():
         (TWO, 2, "--workers: worker 2 was requested of 2; expected 0 to 1"),
     ],
 )
-def test_flags_that_describe_no_cluster(workers, index, message):
+def test_invalid_cluster_flags_are_refused(workers, index, message):
     with pytest.raises(OptionsError) as error:
         find_cluster(workers, index, {})
     assert message in str(error.value)
@@ -74,7 +74,7 @@ def test_flags_that_describe_no_cluster(workers, index, message):
         (config({"worker": ["a:1", 7]}), "TF_CONFIG: found 7, expected host:port"),
     ],
 )
-def test_a_tf_config_that_describes_no_cluster(environment, message):
+def test_invalid_tf_config_is_refused(environment, message):
     with pytest.raises(OptionsError) as error:
         find_cluster(environment=environment)
     assert message in str(error.value)

@@ -11,11 +11,11 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, VOCABULARY, run, tiny_options
 
-from bilm.data.shards import Shards, resolve_shards
+from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
 from bilm.training import report
-from bilm.training.preparation import heldout_readers
+from bilm.training.inputs import read_heldout
 from bilm.training.run_folder import RunFolder
 
 PART = 5  # sentences
@@ -26,13 +26,12 @@ def n_predictions(reader):
 
 
 def readers(max_sentences):
-    train = Shards(["elsewhere.txt"])
     options = tiny_options(bidirectional=False)
-    return heldout_readers(HELDOUT, train, Vocabulary(VOCABULARY), options, max_sentences)
+    return read_heldout(resolve_shards(HELDOUT), Vocabulary(VOCABULARY), options, max_sentences)
 
 
 @pytest.mark.parametrize("max_sentences", [1, PART, 7])
-def test_a_part_is_spread_over_the_text(max_sentences):
+def test_heldout_part_is_spread_over_the_text(max_sentences):
     sentences = list(resolve_shards(HELDOUT).sentences())
     whole, part = readers(max_sentences)
     stride = -(-len(sentences) // max_sentences)
@@ -42,7 +41,7 @@ def test_a_part_is_spread_over_the_text(max_sentences):
     assert n_predictions(whole) == sum(len(words) + 1 for words in sentences)
 
 
-def test_all_sentences_are_one_reader():
+def test_heldout_part_of_all_sentences_is_the_whole():
     n_sentences = sum(1 for _ in resolve_shards(HELDOUT).sentences())
     for enough in (None, n_sentences, 10**9):
         whole, part = readers(enough)
@@ -50,32 +49,32 @@ def test_all_sentences_are_one_reader():
 
 
 @pytest.mark.parametrize("number", [0, -3])
-def test_a_part_of_no_sentence_is_refused(number):
+def test_heldout_part_of_no_sentence_is_refused(number):
     with pytest.raises(OptionsError, match=rf"heldout_sentences is {number}, expected 1 or more"):
         readers(number)
 
 
-def test_a_run_measures_a_part_until_its_end(tmp_path, caplog, monkeypatch):
+def test_heldout_part_is_measured_until_the_end(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(report, "MUCH", 0.0)  # any time is much
     with caplog.at_level(logging.INFO, "absl"):
         result = run(tmp_path, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
     whole, part = map(n_predictions, readers(PART))
     assert result.heldout.n_predictions == whole > part
-    step, measured = RunFolder(tmp_path).read_measured()
+    step, measured = RunFolder(tmp_path).read_measured()[:2]
     assert (step, measured) == (4, result.heldout)
     said = [m for m in caplog.messages if "held-out perplexity from zero state" in m]
     assert ["part of the text" in m for m in said] == [True, True, False]
-    assert sum("evaluations have taken" in m for m in caplog.messages) == 1
+    assert sum("evaluations took" in m for m in caplog.messages) == 1
     assert not any("--heldout_sentences" in m for m in caplog.messages)  # it is in use
 
 
-def test_the_best_checkpoint_is_the_best_on_the_part(tmp_path, caplog):
+def test_heldout_part_selects_the_best_checkpoint(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "absl"):
         run(tmp_path, n_steps=2, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
     (said,) = [m for m in caplog.messages if m.startswith("best on held-out text")]
     assert len({a or b for a, b in re.findall(r"perplexity ([\d.]+)|last: ([\d.]+)", said)}) == 1
     folder = RunFolder(tmp_path)
-    best, (_, whole) = folder.find_best().best, folder.read_measured()
+    best, whole = folder.find_best().best, folder.read_measured().perplexity
     assert best != whole.mean
     # What is kept in `best` came from the part: the next evaluation of the same part finds it.
     again = tmp_path.parent / "whole"

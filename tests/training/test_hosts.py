@@ -12,12 +12,13 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
 from worker_runs import addresses
 
 from bilm.errors import DataError, HostError
-from bilm.training import joining
-from bilm.training.cluster import Cluster
-from bilm.training.hosts import Hosts
+from bilm.training.hosts import exchange, joining
+from bilm.training.hosts.cluster import Cluster
+from bilm.training.hosts.exchange import Hosts
 
 SOON = 0.05  # minutes, in which the workers that are there find each other
 PATIENCE = 60  # seconds, after which a thread hangs
@@ -48,7 +49,7 @@ def side_by_side(do, n_workers, workers=None, minutes=1.0):
     return [found[k] for k in range(n_workers)], workers
 
 
-def test_each_worker_gets_the_values_of_all():
+def test_gather_returns_the_values_of_all_workers():
     def exchange(hosts):
         return [hosts.gather("number", [hosts.index, step]) for step in range(50)]
 
@@ -57,13 +58,13 @@ def test_each_worker_gets_the_values_of_all():
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_workers_at_addresses_of_ipv6():
+def test_workers_at_ipv6_addresses():
     workers = [a.replace("127.0.0.1", "[::1]") for a in addresses(2)]
     found, _ = side_by_side(lambda hosts: hosts.gather("number", hosts.index), 2, workers)
     assert found == [[0, 1]] * 2
 
 
-def test_the_error_of_one_worker_ends_all_with_its_line():
+def test_error_of_one_worker_ends_all_workers():
     def fail_on_the_second(hosts):
         if hosts.index == 1:
             raise DataError("text.txt, line 7: not UTF-8")
@@ -77,7 +78,7 @@ def test_the_error_of_one_worker_ends_all_with_its_line():
 
 
 @pytest.mark.parametrize("dead", [0, 2])
-def test_a_worker_that_dies_is_named_by_all_others(dead):
+def test_dead_worker_is_named_by_all_others(dead):
     def die(hosts):
         if hosts.index == dead:
             # As the system does for a process that is killed: all at once, so that the
@@ -90,16 +91,16 @@ def test_a_worker_that_dies_is_named_by_all_others(dead):
 
     found, workers = side_by_side(die, 3)
     for k in {0, 1, 2} - {dead}:
-        assert f"worker {dead} ({workers[dead]}) ended without a word" in str(found[k])
+        assert f"worker {dead} ({workers[dead]}) ended without a message" in str(found[k])
 
 
-def test_workers_that_run_different_programs_are_told():
+def test_workers_running_different_programs_are_refused():
     found, _ = side_by_side(lambda hosts: hosts.gather(f"point {hosts.index}", 1), 2)
     assert "is at 'point 1'" in str(found[0]) and "at 'point 0'" in str(found[0])
     assert isinstance(found[1], HostError)
 
 
-def test_a_worker_that_does_not_come_is_named_by_all_others():
+def test_missing_worker_is_named_by_all_others():
     workers, found = addresses(3), {}
 
     def work(k):
@@ -119,15 +120,15 @@ def test_a_worker_that_does_not_come_is_named_by_all_others():
     assert time.monotonic() - start < joining.LATE_SECONDS  # the chief has told the other
 
 
-def test_a_chief_that_does_not_come_is_named():
+def test_missing_chief_is_named():
     workers = addresses(2)
     with pytest.raises(HostError) as error:
         Hosts(Cluster(tuple(workers), 1), SOON)
-    assert str(error.value).startswith(f"worker 0 ({workers[0]}): did not join within")
+    assert str(error.value).startswith(f"worker 0 ({workers[0]}): did not answer within")
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_port_in_use_is_refused_by_all(index, monkeypatch):
+def test_port_in_use_is_refused_by_all_workers(index, monkeypatch):
     monkeypatch.setattr(joining, "GREETING_SECONDS", 0.5)
     workers = addresses(2)
     port = int(workers[index].rpartition(":")[2])
@@ -138,7 +139,7 @@ def test_a_port_in_use_is_refused_by_all(index, monkeypatch):
     assert isinstance(found[1 - index], HostError)
 
 
-def test_workers_with_other_addresses_are_refused():
+def test_workers_with_different_addresses_are_refused():
     workers, found = addresses(3), {}
 
     def work(k, mine):
@@ -185,7 +186,7 @@ def connected(address):
 
 
 @pytest.mark.parametrize("greeting", [b"", b"GET / HTTP/1.1\r\n\r\n", joining.GREETING])
-def test_a_stranger_at_the_port_does_not_disturb(greeting, monkeypatch, log):
+def test_stranger_at_the_port_is_ignored(greeting, monkeypatch, log):
     monkeypatch.setattr(joining, "GREETING_SECONDS", 0.5)
     workers = addresses(2)
     chief, found = start_chief(workers)
@@ -195,10 +196,93 @@ def test_a_stranger_at_the_port_does_not_disturb(greeting, monkeypatch, log):
             assert hosts.gather("number", 1) == [0, 1]
     chief.join(PATIENCE)
     assert found == [[0, 1]]
-    assert "a connection that is no worker of this run was closed" in log.text
+    assert "closed a connection that does not come from a worker of this run" in log.text
 
 
-def test_a_second_process_of_one_worker_is_refused():
+@pytest.mark.parametrize("length", [5_000, 1 << 30, -1])
+def test_hello_that_is_too_deep_or_too_long_is_refused(length, log):
+    workers = addresses(2)
+    chief, found = start_chief(workers)
+    with connected(("127.0.0.1", int(workers[0].rpartition(":")[2]))) as stranger:
+        stranger.sendall(joining.GREETING + struct.pack("!i", length) + b"[" * 5_000)
+        assert gather_once(Cluster(tuple(workers), 1)) == [0, 1]
+    chief.join(PATIENCE)
+    assert found == [[0, 1]]
+    assert "closed a connection that does not come from a worker of this run" in log.text
+
+
+@pytest.mark.parametrize("sent", [b"", joining.GREETING, joining.GREETING + b"\0\0\0\x09{"])
+def test_partial_hello_does_not_hold_up_the_join(sent):
+    """It would be waited for without end, or for ten seconds; the chief has three."""
+    workers, found = addresses(2), []
+
+    def work():
+        try:
+            Hosts(Cluster(tuple(workers), 0), SOON)
+        except HostError as error:
+            found.append(str(error))
+
+    chief = threading.Thread(target=work)
+    chief.start()
+    with connected(("127.0.0.1", int(workers[0].rpartition(":")[2]))) as stranger:
+        stranger.sendall(sent)
+        chief.join(joining.GREETING_SECONDS - 1)
+        assert not chief.is_alive()
+    assert "did not join within" in found[0]
+
+
+def test_chief_listens_only_at_the_given_address():
+    with joining._listener(Cluster(("127.0.0.1:" + addresses(1)[0].rpartition(":")[2],), 0)) as at:
+        assert at.getsockname()[0] == "127.0.0.1"
+
+
+def test_worker_that_does_not_answer_is_named(monkeypatch):
+    """Its connection stays open, as if the process was stopped."""
+    monkeypatch.setattr(exchange, "ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(exchange, "SILENT_SECONDS", 1.0)
+    workers, found = addresses(2), []
+
+    def work():
+        try:
+            with Hosts(Cluster(tuple(workers), 0), 1) as hosts:
+                hosts.gather("step", None)
+        except HostError as error:
+            found.append(str(error))
+
+    chief = threading.Thread(target=work)
+    chief.start()
+    silent = joining.join(Cluster(tuple(workers), 1), 1)
+    chief.join(PATIENCE)
+    silent[0].close()
+    assert found[0].startswith(f"worker 1 ({workers[1]}) did not answer for")
+
+
+def test_chief_may_save_for_long_after_the_others_have_ended(monkeypatch):
+    monkeypatch.setattr(exchange, "ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(exchange, "SILENT_SECONDS", 1.0)
+    found, _ = side_by_side(lambda hosts: time.sleep(2.5 if hosts.is_chief else 0), 3)
+    assert found == [None] * 3
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_error_of_the_exchange_becomes_a_line_that_names_the_worker(monkeypatch, named):
+    monkeypatch.setattr(exchange, "NEWS_SECONDS", 0.2)
+    task = "/job:worker/replica:0/task:1 " if named else ""
+
+    def fail(hosts):
+        if hosts.index == 0:
+            raise tf.errors.UnavailableError(None, None, f"{task}lost\nmore lines")
+        return hosts.gather("step", None)
+
+    found, workers = side_by_side(fail, 2)
+    name = f"worker 1 ({workers[1]})" if named else "another worker"
+    assert all(isinstance(error, HostError) for error in found)
+    assert str(found[0]) == str(found[1])
+    assert str(found[0]).startswith(f"{name}: worker 0 ({workers[0]}) cannot exchange gradients")
+    assert "\n" not in str(found[0])
+
+
+def test_second_process_of_one_worker_is_refused():
     workers, found = addresses(3), []
 
     def work(cluster):
@@ -214,14 +298,15 @@ def test_a_second_process_of_one_worker_is_refused():
         thread.start()
     while not found:  # the one that came second
         time.sleep(0.02)
-    assert found == [f"worker 1 ({workers[1]}): joined before; another process runs"]
+    problem = "another process has already joined with this index; end one of the two"
+    assert found == [f"worker 1 ({workers[1]}): {problem}"]
     work(Cluster(tuple(workers), 2))
     for thread in [*twice, chief]:
         thread.join(PATIENCE)
     assert found[1:] == [[0, 1, 2]] * 2
 
 
-def test_a_worker_that_is_started_again_while_others_join_replaces_the_first():
+def test_restarted_worker_replaces_the_first_while_joining():
     workers = addresses(3)
     chief, found = start_chief(workers)
     cluster = Cluster(tuple(workers), 1)
@@ -239,7 +324,7 @@ def test_a_worker_that_is_started_again_while_others_join_replaces_the_first():
     assert again == found == [[0, 1, 2]]
 
 
-def test_tensorflow_can_listen_at_the_port_of_the_chief_afterwards():
+def test_port_of_the_chief_is_free_after_joining():
     def listen(hosts):
         _, port = hosts.cluster.address(hosts.index)
         with socket.create_server(("", port)):

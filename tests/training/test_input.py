@@ -16,11 +16,11 @@ from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.training.devices import Devices
-from bilm.training.input import ENDS, TrainingText
+from bilm.training.training_text import ENDS, TrainingText
 
 FAILS_IN_THE_FIRST_STEP = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
 from tiny_runs import WORDS, run
 from bilm.data.dataset import LMDataset
 from bilm.training.report import RunReport
@@ -38,7 +38,7 @@ run(sys.argv[1], 9, changes=WORDS)
 """
 
 
-def test_after_close_nothing_more_is_read_and_the_pipeline_is_at_its_end():
+def test_close_stops_reading_and_ends_the_pipeline():
     """The text of a run has no end; without `close` this test would not have one either."""
     options, vocab = tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50)
     text = TrainingText(options, vocab, TEXT, 0)
@@ -49,7 +49,7 @@ def test_after_close_nothing_more_is_read_and_the_pipeline_is_at_its_end():
     assert n_read > 0 and not list(iterator) and n_read == len(text.traces)
 
 
-def test_close_ends_the_pipeline_of_several_hosts_which_is_declared_endless(monkeypatch):
+def test_close_ends_the_endless_pipeline_of_several_hosts(monkeypatch):
     monkeypatch.setattr(Devices, "several_hosts", True)
     options, vocab = tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50)
     text = TrainingText(options, vocab, TEXT, 0)
@@ -79,7 +79,7 @@ def test_close_before_a_first_batch_does_nothing():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.02, 0.5])
-def test_a_program_that_an_error_ends_does_not_wait_for_the_text(seconds, tmp_path):
+def test_program_ends_after_an_error_without_waiting_for_the_text(seconds, tmp_path):
     """Its traceback holds the pipeline until the interpreter is gone."""
     program = [sys.executable, "-c", FAILS_IN_THE_FIRST_STEP, tmp_path / "run", str(seconds)]
     found = subprocess.run(program, capture_output=True, env=environment(), timeout=120)

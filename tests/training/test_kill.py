@@ -15,7 +15,7 @@ import kill
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_five_times_ends_as_one_left_alone(tmp_path):
+def test_resume_after_sigkill_is_bit_identical(tmp_path):
     settings = 40, 2, 1  # steps, steps between checkpoints, replicas
     few_layers = {"lstm": kill.OPTIONS["lstm"] | {"n_layers": 1}, "unroll_steps": 4}
     kill.write_input(tmp_path, kill.OPTIONS | few_layers)

@@ -10,11 +10,10 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
-from tiny_runs import TEXT, WORDS, run
+from tiny_runs import TEXT, WORDS, load_run, run
 
 from bilm.errors import NotFiniteError, OptionsError, OutOfMemoryError
-from bilm.storage.checkpoint import load_run
-from bilm.training.saved import find_saved
+from bilm.storage.checkpoint import latest_checkpoint
 from bilm.training.step import Trainer
 
 forward, gradients = Trainer.forward, Trainer._gradients
@@ -35,7 +34,7 @@ def values_of(trainer):
 
 @pytest.mark.parametrize("what", ["loss", "gradient's norm"])
 @pytest.mark.parametrize("n_replicas", [1, 2])
-def test_a_step_that_is_not_finite_changes_nothing(tmp_path, monkeypatch, what, n_replicas):
+def test_not_finite_step_changes_nothing(tmp_path, monkeypatch, what, n_replicas):
     before = {}
 
     def at_third(step, value):
@@ -74,11 +73,11 @@ def test_a_step_that_is_not_finite_changes_nothing(tmp_path, monkeypatch, what, 
     message = str(raised.value)
     assert message.startswith(f"step 3: the {what} is not finite; nothing was updated")
     (shard,) = Path(TEXT).parent.iterdir()
-    assert f"the window holds {shard}, lines " in message
+    assert f"the window contains {shard}, lines " in message
     after = values_of(before.pop("trainer"))
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value, err_msg=name)
-    assert find_saved(tmp_path).step == 2
+    assert latest_checkpoint(tmp_path).step == 2
 
 
 # --- weights ---
@@ -97,17 +96,17 @@ def spoiled(monkeypatch):
     monkeypatch.setattr(Trainer, "step", spoil)
 
 
-def test_weights_that_are_not_finite_are_not_saved(a_run, spoiled):
-    with pytest.raises(NotFiniteError, match=r"step 4: .* is not finite, so that nothing was sav"):
+def test_not_finite_weights_are_not_saved(a_run, spoiled):
+    with pytest.raises(NotFiniteError, match=r"step 4: .* is not finite, so nothing was sav"):
         run(a_run, 5)
-    assert find_saved(a_run).step == 3
+    assert latest_checkpoint(a_run).step == 3
     assert not list(a_run.glob("model.ckpt-[45]*"))
 
 
-def test_a_checkpoint_that_is_not_finite_is_passed_over(a_run, spoiled, monkeypatch, log):
-    monkeypatch.setattr("bilm.training.checkpoints.RunCheckpoints._check_finite", lambda *_: None)
+def test_not_finite_checkpoint_is_skipped(a_run, spoiled, monkeypatch, log):
+    monkeypatch.setattr("bilm.storage.checkpoint.CheckpointContent.check_finite", lambda *_: None)
     run(a_run, 4)
-    assert find_saved(a_run).step == 3
+    assert latest_checkpoint(a_run).step == 3
     assert "is not finite; trying" in log.text
     load_run(a_run)
 
@@ -116,13 +115,13 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over(a_run, spoiled, monkeypa
 
 
 @pytest.mark.parametrize("rate", [1e39, 1e-50, -1.0, 0])
-def test_a_learning_rate_that_float32_cannot_hold_is_refused(tmp_path, rate):
+def test_learning_rate_outside_float32_is_refused(tmp_path, rate):
     with pytest.raises(OptionsError, match=r"learning_rate: found .*, expected a positive number"):
         run(tmp_path / "run", 1, changes=WORDS | {"learning_rate": rate})
     assert not (tmp_path / "run").exists()
 
 
-def test_memory_that_runs_out_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+def test_out_of_memory_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     gradients = Trainer._gradients
 
     def large(self, batch, state, step):
@@ -135,5 +134,5 @@ def test_memory_that_runs_out_leaves_the_last_checkpoint(tmp_path, monkeypatch):
         run(tmp_path, 4)
     message = str(raised.value)
     assert message.startswith(f"{tmp_path}: out of memory (") and "\n" not in message
-    assert "make batch_size, unroll_steps, n_negative_samples_batch or the" in message
-    assert find_saved(tmp_path).step == 2
+    assert "; reduce batch_size, unroll_steps, n_negative_samples_batch or the" in message
+    assert latest_checkpoint(tmp_path).step == 2

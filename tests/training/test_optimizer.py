@@ -8,7 +8,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the optimizer is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.options import LEARNING_RATES
+from bilm.options.run_options import LEARNING_RATES
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS, Adagrad, Adam
 
@@ -44,7 +44,7 @@ def test_sparse_equals_dense(n_replicas, max_norm):
         np.testing.assert_allclose(copy, dense[0], rtol=1e-6)
 
 
-def test_the_update_is_the_papers():
+def test_adagrad_update_matches_the_paper():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         weight = tf.Variable([1.0, 2.0])
@@ -56,7 +56,7 @@ def test_the_update_is_the_papers():
     np.testing.assert_allclose(weight, expected, rtol=1e-6)
 
 
-def test_every_optimizer_of_the_options_is_here():
+def test_every_optimizer_of_the_options_exists():
     assert set(OPTIMIZERS) == set(LEARNING_RATES)
     names = [name for optimizer in OPTIMIZERS.values() for name in optimizer.SLOTS]
     assert len(set(names)) == len(names)  # a checkpoint's slots say whose they are
@@ -89,7 +89,7 @@ def adam_of(n_replicas, table, max_norm=1e9):
 @pytest.mark.parametrize("n_replicas", [1, 2])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("shape", [(7, 3), (7,)], ids=["table", "bias"])
-def test_adam_is_the_papers(n_replicas, sparse, shape):
+def test_adam_update_matches_the_paper(n_replicas, sparse, shape):
     rng = np.random.default_rng(0)
     table = rng.normal(size=shape)
     variable, optimizer = adam_of(n_replicas, table)
@@ -119,7 +119,7 @@ def test_adam_is_the_papers(n_replicas, sparse, shape):
             np.testing.assert_allclose(copy, value, rtol=1e-4, atol=1e-6)
 
 
-def test_a_row_that_adam_does_not_use_keeps_its_weights_and_averages():
+def test_adam_keeps_unused_rows():
     variable, optimizer = adam_of(1, np.ones((4, 2)))
     gradient = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([2]), (4, 2))
     optimizer.apply([gradient], RATE)
@@ -132,7 +132,7 @@ def test_a_row_that_adam_does_not_use_keeps_its_weights_and_averages():
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_adam_takes_a_clipped_gradient_and_no_infinite_one(sparse):
+def test_adam_clips_and_refuses_infinite_gradients(sparse):
     variable, optimizer = adam_of(1, np.ones((2, 2)), max_norm=1.0)
 
     def gradient(value):

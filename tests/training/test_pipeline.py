@@ -12,7 +12,7 @@ if keras.backend.backend() != "tensorflow":
 from bilm.data.vocabulary import PAD_CHAR
 from bilm.data.windows import model_batch
 from bilm.layers.token_encoder import TokenEncoder
-from bilm.options import ModelOptions
+from bilm.options.model_options import ModelOptions
 from bilm.training.pipeline import replica_batches
 from bilm.training.sampling import LogUniformSampler
 
@@ -48,7 +48,7 @@ def draw_window(seed, n_rows, n_steps, longest=N_CHARS):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 99), st.integers(1, 4), st.integers(1, 6), st.integers(3, N_CHARS))
-def test_distinct_tokens_give_the_window_back(seed, n_rows, n_steps, longest):
+def test_distinct_tokens_reproduce_the_window(seed, n_rows, n_steps, longest):
     window = draw_window(seed, n_rows, n_steps, longest)
     batch = model_batch(window, OPTIONS)
     groups = batch["distinct"]
@@ -66,7 +66,7 @@ def test_distinct_tokens_give_the_window_back(seed, n_rows, n_steps, longest):
 
 
 @pytest.mark.parametrize("longest", [3, 6, 7, 8, N_CHARS])
-def test_the_cut_of_the_character_axis_is_exact(longest):
+def test_character_axis_is_cut_exactly(longest):
     window = draw_window(0, 3, 5, longest)
     encoder = TokenEncoder(4, 261, 3, OPTIONS.char_cnn.filters)
     encoder.build()

@@ -19,19 +19,20 @@ from tiny_runs import (
     TEXT,
     VOCABULARY,
     WORDS,
+    load_run,
     run,
     three_steps,
     tiny_options,
     weights_of,
 )
 
-from bilm.ask import load_scorer
+from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.evaluation import heldout_dataset, perplexity
-from bilm.storage.checkpoint import load_run, model_vocabulary
+from bilm.export.hdf5 import dump_weights
+from bilm.scoring.load import load_scorer
+from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.training import run as training
 from bilm.training.devices import Devices
-from bilm.training.export import dump_weights
 from bilm.training.finetuning import finetune
 from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
@@ -48,7 +49,7 @@ ODD = "-sp ace\nünï? {a,b}"
 
 
 @pytest.mark.parametrize("name", ["run?", "run*", ODD])
-def test_a_run_touches_no_neighbour(tmp_path, name):
+def test_run_does_not_touch_neighbouring_folders(tmp_path, name):
     for neighbour in ("1", "x"):
         shutil.copytree(
             three_steps(), tmp_path / name.replace("?", neighbour).replace("*", neighbour)
@@ -65,14 +66,14 @@ def test_a_run_touches_no_neighbour(tmp_path, name):
     assert all(np.isfinite(value).all() for value in values.values())
 
 
-def test_a_command_touches_no_neighbour(run_here, tmp_path):
+def test_train_command_does_not_touch_neighbouring_folders(run_here, tmp_path):
     neighbour = shutil.copytree(three_steps(), tmp_path / ODD.replace("?", "1"))
     before = contents(neighbour)
     options = tmp_path / "options.json"
     options.write_text(json.dumps(tiny_options(**WORDS).to_dict()))
     done = run_here(
-        "train_elmo.py", f"--train_prefix={TEXT}", f"--vocab_file={VOCABULARY}",
-        f"--save_dir={tmp_path / ODD}", f"--options={options}", "--n_gpus=0", "--n_steps=4",
+        "bilm train", f"--input={TEXT}", f"--vocab={VOCABULARY}",
+        f"--output={tmp_path / ODD}", f"--options={options}", "--n_gpus=0", "--n_steps=4",
         "--checkpoint_steps=1", "--keep_checkpoints=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -81,19 +82,19 @@ def test_a_command_touches_no_neighbour(run_here, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["run[1]", "e\\f", "a]", "b[", os.fsdecode(b"\xff")])
-def test_a_name_that_tensorflow_cannot_read_is_refused(tmp_path, name):
+def test_folder_name_that_tensorflow_cannot_read_is_refused(tmp_path, name):
     with pytest.raises(BilmError, match="TensorFlow cannot read a checkpoint in a folder of such"):
         run(tmp_path / name, 1)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_checkpoint_under_such_a_name_says_so(tmp_path):
+def test_checkpoint_in_a_folder_that_tensorflow_cannot_read(tmp_path):
     folder = shutil.copytree(three_steps(), tmp_path / "run[1]")
-    with pytest.raises(WeightsError, match=r"run\[1\]': holds \[, and TensorFlow cannot read"):
+    with pytest.raises(WeightsError, match=r"run\[1\]': contains \[, and TensorFlow cannot read"):
         load_run(folder)
 
 
-def test_folders_of_others_that_end_in_temp_stay(a_run):
+def test_foreign_temp_folders_are_kept(a_run):
     (a_run / "my_temp").mkdir()
     (a_run / "model.ckpt-9_temp").mkdir()
     run(a_run, 4)
@@ -101,7 +102,7 @@ def test_folders_of_others_that_end_in_temp_stay(a_run):
 
 
 @pytest.mark.parametrize("name", [".", "logs", "best"])
-def test_a_file_where_a_folder_should_be_is_named(tmp_path, name):
+def test_file_in_place_of_a_run_folder_is_refused(tmp_path, name):
     path = tmp_path / "run" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("")
@@ -109,7 +110,7 @@ def test_a_file_where_a_folder_should_be_is_named(tmp_path, name):
         run(tmp_path / "run", 1)
 
 
-def test_home_is_expanded(tmp_path, monkeypatch):
+def test_tilde_in_paths_is_expanded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     shutil.copytree(Path(TEXT).parent, tmp_path / "text")
     shutil.copy(VOCABULARY, tmp_path / "words")
@@ -117,7 +118,7 @@ def test_home_is_expanded(tmp_path, monkeypatch):
     run("~/run", 1, text="~/text/*", heldout="~/text/*")
     assert (tmp_path / "run" / "model.ckpt-1.index").exists()
     model = load_run("~/run")
-    vocab = model_vocabulary("~/words", model)
+    vocab = vocabulary_of("~/words", model.options, model.n_tokens)
     assert perplexity(model, heldout_dataset("~/text/*", vocab, False), 2).n_predictions
     tuned = finetune("~/run", "~/text/*", "~/tuned", vocab_file="~/words", n_steps=1)
     assert tuned.finished and (tmp_path / "tuned" / "finetuning.json").exists()
@@ -127,21 +128,21 @@ def test_home_is_expanded(tmp_path, monkeypatch):
 # --- who writes ---
 
 
-def test_a_process_that_is_not_the_chief_trains_and_writes_nothing(tmp_path, monkeypatch):
+def test_process_other_than_the_chief_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(Devices, "is_chief", False)
     result = run(tmp_path / "run", 2, heldout=HELDOUT)
     assert result.step == 2 and result.heldout is not None
     assert not (tmp_path / "run").exists()
 
 
-def test_two_runs_do_not_write_the_same_folder(a_run):
+def test_lock_refuses_a_second_run(a_run):
     match = rf"{a_run}: process {os.getpid()} on .* is training in this folder"
     with RunFolder(a_run).locked(), pytest.raises(BilmError, match=match):
         run(a_run, 4)
     assert run(a_run, 4).step == 4
 
 
-def test_the_lock_dies_with_its_process(tmp_path):
+def test_lock_ends_with_its_process(tmp_path):
     code = "import sys, time; from bilm.training.run_folder import RunFolder\n"
     code += "with RunFolder(sys.argv[1]).locked(): print('locked', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -155,7 +156,7 @@ def test_the_lock_dies_with_its_process(tmp_path):
         pass
 
 
-def test_a_run_that_came_first_is_not_gone_on_with(tmp_path, monkeypatch):
+def test_run_that_started_in_between_is_refused(tmp_path, monkeypatch):
     """Two start at once; one is done before the other has looked at the text."""
     resolve = training.resolve_shards
 
@@ -168,22 +169,22 @@ def test_a_run_that_came_first_is_not_gone_on_with(tmp_path, monkeypatch):
     with pytest.raises(OptionsError, match=r"lstm\.dim is 16 in this folder's run, but 8 was"):
         run(tmp_path, 4)
     monkeypatch.setattr(training, "resolve_shards", other_first)
-    with pytest.raises(BilmError, match="holds a run; give another folder"):
+    with pytest.raises(BilmError, match="contains a run; use another folder"):
         run(tmp_path, 4, resume="never")
 
 
-def test_a_folder_whose_run_never_saved_takes_another_model(tmp_path):
+def test_folder_without_checkpoints_accepts_another_model(tmp_path):
     (tmp_path / "options.json").write_text(json.dumps(tiny_options().to_dict()))
     (tmp_path / ".lock").touch()
     assert run(tmp_path, n_steps=1).finished
 
 
-def test_files_of_others_are_not_overwritten(tmp_path):
-    for name in ("options.json", "vocab.txt"):
+def test_foreign_files_are_not_overwritten(tmp_path):
+    for name in ("options.json", "vocab.txt", "history.csv"):
         folder = tmp_path / name.partition(".")[0]
         folder.mkdir()
         (folder / name).write_text("mine")
-        with pytest.raises(BilmError, match=rf"{name}: is there, but no run is"):
+        with pytest.raises(BilmError, match=rf"{name}: exists, but"):
             run(folder, 1)
         assert [path.name for path in folder.iterdir()] == [name]
         assert (folder / name).read_text() == "mine"
@@ -199,20 +200,20 @@ NO_RECORD = [
 ]  # fmt: skip
 
 
-def test_a_damaged_measurement_is_made_again(a_run, log):
+def test_damaged_heldout_record_is_replaced(a_run, log):
     record, folder = a_run / "heldout.json", RunFolder(a_run)
-    _, expected = folder.read_measured()
+    expected = folder.read_measured()
     for content in NO_RECORD:
         log.clear()
         record.write_bytes(content)
         assert folder.read_measured() is None
         assert f"{record}: not the record of a measurement" in log.text
-    assert run(a_run, 3, heldout=HELDOUT).heldout == expected
-    assert folder.read_measured() == (3, expected)
+    assert run(a_run, 3, heldout=HELDOUT).heldout == expected.perplexity
+    assert folder.read_measured() == expected
 
 
 @pytest.mark.parametrize("content", [*NO_RECORD[:5], b'{"source": 3, "before": 1, "after": "x"}'])
-def test_a_damaged_record_of_a_fine_tuning_is_named(a_run, content):
+def test_damaged_finetuning_record_is_refused(a_run, content):
     (a_run / "finetuning.json").write_bytes(content)
     other = shutil.copytree(a_run, a_run.parent / "source")
     with pytest.raises(BilmError, match=r"finetuning\.json: not the record of a fine-tuning"):
@@ -220,7 +221,7 @@ def test_a_damaged_record_of_a_fine_tuning_is_named(a_run, content):
 
 
 @pytest.mark.parametrize("content", NO_RECORD[:5])
-def test_damaged_options_of_a_run_are_named(a_run, content):
+def test_damaged_options_of_a_run_are_refused(a_run, content):
     (a_run / "options.json").write_bytes(content)
     for use in (lambda: run(a_run, 4), lambda: load_run(a_run)):
         with pytest.raises(OptionsError, match=r"options\.json: "):
@@ -228,7 +229,7 @@ def test_damaged_options_of_a_run_are_named(a_run, content):
 
 
 @pytest.mark.parametrize("change", [{"mean": True}, {"mean": 0.5}, {"n_predictions": -3}])
-def test_a_record_of_impossible_numbers_is_ignored(tmp_path, change):
+def test_heldout_record_with_impossible_numbers_is_ignored(tmp_path, change):
     values = {"step": 2, "directions": {"forward": 3.0}, "mean": 3.0, "n_predictions": 4}
     path = tmp_path / "heldout.json"
     path.write_text(json.dumps(values))
@@ -237,7 +238,7 @@ def test_a_record_of_impossible_numbers_is_ignored(tmp_path, change):
     assert RunFolder(tmp_path).read_measured() is None
 
 
-def test_another_order_of_the_words_is_refused(a_run, tmp_path):
+def test_scorer_refuses_another_word_order(a_run, tmp_path):
     words = (a_run / "vocab.txt").read_text(encoding="utf-8").split()
     (tmp_path / "words").write_text("\n".join([*words[:3], *words[:2:-1]]), encoding="utf-8")
     with pytest.raises(DataError, match=r"differs from .*vocab\.txt, the model's own vocabulary"):

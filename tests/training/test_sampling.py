@@ -6,7 +6,7 @@ import pytest
 from bilm.training.sampling import LogUniformSampler
 
 
-def test_draws_are_distinct_and_a_function_of_their_key():
+def test_sampler_draws_are_distinct_and_keyed():
     sampler = LogUniformSampler(500, 200, seed=3)
     targets = np.arange(40)
     first, again = sampler.draw((1, 0, 1), targets), sampler.draw((1, 0, 1), targets)
@@ -19,7 +19,7 @@ def test_draws_are_distinct_and_a_function_of_their_key():
     assert not np.array_equal(other.ids, first.ids)
 
 
-def test_expected_counts_are_how_often_words_are_drawn():
+def test_sampler_expected_counts_match_draws():
     sampler = LogUniformSampler(60, 20, seed=0)
     n_draws, drawn, expected = 3000, np.zeros(60), np.zeros(60)
     for step in range(n_draws):
@@ -33,11 +33,11 @@ def test_expected_counts_are_how_often_words_are_drawn():
     np.testing.assert_allclose(drawn / n_draws, expected / n_draws, atol=0.05)
 
 
-def test_nearly_the_whole_vocabulary():
+def test_sampler_with_nearly_the_whole_vocabulary():
     draws = LogUniformSampler(100, 99, seed=0).draw((0, 0, 0), np.arange(5))
     assert len(set(draws.ids)) == 99
 
 
-def test_as_many_as_words_is_refused():
+def test_sampler_refuses_as_many_negatives_as_words():
     with pytest.raises(ValueError, match="100 negatives of 100 words"):
         LogUniformSampler(100, 100, seed=0)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, run, tiny_options, train
 
 from bilm.errors import NotFiniteError, OptionsError, WeightsError
-from bilm.training.checkpoints import RunCheckpoints
+from bilm.storage.checkpoint import CheckpointContent
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.finetuning import finetune
 from bilm.training.optimizer import OPTIMIZERS
@@ -32,7 +32,7 @@ def rates(n_steps, **changes):
 
 
 def every_number(folder, step):
-    """Everything a checkpoint holds, by name, but for what TensorFlow notes of its own objects."""
+    """Every number of a checkpoint by name, without TensorFlow's own objects."""
     reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
     names = [n for n in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in n]
     return {name: reader.get_tensor(name) for name in names}
@@ -48,7 +48,7 @@ def assert_same_checkpoint(first, second, step):
 # --- its values ---
 
 
-def test_without_keys_the_rate_stays():
+def test_learning_rate_is_constant_by_default():
     assert rates(3) == [1, 1, 1]
     assert Schedule(tiny_options())(10**9) == 0.2
 
@@ -78,7 +78,7 @@ def test_decay_waits_for_the_warm_up_and_never_reaches_zero(decay):
     assert rates(3, decay_start=1.0, decay=decay) == [1, 1, 1]
 
 
-def test_a_warm_up_that_the_run_cuts_short_is_reported(log):
+def test_warm_up_longer_than_the_run_is_reported(log):
     for n_steps in (4, None):
         Schedule(tiny_options(warmup_steps=4, learning_rate=1.0), n_steps).log_cut_warmup()
     assert not log.text
@@ -86,8 +86,8 @@ def test_a_warm_up_that_the_run_cuts_short_is_reported(log):
     assert "takes 8 steps and the run 2: the learning rate ends at 0.25, below" in log.text
 
 
-def test_a_decay_needs_the_length_of_the_run():
-    with pytest.raises(ValueError, match="decay=cosine needs n_steps, the length of the run"):
+def test_decay_requires_the_length_of_the_run():
+    with pytest.raises(ValueError, match="decay='cosine' requires n_steps, the length of the run"):
         Trainer(tiny_options(decay="cosine"), 9, Devices(make_strategy(n_gpus=0)))
 
 
@@ -98,7 +98,7 @@ def test_a_decay_needs_the_length_of_the_run():
     "changes",
     [pytest.param({}, id="characters", marks=pytest.mark.slow), pytest.param(WORDS, id="words")],
 )
-def test_adam_continues_to_the_last_bit(tmp_path, monkeypatch, changes):
+def test_adam_resume_is_bit_identical(tmp_path, monkeypatch, changes):
     """Stopped at every step of warm-up and decay, the last two times between saves."""
     changes = changes | ADAM | DECAYING | {"state_reset_probability": 0.2}
     run(tmp_path / "straight", 6, changes=changes)
@@ -124,7 +124,7 @@ def test_adam_on_two_replicas_equals_one(tmp_path):
     changes = WORDS | ADAM | DECAYING | {"dropout": 0.0, "sample_softmax": False}
     run(tmp_path / "one", 4, changes=changes)
     run(tmp_path / "two", 2, changes=changes)
-    # A run that is shared anew keeps its slots.
+    # Slots are kept if other replicas share the rows.
     run(tmp_path / "two", 4, changes=changes | {"batch_size": 1}, n_replicas=2)
     one, two = every_number(tmp_path / "one", 4), every_number(tmp_path / "two", 4)
     for name, value in one.items():
@@ -132,7 +132,7 @@ def test_adam_on_two_replicas_equals_one(tmp_path):
             np.testing.assert_allclose(two[name], value, atol=2e-5, err_msg=name)
 
 
-def test_another_optimizer_than_the_runs_is_refused(a_run):
+def test_resume_with_another_optimizer_is_refused(a_run):
     path = a_run / "options.json"
     with pytest.raises(OptionsError, match="optimizer is adagrad in this folder's run, but adam"):
         run(a_run, 4, changes=WORDS | ADAM)
@@ -143,8 +143,8 @@ def test_another_optimizer_than_the_runs_is_refused(a_run):
     assert run(a_run, 4).finished
 
 
-def test_a_run_without_its_options_keeps_its_optimizer(tmp_path):
-    """They may be lost; the checkpoint knows the slots."""
+def test_resume_without_options_file_keeps_the_optimizer(tmp_path):
+    """The options file may be lost; the checkpoint contains the slots."""
     run(tmp_path / "run", 1, changes=WORDS | ADAM)
     (tmp_path / "run" / "options.json").unlink()
     with pytest.raises(WeightsError, match="not a checkpoint of this model"):
@@ -152,28 +152,28 @@ def test_a_run_without_its_options_keeps_its_optimizer(tmp_path):
     assert run(tmp_path / "run", 2, changes=WORDS | ADAM).finished
 
 
-def test_a_run_that_is_made_longer_says_what_becomes_of_the_rate(tmp_path, a_run, log):
+def test_resume_of_a_longer_run_logs_the_rate(tmp_path, a_run, log):
     changes = WORDS | ADAM | {"decay": "linear"}
     folder = tmp_path / "decaying"
     run(folder, 2, changes=changes)
     assert "adam, learning rate 0.01, linear decay from step 0 to 0 at step 2" in log.text
-    assert RunFolder(folder).find_saved().n_steps == 2
+    assert RunFolder(folder).latest_checkpoint().n_steps == 2
     log.clear()
     run(folder, 4, changes=changes)
-    assert "was to end at step 2 and now ends at step 4" in log.text
-    assert "which was 0, is 0.005, and decays until the new end" in log.text
+    assert "was planned to end at step 2 and now ends at step 4" in log.text
+    assert "from 0 to 0.005, and the rate decays until the new end" in log.text
     log.clear()
     run(a_run, 4)
-    assert "was to end" not in log.text
+    assert "was planned to end" not in log.text
 
 
-def test_changed_keys_of_the_rate_are_told(a_run, log):
+def test_resume_logs_changed_rate_options(a_run, log):
     run(a_run, 4, changes=WORDS | {"warmup_steps": 3, "learning_rate": 0.1})
     for change in ("warmup_steps was 0 so far, and is 3", "learning_rate was 0.2 so far, and is 0"):
         assert change in log.text
 
 
-def test_the_rate_is_on_the_log_and_in_tensorboard(tmp_path, log):
+def test_learning_rate_is_logged_and_in_tensorboard(tmp_path, log):
     run(tmp_path, 4, changes=WORDS | {"warmup_steps": 4, "learning_rate": 1.0}, log_steps=1)
     assert [f"learning rate {k}," in log.text for k in (0.5, 0.75, 1)] == [True] * 3
     found = {}
@@ -182,12 +182,12 @@ def test_the_rate_is_on_the_log_and_in_tensorboard(tmp_path, log):
             event = tf.compat.v1.Event.FromString(record)
             for value in event.summary.value:
                 if value.tag == "train/learning_rate":
-                    found[event.step] = float(tf.make_ndarray(value.tensor))
+                    found[event.step] = value.simple_value
     assert found == {1: 0.25, 2: 0.5, 3: 0.75, 4: 1.0}
 
 
 @pytest.mark.parametrize("slot", ["adam_mean", "adam_square"])
-def test_slots_that_are_not_finite_are_neither_saved_nor_read(tmp_path, monkeypatch, slot, log):
+def test_not_finite_slots_are_neither_saved_nor_read(tmp_path, monkeypatch, slot, log):
     step = Trainer.step
 
     def spoil(self, iterator, number):
@@ -201,16 +201,16 @@ def test_slots_that_are_not_finite_are_neither_saved_nor_read(tmp_path, monkeypa
         patch.setattr(Trainer, "step", spoil)
         with pytest.raises(NotFiniteError, match=rf"step 2: {slot}/\S+ is not finite"):
             run(tmp_path, 2, changes=WORDS | ADAM)
-        patch.setattr(RunCheckpoints, "_check_finite", lambda *_: None)
+        patch.setattr(CheckpointContent, "check_finite", lambda *_: None)
         run(tmp_path, 2, changes=WORDS | ADAM)
-    assert RunFolder(tmp_path).find_saved().step == 1
+    assert RunFolder(tmp_path).latest_checkpoint(whole=True).step == 1
     assert f"{slot}/" in log.text and "is not finite; trying" in log.text
 
 
 # --- fine-tuning ---
 
 
-def test_fine_tuning_takes_the_optimizer_and_starts_its_slots_anew(tmp_path):
+def test_finetune_inherits_the_optimizer_with_new_slots(tmp_path):
     run(tmp_path / "source", 2, changes=WORDS | ADAM | DECAYING | {"warmup_steps": 201})
     finetune(tmp_path / "source", TEXT, tmp_path / "tuned", n_steps=1)
     options = json.loads((tmp_path / "tuned" / "options.json").read_text())
@@ -228,7 +228,7 @@ def test_fine_tuning_takes_the_optimizer_and_starts_its_slots_anew(tmp_path):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_each_optimizer_brings_the_loss_down(tmp_path, name):
+def test_each_optimizer_reduces_the_loss(tmp_path, name):
     options = tiny_options(**WORDS, optimizer=name, dropout=0.0)
     changes = {"learning_rate": 0.01} if name == "adam" else {}
     result = train(

@@ -15,7 +15,7 @@ def deaf():
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_process_that_ignores_ctrl_c_goes_on_doing_so(deaf):
+def test_ignored_ctrl_c_stays_ignored(deaf):
     with stop_on_signal() as stop:
         signal.raise_signal(signal.SIGINT)
         assert not stop.is_set()
@@ -24,7 +24,7 @@ def test_a_process_that_ignores_ctrl_c_goes_on_doing_so(deaf):
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_the_second_signal_does_what_it_did_before():
+def test_second_signal_has_its_previous_effect():
     with pytest.raises(KeyboardInterrupt), stop_on_signal() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()

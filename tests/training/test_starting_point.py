@@ -10,8 +10,8 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from stored_files import make_zip
-from tiny_runs import HELDOUT, VOCABULARY, tiny_run
+from stored_files import load_bilm, make_zip
+from tiny_runs import HELDOUT, VOCABULARY, load_run, tiny_run
 from tunings import (
     FILES,
     NEW_WORDS,
@@ -28,30 +28,28 @@ from tunings import (
 )
 
 from bilm.errors import DataError, OptionsError
-from bilm.options import load_run_options
-from bilm.storage.checkpoint import load_run
-from bilm.storage.load import load_bilm
+from bilm.export.hdf5 import dump_weights
+from bilm.options.files import load_run_options
 from bilm.storage.names import is_bilm, stored_values, stored_variables
 from bilm.training import run as training
 from bilm.training.devices import make_strategy
-from bilm.training.export import dump_weights
 from bilm.training.starting_point import Source
 
 # --- the sources ---
 
 
 @pytest.mark.parametrize("variant", ["characters", "words", "shared_softmax"])
-def test_run(variant, tmp_path, log):
+def test_finetune_from_a_run(variant, tmp_path, log):
     source = tiny_run(variant)
     found, expected = first_weights(source, tmp_path), stored_values(load_run(source))
     assert set(found) == set(expected)
     assert_same(found, expected)
-    assert "weights taken over, the softmax of 49 words too" in log.text
-    assert "rows start afresh with probability 0.05; with 0 where the source" in log.text
+    assert "weights and the softmax of 49 words loaded" in log.text
+    assert "LSTM states are reset with probability 0.05; the source was trained with 0" in log.text
 
 
 @pytest.mark.parametrize("source", [TF1_CHARS, TF1_WORDS])
-def test_tf1_checkpoint(source, tmp_path):
+def test_finetune_from_a_tf1_checkpoint(source, tmp_path):
     found = first_weights(source, tmp_path, vocab_file=VOCABULARY, heldout_prefix=HELDOUT)
     assert_same(found, stored_values(load_run(source)))
     record = json.loads((tmp_path / "finetuning.json").read_text())
@@ -59,7 +57,7 @@ def test_tf1_checkpoint(source, tmp_path):
 
 
 @pytest.mark.parametrize("source", STORED, ids=lambda folder: folder.name)
-def test_exported_model(source, tmp_path, log):
+def test_finetune_from_an_exported_model(source, tmp_path, log):
     files = source / "options.json", source / "weights.hdf5"
     assert json.loads(files[0].read_text())["char_cnn"]["n_characters"] == 262
     words = {"weight_file": files[1], "new_vocab_file": VOCABULARY}
@@ -67,10 +65,10 @@ def test_exported_model(source, tmp_path, log):
     assert_same(found, stored_values(load_bilm(*files)))
     assert found["char_embed"].shape[0] == 261
     assert (found["softmax/b"] == 0).all()
-    assert "the softmax is new: HDF5 files hold none" in log.text
+    assert "the softmax is newly initialized: the source has none" in log.text
 
 
-def test_archive_and_folder(tmp_path, monkeypatch):
+def test_finetune_from_an_archive_and_a_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
     archive = make_zip(tmp_path / "model.zip", ["options.json", "weights.hdf5"])
     expected = stored_values(load_bilm(*FILES.values()))
@@ -82,7 +80,7 @@ def test_archive_and_folder(tmp_path, monkeypatch):
     assert_same(first_weights(folder, tmp_path / "b", new_vocab_file=VOCABULARY), expected)
 
 
-def test_exported_model_that_reads_words(tmp_path):
+def test_finetune_from_an_exported_word_model(tmp_path):
     """Its table goes with its vocabulary; the softmax alone is new."""
     source = tiny_run("words")
     dump_weights(source, tmp_path / "model" / "weights.hdf5")
@@ -93,16 +91,16 @@ def test_exported_model_that_reads_words(tmp_path):
 
 
 @pytest.mark.parametrize("variant", ["characters", "words", "shared_softmax"])
-def test_export_with_its_softmax(variant, tmp_path, log):
+def test_finetune_from_an_export_with_softmax(variant, tmp_path, log):
     source = tiny_run(variant)
     dump_weights(source, tmp_path / "model", include_softmax=True)
     found = first_weights(tmp_path / "model", tmp_path / "tuned")
     assert_same(found, stored_values(load_run(source)))
-    assert "weights taken over, the softmax of 49 words too" in log.text
+    assert "weights and the softmax of 49 words loaded" in log.text
     assert (tmp_path / "tuned" / "vocab.txt").read_text() == VOCABULARY.read_text()
 
 
-def test_every_replica_gets_the_weights(tmp_path):
+def test_finetune_sets_the_weights_of_every_replica(tmp_path):
     source = tiny_run("characters")
     expected = stored_values(load_run(source))
 
@@ -123,7 +121,7 @@ def test_every_replica_gets_the_weights(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["run", "export", "tf1"])
-def test_new_softmax(source, tmp_path, log):
+def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(source, tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
     folder = given = TF1_CHARS if source == "tf1" else tiny_run("characters")
     if source == "export":
@@ -143,20 +141,20 @@ def test_new_softmax(source, tmp_path, log):
     assert f"the rows of the {n_shared} of its {len(NEW_WORDS)} words that the source" in log.text
 
 
-def test_new_softmax_where_the_old_words_are_not_known(tmp_path, log):
+def test_finetune_with_unknown_source_words_has_a_new_softmax(tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
     found = first_weights(TF1_CHARS, tmp_path / "a", new_vocab_file=new_vocabulary)
     assert found["softmax/W"].shape[0] == len(NEW_WORDS)
-    assert "the softmax is new: the source's words are not known" in log.text
+    assert "the softmax is newly initialized: the source's vocabulary is missing" in log.text
 
 
-def test_the_same_words_as_new_ones(tmp_path):
+def test_finetune_with_the_same_words_as_new_vocabulary(tmp_path):
     source = tiny_run("characters")
     found = first_weights(source, tmp_path, new_vocab_file=VOCABULARY)
     assert_same(found, stored_values(load_run(source)))
 
 
-def test_other_words_than_those_of_the_softmax(tmp_path):
+def test_finetune_refuses_words_other_than_the_softmax(tmp_path):
     dump_weights(tiny_run("characters"), tmp_path / "model", include_softmax=True)
     words = VOCABULARY.read_text().split()
     other = tmp_path / "words.txt"
@@ -168,7 +166,7 @@ def test_other_words_than_those_of_the_softmax(tmp_path):
 # --- options ---
 
 
-def test_options(tmp_path):
+def test_finetune_options_of_the_source(tmp_path):
     changes = {"learning_rate": 0.5, "dropout": 0.3, "state_reset_probability": 0.0}
     options = Source(tiny_run("characters")).run_options(changes).to_dict()
     stored = load_run_options(tiny_run("characters") / "options.json").to_dict()
@@ -179,13 +177,15 @@ def test_options(tmp_path):
     assert options.char_cnn.n_characters == 261
 
 
-def test_a_change_of_no_option_is_refused():
-    with pytest.raises(OptionsError, match="lerning_rate: no option of a run to change"):
+def test_finetune_refuses_unknown_options():
+    with pytest.raises(
+        OptionsError, match="lerning_rate: not an option that fine-tuning can change"
+    ):
         Source(tiny_run("characters")).run_options({"lerning_rate": 0.1})
 
 
 @pytest.mark.parametrize("warmup", [-5, True, "150", 1.5])
-def test_a_warm_up_of_the_source_that_is_no_count_is_refused(warmup, tmp_path):
+def test_finetune_refuses_an_invalid_warm_up_of_the_source(warmup, tmp_path):
     shutil.copytree(tiny_run("characters"), tmp_path / "run")
     path = tmp_path / "run" / "options.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"warmup_steps": warmup}))

@@ -11,14 +11,22 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, VARIANTS, WORDS, run, tiny_run, weights_of
-from worker_runs import addresses, finish, log_file, start_worker, start_workers
+from worker_runs import addresses, end_all, finish, log_file, start_worker, start_workers
 
+from bilm.storage.checkpoint import latest_checkpoint
+from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
-from bilm.training.saved import find_saved
 
 SMALLEST = WORDS | {"share_embedding_softmax": True, "lstm": {"n_layers": 1}}
 LONG = 100_000  # steps that no test waits for
 SOON = 60  # seconds in which all must have ended
+
+
+@pytest.fixture(autouse=True)
+def no_process_remains():
+    """A failed test leaves workers that would train on for hours."""
+    yield
+    end_all()
 
 
 def assert_same(folder, other, tolerance=1e-6):
@@ -26,7 +34,7 @@ def assert_same(folder, other, tolerance=1e-6):
     expected, found = weights_of(other), weights_of(folder)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
-    one, two = find_saved(folder), find_saved(other)
+    one, two = latest_checkpoint(folder), latest_checkpoint(other)
     assert (one.step, one.n_rows) == (two.step, two.n_rows)
     for name, places in two.position.items():
         np.testing.assert_array_equal(one.position[name], places)
@@ -57,7 +65,7 @@ def test_two_workers_equal_one_process_of_their_replicas(tmp_path):
 @pytest.mark.cluster
 @pytest.mark.parametrize(("n_workers", "tolerance"), [(2, 1e-6), (3, 1e-5)])
 @pytest.mark.parametrize("variant", ["characters", "shared_softmax", "shared_negatives"])
-def test_forty_steps_of_several_workers(tmp_path, variant, n_workers, tolerance):
+def test_several_workers_equal_one_process(tmp_path, variant, n_workers, tolerance):
     folder, changes = tmp_path / "several", VARIANTS.get(variant, WORDS | {"share_negatives": True})
     finish(start_workers(n_workers, folder, changes, n_steps=40), folder)
     # The tests' process has two logical devices; this one has as many as there are workers.
@@ -73,7 +81,8 @@ def start_one(folder, changes, n_replicas, **flags):
 
 
 @pytest.mark.cluster
-def test_a_run_moves_between_workers_and_replicas(tmp_path):
+@pytest.mark.short
+def test_resume_with_other_workers_and_replicas(tmp_path):
     flags = {"dropout": 0.1}
     changes, moved, still = WORDS | flags, tmp_path / "moved", tmp_path / "still"
     for n_workers, n_replicas, n_steps in ((1, 4, 3), (2, 2, 6), (4, 1, 9), (1, 4, 12)):
@@ -87,7 +96,7 @@ def test_a_run_moves_between_workers_and_replicas(tmp_path):
 
 
 @pytest.mark.cluster
-def test_several_workers_fine_tune_as_one_process_of_their_replicas(tmp_path):
+def test_finetune_with_two_workers_equals_one_process(tmp_path):
     flags = {"model": tiny_run("words"), "n_steps": 4, "batch_size": 2}
     finish(start_workers(2, tmp_path / "several", None, **flags), tmp_path / "several")
     finish([start_one(tmp_path / "one", None, 2, **flags)], tmp_path / "one")
@@ -98,8 +107,8 @@ def test_several_workers_fine_tune_as_one_process_of_their_replicas(tmp_path):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("dead", [0, 1])
-def test_a_worker_that_is_killed_is_named_and_the_same_command_continues(tmp_path, dead):
+@pytest.mark.parametrize("dead", [pytest.param(0, marks=pytest.mark.short), 1])
+def test_resume_after_sigkill_of_a_worker(tmp_path, dead):
     folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
     workers = addresses(2)
     started = [start_worker(k, workers, folder, WORDS, **flags) for k in range(2)]
@@ -110,35 +119,37 @@ def test_a_worker_that_is_killed_is_named_and_the_same_command_continues(tmp_pat
     assert started[1 - dead].wait(600) == 1
     assert time.monotonic() - start < SOON
     last = log_file(folder, 1 - dead).read_text().splitlines()[-1]
-    assert f"error: worker {dead} ({workers[dead]}) ended without a word" in last
-    there = find_saved(folder).step
+    assert f"error: worker {dead} ({workers[dead]}) ended without a message" in last
+    there = latest_checkpoint(folder).step
     assert there >= 10
     finish(start_workers(2, folder, WORDS, **flags | {"n_steps": there + 3}), folder)
     run(tmp_path / "straight", there + 3, n_replicas=2)
     assert_same(folder, tmp_path / "straight")
 
 
+MOMENTS = {  # what the chief logs, and flags
+    "compiling": ("first step compiles", {}),
+    "training": ("step 2 of", {"log_steps": 1}),
+    "saving": ("step 2: saved", {"checkpoint_steps": 1}),
+    "evaluating": ("step 2: saved", {"eval_steps": 1}),
+}
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("moment", "flags"),
-    [
-        ("first step compiles", {}),
-        ("step 2 of", {"log_steps": 1}),
-        ("step 2: saved", {"checkpoint_steps": 1}),
-        ("step 2: saved", {"eval_steps": 1}),  # and evaluates
-    ],
-    ids=["compiling", "training", "saving", "evaluating"],
+    ("name", "signalled"),
+    [("training", 1), pytest.param("training", 0, marks=pytest.mark.short)]
+    + [(name, k) for name in MOMENTS if name != "training" for k in range(2)],
 )
-@pytest.mark.parametrize("signalled", [0, 1])
-def test_sigterm_on_one_worker_saves_on_all(tmp_path, moment, flags, signalled):
-    folder = tmp_path / "run"
+def test_sigterm_on_one_worker_saves_the_run(tmp_path, name, signalled):
+    folder, (moment, flags) = tmp_path / "run", MOMENTS[name]
     started = start_workers(2, folder, WORDS, n_steps=LONG, **flags)
     wait_for(folder, moment)
     started[signalled].send_signal(signal.SIGTERM)
     finish(started, folder, status=130)
     log = log_file(folder, 0).read_text()
     assert "the same command continues the run" in log.splitlines()[-1]
-    assert f"stopped at step {find_saved(folder).step}, saved" in log
+    assert f"stopped at step {latest_checkpoint(folder).step}, saved" in log
 
 
 @pytest.mark.cluster
@@ -159,7 +170,85 @@ def test_sigterm_on_one_worker_before_the_first_step_ends_all(tmp_path, signalle
 
 
 @pytest.mark.cluster
-def test_workers_that_were_started_with_other_inputs_are_refused(tmp_path):
+def test_workers_whose_folder_is_not_shared_are_refused(tmp_path):
+    """Each has a checkpoint of the same step, of other weights."""
+    folders, workers = [tmp_path / "0", tmp_path / "1"], addresses(2)
+    for seed, folder in enumerate(folders):
+        run(folder, 2, n_replicas=2, saving=Saving(steps=2), initialize=lambda model, k=seed: (
+            model.softmax.bias.assign(model.softmax.bias + k)))  # fmt: skip
+    started = [
+        start_worker(k, workers, folder, WORDS, n_steps=4, heldout=None)
+        for k, folder in enumerate(folders)
+    ]
+    for process in started:
+        assert process.wait(600) == 1
+    for k, folder in enumerate(folders):
+        last = log_file(folder, k).read_text().splitlines()[-1]
+        assert f"worker 1 ({workers[1]}): SHA-256 of the weights after reading" in last
+
+
+@pytest.mark.cluster
+def test_fine_tuning_from_sources_that_differ_is_refused(tmp_path):
+    workers = addresses(2)
+    sources = [tmp_path / "source0" / "run", tmp_path / "source1" / "run"]
+    for seed, source in enumerate(sources):
+        run(source, 1, seed=seed, saving=Saving(steps=1))
+    started = [
+        start_worker(k, workers, tmp_path / "run", None, model=source, n_steps=2, heldout=None)
+        for k, source in enumerate(sources)
+    ]
+    lines = finish(started, tmp_path / "run", status=1)
+    expected = f"worker 1 ({workers[1]}): SHA-256 of the weights before step 1 is "
+    assert all(expected in line for line in lines)
+    assert not latest_checkpoint(tmp_path / "run")
+
+
+@pytest.mark.cluster
+def test_worker_that_is_paused_for_a_while_ends_nothing(tmp_path):
+    folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 20, "heldout": None}
+    started = start_workers(2, folder, WORDS, **flags)
+    wait_for(folder, "step 20: saved")
+    started[1].send_signal(signal.SIGSTOP)
+    time.sleep(14)
+    started[1].send_signal(signal.SIGCONT)
+    step = latest_checkpoint(folder).step
+    wait_for(folder, f"step {step + 100}: saved")
+    started[0].send_signal(signal.SIGTERM)
+    finish(started, folder, status=130)
+
+
+@pytest.mark.cluster
+def test_worker_that_is_stopped_is_named(tmp_path):
+    folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
+    workers = addresses(2)
+    started = [start_worker(k, workers, folder, WORDS, **flags) for k in range(2)]
+    wait_for(folder, "step 5: saved")
+    started[1].send_signal(signal.SIGSTOP)
+    assert started[0].wait(600) == 1
+    started[1].send_signal(signal.SIGCONT)
+    assert started[1].wait(600) == 1
+    for k in range(2):
+        log = log_file(folder, k).read_text()
+        assert f"error: worker 1 ({workers[1]}) did not answer for 30 seconds" in log
+        assert "Traceback" not in log
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("signalled", [0, 1])
+def test_sigterm_while_the_strategy_is_made_ends_all(tmp_path, signalled):
+    """TensorFlow must not replace what the signal does in any moment before the first step."""
+    folder, flags = tmp_path / "run", {"n_steps": LONG, "join_minutes": 0.5}
+    started = start_workers(2, folder, WORDS, **flags)
+    while "joined; " not in log_file(folder, 1).read_text():
+        time.sleep(0.002)
+    started[signalled].send_signal(signal.SIGTERM)
+    assert started[signalled].wait(600) == -signal.SIGTERM
+    assert started[1 - signalled].wait(600) == 1
+
+
+@pytest.mark.cluster
+@pytest.mark.short
+def test_workers_with_different_inputs_are_refused(tmp_path):
     folder, workers = tmp_path / "run", addresses(2)
     words = tmp_path / "words.txt"
     words.write_text("<S>\n</S>\n<UNK>\nthe\n")
@@ -174,7 +263,7 @@ def test_workers_that_were_started_with_other_inputs_are_refused(tmp_path):
 
 
 @pytest.mark.cluster
-def test_a_full_disk_on_the_chief_ends_all(tmp_path):
+def test_full_disk_on_the_chief_ends_all_workers(tmp_path):
     folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
     started = start_workers(2, folder, WORDS, **flags)
     wait_for(folder, "step 5: saved")
@@ -182,4 +271,4 @@ def test_a_full_disk_on_the_chief_ends_all(tmp_path):
     lines = finish(started, folder, status=1)
     assert all("cannot be saved" in line for line in lines), lines
     assert "worker 0 (" in lines[1] and "has ended" in lines[1]
-    assert find_saved(folder).step % 5 == 0
+    assert latest_checkpoint(folder).step % 5 == 0

@@ -5,10 +5,10 @@ from unittest import mock
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, on_cpu
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, load_run, on_cpu
 
-from bilm.evaluation import heldout_dataset, perplexity
-from bilm.storage.checkpoint import load_run, model_vocabulary
+from bilm.data.vocabulary import vocabulary_of
+from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.storage.names import stored_values
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
@@ -17,7 +17,7 @@ TF1_CHARS, TF1_WORDS = (GOLDEN / "checkpoint" / name for name in ("chars", "toke
 STORED = [case.values[0] for case in golden_cases("inference")]
 FILES = {"source": STORED[0] / "options.json", "weight_file": STORED[0] / "weights.hdf5"}
 WORDS = VOCABULARY.read_text(encoding="utf-8").splitlines()
-# Words of the old vocabulary and others, in an order of their own.
+# Words of the old vocabulary and others, in another order.
 NEW_WORDS = [*WORDS[:3], "entirely", *WORDS[:30:-2], "new", *WORDS[5:12]]
 SMALL = {"batch_size": 2, "unroll_steps": 5, "n_negative_samples_batch": 8}
 
@@ -52,7 +52,7 @@ def first_weights(*arguments, **keywords):
 
 def heldout_perplexity(source):
     model = load_run(source)
-    vocab = model_vocabulary(VOCABULARY, model)
+    vocab = vocabulary_of(VOCABULARY, model.options, model.n_tokens)
     dataset = heldout_dataset(HELDOUT, vocab, model.options.bidirectional)
     return perplexity(model, dataset, SMALL["batch_size"])
 

@@ -11,6 +11,7 @@ from random import SystemRandom
 from command_runs import environment
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options
 
+STARTED: list[subprocess.Popen] = []  # ended by the fixture of the tests, also if one fails
 WORKER = Path(__file__).with_name("worker.py")
 JOIN_MINUTES = 8.0
 
@@ -18,7 +19,7 @@ JOIN_MINUTES = 8.0
 def addresses(n_workers):
     """Addresses on this machine at ports that are free.
 
-    Below those that the system gives to whoever asks for any: workers take seconds to start, in
+    Below the system's ephemeral ports: workers take seconds to start, in
     which another test must not get their ports.
     """
     found: set[str] = set()
@@ -51,10 +52,20 @@ def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
     named = [f"--{name}={value}" for name, value in flags.items() if value is not None]
     program = ["-m", "bilm"] if n_replicas == 1 else [WORKER, str(n_replicas)]
     with open(log_file(folder, index), "w", encoding="utf-8") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *program, "train" if changes is not None else "finetune", *named],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(),
         )  # fmt: skip
+    STARTED.append(process)
+    return process
+
+
+def end_all():
+    """End the worker processes that are still running."""
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.wait()
 
 
 def start_workers(n_workers, folder, changes, n_replicas=1, **flags):

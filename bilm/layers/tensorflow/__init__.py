@@ -1,5 +1,6 @@
-"""Faster twins of layers on TensorFlow, each imported by its layer where it is called.
+"""Faster implementations of layers on TensorFlow; each layer imports its own when it is called.
 
-The LSTM for inference and for training with its gradient written by hand, the character CNN, and
-the spelling of strings inside a graph. A test compares each with the layer that it stands for.
+`lstm` runs an LSTM over time, with `lstm_weights` for inference and `lstm_training` for the
+gradient; `char_cnn`, `sampled_softmax` and `spelling` replace parts of the layers and of the
+batcher. Tests compare each with the layer that it replaces.
 """

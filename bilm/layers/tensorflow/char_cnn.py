@@ -1,8 +1,10 @@
-"""The maximum of `CharacterCNN` on TensorFlow, a place at a time, its gradient written by hand.
+"""The maximum of `CharacterCNN` on TensorFlow, one position at a time, with a hand-written
+gradient.
 
-All filters of a place are one product, and the maximum runs along: what a place gives is used
-while it is in the processor's cache. A convolution writes out all places of all filters, and reads
-them again for the maximum and several times for its gradient.
+All filters at one position are computed as one product, followed by a running maximum, so that the
+scores of a position stay in the processor's cache. A convolution would write all places of all
+filters to memory and
+read them again for the maximum and for the gradient.
 """
 
 from __future__ import annotations
@@ -11,16 +13,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.tensorflow.products import transposed_copy
+from bilm.layers.tensorflow.lstm_loop import transposed_copy
 
 
 def maximum_over_places(characters: Any, kernels: Any, precision: str) -> Any:
-    """Return the largest value of each filter over the places that the widest one has.
+    """Return the maximum of each filter over the places of the widest filter.
 
     Args:
-        characters: float32 (U, C, E), C known.
-        kernels: of each width float32 (width, E, n).
-        precision: of the operands of the products.
+        characters: float32 (U, C, E), C static.
+        kernels: float32 (width, E, n) for each width.
+        precision: dtype of the matrix-multiplication inputs.
     Returns: float32 (U, sum of n), before bias and activation.
     """
     n_chars, dim = characters.shape[1], characters.shape[2]
@@ -49,7 +51,8 @@ def maximum_over_places(characters: Any, kernels: Any, precision: str) -> Any:
 
 
 def _gradient(d_best, windows, scores, best, kernel, flat, dim):
-    """Return the gradients of characters (U, C E) and kernel; the first maximum takes all."""
+    """Return the gradients of characters (U, C E) and kernel; among equal maxima, the first one
+    receives the gradient."""
     transposed = transposed_copy(tf.cast(kernel, d_best.dtype))
     zeros, d_windows, d_kernel = tf.zeros_like(d_best), [], []
     for place, (window, score) in enumerate(zip(windows, scores, strict=True)):

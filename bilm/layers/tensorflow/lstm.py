@@ -1,4 +1,5 @@
-"""`LSTM` over time on TensorFlow: with what a gradient needs, or without."""
+"""Runs an `LSTM` over time on TensorFlow: selects the implementation, and contains the one for
+inference."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.tensorflow.lstm_inference import run_without_gradient
-from bilm.layers.tensorflow.lstm_loop import Spec
+from bilm.layers.state import LSTMState, TableRows
+from bilm.layers.tensorflow.lstm_loop import Spec, clipped, loop, next_cell
 from bilm.layers.tensorflow.lstm_training import run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
 
@@ -15,9 +16,10 @@ from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
 def run_over_time(
     cell: Any, x: Any, state: Any, steps_mask: Any, reverse: Any, training: Any, fresh: Any = None
 ) -> Any:
-    """Run a cell over time: see `LSTM` for shapes; `training` keeps what the gradient needs."""
-    # Numbers, since oneDNN does not slice booleans everywhere, and says so; no int32, which
-    # TensorFlow slices and compares on the host alone, wherever they are.
+    """Run a cell over time: see `LSTM` for the shapes; with `training`, intermediate results
+    are stored for the gradient."""
+    # Masks are converted to float, because oneDNN logs a message when it cannot slice booleans, and
+    # TensorFlow slices int32 on the host.
     steps_mask, fresh = (None if m is None else tf.where(m, 1.0, 0.0) for m in (steps_mask, fresh))
     spec = Spec(
         cell.cell_clip,
@@ -29,10 +31,54 @@ def run_over_time(
     )
     if not training and cell.frozen:
         return run_without_gradient(x, state, cell.laid_out, spec)
-    weights = cell.kernel, cell.bias, cell.projection
+    stored = cell.kernel, cell.bias, cell.projection
     if training:
-        weights = [tf.convert_to_tensor(w) for w in weights if w is not None]
-        return run_with_gradient(x, state, weights, spec)
+        tensors = [tf.convert_to_tensor(w) for w in stored if w is not None]
+        return run_with_gradient(x, state, tensors, spec)
     layout = Layout.per_call(cell.kernel.shape[0])
-    weights = CellWeights.of(layout, cell.input_dim, spec.operands, *weights)
+    weights = CellWeights.of(layout, cell.input_dim, spec.operands, *stored)
     return run_without_gradient(x, state, weights, spec)
+
+
+def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: Spec) -> tuple:
+    """Run over time: x (T, B, input) or `TableRows` -> outputs (T, B, P) and the last state."""
+    in_order = x  # T, B, ...
+    if isinstance(x, TableRows):
+        in_order = tf.cast(x.places, tf.int64)  # TensorFlow slices int32 on the host
+        x = TableRows(x.table, in_order)
+    gates_at = weights.gates(x)
+    dtype, n_steps = state.cell.dtype, in_order.shape[0] or tf.shape(in_order)[0]
+    # Multiplying by 0 or 1 is several times as fast as tf.where, and is equivalent because states
+    # are finite.
+    going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, dtype)[:, :, None]
+
+    def body(k, carry):
+        t = n_steps - 1 - k if spec.reverse else k
+        old_cell, old_hidden = carry
+        if going_on is not None:
+            old_cell, old_hidden = (old * going_on[t] for old in carry)
+        i, j, f, o = gates_at(t, old_hidden)
+        cell = next_cell(i, j, f, old_cell, spec.cell_clip)
+        hidden = o * tf.tanh(cell)
+        if weights.projection:
+            hidden = clipped(_rows_times(hidden, weights.projection[0]), spec.proj_clip)
+        if spec.steps_mask is not None:
+            keep = spec.steps_mask[t][:, None] > 0
+            cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
+        return (cell, hidden), (hidden,)
+
+    n_units, n_spare = state.cell.shape[1], weights.layout.n_spare
+    start = tf.pad(state.cell, [[0, 0], [0, n_spare]]), state.hidden
+    shapes = (state.hidden.shape,)
+    last, (outputs,) = loop(body, start, n_steps, False, shapes, dtype)
+    outputs = tf.stack(outputs) if isinstance(outputs, list) else outputs
+    if spec.reverse:
+        # The outputs are reversed after the loop, because ONNX collects them in the order of the
+        # iterations.
+        outputs = tf.reverse(outputs, [0])
+    return outputs, LSTMState(last[0][:, :n_units], last[1])
+
+
+def _rows_times(x, weight):
+    """Multiply in the dtype of the weight and cast to the dtype of x: (B, M), (M, N) -> (B, N)."""
+    return tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), x.dtype)

@@ -1,4 +1,4 @@
-"""What inference and training share of the LSTM: the loop and the arithmetic of a cell."""
+"""The loop over time and the arithmetic of a cell, for inference and for training."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 MAX_UNROLL = 32
-# Up to so many inputs one product of both at every step is faster than one of x over all steps,
-# whose results, four times as wide as a cell, go through memory twice.
+# Up to this many rows of W, one product [x, h] W per step is faster than x W_x for all steps
+# together, whose result is four times as wide as a cell and passes through memory twice.
 MAX_JOINT = 512
 
 
 class Spec(NamedTuple):
-    """What a run over time is like: `operands` is the type that products read."""
+    """The settings of a run over time; `operands` is the dtype of matrix-multiplication inputs."""
 
     cell_clip: float | None
     proj_clip: float | None
@@ -24,10 +24,12 @@ class Spec(NamedTuple):
 
 
 def loop(body: Any, carry: Any, n_steps: Any, reverse: Any, shapes: Any, dtype: Any) -> Any:
-    """Run `carry, values = body(t, carry)` over time; give the last carry and each value's series.
+    """Run `carry, values = body(t, carry)` over time.
 
-    A short static length is unrolled, so that independent steps of the two directions overlap; a
-    series is then a list of the steps' tensors, and otherwise one tensor (T, *shape).
+    A short static length is unrolled, so that the steps of the two directions overlap.
+
+    Returns: the last carry, and for each value its series: a list of tensors if unrolled, otherwise
+        one tensor (T, *shape).
     """
     if unrolled(n_steps):
         steps = range(n_steps - 1, -1, -1) if reverse else range(n_steps)
@@ -54,12 +56,12 @@ def loop(body: Any, carry: Any, n_steps: Any, reverse: Any, shapes: Any, dtype: 
 
 
 def unrolled(n_steps: object) -> bool:
-    """Return whether `loop` makes every step an operation of its own in the graph."""
+    """Return whether `loop` unrolls this number of steps in the graph."""
     return isinstance(n_steps, int) and n_steps <= MAX_UNROLL and not tf.executing_eagerly()
 
 
 def by_step(series: Any, n_steps: Any) -> Any:
-    """Return a series (T, ...) to take steps from: a list where steps are unrolled."""
+    """Return a series (T, ...) to index by step: a list if the loop is unrolled."""
     return tf.unstack(series, n_steps) if unrolled(n_steps) else series
 
 
@@ -69,10 +71,19 @@ def next_cell(i: Any, j: Any, f: Any, old_cell: Any, cell_clip: Any) -> Any:
 
 
 def clipped(values: Any, bound: float | None) -> Any:
-    """Clip values to [-bound, bound]; without a bound they stay."""
+    """Clip values to [-bound, bound]; return them unchanged without a bound."""
     return tf.clip_by_value(values, -bound, bound) if bound else values
 
 
 def with_forget_bias(bias: Any) -> Any:
     """Add the forget gate's 1 to a bias (4 D,)."""
     return bias + tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), bias.shape[0] // 4)
+
+
+def transposed_copy(weight: Any) -> Any:
+    """Return the transpose as a separate matrix: (M, N) -> (N, M).
+
+    TensorFlow would otherwise fold the transpose into each product that reads it, and a product of
+    a few rows then takes up to four times as long.
+    """
+    return tf.ensure_shape(tf.transpose(weight), weight.shape[::-1])

@@ -1,14 +1,14 @@
 """`LSTM` over time on TensorFlow with a gradient written by hand.
 
-TensorFlow's own gradient of a loop makes, at every step, one product for each weight and adds it
-to a table of the weight's size. Here the backward loop only carries the gates' gradients; one
-product over all steps then gives each weight's gradient.
+TensorFlow's gradient of a loop computes one product per step and weight, and adds it to an array of
+the size of the weight. Here the backward loop computes the gradients of the gates only; one product
+over all steps then gives the gradient of each weight.
 
-In here features come before rows: states are (D, B) and (P, B), gates (4 D, B). The four gates are
-then parts of one piece of memory, which are neither copied when they are taken apart nor when
-they are put together; the backward loop multiplies with weights as they are stored; and a product
-of a few rows in bfloat16 takes half as long. Weights are cast and transposed once, before the loop,
-which a run without a gradient over one short sentence would not earn back.
+In this module features come before rows: states are (D, B) and (P, B), gates (4 D, B). The four
+gates are then contiguous, so splitting and joining them copies nothing; the backward loop reads the
+weights as they are stored; and a product of a few rows in bfloat16 takes half as long. Weights are
+cast and transposed once, before the loop, which would not pay off for a short sentence without a
+gradient.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bilm.layers.tensorflow.lstm_loop import (
     clipped,
     loop,
     next_cell,
+    transposed_copy,
     unrolled,
     with_forget_bias,
 )
-from bilm.layers.tensorflow.products import times_columns, transposed_copy
 
 
 def run_with_gradient(x: Any, start: Any, weights: Any, spec: Any) -> Any:
-    """Run over time: x (T, B, input), `LSTMState`, kernel, bias and projection if any, `Spec`."""
+    """Run over time: x (T, B, input), `LSTMState`, [kernel, bias, projection if any], `Spec`."""
 
     @tf.custom_gradient
     def run(x, cell_state, hidden, *weights):
@@ -49,7 +49,7 @@ def run_with_gradient(x: Any, start: Any, weights: Any, spec: Any) -> Any:
 
 
 def _forward(x, state, weights, spec):
-    """Return outputs (T, B, P), the last state and what the gradient needs of every step."""
+    """Return outputs (T, B, P), the last state and the values of each step for the gradient."""
     kernel, bias, *projection = weights
     n_steps = x.shape[0] or tf.shape(x)[0]
     gates_at = _gates(x, tf.cast(kernel, spec.operands), with_forget_bias(bias), spec, n_steps)
@@ -64,7 +64,7 @@ def _forward(x, state, weights, spec):
         unprojected = o * tanh_cell
         hidden = unprojected
         if projection:
-            hidden = clipped(times_columns(projection[0], unprojected), spec.proj_clip)
+            hidden = clipped(_times_columns(projection[0], unprojected), spec.proj_clip)
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
@@ -77,10 +77,10 @@ def _forward(x, state, weights, spec):
 
 
 def _gates(x, kernel, bias, spec, n_steps):
-    """Return the function of a step and a hidden state (P, B) to gates, float (4 D, B)."""
+    """Return the function from a step and a hidden state (P, B) to gates, float (4 D, B)."""
     n_rows, input_dim = x.shape[1] or tf.shape(x)[1], x.shape[2]
     operands = tf.cast(x, spec.operands)
-    biases = tf.tile(bias[:, None], (1, n_rows))  # as wide as the gates: to broadcast takes longer
+    biases = tf.tile(bias[:, None], (1, n_rows))  # faster than broadcasting
     if kernel.shape[0] <= MAX_JOINT:
         joint_kernel = transposed_copy(kernel)
         columns = by_step(tf.transpose(operands, (0, 2, 1)), n_steps)
@@ -91,7 +91,7 @@ def _gates(x, kernel, bias, spec, n_steps):
 
         return joint
 
-    # One product for all steps, kept in the operands' type, which is what it came out in.
+    # One product for all steps, kept in the dtype of its inputs.
     columns = tf.reshape(operands, (-1, input_dim))
     of_input = tf.matmul(kernel[:input_dim], columns, transpose_a=True, transpose_b=True)
     parts = tf.split(of_input, n_steps, axis=1) if unrolled(n_steps) else None
@@ -100,13 +100,13 @@ def _gates(x, kernel, bias, spec, n_steps):
     def lifted(t, hidden):
         size = kernel.shape[1], n_rows
         part = parts[t] if parts else tf.slice(of_input, (0, t * n_rows), size)
-        return tf.add_n([tf.cast(part, x.dtype), times_columns(recurrent, hidden), biases])
+        return tf.add_n([tf.cast(part, x.dtype), _times_columns(recurrent, hidden), biases])
 
     return lifted
 
 
 def _backward(x, start, weights, spec, saved, upstream):
-    """Return the gradients of x, both states and the weights, in that order."""
+    """Return the gradients of x, both states and the weights, in this order."""
     kernel, _, *projection = weights
     kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
     input_dim = x.shape[2]
@@ -122,7 +122,7 @@ def _backward(x, start, weights, spec, saved, upstream):
         d_projected = d_output = d_outputs[t] + d_hidden
         if spec.proj_clip:
             d_projected = _through_clip(d_output, outputs[t], spec.proj_clip)
-        d_m = times_columns(projection[0], d_projected) if projection else d_projected
+        d_m = _times_columns(projection[0], d_projected) if projection else d_projected
         d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cells[t], dy=d_m * o)
         if spec.cell_clip:
             d_new = _through_clip(d_new, cells[t], spec.cell_clip)
@@ -135,7 +135,7 @@ def _backward(x, start, weights, spec, saved, upstream):
             d_gates = tf.where(keep, d_gates, 0.0)
             d_old_cell = tf.where(keep, d_old_cell, d_cell)
             d_projected = tf.where(keep, d_projected, 0.0)
-        d_old_hidden = times_columns(recurrent, d_gates)
+        d_old_hidden = _times_columns(recurrent, d_gates)
         if spec.steps_mask is not None:
             d_old_hidden = tf.where(keep, d_old_hidden, d_output)
         values = (d_gates, d_projected) if projection else (d_gates,)
@@ -154,17 +154,17 @@ def _backward(x, start, weights, spec, saved, upstream):
 
 
 def _through_activations(gates, gradients):
-    """Return the gradient of the gates before activation, (4 D, B), from those after it."""
+    """Return the gradient of the gates before activation, (4 D, B), from the ones after it."""
     kinds = (tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad, *[tf.raw_ops.SigmoidGrad] * 2)
     series = zip(kinds, gates, gradients, strict=True)
     return tf.concat([kind(y=gate, dy=gradient) for kind, gate, gradient in series], axis=0)
 
 
 def _over_all_steps(x, hidden, input_kernel, d_gates, spec):
-    """Return the gradients of x, kernel and bias from those of the gates, (4 D, T B).
+    """Return the gradients of x, kernel and bias from the gradients of the gates, (4 D, T B).
 
     Args:
-        x: (T, B, input). hidden: (P, T B), what each step read. input_kernel: (input, 4 D).
+        x: (T, B, input). hidden: (P, T B), the input h of each step. input_kernel: (input, 4 D).
     """
     d_bias = tf.reduce_sum(d_gates, axis=1)
     d_gates = tf.cast(d_gates, spec.operands)
@@ -176,9 +176,9 @@ def _over_all_steps(x, hidden, input_kernel, d_gates, spec):
 
 
 def _through_clip(gradient, clipped, bound):
-    """Return the gradient where a value is within its bound, and 0 elsewhere.
+    """Return the gradient where the value is within its bound, and 0 elsewhere.
 
-    Comparing and choosing would give the same at several times the cost, through booleans.
+    A comparison and tf.where would give the same at several times the cost.
     """
     return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
 
@@ -189,14 +189,14 @@ def _rows_first(series):
 
 
 def _columns(series):
-    """Put the rows of all steps beside each other: T times (N, B) -> (N, T B)."""
+    """Concatenate the rows of all steps: T times (N, B) -> (N, T B)."""
     if isinstance(series, list):
         return tf.concat(series, axis=1)
     return tf.reshape(tf.transpose(series, (1, 0, 2)), (series.shape[1], -1))
 
 
 def _before(series, first, t, reverse, n_steps):
-    """Return the value of the step before t in the order of reading."""
+    """Return the value of the step before t in reading order."""
     previous, at_first = (t + 1, t == n_steps - 1) if reverse else (t - 1, t == 0)
     if isinstance(series, list):
         return first if at_first else series[previous]
@@ -204,7 +204,7 @@ def _before(series, first, t, reverse, n_steps):
 
 
 def _shift(series, first, reverse):
-    """Return at each step the value of the step before it in the order of reading."""
+    """Return for each step the value of the step before it in reading order."""
     if isinstance(series, list):
         return [*series[1:], first] if reverse else [first, *series[:-1]]
     if reverse:
@@ -215,3 +215,8 @@ def _shift(series, first, reverse):
 def _weight_gradient(left, right, dtype):
     """Sum over steps and rows of left right^T: (M, T B), (N, T B) -> (M, N)."""
     return tf.cast(tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True), dtype)
+
+
+def _times_columns(weight, x):
+    """Multiply in the weight's type: (M, N), (N, B) -> (M, B) of the type of x."""
+    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)

@@ -1,4 +1,4 @@
-"""The weights of an LSTM cell as inference reads them: the layouts, and the products of each."""
+"""Layouts of the weights of an LSTM cell for inference, and the gates computed with each."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ GATE_ACTIVATIONS = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)  # of i, j, f, 
 
 
 class Layout(NamedTuple):
-    """How W and b lie in memory. Every layout yields the same gates, [x, h] W + b.
+    """How W and b are arranged in memory. Every layout yields the same gates, [x, h] W + b.
 
-    The rows of W = [W_x; W_h] are those of the input above those of the hidden state; its columns
-    W = [W_i, W_j, W_f, W_o] are those of the gates. A layout differs from this in five ways:
+    Stored weights have the rows W = [W_x; W_h], input above hidden state, and the columns
+    W = [W_i, W_j, W_f, W_o], the gates. A layout may differ from this in five ways:
 
     Fields:
-        joint: one product [x, h] W per step. Otherwise one product x W_x for all steps together,
+        joint: one product [x, h] W per step, instead of one product x W_x for all steps together
             and h W_h per step.
-        apart: a matrix per gate. Each gate then comes out of its product in memory of its own,
-            and TensorFlow makes one operation of a product, its bias and its activation.
-        transposed: matrices hold W_x^T and W_h^T, and products read them as transposed.
-        forgetting: in place of W_f and b_f there are -W_f and -b_f, whose gate 1 - f is what is
-            forgotten, since sigmoid(-s) = 1 - sigmoid(s). Rounded to bfloat16, f = 0.998 would
-            become 1, and the cell never forget; 1 - f = 0.002 stays 0.002.
-        n_spare: units per gate with weights of zero. Their cells start at 0 and stay there.
+        apart: one matrix per gate. Each gate is then contiguous, and TensorFlow fuses a product,
+            its bias and its activation into one operation.
+        transposed: matrices contain W_x^T and W_h^T, and products transpose them.
+        forgetting: -W_f and -b_f instead of W_f and b_f, which give 1 - f since
+            sigmoid(-s) = 1 - sigmoid(s). In bfloat16 f = 0.998 would be rounded to 1, and the cell
+            would never forget; 1 - f = 0.002 is kept.
+        n_spare: additional units per gate with zero weights. Their cells remain 0.
     """
 
     joint: bool
@@ -38,38 +38,39 @@ class Layout(NamedTuple):
 
     @classmethod
     def frozen(cls, n_rows: int, n_units: int, has_projection: bool, rounded: bool) -> Layout:
-        """Choose the fastest layout for weights that never change, whatever it takes to make.
+        """Return the fastest layout for weights that never change.
 
         Args:
-            n_rows: of W.
-            n_units: of the cell.
+            n_rows: number of rows of W.
+            n_units: number of units of the cell.
             has_projection: whether outputs are projected.
-            rounded: whether products read bfloat16.
+            rounded: whether matrix-multiplication inputs are bfloat16.
         """
         joint = n_rows <= MAX_JOINT
-        # Rows of 2^k float32 get into each other's way in the cache, which costs a fifth of the
-        # time of a product. Without a projection the output would be longer as well.
+        # Rows of 2^k float32 conflict in the cache, which costs a fifth of the time of a product.
+        # Without a projection, spare units would also lengthen the output.
         n_spare = n_units // 64 if has_projection and not rounded else 0
         return cls(joint, True, rounded and not joint, rounded and joint, n_spare)
 
     @classmethod
     def per_call(cls, n_rows: int) -> Layout:
-        """Choose the layout for weights that may change, which every call lays out anew.
+        """Return the layout for weights that may change, and which are therefore rearranged in each
+        call.
 
-        Splitting W by gates would copy it, which takes longer than running a sentence or two.
+        Splitting W by gates would copy it, which takes longer than running one or two sentences.
         """
         return cls(n_rows <= MAX_JOINT)
 
 
 class CellWeights(NamedTuple):
-    """A cell's weights in a layout, in the type that products read.
+    """The weights of a cell in a layout, in the dtype of matrix-multiplication inputs.
 
     Fields:
-        layout: says how to read the others.
-        of_input: W_x, one matrix per gate or one for all four; empty where `joint`.
-        recurrent: W_h, or W where `joint`, likewise.
-        biases: b with the forget gate's 1, one vector per gate or one for all four.
-        projection: one matrix, or empty where there is none.
+        layout: the layout of the other fields.
+        of_input: W_x, one matrix per gate or one for all gates; empty if `layout.joint`.
+        recurrent: W_h, or W if `layout.joint`; one matrix per gate or one for all gates.
+        biases: b, with 1 added to the forget gate; one vector per gate or one for all gates.
+        projection: a list of one matrix, or an empty list.
     """
 
     layout: Layout
@@ -82,18 +83,19 @@ class CellWeights(NamedTuple):
     def of(
         cls, layout: Layout, n_inputs: int, dtype: tf.DType, kernel: Any, bias: Any, projection: Any
     ) -> CellWeights:
-        """Lay out a cell's weights as they are stored.
+        """Arrange the stored weights of a cell.
 
         Args:
-            layout, n_inputs, dtype: the layout, rows of W_x, and the type that products read.
-            kernel, bias, projection: see `LSTMCell`; projection None if there is none.
+            layout, n_inputs, dtype: the layout, the number of rows of W_x, and the dtype of
+                matrix-multiplication inputs.
+            kernel, bias, projection: see `LSTMCell`; `projection` may be None.
         """
 
         def split(weight, *rows):
             if not layout.apart:
                 return [weight[rows] if rows else weight]
             gates, width = [], weight.shape[-1] // 4
-            # One at a time: most of a model is here, and copies of all set the peak of memory.
+            # One gate at a time: these are most of a model, so copies determine peak memory.
             for k, name in enumerate("ijfo"):
                 places = (*rows, ..., slice(k * width, (k + 1) * width))
                 gate = weight[places]
@@ -115,15 +117,16 @@ class CellWeights(NamedTuple):
         return cls(layout, of_input, recurrent, biases, projections)
 
     def gates(self, x: Any) -> Any:
-        """Return the function from a step and a hidden state (B, P) to i, j, f, o, each (B, D).
+        """Return a function that maps a step and a hidden state (B, P) to the gates i, j, f, o,
+        each (B, D).
 
         Args:
-            x: float (T, B, input) or `TableRows`. Gates have its type, and D includes spare units.
+            x: float (T, B, input) or `TableRows`. Gates have its dtype; D includes spare units.
         """
         dtype = self.biases[0].dtype
         vectors, places = x if isinstance(x, TableRows) else (x, None)
         operands = tf.cast(vectors, dtype)
-        # One product for all steps or all rows of the table, kept in the operands' type.
+        # One product for all steps, or all rows of the table, kept in the dtype of its inputs.
         of_input = [self._times_all(operands, matrix) for matrix in self.of_input]
 
         def gates_at(t, hidden):
@@ -133,7 +136,7 @@ class CellWeights(NamedTuple):
             hidden = tf.cast(hidden, dtype)
             joint = self.layout.joint
             read = tf.concat([at_step(operands), hidden], axis=1) if joint else hidden
-            # By this function of TensorFlow's the bias becomes a part of the product.
+            # TensorFlow fuses tf.nn.bias_add with the product.
             parts = [
                 tf.nn.bias_add(self._times(read, matrix), bias)
                 for matrix, bias in zip(self.recurrent, self.biases, strict=True)
@@ -162,11 +165,11 @@ class CellWeights(NamedTuple):
 def frozen_weights(
     n_inputs: int, precision: str, kernel: Any, bias: Any, projection: Any
 ) -> CellWeights:
-    """Lay out the weights of a cell for good.
+    """Arrange weights that never change.
 
     Args:
-        n_inputs, precision: see `LSTMCell`.
-        kernel, bias, projection: its weights; projection None if there is none.
+        n_inputs: number of rows of W_x.
+        precision, kernel, bias, projection: see `LSTMCell`; `projection` may be None.
     """
     n_units, has_projection = bias.shape[0] // 4, projection is not None
     layout = Layout.frozen(kernel.shape[0], n_units, has_projection, precision != "float32")

@@ -1,8 +1,9 @@
-"""The normalizer of `SampledSoftmax` on TensorFlow, in the memory of one slice of the vocabulary.
+"""Computes the normalizer of the full softmax on TensorFlow with the memory of one slice of the
+vocabulary.
 
-Left to itself TensorFlow may work at all slices at once, and keeps the scores of each for the
-gradient: 4 bytes for every prediction and word. Here a slice waits for the one before it, and the
-gradient makes the scores again.
+Otherwise TensorFlow may compute all slices at once and store their scores for the gradient, which
+needs 4 bytes per prediction and word. Here, each slice is computed after the previous one, and the
+gradient recomputes the scores.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def log_normalizer(hidden: Any, kernel: Any, bias: Any, chunks: Sequence[slice])
     Args:
         hidden: float (N, P).
         kernel, bias: float (V, P) and (V,).
-        chunks: slices of the vocabulary, which together are all of it.
+        chunks: slices that partition the vocabulary.
     Returns: float (N,).
     """
 
@@ -44,7 +45,7 @@ def log_normalizer(hidden: Any, kernel: Any, bias: Any, chunks: Sequence[slice])
 
         return total, gradient
 
-    return run(*map(tf.convert_to_tensor, (hidden, kernel, bias)))  # `run` takes no variables
+    return run(*map(tf.convert_to_tensor, (hidden, kernel, bias)))  # `run` requires tensors
 
 
 def _scores(hidden: Any, kernel: Any, bias: Any, chunk: slice) -> Any:
@@ -52,6 +53,6 @@ def _scores(hidden: Any, kernel: Any, bias: Any, chunk: slice) -> Any:
 
 
 def _after(tensor: Any, done: Sequence[tf.Tensor]) -> Any:
-    """Return a tensor that is not there before others are."""
+    """Return the tensor, computed after other tensors."""
     with tf.control_dependencies(done):
         return tf.identity(tensor)

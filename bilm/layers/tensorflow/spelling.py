@@ -1,4 +1,4 @@
-"""Tokens as TensorFlow strings -> ids, inside the graph, as `Batcher` gives them."""
+"""TensorFlow strings -> the character ids that `Batcher` returns, inside a graph."""
 
 from __future__ import annotations
 
@@ -9,25 +9,34 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.alphabet import Alphabet, LexiconAlphabet
 from bilm.data.batcher import shifted
-from bilm.data.characters import BOS, BOS_CHAR, BOW_CHAR, EOS, EOS_CHAR, EOW_CHAR, PAD_CHAR
-from bilm.lexicon_options import BOW, EOW, OOV
+from bilm.data.characters import (
+    BOS,
+    BOS_CHAR,
+    BOW_CHAR,
+    EOS,
+    EOS_CHAR,
+    EOW_CHAR,
+    PAD_CHAR,
+    Alphabet,
+    LexiconAlphabet,
+)
 
 
 def speller(alphabet: Alphabet) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return the function that spells string (B, T) as an alphabet does, int32 (B, T + 2, C)."""
+    """Return the function that converts tokens, string (B, T), to the ids of an alphabet, int32
+    (B, T + 2, C)."""
     if isinstance(alphabet, LexiconAlphabet):
         return LexiconSpelling(alphabet)
     return partial(char_ids, max_characters=alphabet.width)
 
 
 def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
-    """Spell tokens out between the marks of a sentence.
+    """Return the characters of tokens, between the marks of a sentence.
 
     Args:
-        tokens: string (B, T), `""` being padding; `<S>` and `</S>` stand for the marks.
-        max_characters: C; a longer token is cut, as in `UnicodeCharsVocabulary`.
+        tokens: string (B, T), with `""` as padding; `<S>` and `</S>` are read as the marks.
+        max_characters: C; longer tokens are truncated, as in `UnicodeCharsVocabulary`.
     Returns: int32 (B, T + 2, C), ids shifted by one and 0 for padding.
     """
     n_bytes = max_characters - 2
@@ -46,9 +55,9 @@ def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
 
 
 def between_marks(ids: Any, tokens: Any, begin: Any, end: Any) -> Any:
-    """Put a sentence's marks (C,) around ids (B, T, C), 0 where the token is `""`."""
+    """Add the marks (C,) of a sentence to ids (B, T, C), which are 0 where the token is `""`."""
     n_tokens = tf.shape(tokens)[1]
-    # The end mark follows the last token that is no padding.
+    # The end mark follows the last token that is not padding.
     places = tf.range(1, n_tokens + 1) * tf.cast(tf.not_equal(tokens, ""), tf.int32)
     ends = tf.reduce_max(tf.pad(places, [[0, 0], [1, 0]]), axis=1) + 1  # B
     ids = tf.pad(ids, [[0, 0], [1, 1], [0, 0]])
@@ -58,7 +67,7 @@ def between_marks(ids: Any, tokens: Any, begin: Any, end: Any) -> Any:
 
 
 def _frame(spelled, lengths, max_characters):
-    """Put bytes between the marks of a word: (..., C - 2), (...) -> (..., C)."""
+    """Add the marks of a word to its bytes: (..., C - 2), (...) -> (..., C)."""
     place = tf.range(max_characters)
     spelled = tf.pad(spelled, [[0, 0]] * (len(spelled.shape) - 1) + [[1, 1]])
     ids = tf.where(place <= lengths[..., None], spelled, PAD_CHAR)
@@ -72,7 +81,7 @@ def _mark(letter: int, max_characters: int) -> Any:
 
 
 class LexiconSpelling(tf.Module):
-    """Spells tokens by the lexicons of an alphabet, which a SavedModel takes along.
+    """Spells tokens with the lexicons of an alphabet; a SavedModel includes its tables.
 
     Bytes that are not UTF-8 are read as U+FFFD.
     """
@@ -81,18 +90,22 @@ class LexiconSpelling(tf.Module):
         super().__init__()
         self._pad, self._n_points = alphabet.pad, alphabet.max_characters - 2
         self._begin, self._end = alphabet.begin, alphabet.end
-        # What the marks of a sentence are spelled, (C,) each, ids shifted by one.
+        # The ids of the marks of a sentence, (C,) each, shifted by one.
         self._begin_row, self._end_row = shifted(alphabet([alphabet.begin, alphabet.end]))
-        with tf.init_scope():  # a table made in a graph would live there alone
-            self._words = alphabet.words and _table(alphabet.words, alphabet.words[OOV])
-            self._letters = None
-            if alphabet.characters is not None:
-                points = {ord(c): i for c, i in alphabet.characters.items() if len(c) == 1}
-                self._letters = _table(points, alphabet.characters[OOV])
-                self._bow, self._eow = (alphabet.characters[mark] for mark in (BOW, EOW))
+        words: Any = alphabet.words
+        characters: Any = alphabet.characters
+        self._words: tf.lookup.StaticHashTable | None = None
+        self._letters: tf.lookup.StaticHashTable | None = None
+        with tf.init_scope():  # a table that is created inside a graph cannot be used outside it
+            if words is not None:
+                self._words = _table(words, words[alphabet.oov])
+            if characters is not None:
+                points = {ord(c): i for c, i in characters.items() if len(c) == 1}
+                self._letters = _table(points, characters[alphabet.oov])
+                self._bow, self._eow = characters[alphabet.bow], characters[alphabet.eow]
 
     def __call__(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return the ids of tokens string (B, T), `""` being padding: int32 (B, T + 2, C)."""
+        """Return the ids of tokens string (B, T), with `""` as padding: int32 (B, T + 2, C)."""
         flat = tf.reshape(tokens, (-1,))
         points = tf.strings.unicode_decode(flat, "UTF-8")[:, : self._n_points]
         cut = tf.strings.unicode_encode(points, "UTF-8")
@@ -100,7 +113,7 @@ class LexiconSpelling(tf.Module):
         if self._words is not None:
             columns.append(self._words.lookup(cut)[:, None])
         if self._letters is not None:
-            columns.append(self._spelled(points))
+            columns.append(self._spelled(points, self._letters))
         ids = shifted(tf.concat(columns, axis=1))
         for mark, row in ((self._begin, self._begin_row), (self._end, self._end_row)):
             ids = tf.where(tf.equal(cut, mark)[:, None], row, ids)
@@ -108,11 +121,15 @@ class LexiconSpelling(tf.Module):
         ids = tf.reshape(ids, (*tf.unstack(tf.shape(tokens)), len(self._begin_row)))
         return between_marks(ids, tokens, self._begin_row, self._end_row)
 
-    def _spelled(self, points: tf.RaggedTensor) -> tf.Tensor:
-        """Return rows of characters between marks, then padding: int32 (n, C)."""
+    def _spelled(self, points: tf.RaggedTensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
+        """Return each token's characters between word marks, followed by padding: int32 (n, C).
+
+        `<eow>` is the first mark and `<bow>` the last, because ELMoForManyLangs swapped them during
+        training: see `LexiconAlphabet`.
+        """
         lengths = points.row_lengths()[:, None]
         shape = (None, self._n_points)
-        letters = self._letters.lookup(tf.cast(points.to_tensor(0, shape=shape), tf.int64))
+        letters = table.lookup(tf.cast(points.to_tensor(0, shape=shape), tf.int64))
         letters = tf.pad(letters, [[0, 0], [1, 1]])
         place = tf.range(self._n_points + 2, dtype=lengths.dtype)[None]
         ids = tf.where(place <= lengths, letters, self._pad)

@@ -1,7 +1,8 @@
-"""What models on disk look like.
+"""The formats of stored models.
 
-`bilm_tf` (HDF5 with `options.json`), `checkpoint` (of TensorFlow, with `options.json`) and
-`manylangs` (ELMoForManyLangs) are formats; `known` lists them and says what each must define.
-`manylangs_tensors`, `lexicon`, `state_dict` and `pickles` read ELMoForManyLangs' files, the last
-two those of PyTorch. `foreign` names what is not supported. Imports what `storage` may.
+`base` declares what each format defines. `bilm_tf` (HDF5 with `options.json`), `run` (TensorFlow
+checkpoints with `options.json`) and `manylangs` (ELMoForManyLangs) are the formats; `known` is
+their registry. `state_dict` and `pickles` read PyTorch's files. `foreign` recognizes models of
+other programs.
+Imports the same packages as `storage`.
 """

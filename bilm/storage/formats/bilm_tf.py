@@ -5,109 +5,168 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.options import ModelOptions, load_model_options
-from bilm.storage import names
-from bilm.storage.export_id import check_same_export
+from bilm.options.files import load_model_options
+from bilm.options.model_options import EXPORT_ID, ModelOptions
+from bilm.storage.formats.base import CARD, META, OPTIONS, VOCABULARY, Format, Softmax, types_of
 from bilm.storage.formats.foreign import what_it_is
-from bilm.storage.tensors import HDF5Tensors
+from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
+from bilm.storage.names import with_directions
 
-NAME = "bilm-tf"
-HAS_SOFTMAX = True
-EXPECTS = "words tokenized as the text that the model was trained on, their case kept"
-CARD, META = "README.md", "meta.json"
-PAIR = ("options.json", "weights.hdf5")
-ALLENNLP_FOLDER = "fta"  # "files to archive"
 HDF5_SUFFIXES = (".hdf5", ".h5")
-EXPECTED_OPTIONS = "options.json, with weights or the checkpoints of a run beside it"
+ALLENNLP_FOLDER = "fta"  # "files to archive"
+EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run"
 EXPECTED_WEIGHTS = (
     ".hdf5 file with the weights, or the checkpoints of a run, beside the options; name the file "
     "weights.hdf5"
 )
 
 
-def find(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
-    """Choose the two files: see `bilm.storage.locate.resolve`.
+class BilmTf(Format):
+    """Options and HDF5 weights. Every path that no other format owns is of this one.
 
-    Raises: WeightsError if they are not there, which says what else is.
+    The softmax of an export is `<stem>_softmax.hdf5`, with its words, beside the weights. Weights,
+    options and softmax of one export share an id: they are renamed into place one after the other,
+    and a kill in between leaves files of two exports whose shapes may be equal.
+
     """
-    options = [p for p in paths if p.name.endswith("options.json") and len(p.parts) <= 2]
-    options = [p for p in options if len(p.parts) == 1] or options
-    if not options and any(p.parent.name == ALLENNLP_FOLDER for p in paths):
-        return _of_allennlp(paths, where)
-    if len({p.parent for p in options}) != 1:
-        _only(options, EXPECTED_OPTIONS, where, paths)
-    beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
-    weights = [p for p in beside if not p.stem.endswith("_softmax")]
-    preferred = (
-        [p for p in weights if p.stem == "model"],
-        [p for p in weights if p.stem == "weights"],
-        [p for p in weights if p.stem.endswith("_weights")],
-        weights,
-    )
-    chosen = _only(next(filter(None, preferred), []), EXPECTED_WEIGHTS, where, paths)
-    stems = chosen.stem, chosen.stem.removesuffix("_weights")
-    named = [chosen.with_name(f"{stem}_options.json") for stem in stems]
-    named = [p for p in (*named, chosen.with_name("options.json")) if p in options]
-    its_options = named[0] if named else _only(options, EXPECTED_OPTIONS, where, paths)
-    found = dict(zip(PAIR, (its_options, chosen), strict=True))
-    return found | _companions(chosen, paths)
+
+    name = "bilm-tf"
+    trainable = True
+    expects = "words tokenized like the training text, in their original case"
+    copies = (OPTIONS, "weights.hdf5")
+
+    def __init__(self, options_file: Path, weight_file: Path):
+        super().__init__(options_file, weight_file)
+        self._softmax_path = super().softmax_path
+
+    @classmethod
+    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath]:
+        """Choose options and weights: see `bilm.storage.finding.locate.locate`.
+
+        Raises: WeightsError if one is missing, or if there are several.
+        """
+        options = [p for p in paths if p.name.endswith(OPTIONS) and len(p.parts) <= 2]
+        options = [p for p in options if p.parent.name != ALLENNLP_FOLDER]
+        if not options and any(p.parent.name == ALLENNLP_FOLDER for p in paths):
+            raise WeightsError(
+                f"{where}: an AllenNLP model. Its folder {ALLENNLP_FOLDER}/ contains the ELMo "
+                "weights from before its training, and bilm cannot read the trained ones in "
+                "weights.th; load the model with AllenNLP"
+            )
+        options = [p for p in options if len(p.parts) == 1] or options
+        if len({p.parent for p in options}) != 1:
+            _only(options, EXPECTED_OPTIONS, where, paths)
+        beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
+        weights = [p for p in beside if not p.stem.endswith("_softmax")]
+        preferred = (
+            [p for p in weights if p.stem == "model"],
+            [p for p in weights if p.stem == "weights"],
+            [p for p in weights if p.stem.endswith("_weights")],
+            weights,
+        )
+        chosen = _only(next(filter(None, preferred), []), EXPECTED_WEIGHTS, where, paths)
+        named = [p for p in map(chosen.with_name, options_names(chosen)) if p in options]
+        its_options = named[0] if named else _only(options, EXPECTED_OPTIONS, where, paths)
+        companions = {
+            "weights_softmax.hdf5": chosen.with_name(f"{chosen.stem}_softmax.hdf5"),
+            **{name: chosen.with_name(name) for name in (VOCABULARY, CARD, META)},
+        }
+        found: dict[str, PurePath] = dict(zip(cls.copies, (its_options, chosen), strict=True))
+        return found | {name: path for name, path in companions.items() if path in paths}
+
+    @classmethod
+    def owns(cls, weight_file: Path) -> bool:
+        """Return True: the format is the last one that is tried."""
+        return True
+
+    @property
+    def description(self) -> str:
+        """The format's name."""
+        return self.name
+
+    def files(self) -> list[Path]:
+        """Return options and weights."""
+        return [self.options_file, self.weight_file]
+
+    def options(self) -> ModelOptions:
+        """Read the options.
+
+        Raises: OptionsError; WeightsError, also if the weights are of another export.
+        """
+        options = load_model_options(self.options_file)
+        if options.lexicon_encoder is not None:
+            raise OptionsError(
+                f"{self.options_file}: found lexicon_encoder, which HDF5 files cannot store; "
+                "expected char_cnn or a model that reads words"
+            )
+        options = with_directions(options, lambda: HDF5Tensors(self.weight_file).names)
+        self._check_export(self.options_file, options.other.get(EXPORT_ID), optional=True)
+        return options
+
+    def tensors(self, options: ModelOptions) -> HDF5Tensors:
+        """Open the weights. Raises: WeightsError."""
+        return HDF5Tensors(self.weight_file)
+
+    @property
+    def softmax_path(self) -> Path:
+        """The path of the softmax, whether it exists or not."""
+        return self._softmax_path
+
+    def use_softmax(self, path: Path) -> None:
+        """Replace the file of the softmax. Raises: WeightsError if the file is missing."""
+        if not path.is_file():
+            raise WeightsError(
+                f"{path}: no such file; expected a softmax, which bilm export --include_softmax "
+                "writes"
+            )
+        self._softmax_path = path.absolute()
+
+    def softmax(self) -> Softmax | None:
+        """Open the softmax. Raises: WeightsError if it is of another export, or is damaged."""
+        path = self.softmax_path
+        if not path.is_file():
+            return None
+        self._check_export(path, read_export_id(path))
+        with open_hdf5(path) as file:
+            words = strings(file, "vocabulary")
+        return Softmax(HDF5Tensors(path), len(words), words)
+
+    def stored_types(self, options: ModelOptions) -> set[str]:
+        """Return the types of the weights."""
+        return types_of(self.tensors(options))
+
+    def own_files(self) -> list[Path]:
+        """Return options, weights, softmax and vocabulary."""
+        return [*super().own_files(), self.softmax_path]
+
+    def _check_export(self, path: Path, id_: object, optional: bool = False) -> None:
+        """Check that a file and the weights are of one export.
+
+        Args:
+            id_: the export id of the file.
+            optional: accept a file without an id, such as the options of a run.
+        """
+        expected = read_export_id(self.weight_file)
+        if id_ != expected and not (optional and id_ is None):
+            raise WeightsError(
+                f"{path}: of another export ({id_ or 'unnamed'}) than {self.weight_file} "
+                f"({expected or 'unnamed'}); export the model again with bilm export"
+            )
 
 
-def _companions(weights: PurePath, paths: list[PurePath]) -> dict[str, PurePath]:
-    """Return what may lie beside the weights: their softmax, its words, what is said of them."""
-    beside = {
-        "weights_softmax.hdf5": weights.with_name(f"{weights.stem}_softmax.hdf5"),
-        **{name: weights.with_name(name) for name in ("vocab.txt", CARD, META)},
-    }
-    return {name: path for name, path in beside.items() if path in paths}
+def options_names(weight_file: PurePath) -> list[str]:
+    """Return the names of the options that belong to weights, the preferred one first."""
+    stems = weight_file.stem, weight_file.stem.removesuffix("_weights")
+    return [*(f"{stem}_{OPTIONS}" for stem in dict.fromkeys(stems)), OPTIONS]
 
 
-def _of_allennlp(paths: list[PurePath], where: Path) -> dict[str, PurePath]:
-    """Choose the two files in an AllenNLP archive, which has them under their keys of its config.
+def read_export_id(path: str | Path) -> str | None:
+    """Return the id of an HDF5 file; None if another program or an older bilm wrote it.
 
-    Such a key is `model.text_field_embedder.token_embedders.elmo.options_file`.
+    Raises: WeightsError.
     """
-    inside = [p for p in paths if p.parent.name == ALLENNLP_FOLDER]
-    options = [p for p in inside if p.name.endswith(("options_file", "options.json"))]
-    weights = [p for p in inside if p.name.endswith(("weight_file", *HDF5_SUFFIXES))]
-    chosen = (
-        _only(options, "file of options in fta/", where, paths),
-        _only(weights, "file of weights in fta/", where, paths),
-    )
-    return dict(zip(PAIR, chosen, strict=True))
-
-
-def pair(options_file: Path, weight_file: Path) -> tuple[Path, Path]:
-    """Return the two files themselves."""
-    return options_file, weight_file
-
-
-def owns(weight_file: Path) -> bool:
-    """Return True: what no other format owns is taken for HDF5."""
-    return True
-
-
-def files(options_file: Path, weight_file: Path) -> list[Path]:
-    """Return the two files."""
-    return [options_file, weight_file]
-
-
-def read_options(options_file: Path, weight_file: Path) -> ModelOptions:
-    """Read the options; where they do not say, the weights tell how many directions there are.
-
-    Raises: OptionsError; WeightsError, also if the two files come from two exports.
-    """
-    options = load_model_options(options_file)
-    if options.lexicon_encoder is not None:
-        raise OptionsError(f"{options_file}: lexicon_encoder: HDF5 files hold no such model")
-    options = names.with_directions(options, lambda: names.names_in(weight_file))
-    check_same_export(options, options_file, weight_file)
-    return options
-
-
-def open_tensors(options_file: Path, weight_file: Path, options: ModelOptions) -> HDF5Tensors:
-    """Open the weights. Raises: WeightsError."""
-    return HDF5Tensors(weight_file)
+    with open_hdf5(path) as file:
+        return attribute(file, EXPORT_ID)
 
 
 def _only(found: list[PurePath], expected: str, where: Path, paths: list[PurePath]) -> PurePath:

@@ -1,4 +1,4 @@
-"""Models of other programs: not read here, but named for what they are, with what to do."""
+"""Recognizes models of other programs, which bilm cannot read, for a helpful error message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXPECTED = "expected options.json with HDF5 weights, or an ELMoForManyLangs fold
 
 
 class Foreign(NamedTuple):
-    """What tells a kind of model, what it is called and what its owner can do."""
+    """A kind of model: a test of the file names, its description, and advice to the user."""
 
     holds: Callable[[set[str]], bool]
     name: str
@@ -25,7 +25,7 @@ KINDS = (
     Foreign(
         lambda names: {"saved_model.pb", "tfhub_module.pb"} <= names,
         "a TensorFlow Hub module",
-        "its weights are those of a published model: give that model's name, such as original",
+        "load it with tensorflow_hub, or give the HDF5 weights that it was made from",
     ),
     Foreign(
         lambda names: "saved_model.pb" in names,
@@ -34,7 +34,7 @@ KINDS = (
     ),
     Foreign(
         lambda names: {"config.json", "weights.th"} <= names,
-        "an AllenNLP model that brings no ELMo weights of its own",
+        "an AllenNLP model without ELMo weights",
         "give the options_file and weight_file that its config.json names",
     ),
     Foreign(
@@ -56,9 +56,9 @@ KINDS = (
 
 
 def what_it_is(paths: list[PurePath]) -> str | None:
-    """Return what the files of a folder or archive are, and what to do; None if nobody knows."""
+    """Return a description of the model in a folder or archive, and advice; None if unknown."""
     names = {part for path in paths for part in path.parts}
     for kind in KINDS:
         if kind.holds(names):
-            return f"holds {kind.name}; {EXPECTED}; {kind.advice}"
+            return f"found {kind.name}; {EXPECTED}; {kind.advice}"
     return None

@@ -1,26 +1,34 @@
 """ELMoForManyLangs: PyTorch state dicts, lexicons of words and code points, JSON.
 
-Its graph is bilm's with another spelling. Two things differ in the stored numbers: a highway's gate
-passes the input, where bilm's passes the transform, so the gate's weights are negated; and the
-forget bias includes the 1 that bilm adds. See Che et al. 2018, Towards Better UD Parsing.
+Its graph is that of bilm with other names. The stored numbers differ in two ways: a highway's gate
+passes the input instead of the transform, so its weights are negated; and the forget bias includes
+the 1 that bilm adds. See Che et al. 2018, Towards Better UD Parsing.
 """
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 
-from bilm import schema
-from bilm.errors import OptionsError, WeightsError
-from bilm.lexicon_options import (
+import numpy as np
+from absl import logging
+
+from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.options import schema
+from bilm.options.lexicon_options import (
     CHARACTER_MARKS,
     WORD_MARKS,
     LexiconEncoderOptions,
     TableOptions,
 )
-from bilm.options import LstmOptions, ModelOptions
-from bilm.rules import (
+from bilm.options.model_options import DIRECTIONS, LstmOptions, ModelOptions
+from bilm.options.schema import (
     ACTIVATION,
     CLIP,
     DIM_OR_NONE,
@@ -30,20 +38,24 @@ from bilm.rules import (
     SIZE,
     TEXT,
     WORD_LENGTH,
+    Checked,
+    key,
+    unexpected,
 )
-from bilm.schema import Checked, key, unexpected
-from bilm.storage.formats.lexicon import read_lexicon
-from bilm.storage.formats.manylangs_tensors import CHARACTERS, WORDS, ManyLangsTensors
+from bilm.storage.formats.base import Format, LazyTensor, types_of
 from bilm.storage.formats.state_dict import StateDict
+from bilm.storage.hdf5 import Held
 
-NAME = "ELMoForManyLangs"
-HAS_SOFTMAX = False
-EXPECTS = "words as treebanks of Universal Dependencies have them, their case kept"
 CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"
-PAIR = CONFIG, ENCODER
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
-# The two published configurations, which are the same, and which no model brings along.
+MAX_LEXICON_BYTES = 256 << 20  # a million words take about 15 MB
+IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
+LEXICON_ID = re.compile(r"[0-9]{1,10}")
+WORDS, CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
+GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
+Convert = Callable[[np.ndarray], np.ndarray]
+# The two published configurations are identical; published models do not include them.
 PUBLISHED = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 PUBLISHED_CONTENT = {
     "encoder": {
@@ -68,7 +80,7 @@ PUBLISHED_CONTENT = {
 
 @dataclass(frozen=True)
 class Encoder(Checked):
-    """The LSTMs, in the words of a model's configuration; a clip of 0 is none."""
+    """The LSTMs in a model's configuration; a clip of 0 means no clipping."""
 
     name: str = key(TEXT)
     dim: int = key(SIZE)
@@ -85,14 +97,14 @@ class Encoder(Checked):
             raise unexpected("dim", self.dim, "another width than projection_dim")
 
     def to_bilm(self) -> LstmOptions:
-        """Return the same in bilm's words."""
+        """Return the options of bilm."""
         clips = self.cell_clip or None, self.proj_clip or None
         return LstmOptions(self.dim, self.projection_dim, self.n_layers, *clips, True)
 
 
 @dataclass(frozen=True)
 class TokenEmbedder(Checked):
-    """The token encoder; a width of 0 leaves words or characters out."""
+    """The token encoder in a model's configuration; a width of 0 omits words or characters."""
 
     name: str = key(TEXT)
     word_dim: int = key(DIM_OR_NONE)
@@ -107,94 +119,111 @@ class TokenEmbedder(Checked):
         if self.name.lower() != "cnn":
             raise unexpected("name", self.name, '"cnn"; other token embedders are not supported')
         if not self.word_dim and not self.char_dim:
-            raise OptionsError("word_dim and char_dim are 0, expected one of them to be more")
+            raise OptionsError("word_dim and char_dim are 0, expected one to be positive")
 
 
 @dataclass(frozen=True)
 class Configuration(Checked):
-    """What a model's configuration says of its shape."""
+    """The parts of a model's configuration that determine its shape."""
 
     encoder: Encoder = key(Encoder)
     token_embedder: TokenEmbedder = key(TokenEmbedder)
 
 
-def find(paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
-    """Return the files of a model, at the top or in one folder inside; None if there are none.
+class ManyLangs(Format):
+    """`config.json` and the two state dicts beside it; the weight file is the encoder."""
 
-    Raises: WeightsError if there are models in several folders.
-    """
-    there = set(paths)
-    homes = [p.parent for p in paths if p.name == ENCODER and len(p.parts) <= 2]
-    homes = [h for h in homes if {h / CONFIG, h / EMBEDDER} <= there]
-    homes = [h for h in homes if not h.parts] or homes
-    if not homes:
-        return None
-    if len(homes) > 1:
-        listed = ", ".join(sorted(home.as_posix() for home in homes))
-        raise WeightsError(f"{where}: found {NAME} models in {listed}; expected one")
-    home = homes[0]
-    names = [CONFIG, ENCODER, EMBEDDER, *LEXICONS.values()]
-    found = {name: home / name for name in names if home / name in there}
-    inside = [p.relative_to(home) for p in paths if p.is_relative_to(home) and p.suffix == ".json"]
-    inside = [p for p in inside if len(p.parts) <= MAX_JSON_DEPTH][:MAX_JSON_FILES]
-    return found | {p.as_posix(): home / p for p in inside}
+    name = "ELMoForManyLangs"
+    trainable = False
+    expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
+    copies = (CONFIG, ENCODER)
 
+    @classmethod
+    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+        """Choose the files of a model, at the top or in one folder inside.
 
-def pair(options_file: Path, weight_file: Path) -> tuple[Path, Path]:
-    """Return the two files themselves."""
-    return options_file, weight_file
+        Raises: WeightsError if there are models in several folders.
+        """
+        available = set(paths)
+        homes = [p.parent for p in paths if p.name == ENCODER and len(p.parts) <= 2]
+        homes = [h for h in homes if {h / CONFIG, h / EMBEDDER} <= available]
+        homes = [h for h in homes if not h.parts] or homes
+        if not homes:
+            return None
+        if len(homes) > 1:
+            listed = ", ".join(sorted(home.as_posix() for home in homes))
+            raise WeightsError(f"{where}: found {cls.name} models in {listed}; expected one")
+        home = homes[0]
+        names = [CONFIG, ENCODER, EMBEDDER, *LEXICONS.values()]
+        found = {name: home / name for name in names if home / name in available}
+        below = [p for p in paths if p.is_relative_to(home) and p.suffix == ".json"]
+        inside = [p.relative_to(home) for p in below]
+        inside = [p for p in inside if len(p.parts) <= MAX_JSON_DEPTH][:MAX_JSON_FILES]
+        return found | {p.as_posix(): home / p for p in inside}
 
+    @classmethod
+    def owns(cls, weight_file: Path) -> bool:
+        """Return whether the name is that of one of the two state dicts."""
+        return weight_file.name in (ENCODER, EMBEDDER)
 
-def owns(weight_file: Path) -> bool:
-    """Return whether the name is that of one of the format's two files of weights."""
-    return weight_file.name in (ENCODER, EMBEDDER)
+    @property
+    def description(self) -> str:
+        """The format's name."""
+        return self.name
 
+    def files(self) -> list[Path]:
+        """Return the options, the state dicts, the lexicons and the configuration."""
+        home, configuration = self.weight_file.parent, _configuration_file(self.options_file)
+        found = [self.options_file]
+        found += [home / name for name in (ENCODER, EMBEDDER, *LEXICONS.values())]
+        found += [configuration] if isinstance(configuration, Path) else []
+        return [path for path in dict.fromkeys(found) if path.exists()]
 
-def files(options_file: Path, weight_file: Path) -> list[Path]:
-    """Return the files that are there."""
-    home = weight_file.parent
-    configuration = _configuration_file(options_file)
-    found = [options_file, *(home / name for name in (ENCODER, EMBEDDER, *LEXICONS.values()))]
-    found += [configuration] if isinstance(configuration, Path) else []
-    return [path for path in dict.fromkeys(found) if path.exists()]
+    def options(self) -> ModelOptions:
+        """Read configuration and lexicons. Raises: OptionsError, DataError, WeightsError."""
+        home, source = self.weight_file.parent, _configuration_file(self.options_file)
+        try:
+            values = schema.read_object(source) if isinstance(source, Path) else PUBLISHED_CONTENT
+            found = schema.read(Configuration, values, strict=False)
+            lstm, embedder = found.encoder.to_bilm(), found.token_embedder
+        except OptionsError as error:
+            prefix = "" if str(error).startswith(str(source)) else f"{source}: "
+            raise OptionsError(f"{prefix}{error}") from None
+        shapes = self._embedder.shapes
+        try:
+            encoder = LexiconEncoderOptions(
+                embedder.max_characters_per_token,
+                words=_table(home, "words", embedder.word_dim, shapes.get(WORDS)),
+                characters=_table(home, "characters", embedder.char_dim, shapes.get(CHARACTERS)),
+                activation=embedder.activation,
+                filters=embedder.filters,
+                n_highway=embedder.n_highway,
+            )
+        except OptionsError as error:
+            raise OptionsError(f"{source}: token_embedder.{error}") from None
+        return ModelOptions(lstm, bidirectional=True, lexicon_encoder=encoder)
 
-
-def read_options(options_file: Path, weight_file: Path) -> ModelOptions:
-    """Read the configuration and the lexicons. Raises: OptionsError, DataError, WeightsError."""
-    home, source = weight_file.parent, _configuration_file(options_file)
-    try:
-        values = schema.read_object(source) if isinstance(source, Path) else PUBLISHED_CONTENT
-        found = schema.read(Configuration, values, strict=False)
-        lstm, embedder = found.encoder.to_bilm(), found.token_embedder
-    except OptionsError as error:
-        prefix = "" if str(error).startswith(str(source)) else f"{source}: "
-        raise OptionsError(f"{prefix}{error}") from None
-    shapes = StateDict(home / EMBEDDER).shapes
-    tables = {
-        "words": _table(home, "words", embedder.word_dim, shapes.get(WORDS)),
-        "characters": _table(home, "characters", embedder.char_dim, shapes.get(CHARACTERS)),
-    }
-    try:
-        encoder = LexiconEncoderOptions(
-            embedder.max_characters_per_token,
-            **tables,
-            activation=embedder.activation,
-            filters=embedder.filters,
-            n_highway=embedder.n_highway,
+    def tensors(self, options: ModelOptions) -> ManyLangsTensors:
+        """Open the two state dicts. Raises: WeightsError."""
+        return ManyLangsTensors(
+            self._embedder, StateDict(self.weight_file.parent / ENCODER), options
         )
-    except OptionsError as error:
-        raise OptionsError(f"{source}: token_embedder.{error}") from None
-    return ModelOptions(lstm, bidirectional=True, lexicon_encoder=encoder)
 
+    def softmax(self) -> None:
+        """Return None: the format does not store a softmax."""
+        return None
 
-def open_tensors(options_file: Path, weight_file: Path, options: ModelOptions) -> ManyLangsTensors:
-    """Open the two state dicts. Raises: WeightsError."""
-    home = weight_file.parent
-    return ManyLangsTensors(StateDict(home / EMBEDDER), StateDict(home / ENCODER), options)
+    def stored_types(self, options: ModelOptions) -> set[str]:
+        """Return the types of the weights."""
+        return types_of(self.tensors(options))
+
+    @functools.cached_property
+    def _embedder(self) -> StateDict:
+        return StateDict(self.weight_file.parent / EMBEDDER)
 
 
 def _table(home: Path, name: str, dim: int, shape: Any) -> TableOptions | None:
-    """Return a table and its lexicon; None where the configuration has no width for it."""
+    """Return a table and its lexicon; None if its width in the configuration is 0."""
     if not dim:
         return None
     marks = WORD_MARKS if name == "words" else CHARACTER_MARKS
@@ -210,8 +239,8 @@ def _table(home: Path, name: str, dim: int, shape: Any) -> TableOptions | None:
 def _configuration_file(options_file: Path) -> Path | str:
     """Return the file of the model's configuration, or the name of a published one.
 
-    `config.json` says where it was when the model was trained. Nothing outside the model's folder
-    is opened: what it names is looked for below the folder, then by its last part there.
+    `config.json` contains the path during training. No file outside the model's folder is opened:
+    the path is tried below the folder, then its last part in the folder.
 
     Raises: OptionsError.
     """
@@ -231,6 +260,212 @@ def _configuration_file(options_file: Path) -> Path | str:
     if path.name in PUBLISHED:
         return path.name
     raise OptionsError(
-        f"{options_file}: config_path: found {name[-100:]!r}, but no {path.name or 'file'!r} in "
-        f"the folder, and it is none of the published {', '.join(PUBLISHED)}; put it there"
+        f"{options_file}: config_path: found {name[-100:]!r}, but {path.name or 'the file'!r} is "
+        f"missing in the folder, and is not one of the published {', '.join(PUBLISHED)}; copy it "
+        "to the folder"
     )
+
+
+# --- lexicons ---
+
+
+def read_lexicon(path: Path, n_rows: int, marks: Sequence[str]) -> dict[str, int]:
+    """Read a lexicon: `key<TAB>id` per line, UTF-8; the last of several equal keys is used.
+
+    Args:
+        n_rows: number of rows of the table that the ids index.
+        marks: required keys.
+    Raises: DataError, naming the line, if the file cannot be used.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_LEXICON_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(content) > MAX_LEXICON_BYTES:
+        raise DataError(f"{path}: more than {MAX_LEXICON_BYTES:,} bytes, expected a lexicon")
+    lexicon = {}
+    lines = content.removesuffix(b"\n").split(b"\n") if content else []
+    for number, line in enumerate(lines, 1):
+        stored_key, tab, stored_id = line.rpartition(b"\t")
+        where = f"{path}, line {number}"
+        try:
+            key = stored_key.decode().strip() or IDEOGRAPHIC_SPACE
+            id_ = stored_id.decode().strip()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: not UTF-8") from error
+        if not tab or not LEXICON_ID.fullmatch(id_):
+            raise DataError(f"{where}: found {line[:40]!r}, expected a key, a tab and an id")
+        if int(id_) >= n_rows:
+            raise DataError(f"{where}: its id is {int(id_)}, but the table has {n_rows:,} rows")
+        lexicon[key] = int(id_)
+    missing = [mark for mark in marks if mark not in lexicon]
+    if missing:
+        raise DataError(f"{path}: {' '.join(missing)} missing, expected one per line")
+    return lexicon
+
+
+# --- tensors by bilm's names and in bilm's layout ---
+
+
+class Row(NamedTuple):
+    """One row of the table of names: a variable and the stored tensors that it is made of.
+
+    Fields:
+        variable: bilm's name.
+        stored: the names in the state dict; two of them only for an LSTM's kernel.
+        stored_shape: the shape of each.
+        shape: shape of the variable.
+        convert: turns the stored tensor into the variable's value; None for an LSTM's kernel.
+    """
+
+    variable: str
+    stored: tuple[str, ...]
+    stored_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    convert: Convert | None
+
+
+def embedder_rows(options: ModelOptions) -> Iterator[Row]:
+    """Yield the table of the token embedder, for models of these options."""
+    encoder, width = options.lexicon_encoder, options.lstm.projection_dim
+    assert encoder is not None  # every model of this format has one
+    words, characters = encoder.words, encoder.characters
+
+    def row(variable: str, stored: str, shape: tuple[int, ...]) -> Row:
+        return Row(variable, (stored,), shape, shape, np.asarray)
+
+    n = 0
+    if words is not None:
+        yield row("word_embed", WORDS, (words.n_rows, words.dim))
+    if characters is not None:
+        dim = characters.dim
+        yield row("char_embed", CHARACTERS, (characters.n_rows, dim))
+        for i, (n_places, n_filters) in enumerate(encoder.filters or ()):
+            shapes = (n_filters, dim, n_places), (1, n_places, dim, n_filters)
+            yield Row(f"CNN/W_cnn_{i}", (f"convolutions.{i}.weight",), *shapes, _convolution)
+            yield row(f"CNN/b_cnn_{i}", f"convolutions.{i}.bias", (n_filters,))
+            n += n_filters
+        for i in range(encoder.n_highway):
+            name, weight, bias = (
+                f"CNN_high_{i}",
+                f"highways._layers.{i}.weight",
+                f"highways._layers.{i}.bias",
+            )
+            for part, convert in (("transform", _transform), ("carry", _carry)):
+                yield Row(f"{name}/W_{part}", (weight,), (2 * n, n), (n, n), convert)
+                yield Row(f"{name}/b_{part}", (bias,), (2 * n,), (n,), convert)
+    n += words.dim if words is not None else 0
+    yield Row("CNN_proj/W_proj", ("projection.weight",), (width, n), (n, width), np.transpose)
+    yield row("CNN_proj/b_proj", "projection.bias", (width,))
+
+
+def encoder_rows(options: ModelOptions) -> Iterator[Row]:
+    """Yield the table of the LSTMs, for models of these options."""
+    dim, width = options.lstm.dim, options.lstm.projection_dim
+    for k, direction in enumerate(DIRECTIONS):
+        for i in range(options.lstm.n_layers):
+            name, layer = f"RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell", f"{direction}_layer_{i}"
+            kernels = f"{layer}.input_linearity.weight", f"{layer}.state_linearity.weight"
+            yield Row(f"{name}/W_0", kernels, (4 * dim, width), (2 * width, 4 * dim), None)
+            bias, projection = f"{layer}.state_linearity.bias", f"{layer}.state_projection.weight"
+            yield Row(f"{name}/B", (bias,), (4 * dim,), (4 * dim,), _bias)
+            shapes = (width, dim), (dim, width)
+            yield Row(f"{name}/W_P_0", (projection,), *shapes, np.transpose)
+
+
+class ManyLangsTensors:
+    """See `bilm.storage.formats.base.Tensors`. Unused tensors give one warning.
+
+    Args:
+        embedder, encoder: the two state dicts.
+        options: determine the tensors that are required.
+    Raises: WeightsError for a tensor that is missing or has another shape.
+    """
+
+    def __init__(self, embedder: StateDict, encoder: StateDict, options: ModelOptions):
+        self.paths: tuple[Path, ...] = (encoder.path, embedder.path)
+        self.source = str(encoder.path.parent)
+        self._dicts = {embedder: embedder_rows(options), encoder: encoder_rows(options)}
+        self._found: dict[str, LazyTensor] = {}
+        for source, rows in self._dicts.items():
+            used: set[str] = set()
+            for row in rows:
+                self._found[row.variable] = _lazy(source, row)
+                used.update(row.stored)
+            _warn_of_extra(source, used)
+        self.names = set(self._found)
+
+    def held(self) -> Held:
+        """Count the tensors of the files and their numbers."""
+        return Held(
+            sum(len(source.shapes) for source in self._dicts),
+            sum(source.n_numbers() for source in self._dicts),
+        )
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
+        """Yield the function that returns a tensor; each one opens its file when it is read."""
+        yield self._found.__getitem__
+
+
+def _lazy(source: StateDict, row: Row) -> LazyTensor:
+    """Return a variable of a state dict. Raises: WeightsError."""
+    for name in row.stored:
+        found = source.shapes.get(name)
+        if found != row.stored_shape:
+            what = "is missing" if found is None else f"has shape {found}"
+            raise WeightsError(
+                f"{source.path}: {name} {what}, the configuration requires shape {row.stored_shape}"
+            )
+    convert = row.convert
+    if convert is None:
+        read = partial(_kernel, source, row.stored)
+    else:
+        read = partial(_converted, source, row.stored[0], convert)
+    return LazyTensor(row.shape, source.dtypes[row.stored[0]], read)
+
+
+def _converted(source: StateDict, name: str, convert: Convert) -> np.ndarray:
+    return convert(source.read(name))
+
+
+def _warn_of_extra(source: StateDict, used: set[str]) -> None:
+    extra = sorted(set(source.shapes) - used)
+    if extra:
+        shown = re.sub(r"[^ -~]", "?", ", ".join(extra[:8]))[:300]
+        logging.warning("%s: %d tensors are not used: %s", source.path, len(extra), shown)
+
+
+def _convolution(value: np.ndarray) -> np.ndarray:
+    return value.transpose(2, 1, 0)[None]
+
+
+def _transform(value: np.ndarray) -> np.ndarray:
+    return value[: len(value) // 2].T
+
+
+def _carry(value: np.ndarray) -> np.ndarray:
+    return -value[len(value) // 2 :].T
+
+
+def _kernel(source: StateDict, names: tuple[str, ...]) -> np.ndarray:
+    """Return input over recurrent weights, the gates i, f, g, o in bilm's order i, g, f, o.
+
+    The kernel is filled in place: it is the largest tensor and determines the peak of memory.
+    """
+    n_columns, width = source.shapes[names[0]]
+    dim = n_columns // 4
+    kernel: np.ndarray = np.empty((2 * width, n_columns), np.float32)
+    with np.errstate(over="ignore"):  # an infinite value is refused later
+        for k, name in enumerate(names):
+            stored = source.read(name)
+            for place, gate in enumerate(GATES):
+                columns = slice(place * dim, (place + 1) * dim)
+                kernel[k * width : (k + 1) * width, columns] = stored[gate * dim :][:dim].T
+    return kernel
+
+
+def _bias(value: np.ndarray) -> np.ndarray:
+    i, f, g, o = np.split(value, 4)
+    return np.concatenate([i, g, f - 1, o])

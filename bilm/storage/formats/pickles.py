@@ -1,8 +1,9 @@
-"""The pickles inside PyTorch files, read without PyTorch and without running what they name.
+"""Reads the pickles inside PyTorch files without PyTorch and without calling the functions that
+they refer to.
 
-A pickle is a program for a machine with a stack, which may call any function. This machine knows
-the few instructions that a state dict is made of, and builds strings, numbers, containers and
-descriptions of tensors. There is nothing in it that could call anything else.
+A pickle is a program for a stack machine and may call any function. This machine implements the
+few instructions that state dicts contain. It builds strings, numbers, containers and descriptions
+of tensors, and cannot call anything else.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any, NamedTuple
 
 from bilm.errors import WeightsError
 
-MAX_BYTES = 1 << 20  # of a pickle; that of a state dict has some 150 bytes per tensor
-MAX_SHOWN = 60  # characters of a foreign name in a message
-MAX_AXES, MAX_COUNT = 8, 1 << 62  # of a tensor
+MAX_BYTES = 1 << 20  # maximum size of a pickle; a state dict needs about 150 bytes per tensor
+MAX_SHOWN = 60  # maximum number of characters of a foreign name in a message
+MAX_AXES, MAX_COUNT = 8, 1 << 62  # limits on axes, and on sizes, strides and offset, of a tensor
 STORAGES = {
     f"{module} {kind}Storage": dtype
     for module in ("torch", "torch.cuda")
@@ -29,21 +30,22 @@ TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class Global(NamedTuple):
-    """A name that a pickle would have looked up in a module."""
+    """The name of a function or class that a pickle refers to."""
 
     name: str
 
 
 class Storage(NamedTuple):
-    """A row of numbers that tensors share: its NumPy dtype, its key in the file, its length."""
+    """A one-dimensional array that tensors share: NumPy dtype, key in the file, number of
+    values."""
 
     dtype: str
     key: str
-    count: int
+    size: int
 
 
 class Tensor(NamedTuple):
-    """Where a tensor lies in its storage: `offset` and `strides` count numbers, not bytes."""
+    """The location of a tensor in its storage; `offset` and `strides` count numbers, not bytes."""
 
     storage: Storage
     offset: int
@@ -55,31 +57,33 @@ def read_pickle(data: bytes, where: str) -> tuple[Any, int]:
     """Read the pickle at the start of `data`.
 
     Args:
-        data: at most `MAX_BYTES` of it are looked at.
-        where: names the source in messages.
-    Returns: the value, and how many bytes the pickle has.
-    Raises: WeightsError for a pickle that is cut short, or that holds anything but plain values
-        and tensors; the message names it.
+        data: at most `MAX_BYTES` of it are read.
+        where: name of the source, for messages.
+    Returns: the value, and the size of the pickle in bytes.
+    Raises: WeightsError if the pickle is truncated, or contains anything except plain values and
+        tensors; the message describes what was found.
     """
     machine = _Machine(where)
     try:
         for opcode, argument, place in pickletools.genops(data[:MAX_BYTES]):
             if opcode.name == "STOP":
-                return machine.stack.pop(), place + 1
+                return machine.stack.pop(), (place or 0) + 1
             machine.step(opcode.name, argument)
     except (ValueError, IndexError, KeyError) as error:
         if isinstance(error, WeightsError):
             raise
-        raise WeightsError(f"{where}: a pickle in it is cut short or damaged") from error
-    raise WeightsError(f"{where}: a pickle in it is cut short or damaged")
+        raise WeightsError(f"{where}: contains a truncated or damaged pickle") from error
+    raise WeightsError(f"{where}: contains a truncated or damaged pickle")
 
 
 class _Machine:
     """The stack machine: one instruction per `step`."""
 
     def __init__(self, where: str):
-        self.where, self.stack, self.memo = where, [], {}
-        self.below: list[list] = []  # the stacks under each mark
+        self.where = where
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.below: list[list[Any]] = []  # the stacks below each mark
 
     def step(self, name: str, argument: Any) -> None:
         stack = self.stack
@@ -90,8 +94,9 @@ class _Machine:
         elif name in EMPTY:
             stack.append(EMPTY[name]())
         elif name in ("BINPUT", "LONG_BINPUT"):
-            if argument > MAX_BYTES:  # each takes a byte or more, and they are numbered in turn
-                raise IndexError("a place in the memo that no pickle of this size reaches")
+            # Entries are numbered consecutively, and each occupies at least one byte.
+            if argument > MAX_BYTES:
+                raise IndexError("a memo index exceeds the size of the pickle")
             self.memo[argument] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
@@ -104,7 +109,7 @@ class _Machine:
             self._combine(name)
 
     def _combine(self, name: str) -> None:
-        """Carry out an instruction that takes values off the stack."""
+        """Execute an instruction that pops values from the stack."""
         if name == "TUPLE":
             items = self._above_mark()
             self.stack.append(tuple(items))
@@ -127,7 +132,8 @@ class _Machine:
             self.stack.append(self._rebuilt(function, arguments))
         else:
             raise WeightsError(
-                f"{self.where}: its pickle has the instruction {name}, which no state dict needs"
+                f"{self.where}: its pickle contains the instruction {name}, which state dicts do "
+                f"not use"
             )
 
     def _above_mark(self) -> list:
@@ -154,8 +160,8 @@ class _Machine:
     def _global(self, name: str) -> Global:
         if name != ORDERED_DICT and name not in STORAGES and name not in REBUILDERS:
             raise WeightsError(
-                f"{self.where}: names {_shown(name.replace(' ', '.'))}, which no state dict of "
-                "float32, float64 or float16 tensors needs; nothing of the file was run"
+                f"{self.where}: refers to {_shown(name.replace(' ', '.'))}, which state dicts of "
+                "float32, float64 or float16 tensors do not use; no code in the file was executed"
             )
         return Global(name)
 
@@ -166,7 +172,10 @@ class _Machine:
             case ("storage", Global(kind), str(key), str(), int(count), None) if kind in STORAGES:
                 pass
             case ("storage", _, _, _, _, _):
-                raise WeightsError(f"{self.where}: a tensor is a view of a storage; save a copy")
+                raise WeightsError(
+                    f"{self.where}: a tensor's storage is a view of another storage; save a copy "
+                    f"of the tensor"
+                )
             case _:
                 raise self._unexpected("a storage of numbers", found)
         if isinstance(count, bool) or count < 0:
@@ -187,7 +196,7 @@ class _Machine:
         return self._tensor(storage, offset, shape, strides)
 
     def _tensor(self, storage: Storage, offset: Any, shape: Any, strides: Any) -> Tensor:
-        """Return the tensor, every number of which lies in its storage."""
+        """Return the tensor, after checking that all its numbers are in its storage."""
         if not (_are_counts([offset]) and _are_counts(shape) and _are_counts(strides)):
             raise self._unexpected("offset, shape and strides of a tensor", (offset, shape))
         if len(shape) != len(strides):
@@ -196,16 +205,16 @@ class _Machine:
         for n in shape:
             size *= n
         last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        # A stride of 0 would make a large tensor of few numbers.
-        if size > storage.count or (size and last >= storage.count):
+        # A stride of 0 would make a large tensor from a few numbers.
+        if size > storage.size or (size and last >= storage.size):
             raise WeightsError(
-                f"{self.where}: a tensor of shape {_shown(shape)} reaches out of its storage of "
-                f"{storage.count:,} numbers"
+                f"{self.where}: a tensor of shape {_shown(shape)} extends beyond its storage of "
+                f"{storage.size:,} numbers"
             )
         return Tensor(storage, offset, tuple(shape), tuple(strides))
 
     def _unexpected(self, expected: str, found: Any) -> WeightsError:
-        # Its type alone where it may be nested without end.
+        # Containers may be deeply nested, so the message contains only their type.
         plain = isinstance(found, str | int | Global)
         shown = _shown(found) if plain else type(found).__name__
         return WeightsError(f"{self.where}: found {shown} in its pickle, expected {expected}")

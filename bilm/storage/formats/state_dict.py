@@ -1,7 +1,7 @@
-"""PyTorch's files of a state dict: tensors by name, whose values are read when they are used.
+"""PyTorch's state dicts: tensors by name, whose values are read when they are used.
 
-Two formats: the one before PyTorch 1.6, pickles and raw numbers one after the other, and the ZIP
-archive of 1.6 and later, whose members are stored as they are.
+Two formats are supported: that of PyTorch before 1.6, pickles followed by raw numbers, and the ZIP
+archive of 1.6 and later, whose members are not compressed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,10 +31,10 @@ class StateDict:
     """The tensors of a PyTorch file by name; no value stays in memory.
 
     Args:
-        path: the file, which must stay as it is.
-    Attributes: `shapes` and `dtypes`, of each tensor by its name.
-    Raises: WeightsError if it is not a whole state dict in one of the two formats, or holds
-        anything else.
+        path: the file, which must not change.
+    Attributes: `shapes` and `dtypes` of the tensors, by name.
+    Raises: WeightsError if it is not a whole state dict in one of the two formats, or contains
+        other objects.
     """
 
     def __init__(self, path: str | Path):
@@ -47,7 +47,7 @@ class StateDict:
         self.dtypes = {k: np.dtype(tensor.storage.dtype) for k, tensor in self._tensors.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Return the values of a tensor, in the type that they are stored in."""
+        """Return the values of a tensor in their stored type."""
         tensor = self._tensors[name]
         if 0 in tensor.shape:
             return np.zeros(tensor.shape, tensor.storage.dtype)
@@ -60,7 +60,7 @@ class StateDict:
         return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
 
     def n_numbers(self) -> int:
-        """Return how many numbers the tensors hold."""
+        """Return the number of values in all tensors."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
 
@@ -80,7 +80,7 @@ def _open(path: Path) -> _Opened:
         return _open_zip(path)
     what = "not a whole state dict of PyTorch"
     if start[TAR_PLACE:] == TAR_MAGIC:
-        what = "a tar archive, as PyTorch wrote them before 1.0; load it there and save it again"
+        what = "a tar archive of PyTorch before 1.0; load it in PyTorch and save it again"
     raise WeightsError(f"{path}: {what}")
 
 
@@ -88,7 +88,7 @@ def _open_legacy(path: Path) -> _Opened:
     places: dict[str, tuple[Storage, int]] = {}
     with open(path, "rb") as file:
 
-        def following():
+        def following() -> Any:
             start = file.tell()
             value, n_bytes = read_pickle(file.read(MAX_BYTES), str(path))
             file.seek(start + n_bytes)
@@ -97,29 +97,29 @@ def _open_legacy(path: Path) -> _Opened:
         following()  # the magic number
         version, machine, found, keys = (following() for _ in range(4))
         if version != LEGACY_VERSION:
-            raise WeightsError(f"{path}: no state dict of a known version of PyTorch's format")
+            raise WeightsError(f"{path}: a state dict of an unknown version of PyTorch's format")
         if not isinstance(machine, dict) or machine.get("little_endian") is not True:
-            raise WeightsError(f"{path}: not written on a little-endian machine")
+            raise WeightsError(f"{path}: not from a little-endian machine")
         tensors = _checked(found, path)
         storages = _storages(tensors, path)
         if not isinstance(keys, list) or {k for k in keys if isinstance(k, str)} != set(storages):
-            raise WeightsError(f"{path}: lists other storages than its tensors use")
+            raise WeightsError(f"{path}: the listed storages differ from those of its tensors")
         place, n_bytes = file.tell(), os.fstat(file.fileno()).st_size
         for key in keys:
             storage = storages[key]
             file.seek(place)
             count = int.from_bytes(file.read(8), "little", signed=True)
-            start, place = place + 8, place + 8 + storage.count * np.dtype(storage.dtype).itemsize
-            if count != storage.count or place > n_bytes or key in places:
+            start, place = place + 8, place + 8 + storage.size * np.dtype(storage.dtype).itemsize
+            if count != storage.size or place > n_bytes or key in places:
                 raise WeightsError(
-                    f"{path}: cut short or damaged: {storage.count:,} numbers of a storage are "
+                    f"{path}: cut short or damaged: {storage.size:,} numbers of a storage are "
                     f"expected at byte {start:,} of {n_bytes:,}, found {count:,}"
                 )
             places[key] = storage, start
 
     def values(storage: Storage) -> np.ndarray:
-        found = np.fromfile(path, storage.dtype, storage.count, offset=places[storage.key][1])
-        if len(found) != storage.count:
+        found = np.fromfile(path, storage.dtype, storage.size, offset=places[storage.key][1])
+        if len(found) != storage.size:
             raise WeightsError(f"{path}: cut short")
         return found
 
@@ -142,9 +142,10 @@ def _open_zip(path: Path) -> _Opened:
         raise WeightsError(f"{path}: cut short or damaged: {error}") from error
 
     def values(storage: Storage) -> np.ndarray:
-        found, place = np.empty(storage.count, storage.dtype), 0
-        filled = found.view(np.uint8)
-        # A piece at a time: to read a member at once takes its size a second time.
+        place = 0
+        found: np.ndarray = np.empty(storage.size, np.dtype(storage.dtype))
+        filled: np.ndarray = found.view(np.uint8)
+        # Read in pieces: reading a member at once would take its size a second time.
         with zipfile.ZipFile(path) as file, file.open(f"{root}data/{storage.key}") as member:
             while piece := member.read(min(PIECE_BYTES, len(filled) - place)):
                 filled[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
@@ -176,34 +177,34 @@ def _check_stored(member: zipfile.ZipInfo, path: Path) -> None:
     is_stored = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
     if not is_stored or member.file_size != member.compress_size:
         raise WeightsError(
-            f"{path}: {member.filename} is packed or encrypted; PyTorch stores it as it is"
+            f"{path}: {member.filename} is compressed or encrypted; PyTorch stores it uncompressed"
         )
 
 
 def _check_members(
     members: dict[str, zipfile.ZipInfo], root: str, storages: dict[str, Storage], path: Path
 ) -> None:
-    """Check that each storage is there with all its numbers, and that none share bytes."""
+    """Check that each storage exists and is complete, and that they do not share bytes."""
     n_bytes = 0
     for key, storage in storages.items():
         member = members.get(f"{root}data/{key}")
         if member is None:
             raise WeightsError(f"{path}: the numbers {root}data/{key!a} are missing")
         _check_stored(member, path)
-        expected = storage.count * np.dtype(storage.dtype).itemsize
+        expected = storage.size * np.dtype(storage.dtype).itemsize
         if member.file_size != expected:
             raise WeightsError(
                 f"{path}: {member.filename} has {member.file_size:,} bytes, expected {expected:,}"
             )
         n_bytes += expected
     if n_bytes > os.stat(path).st_size:
-        raise WeightsError(f"{path}: its members state {n_bytes:,} bytes, more than the file has")
+        raise WeightsError(f"{path}: its members declare more bytes than the file contains")
 
 
 def _checked(found: object, path: Path) -> dict[str, Tensor]:
     """Return the tensors of a state dict by name. Raises: WeightsError if it is anything else."""
     if not isinstance(found, dict) or not found:
-        raise WeightsError(f"{path}: holds no tensors by name; expected a state dict of PyTorch")
+        raise WeightsError(f"{path}: contains no tensors by name; expected a state dict of PyTorch")
     for name, value in found.items():
         if not isinstance(value, Tensor):
             kind = type(value).__name__

@@ -1,0 +1,460 @@
+"""Types of option values, and the options that several commands share."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from bilm.data.shards import ON_BAD_UTF8
+from bilm.data.text import STANDARD_INPUT
+from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
+from bilm.options.schema import LARGEST
+
+if TYPE_CHECKING:
+    from bilm.scoring.scorer import Scorer
+    from bilm.training.hosts.exchange import Alone, Hosts
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Decorator = Callable[[Decorated], Decorated]
+
+YEAR = 365 * 24 * 60  # minutes
+RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
+DTYPES_OF_PRODUCTS = ("float32", "bfloat16")
+
+
+# --- types of values ---
+
+Parameter: TypeAlias = click.Parameter | None
+Context: TypeAlias = click.Context | None
+
+
+class File(click.ParamType):
+    """The name of a file or folder, or a pattern; a leading `~` is the home folder.
+
+    Args:
+        words: function that returns further accepted names, which completion offers.
+    """
+
+    name = "file"
+
+    def __init__(self, words: Callable[[], Iterable[str]] = tuple):
+        self.words = words
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
+        """Return the name with `~` replaced by the home folder."""
+        if not value:
+            self.fail("the value is empty; expected a file name", param, ctx)
+        if value.startswith("-") and value != "-":
+            message = f"{value!r} looks like an option; expected a name, such as ./{value}"
+            self.fail(message, param, ctx)
+        found = os.path.expanduser(value)
+        if found.startswith("~") and not os.path.lexists(found):
+            self.fail(f"the home folder of {found.partition('/')[0]} is unknown", param, ctx)
+        return found
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the words that match, or let the shell complete files."""
+        words = [CompletionItem(word) for word in self.words() if word.startswith(incomplete)]
+        return words or [CompletionItem(incomplete, type="file")]
+
+
+class TextInput(File):
+    """A file or pattern of text, where `-` is standard input.
+
+    Args:
+        passes: phrase for messages that states how often the command reads the text, such as
+            "twice"; None if only once. A pipe can be read only once, so commands that read the text
+            more often require a redirected file as standard input.
+    """
+
+    def __init__(self, passes: str | None = None):
+        super().__init__()
+        self.passes = passes
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
+        """Return the name, or the path of standard input for `-`."""
+        if value != "-":
+            return super().convert(value, param, ctx)
+        if self.passes and not os.path.isfile(STANDARD_INPUT):
+            message = f"this command reads the text {self.passes}; write the text to a file first"
+            self.fail(f"standard input is not a regular file, but {message}", param, ctx)
+        return STANDARD_INPUT
+
+
+class Text(click.ParamType):
+    """A text, in UTF-8 in every locale."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
+        """Return the text."""
+        try:
+            return os.fsencode(value).decode()
+        except UnicodeDecodeError as error:
+            self.fail(f"{value!r} is not UTF-8 ({error.reason})", param, ctx)
+
+
+class OneOf(click.ParamType):
+    """One of a few words."""
+
+    name = "word"
+
+    def __init__(self, words: Iterable[str]):
+        self.words = list(words)
+
+    def get_metavar(self, param: click.Parameter, ctx: Context = None) -> str:
+        """Return the words, for the help."""
+        return "|".join(self.words)
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
+        """Return the word."""
+        if value not in self.words:
+            self.fail(f"{value!r} is not one of {', '.join(self.words)}", param, ctx)
+        return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the words that match."""
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+class Integer(click.IntRange):
+    """An integer in a range, of at most 64 bits."""
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> int:
+        """Return the integer."""
+        found = super().convert(value, param, ctx)
+        if abs(found) > LARGEST:
+            self.fail(f"{value} exceeds {LARGEST}", param, ctx)
+        return found
+
+
+class Number(click.FloatRange):
+    """A finite number in a range."""
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> float:
+        """Return the number."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return found
+
+
+class Words(click.ParamType):
+    """Words separated by commas."""
+
+    name = "words"
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> Any:
+        """Return the words."""
+        return value.split(",") if isinstance(value, str) else value
+
+
+class Gpus(Words):
+    """Numbers of GPUs separated by commas."""
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> Any:
+        """Return the numbers."""
+        # `int` alone would accept digits of other scripts and raise an error for very long numbers.
+        names = super().convert(value, param, ctx)
+        numbers = [int(name) for name in names if re.fullmatch(r"\s*[0-9]{1,4}\s*", name)]
+        if len(set(numbers)) < len(names):
+            self.fail(
+                f"{value!r}: expected distinct GPU numbers separated by commas, such as 0,1",
+                param,
+                ctx,
+            )
+        return numbers
+
+
+FILE, TEXT = File(), Text()
+
+
+# --- declaring options ---
+
+
+class Option(click.Option):
+    """An option that the help shows under the title of its group."""
+
+    group = ""
+
+
+def option(
+    name: str, type: Any, help: str, unset: str | None = None, dest: str | None = None, **more: Any
+) -> Decorator:
+    """Declare an option with a value.
+
+    Args:
+        name: its name, such as "--n_steps".
+        type: the type of its value.
+        help: a noun phrase, with the unit.
+        unset: description of the default for the help, if the default is not a constant.
+        dest: name of the function's argument; None to use the option's name.
+        more: further arguments of `click.option`.
+    """
+    if isinstance(type, click.IntRange | click.FloatRange):
+        more.setdefault("metavar", "X" if isinstance(type, Number) else "N")
+    elif isinstance(type, File):
+        more.setdefault("metavar", "FILE")
+    if unset is not None:
+        more["show_default"] = unset
+    names = [name] if dest is None else [name, dest]
+    return click.option(*names, cls=Option, type=type, help=help, **more)
+
+
+def flag(name: str, help: str, unset: str | None = None, **more: Any) -> Decorator:
+    """Declare an option without a value, such as "--json" or "--tf32/--no_tf32"."""
+    if unset is not None:
+        more["show_default"] = unset
+    return click.option(name, cls=Option, is_flag=True, help=help, **more)
+
+
+def group(title: str, *options: Decorator) -> Decorator:
+    """Declare options that the help shows under a title, in this order."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for declare in reversed(options):
+            function = declare(function)
+            declared = function.__click_params__[-1]  # type: ignore[attr-defined]
+            declared.group = declared.group or title
+        return function
+
+    return decorate
+
+
+def together(*decorators: Decorator) -> Decorator:
+    """Return one decorator that applies several, so that their options appear in this order."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for declare in reversed(decorators):
+            function = declare(function)
+        return function
+
+    return decorate
+
+
+# --- models ---
+
+MODEL_FORMS = """
+MODEL is one of the following; existing files and folders take precedence over names:
+  a folder          of a run of bilm or of the TensorFlow 1 reference, or of an exported model
+  an archive        ZIP, tar or tar.gz with such a folder, or the URL of one
+  an options file   options.json with --weights
+  a name            novels-en, a small model of English novels that is part of bilm; small,
+                    medium, original, original_5.5b, seqvec, nlpl:NUMBER and
+                    hf:OWNER/NAME[@REVISION] are downloaded
+"""
+SOFTMAX_NOTE = """
+The command requires a model with its softmax. An exported model has one if it was written by
+"bilm export --include_softmax".
+"""
+
+weights_option = option("--weights", FILE, "HDF5 weights; required if MODEL is an options file.")
+vocab_option = option(
+    "--vocab",
+    FILE,
+    "Vocabulary of the model, one word per line.",
+    "vocab.txt in the model's folder",
+)
+
+
+def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decorator:
+    """Declare --model, --weights, --vocab and the given options."""
+    model = option("--model", FILE, help, metavar="MODEL", required=True)
+    return group("Model", model, weights_option, vocab_option, *more)
+
+
+scorer_options = model_options(
+    option(
+        "--softmax",
+        FILE,
+        "HDF5 softmax of an exported model.",
+        "<stem>_softmax.hdf5 beside the weights",
+    ),
+    help="Stored model with its softmax.",
+)
+
+
+def open_scorer(model: Mapping[str, str | None]) -> Scorer:
+    """Load the scorer that the values of `scorer_options` select. Raises: BilmError."""
+    from bilm.scoring.load import load_scorer
+
+    weights, softmax = model["weights"], model["softmax"]
+    return load_scorer(model["model"], model["vocab"], weight_file=weights, softmax_file=softmax)
+
+
+# --- text ---
+
+
+def input_forms_help() -> str:
+    """Return the paragraph about the input forms."""
+    from bilm.data.readers import help_lines
+
+    title = (
+        "The ending of --input selects the input form; files may be compressed with gzip (.csv.gz):"
+    )
+    return "\n".join([title, *(f"  {line}" for line in help_lines())])
+
+
+bad_utf8_option = option(
+    "--on_bad_utf8",
+    OneOf(ON_BAD_UTF8),
+    "What to do with bytes that are not UTF-8: end with an error, or replace them with U+FFFD.",
+    default="error",
+)
+tokenize_option = option(
+    "--tokenize",
+    TEXT,
+    "Split text into words with spaCy's rules for a language, such as en.",
+    "split at blanks",
+    metavar="LANG",
+)
+column_option = option(
+    "--column", TEXT, "Column of a table that contains the text.", metavar="NAME"
+)
+json_option = group("Results", flag("--json", "Print one JSON object."))
+
+
+def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
+    """Declare --input; `passes` states how often the command reads the text: see `TextInput`."""
+    more = {"metavar": "PATTERN", "required": True, **more}
+    help += " - is standard input"
+    help += ", which must be a redirected file, not a pipe." if passes else "."
+    return option("--input", TextInput(passes), help, dest="input_", **more)
+
+
+# --- training ---
+
+PASSES = "once per epoch"
+STORED = "from the options, or "
+
+text_and_folder = group(
+    "Text and folder",
+    text_input("Training text: a file or a quoted pattern.", PASSES),
+    option("--output", FILE, "Folder of the run.", metavar="FOLDER", required=True),
+    option("--heldout", TextInput(PASSES), "Held-out text to evaluate on.", metavar="PATTERN"),
+    bad_utf8_option,
+)
+length_and_reports = group(
+    "Length and reports",
+    option("--n_steps", Integer(1), "Number of steps of the run; overrides --n_epochs."),
+    option("--eval_steps", Integer(1), "Steps between evaluations.", "one epoch"),
+    option("--heldout_sentences", Integer(1), "Number of held-out sentences, evenly spaced, that "
+           "evaluations during training use; the last evaluation uses all.", "all"),
+    option("--log_steps", Integer(1), "Number of steps between log lines.", "about 5 seconds"),
+)  # fmt: skip
+checkpoints = group(
+    "Checkpoints",
+    option("--resume", OneOf(["auto", "never", "must"]), "auto resumes a run that the folder "
+           "contains; never ends with an error if it contains one, must if it contains none.",
+           default="auto"),
+    option("--checkpoint_steps", Integer(1), "Steps between checkpoints.", default=1000),
+    option("--checkpoint_minutes", Number(0), "Maximum number of minutes between checkpoints.",
+           default=15.0),
+    option("--keep_checkpoints", Integer(1), "Number of recent checkpoints to keep, in addition "
+           "to the best one.", default=3),
+)  # fmt: skip
+devices = group(
+    "Devices and precision",
+    option("--gpus", Gpus(), "Indices of the GPUs to use, from 0.", "all", metavar="N,N"),
+    option("--n_gpus", Integer(0), "Number of GPUs to use; 0 for the CPU.", "all"),
+    option("--cpu_replicas", Integer(1), "Number of logical CPU devices if no GPU is used, for "
+           "tests.", default=1),
+    option("--precision", OneOf(DTYPES_OF_PRODUCTS), "dtype of the matrix-multiplication inputs; "
+           "weights, states, sums and the loss are float32.", default="float32"),
+    flag("--tf32/--no_tf32", "Round the inputs of float32 products to TF32 on GPUs of compute "
+         "capability 8 or higher.", default=True),
+    option("--seed", Integer(0, MAX_SEED), "Random seed of the initial weights, the order of "
+           "sentences, dropout and negative samples.", default=0),
+)  # fmt: skip
+several_hosts = group(
+    "Several hosts (docs/clusters.md)",
+    option("--workers", Words(), "Addresses of all worker processes, the chief first.",
+           "from TF_CONFIG, or no other workers", metavar="HOST:PORT,..."),
+    option("--worker_index", Integer(0), "Index of this process in --workers, starting at 0."),
+    option("--join_minutes", Number(0, YEAR), "Maximum number of minutes to wait for the other "
+           "workers.", default=10.0),
+)  # fmt: skip
+
+
+def run_options(rate: str, warmup: str) -> Decorator:
+    """Declare the options of commands that train.
+
+    Args:
+        rate: default of the learning rate, for the help.
+        warmup: default of the warm-up, for the help.
+    """
+    rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
+    optimizer = group(
+        "Optimizer",
+        option("--optimizer", OneOf(LEARNING_RATES), "Optimizer.", f"{STORED}adagrad"),
+        option("--learning_rate", Number(0), "Learning rate after the warm-up.", f"{rate}{rates}"),
+        option("--warmup_steps", Integer(0), "Number of steps in which the rate rises linearly "
+               "from 0.", warmup),
+        option("--decay", OneOf(DECAYS), "Decay of the learning rate.", f"{STORED}none"),
+        option("--decay_start", Number(0, 1), "Fraction of the run after which the decay starts.",
+               f"{STORED}0"),
+        option("--decay_floor", Number(0, 1), "Final learning rate, as a fraction of "
+               "--learning_rate.", f"{STORED}0"),
+    )  # fmt: skip
+    return together(
+        text_and_folder, length_and_reports, optimizer, checkpoints, devices, several_hosts
+    )
+
+
+def run_hosts(values: Mapping[str, Any]) -> Alone | Hosts:
+    """Wait until all workers have joined and return them. Raises: OptionsError, HostError."""
+    from absl import logging
+
+    from bilm.training.hosts.cluster import find_cluster
+    from bilm.training.hosts.exchange import Alone, Hosts
+
+    cluster = find_cluster(values["workers"], values["worker_index"])
+    if cluster is None:
+        return Alone()
+    hosts = Hosts(cluster, values["join_minutes"])
+    if not hosts.is_chief:
+        logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))
+        logging.set_verbosity(logging.WARNING)
+    return hosts
+
+
+def run_arguments(values: Mapping[str, Any], hosts: Alone | Hosts) -> dict[str, Any]:
+    """Return the values of `run_options` as arguments of `bilm.TrainingRun`.
+
+    Raises: DataError if a text cannot be read more than once; OptionsError for missing devices.
+    """
+    from bilm.data.shards import require_files, resolve_shards
+    from bilm.training.devices import make_strategy
+    from bilm.training.run import Saving
+
+    for pattern in (values["input_"], values["heldout"]):
+        require_files([] if pattern is None else resolve_shards(pattern))
+    same = "eval_steps heldout_sentences n_steps seed precision resume on_bad_utf8 log_steps"
+    return {
+        "train_prefix": values["input_"],
+        "save_dir": values["output"],
+        "heldout_prefix": values["heldout"],
+        "strategy": make_strategy(
+            values["gpus"], values["n_gpus"], values["cpu_replicas"], values["tf32"], hosts
+        ),
+        "hosts": hosts,
+        "saving": Saving(
+            values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
+        ),
+        **{name: values[name] for name in same.split()},
+    }
+
+
+def given(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the named values that are not None."""
+    return {name: values[name] for name in names if values[name] is not None}

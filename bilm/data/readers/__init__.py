@@ -1,0 +1,144 @@
+"""Readers of input files: one module per form, each with a `FORM` that declares it.
+
+To add a form, write a module with a `FORM` and add its name to `MODULES`. Help, error messages and
+the arguments of `Corpus` follow from the declaration. Imports `data.text`, `data.tokenization`,
+`errors` and `support`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from absl import logging
+
+from bilm.data.readers.form import Form, InputFile, Record
+from bilm.data.text import decoding, raw_lines
+from bilm.data.tokenization import sentence_splitter, tokenizer
+from bilm.errors import DataError
+
+MODULES = ("tables", "conllu", "fasta", "text")  # the last one reads files with any other ending
+FORMS: tuple[Form, ...] = tuple(import_module(f"{__name__}.{name}").FORM for name in MODULES)
+PACKED = ".gz"
+
+
+def form_of(path: str | os.PathLike) -> Form:
+    """Return the form of a file by the ending of its name, before `.gz` if that is the last."""
+    ending = Path(os.fspath(path).lower().removesuffix(PACKED)).suffix
+    return next((form for form in FORMS if ending in form.endings), FORMS[-1])
+
+
+def help_lines() -> list[str]:
+    """Return two lines of `--help` per form: its endings, and its description, indented."""
+    endings = [" ".join(form.endings) or "other" for form in FORMS]
+    pairs = zip(endings, FORMS, strict=True)
+    return [line for names, form in pairs for line in (names, f"    {form.help}")]
+
+
+class Corpus:
+    """The records of a file; the ending of its name determines its form. Iterable repeatedly.
+
+    Args:
+        path: the file, plain or gzip.
+        column: column of a table with the text; required for tables.
+        id_column: column of a table with the ids, which are strings or integers.
+        id_field: position of the id in a FASTA header split at `|` and blanks, from 0; None for
+            the header's first word.
+        tokenize: language whose spaCy rules split text into words; None splits at whitespace.
+        on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
+        split_sentences: also split text into sentences by the rules of `tokenize`; lines of a text
+            file are joined to paragraphs first.
+    Attributes: `path`; `form`; `has_ids`, whether records have ids.
+    Raises: DataError if an argument is missing or does not apply to the form; BilmError if a
+        package is missing. Iterating raises DataError that names file and line or row.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        column: str | None = None,
+        id_column: str | None = None,
+        id_field: int | None = None,
+        tokenize: str | None = None,
+        on_bad_utf8: str = "error",
+        split_sentences: bool = False,
+    ):
+        self.path = os.path.expanduser(os.fspath(path))
+        self.form = form_of(self.path)
+        self.has_ids = self.form.has_ids or id_column is not None
+        given = {"column": column, "id_column": id_column, "id_field": id_field}
+        _check_options(self.path, self.form, given | {"tokenize": tokenize})
+        if split_sentences and (tokenize is None or self.has_ids):
+            problem = "ids would not be unique" if self.has_ids else "--tokenize is missing"
+            raise DataError(f"{self.path}: --split_sentences cannot be used: {problem}")
+        if split_sentences and tokenize is not None:
+            split = sentence_splitter(tokenize)
+        else:
+            words = tokenizer(tokenize)
+
+            def split(text: str) -> list[list[str]]:
+                return [words(text)]
+
+        errors = decoding(on_bad_utf8)
+        self._source = InputFile(
+            self.path, errors, split, split_sentences, column, id_column, id_field
+        )
+        warn_of_other_form(self.path)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.form.read(self._source)
+
+
+def read_corpus(corpus: str | os.PathLike) -> Iterator[list[str]]:
+    """Yield the words of each sentence of a file: see `Corpus`."""
+    return (record.words for record in Corpus(corpus))
+
+
+def require_text(path: str | os.PathLike) -> None:
+    """Check that a file contains text, with one sentence per line, by the ending of its name.
+
+    Raises: DataError for a file of another form. Warns as `warn_of_other_form` does.
+    """
+    form = form_of(path)
+    # Some texts have names that end like FASTA files, such as .fa for Persian.
+    if form.endings and _first_line(path).startswith(form.start):
+        raise DataError(
+            f"{path}: the ending of the name belongs to {form.name}, but text with one sentence "
+            "per line is expected; convert the file with bilm text, or rename it if it is text"
+        )
+    warn_of_other_form(path)
+
+
+def warn_of_other_form(path: str | os.PathLike) -> None:
+    """Warn if a file that will be read as text starts like a file of another form."""
+    first = "" if form_of(path).endings else _first_line(path)
+    for form in FORMS:
+        if form.start and first.startswith(form.start):
+            logging.warning(
+                "%s: the first line starts with %s, as in %s; the file is read as text, because "
+                "its name does not end with %s",
+                path, form.start, form.name, " ".join(form.endings),
+            )  # fmt: skip
+
+
+def _first_line(path: str | os.PathLike) -> str:
+    """Return the first line of a file, or "" if it cannot be read here, such as a pipe."""
+    try:
+        line = next(raw_lines(path), None) if os.path.isfile(path) else None
+    except DataError:  # reading the file raises it, too
+        return ""
+    return "" if line is None else line[2].decode("utf-8-sig", "replace")
+
+
+def _check_options(path: str, form: Form, given: dict[str, str | int | None]) -> None:
+    for name, value in given.items():
+        if value is None and name in form.required:
+            raise DataError(f"{path}: --{name} is missing; it is required for {form.name}")
+        if value is not None and name not in form.options:
+            forms = [f for f in FORMS if name in f.options]
+            listed = "; ".join(
+                f"{f.name} ({' '.join(f.endings) or 'other endings'})" for f in forms
+            )
+            raise DataError(f"{path}: --{name} does not apply to {form.name}, only to {listed}")

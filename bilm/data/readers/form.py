@@ -1,0 +1,79 @@
+"""The declaration of an input form, which every reader module contains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bilm.errors import DataError
+
+MAX_ID = 1000  # characters
+
+
+class Record(NamedTuple):
+    """A sentence: its words, and its id or None."""
+
+    words: list[str]
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file to read and how to read it.
+
+    Attributes:
+        path: the file, plain or gzip.
+        errors: `errors` of `bytes.decode`.
+        split: splits a text into sentences, and each sentence into words.
+        wrapped: whether a sentence of a text file may continue on the next line.
+        column, id_column: columns of a table with the text and the ids.
+        id_field: position of the id in a FASTA header.
+    """
+
+    path: str
+    errors: str
+    split: Callable[[str], list[list[str]]]
+    wrapped: bool = False
+    column: str | None = None
+    id_column: str | None = None
+    id_field: int | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """An input form. A module of this package defines one, with the name `FORM`.
+
+    Attributes:
+        name: name for messages.
+        endings: endings of file names, in lower case; empty for the form that reads files with any
+            other ending.
+        help: one line for `--help` about what a sentence is.
+        read: yields the records of a source.
+        options: accepted arguments of `Corpus`: `column`, `id_column`, `id_field`, `tokenize`.
+        required: options that must be given.
+        has_ids: whether every record has an id even without `id_column`.
+        is_text: whether sentences are natural language; if not, punctuation is not checked.
+        start: prefix of the first line of every such file; empty if there is no common prefix.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    help: str
+    read: Callable[[InputFile], Iterator[Record]]
+    options: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
+    has_ids: bool = False
+    is_text: bool = True
+    start: str = ""
+
+
+def checked_id(id_: str, where: str) -> str:
+    """Return an id. Raises: DataError if it is empty, too long or contains NUL."""
+    if not 0 < len(id_) <= MAX_ID:
+        raise DataError(f"{where}: the id has {len(id_):,} characters, expected 1 to {MAX_ID:,}")
+    if "\0" in id_:
+        raise DataError(
+            f"{where}: the id {id_[:40]!r} contains NUL, which output files cannot hold"
+        )
+    return id_

@@ -1,0 +1,348 @@
+"""`Elmo`, a Keras layer that returns one context-dependent vector per token."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras import ops
+
+from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.data.characters import alphabet_of
+from bilm.elmo.weighting import weight_layers  # noqa: F401 (bilm-tf has it here)
+from bilm.language_model import BiLM
+from bilm.layers.functional import token_mask, with_marks, without_marks
+from bilm.layers.scalar_mix import ScalarMix
+from bilm.model import batcher, ids_of, is_string, rows_and_steps
+from bilm.options.model_options import ModelOptions
+from bilm.options.schema import unexpected
+from bilm.storage import stored_weights
+from bilm.storage.stored_model import StoredModel, open_model
+from bilm.storage.stored_weights import StoredWeights
+
+COMBINATIONS = ("mix", "top", "average", "concat")
+ARGUMENTS = (  # arguments stored in attributes of the same name
+    "n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm",
+    "keep_sentence_boundaries", "stateful", "n_words",
+)  # fmt: skip
+MAX_REPRESENTATIONS = 128  # each has its own weights
+
+
+@keras.saving.register_keras_serializable(package="bilm")
+class Elmo(keras.layers.Layer):
+    """gamma * sum_j softmax(w)_j * layer_j over the layers of a stored biLM.
+
+    Args:
+        options_file: path of `options.json`; or a folder, archive, URL or name that contains
+            options and weights (see `open_model`); or the content of an options file as a dict, for
+            a layer whose weights are loaded later.
+        weight_file: the HDF5 file with the weights, if `options_file` is a single file.
+        n_representations: number of outputs, each with its own weights. The paper uses one at the
+            input of the task network and one at its output.
+        combine: `mix` learns w and gamma; `top` returns gamma times the last layer; `average`
+            returns the mean of the layers; `concat` concatenates the layers.
+        do_layer_norm: normalize the layers before mixing, over the whole batch. The vectors of a
+            sentence then depend on its batch; otherwise they do not.
+        l2_coef: weight of the penalty l2_coef * sum w^2, which is added to the losses of the model.
+        dropout: dropout rate on the output, in training.
+        trainable_bilm: whether to train the biLM in addition to w and gamma.
+        keep_sentence_boundaries: whether to return the vectors of the marks of a sentence, too.
+        stateful: whether to start each row from the final state of the previous call, as the
+            reference does. The vectors of a sentence then depend on earlier calls. See
+            `reset_states`. TensorFlow only.
+        embedding_weight_file: HDF5 file with `embedding` (V, P), cached token vectors from
+            `dump_token_embeddings`; the layer then reads word ids.
+        n_words: V, stored in the config of a saved layer.
+
+    Inputs: one of
+        - `tf.string` tokens `(B, T)` with `""` as padding (TensorFlow only)
+        - characters integer `(B, T + 2, C)`, as `Batcher` returns them
+        - words integer `(B, T + 2)`, as `TokenBatcher` returns them, for a word table
+    Returns: float `(B, T, 2 P)`, for `concat` `(B, T, (layers + 1) 2 P)`; or a list of
+    `n_representations` of them. T + 2 instead of T with sentence boundaries.
+    Masking: padding may be anywhere in a row, also between words and before them. The vector of
+        each word is the same as without padding, at the position of the word; all other positions
+        are 0.
+    Each output has a Keras mask. In rows of ids, the first and the last position that is not
+    padding contain the marks.
+    Raises: OptionsError, WeightsError; ValueError if arguments are invalid or contradict each
+        other.
+    Reference: Peters et al. 2018, arXiv:1802.05365.
+
+    Example:
+        tokens = keras.Input((None,), dtype="string")
+        vectors = bilm.Elmo("options.json", "weights.hdf5", l2_coef=1e-3, dropout=0.5)(tokens)
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | StoredModel | Mapping,
+        weight_file: str | Path | None = None,
+        n_representations: int = 1,
+        combine: str = "mix",
+        do_layer_norm: bool = False,
+        l2_coef: float | None = None,
+        dropout: float = 0.0,
+        trainable_bilm: bool = False,
+        keep_sentence_boundaries: bool = False,
+        stateful: bool = False,
+        embedding_weight_file: str | Path | None = None,
+        n_words: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if combine not in COMBINATIONS:
+            raise ValueError(f"combine is {combine!r}, expected one of {COMBINATIONS}")
+        if n_representations not in range(1, MAX_REPRESENTATIONS + 1):
+            expected = f"an integer from 1 to {MAX_REPRESENTATIONS}"
+            raise ValueError(f"n_representations is {n_representations!r}, expected {expected}")
+        if stateful and keras.backend.backend() != "tensorflow":
+            raise ValueError("stateful=True requires the TensorFlow backend of Keras")
+        self.n_representations, self.combine = n_representations, combine
+        self.do_layer_norm, self.l2_coef = do_layer_norm, l2_coef
+        self.trainable_bilm, self.stateful = trainable_bilm, stateful
+        self.keep_sentence_boundaries = keep_sentence_boundaries
+        self.supports_masking = True
+        if isinstance(options_file, Mapping):
+            if weight_file is not None or embedding_weight_file is not None:
+                raise ValueError(
+                    "options_file is the content of options, but a weight file is given too; "
+                    "pass the paths of both files"
+                )
+            options, stored = ModelOptions.from_dict(options_file), None
+        else:
+            opened = open_model(options_file, weight_file)
+            stored = opened.weights(embedding_weight_file is not None, embedding_weight_file)
+            options, n_words = stored.options, stored.n_words
+        self.options, self.n_words = options, n_words
+        self.bilm = BiLM(options, n_words, padding=True, name="bilm")
+        self._start_from(stored)
+        self.mixes = [
+            ScalarMix(do_layer_norm, l2_coef, dtype="float32", name=f"mix_{k}")
+            for k in range(n_representations)
+            if combine == "mix"
+        ]
+        self.gammas: list = []
+        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self._states: RowStates | None = None
+        self._building = threading.RLock()
+        # XLA supports neither strings nor variables that grow. Whether the input is strings is
+        # known only in `build`.
+        may_read_strings = not options.reads_words and keras.backend.backend() == "tensorflow"
+        self._spell: Any = None
+        self.supports_jit = not (may_read_strings or stateful)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the layer is trained; the biLM is trained only with `trainable_bilm`."""
+        return super().trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+        if hasattr(self, "bilm"):
+            self.bilm.trainable = bool(value) and self.trainable_bilm
+
+    def _start_from(self, stored: StoredWeights | None) -> None:
+        """Initialize the biLM from stored weights, or with NaN if there are none."""
+        self._stored = stored
+        if stored is None:
+            stored_weights.leave_unset(self.bilm)
+        else:
+            stored.start(self.bilm)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the variables, with stored values for the biLM; once, in any thread."""
+        with self._building:
+            if not self.built:
+                self._build(input_shape)
+
+    def _build(self, input_shape):
+        self.bilm.build()
+        # Set `trainable` again, now that the sublayers exist. The setter is called directly,
+        # because Keras ignores `x.a = x.a`.
+        Elmo.trainable.fset(self, self.trainable)
+        n_layers = self.options.lstm.n_layers + 1
+        for mix in self.mixes:
+            mix.build((None, n_layers, None, None))
+        if self.combine == "top":
+            for k in range(self.n_representations):
+                kind = dict(initializer="ones", dtype="float32", autocast=False)
+                self.gammas.append(self.add_weight(shape=(), name=f"gamma_{k}", **kind))
+        if input_shape is not None and len(input_shape) == 3:
+            self.supports_jit = not self.stateful
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Embed tokens: see the class for shapes."""
+        layers, mask, _ = self.layers_of(inputs, training)
+        outputs = []
+        for k in range(self.n_representations):
+            vectors = ops.cast(self.combined(layers, mask, k), self.compute_dtype)
+            outputs.append(self.dropout(vectors, training=training))
+        return outputs[0] if self.n_representations == 1 else outputs
+
+    def layers_of(self, inputs: Any, training: bool | None = None) -> Any:
+        """Return layers float (B, layers + 1, T, 2 P), mask (B, T) and token vectors (B, T, P)."""
+        self.require_weights()
+        ids = ids_of(inputs, self.options, self.speller)
+        start = self._row_states().start(ops.shape(ids)[0]) if self.stateful else None
+        result = self.bilm(ids, start, training=bool(training) and self.trainable_bilm)
+        if self.stateful:
+            self._row_states().finish(result["state"])
+        layers, vectors = result["layers"], result["token_embeddings"]
+        mask = result["mask"]
+        if not self.keep_sentence_boundaries:
+            layers, vectors = layers[:, :, 1:-1], vectors[:, 1:-1]
+            mask = without_marks(mask)
+        if not self.trainable_bilm:
+            layers = ops.stop_gradient(layers)
+        return layers, mask, vectors
+
+    def require_weights(self) -> None:
+        """Check that weights have been loaded if the layer was created from options only.
+
+        Raises: WeightsError; in a graph, a TensorFlow error when the graph runs.
+        """
+        if self._stored is None:
+            stored_weights.refuse_unset(self.bilm)
+
+    def compute_mask(self, inputs: Any, previous: Any = None) -> Any:
+        """Return the mask of the tokens, boolean (B, T), or a list with one mask per
+        representation."""
+        if is_string(inputs):
+            mask = ops.not_equal(inputs, "")
+            mask = with_marks(mask) if self.keep_sentence_boundaries else mask
+        else:
+            mask = token_mask(inputs)
+            mask = mask if self.keep_sentence_boundaries else without_marks(mask)
+        return mask if self.n_representations == 1 else [mask] * self.n_representations
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Return the shape of the output, or a list of the shapes of all outputs."""
+        width = len(self.bilm.directions) * self.options.lstm.projection_dim
+        if self.combine == "concat":
+            width *= self.options.lstm.n_layers + 1
+        n_rows, n_steps = rows_and_steps(input_shape)
+        has_marks = len(input_shape) == 3 or self.options.reads_words  # ids, not strings
+        if n_steps is not None:
+            n_steps += 2 * (self.keep_sentence_boundaries - has_marks)
+        shape = n_rows, n_steps, width
+        return shape if self.n_representations == 1 else [shape] * self.n_representations
+
+    def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
+        """Return a batcher that computes the input ids of this layer: see `bilm.model.batcher`."""
+        return batcher(self.options, lm_vocab_file)
+
+    def reset_states(self) -> None:
+        """Reset the states of all rows to zero; no effect unless the layer is stateful."""
+        if self.stateful:
+            self._row_states().reset()
+
+    def _row_states(self):
+        if self._states is None:
+            self._states = RowStates(self.bilm)
+        return self._states
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments, with the content of the options instead of their path."""
+        return {
+            **super().get_config(),
+            "options_file": {
+                **self.options.to_dict(),
+                "bidirectional": self.options.bidirectional,
+            },
+            "dropout": self.dropout.rate,
+            **{name: getattr(self, name) for name in ARGUMENTS},
+            "weights_key": self._stored and self._stored.key,  # for copies in this process
+        }
+
+    @classmethod
+    def from_config(cls, config: Any) -> Any:
+        """Create a layer from the result of `get_config`, without opening any file. If this process
+        created the original layer and its files are unchanged, the new layer has the same weights.
+        Otherwise, load weights before you call it.
+
+        Raises: OptionsError if the options are a path or a URL, or are invalid.
+        """
+        config = dict(config)
+        stored = stored_weights.known(config.pop("weights_key", None))
+        options = config.get("options_file")
+        if not isinstance(options, Mapping):
+            raise unexpected("options_file", options, "the content of an options file")
+        for name in ("weight_file", "embedding_weight_file"):
+            if config.get(name) is not None:
+                raise unexpected(name, config[name], "None, since a config contains options only")
+        ModelOptions.from_dict(options)  # validated first, because Keras would wrap the error
+        layer = super().from_config(config)
+        if stored is not None:
+            layer._start_from(stored)
+        return layer
+
+    def __reduce__(self):
+        """Pickle or copy the layer including its weights."""
+        if not self.built:
+            self.build()
+        return super().__reduce__()
+
+    def combined(self, layers: Any, mask: Any, k: int = 0) -> Any:
+        """Return representation k, 0 outside the mask: float (B, T, width)."""
+        return self._combine(layers, mask, k) * ops.cast(mask, layers.dtype)[..., None]
+
+    def _combine(self, layers: Any, mask: Any, k: int) -> Any:
+        if self.combine == "mix":
+            return self.mixes[k](layers, mask=mask)
+        if self.combine == "top":
+            return self.gammas[k] * layers[:, -1]
+        if self.combine == "average":
+            return ops.mean(layers, axis=1)
+        n_layers = layers.shape[1]
+        return ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
+
+    def speller(self) -> Any:
+        """Return the function that converts strings to ids; it is created at the first call.
+        TensorFlow only."""
+        alphabet = alphabet_of(self.options)
+        if self._spell is None and alphabet is not None:
+            from bilm.layers.tensorflow.spelling import speller
+
+            self._spell = speller(alphabet)
+        return self._spell
+
+
+class RowStates:
+    """The LSTM states of all rows, which a stateful `Elmo` carries from call to call.
+
+    TensorFlow only. There is one variable per part of the state, which grows to the size of the
+    largest batch.
+    """
+
+    def __init__(self, bilm: BiLM):
+        import tensorflow as tf
+
+        self._bilm = bilm
+        with tf.init_scope():
+            zeros = bilm.flatten_state(bilm.zero_state(0))
+            self._parts = [tf.Variable(z, shape=(None, z.shape[1]), trainable=False) for z in zeros]
+
+    def start(self, n_rows: Any) -> Any:
+        """Return the state of the first `n_rows` rows; new rows start from zero state."""
+        starts = []
+        for variable in self._parts:
+            missing = ops.maximum(n_rows - ops.shape(variable)[0], 0)
+            variable.assign(ops.pad(variable, [[0, missing], [0, 0]]))
+            starts.append(variable[:n_rows])
+        return self._bilm.pack_state(starts)
+
+    def finish(self, state: Any) -> None:
+        """Store the final state of the first rows."""
+        for variable, last in zip(self._parts, self._bilm.flatten_state(state), strict=True):
+            variable.assign(ops.concatenate([last, variable[ops.shape(last)[0] :]], axis=0))
+
+    def reset(self) -> None:
+        """Set all rows to zero state."""
+        for variable in self._parts:
+            variable.assign(variable[:0])

@@ -1,0 +1,170 @@
+"""Export of a run as HDF5 and options files, which existing readers of ELMo load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bilm.errors import OptionsError, WeightsError
+from bilm.export.model_card import missing_for_allennlp
+from bilm.options.files import load_model_options, write_options
+from bilm.options.model_options import EXPORT_ID, N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.storage import names as weights
+from bilm.storage.checkpoint import checkpoint_paths
+from bilm.storage.formats.base import OPTIONS
+from bilm.storage.formats.bilm_tf import HDF5_SUFFIXES, read_export_id
+from bilm.storage.hdf5 import save_hdf5
+from bilm.storage.stored_model import StoredModel, open_model
+from bilm.support.files import expanded, replacing
+from bilm.training.run_folder import RunFolder
+
+
+def dump_weights(
+    save_dir: str | Path | StoredModel,
+    outfile: str | Path,
+    include_softmax: bool = False,
+    vocab_file: str | Path | None = None,
+) -> list[Path]:
+    """Write the latest checkpoint of a run as HDF5 and options, and compare them after loading.
+
+    The files share an id, so that files of two exports are refused, also after a kill.
+
+    Args:
+        save_dir: a run of bilm or of the TensorFlow 1 reference, see
+            `bilm.storage.stored_model.open_model`.
+        outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, in which
+            `weights.hdf5` is written. The options are written beside it to `options.json`, or to
+            `<stem>_options.json` if `options.json` belongs to a run or to other weights or was not
+            written by an export.
+        include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,)
+            and `vocabulary` (V,), UTF-8 strings.
+        vocab_file: vocabulary of the run, for the softmax; None for `vocab.txt` in the run's
+            folder.
+    Returns: the paths written.
+    Raises: OptionsError, DataError, WeightsError.
+    """
+    stored, outfile = open_model(save_dir), _weights_path(Path(expanded(outfile)))
+    stored.require_run("be exported to HDF5")
+    options_file = _options_path(outfile)
+    model = stored.build_language_model("be exported to HDF5")
+    RunFolder(stored.folder).warn_of_better()
+    vocabulary = stored.vocabulary(vocab_file) if include_softmax else None
+    _warn_of_readers(model.options)
+
+    values, options = weights.stored_values(model), model.options.for_export()
+    bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}
+    mark = {EXPORT_ID: export_id(options, values)}
+    softmax_file = outfile.with_name(f"{outfile.stem}_softmax.hdf5")
+    # Files are renamed into place only after they have been read back and compared. The options
+    # are first: they are the only file that may lack an id, if an older bilm wrote them.
+    with ExitStack() as names:
+        if vocabulary is not None:
+            words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
+            new_softmax = names.enter_context(replacing(softmax_file))
+            save_hdf5(new_softmax, _softmax_values(values, words), mark)
+        new_weights = names.enter_context(replacing(outfile))
+        new_options = names.enter_context(replacing(options_file))
+        save_hdf5(new_weights, bilm_values, mark)
+        write_options(new_options, options | mark)
+        _compare(bilm_values, new_options, new_weights)
+    return [outfile, options_file, *([softmax_file] if vocabulary else [])]
+
+
+def export_id(options: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> str:
+    """Return the id of an export: a digest of its options and values, 16 hexadecimal digits."""
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+    for name in sorted(values):
+        digest.update(name.encode() + b"\0")
+        digest.update(np.ascontiguousarray(values[name]).data)
+    return digest.hexdigest()[:16]
+
+
+def _softmax_values(values: dict[str, np.ndarray], words: list[str]) -> dict[str, np.ndarray]:
+    kernel = values.get(weights.SOFTMAX + "W", values.get("embedding"))
+    return {
+        weights.SOFTMAX + "W": kernel,
+        weights.SOFTMAX + "b": values[weights.SOFTMAX + "b"],
+        "vocabulary": np.array(words, dtype=object),
+    }
+
+
+def _weights_path(outfile: Path) -> Path:
+    """Return the path of the HDF5 file; a path without its ending is a folder."""
+    if outfile.is_file() and outfile.suffix not in HDF5_SUFFIXES:
+        expected = f"a name that ends in {' or '.join(HDF5_SUFFIXES)}, or a folder"
+        raise WeightsError(f"{outfile}: is a file; expected {expected}")
+    if outfile.suffix in HDF5_SUFFIXES and not outfile.is_dir():
+        return outfile
+    return outfile / "weights.hdf5"
+
+
+def _options_path(outfile: Path) -> Path:
+    """Return the path for the options; it never belongs to a run, to other weights or to the
+    user."""
+    common, own = outfile.with_name(OPTIONS), outfile.with_name(f"{outfile.stem}_{OPTIONS}")
+    if own.exists() and _is_exported(own):  # readers prefer this file
+        return own
+    if not common.exists() or (_is_exported(common) and not _is_needed(common, outfile)):
+        return common
+    if not own.exists():
+        return own
+    raise WeightsError(f"{own}: these options are not from an export; pass another --output")
+
+
+def _is_needed(options_file: Path, outfile: Path) -> bool:
+    """Return whether exported options belong to a run or to other weights.
+
+    A run may use the options of an export, and users of the reference add the row of padding to the
+    options of a run by hand.
+    """
+    folder = options_file.parent
+    if (folder / "checkpoint").exists() or checkpoint_paths(folder):
+        return True
+    mark = load_model_options(options_file).other.get(EXPORT_ID)
+    softmax = f"{outfile.stem}_softmax"
+    others = [p for p in folder.iterdir() if p.suffix in HDF5_SUFFIXES and p.is_file()]
+    return mark is not None and any(
+        p.name != outfile.name and p.stem != softmax and _id_of(p) == mark for p in others
+    )
+
+
+def _id_of(path: Path) -> str | None:
+    try:
+        return read_export_id(path)
+    except WeightsError:  # not an HDF5 file, despite its name
+        return None
+
+
+def _is_exported(options_file: Path) -> bool:
+    """Return whether options are from an export, so that another export may replace them."""
+    try:
+        options = load_model_options(options_file)
+    except OptionsError:
+        return False
+    if EXPORT_ID in options.other:
+        return True
+    cnn = options.char_cnn  # older exports have a row of padding instead of an id
+    return cnn is not None and cnn.n_characters == N_CHARACTERS_WITH_PADDING
+
+
+def _compare(values: dict[str, np.ndarray], options_file: Path, weight_file: Path) -> None:
+    """Load the written files as a user would and compare every value exactly."""
+    loaded = weights.stored_values(open_model(options_file, weight_file).build())
+    for name, value in values.items():
+        if not np.array_equal(loaded[name], value):
+            raise WeightsError(
+                f"{name} differs after it was written and read back; no file was kept"
+            )
+
+
+def _warn_of_readers(options: ModelOptions) -> None:
+    reasons = "; ".join(missing_for_allennlp(options))
+    if reasons:
+        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)

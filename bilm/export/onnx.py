@@ -1,0 +1,72 @@
+"""Export of `Elmo` as an ONNX model, which runs without TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.elmo.layer import Elmo
+from bilm.errors import WeightsError
+from bilm.export.saved_model import WARM_UP, require_strings, serving_outputs
+from bilm.support.extras import needed
+from bilm.support.files import replacing
+
+OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
+TOLERANCE = 1e-4  # maximum error on the test input, relative to the largest value
+
+
+def export_onnx(elmo: Elmo, path: str | Path) -> None:
+    """Export an `Elmo` layer to one ONNX file, after comparing the outputs of ONNX Runtime with
+    those of the layer.
+
+    The input is `ids` int32 (B, T + 2, C), the character ids that a `Batcher` returns
+    (`elmo.batcher()`); `Batcher` does not require TensorFlow. The outputs are `mean` float32 (B, 2
+    P), the mean of the output of the
+    layer over the tokens of a sentence; `layers` float32 (B, layers + 1, T, 2 P); and `n_tokens`
+    int32 (B,). Values at padding are 0.
+
+    Args:
+        elmo: the layer; its first representation is exported.
+        path: the file to write.
+    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if it has
+        no weights, or if the values that ONNX Runtime computes differ; ImportError without the
+        extra `onnx`.
+    """
+    require_strings(elmo, "an ONNX model")
+    with needed("onnx", "An export to ONNX"):
+        import onnxruntime
+        import tf2onnx
+    if not elmo.built:
+        elmo.build()
+    elmo.require_weights()
+    probe = elmo.batcher().batch_sentences([WARM_UP.split(), WARM_UP.split()[:2]])
+    probe = np.asarray(probe, np.int32)
+    signature = [tf.TensorSpec((None, None, probe.shape[2]), tf.int32, name="ids")]
+
+    @tf.function(input_signature=signature, autograph=False)
+    def run(ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        return serving_outputs(elmo, ids)
+
+    with replacing(path) as temporary:
+        tf2onnx.convert.from_function(run, signature, opset=OPSET, output_path=str(temporary))
+        session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+        found = dict(zip(names, session.run(None, {"ids": probe}), strict=True))
+        _compare(found, {k: v.numpy() for k, v in run(tf.constant(probe)).items()}, path)
+
+
+def _compare(
+    found: dict[str, np.ndarray], expected: dict[str, np.ndarray], path: str | Path
+) -> None:
+    """Compare the outputs, because some converter versions reverse the order of loops. Raises:
+    WeightsError."""
+    for name, value in expected.items():
+        bound = TOLERANCE * max(np.abs(value).max(), 1)
+        error = np.abs(found[name] - value).max()
+        if not error <= bound:
+            raise WeightsError(
+                f"{path}: {name} differs by {error:.2g} in ONNX Runtime, expected at most "
+                f"{bound:.2g}; the file was not written; try another version of tf2onnx"
+            )

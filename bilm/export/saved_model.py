@@ -1,0 +1,209 @@
+"""Export of `Elmo` as a SavedModel, which runs without bilm and without Python.
+
+TensorFlow Serving defines the requests with which it warms up
+(`tensorflow_serving/apis/prediction_log.proto`). They are encoded here field by field, since its
+Python package requires one version of TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.elmo.layer import Elmo
+from bilm.errors import OptionsError
+from bilm.support.files import replacing_folder
+
+MARK = "saved_model.pb"
+OTHERS = "fingerprint.pb", "variables", "assets", "assets.extra"  # optional files
+WARM_UP = "The bank closed early ."
+PLACE = Path("assets.extra") / "tf_serving_warmup_requests"  # in the folder of a SavedModel
+# Field numbers in PredictionLog, PredictLog, PredictRequest, ModelSpec and the entries of a map.
+PREDICT_LOG, REQUEST, MODEL_SPEC, INPUTS, SIGNATURE_NAME, KEY, VALUE = 6, 1, 1, 2, 3, 1, 2
+
+Request = tuple[str, Mapping[str, np.ndarray]]  # name of a signature, its inputs by name
+# Unicode white space, as in `str.split`; tf.strings.split splits at ASCII white space only.
+WHITE_SPACE = (
+    r"[\x{9}-\x{d}\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}"
+    r"\x{205f}\x{3000}]"
+)
+
+
+def _module(elmo: Elmo, max_sentences: int | None, max_tokens: int | None) -> tf.Module:
+    """Return a module whose attributes are the signatures of an `Elmo` layer.
+
+    The module refers to the variables and not to the layer: TensorFlow would write each variable of
+    a Keras layer twice and initialize one copy only, so that only Python could load them.
+    """
+    module = tf.Module()
+    module.weights = [variable.value for variable in elmo.variables]
+    module.speller = elmo.speller()  # so that its lexicons are saved
+
+    def bounded(tokens: Any) -> Any:
+        """Refuse a request that is too large before computing anything."""
+        shape, bounds = tf.shape(tokens), (max_sentences, max_tokens)
+        names = "sentences", "tokens in a sentence"
+        checks = [
+            tf.debugging.assert_less_equal(
+                shape[axis], bound, f"this model accepts at most {bound} {names[axis]} per request"
+            )
+            for axis, bound in enumerate(bounds)
+            if bound is not None
+        ]
+        with tf.control_dependencies(checks):
+            return tf.identity(tokens)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((None, None), tf.string, name="tokens"),
+            tf.TensorSpec((None,), tf.int32, name="sequence_len"),
+        ]
+    )
+    def tokens(tokens: Any, sequence_len: Any) -> dict[str, tf.Tensor]:
+        """Embed tokens string (B, T), the first `sequence_len` (B,) of each row."""
+        there = tf.sequence_mask(sequence_len, tf.shape(tokens)[1])
+        return _hub_outputs(elmo, tf.where(there, bounded(tokens), ""))
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
+    def default(strings: Any) -> dict[str, tf.Tensor]:
+        """Embed sentences string (B,), split at white space."""
+        return _hub_outputs(elmo, bounded(_split(strings)))
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
+    def serving_default(sentences: Any) -> dict[str, tf.Tensor]:
+        """Embed sentences string (B,), split at white space."""
+        return serving_outputs(elmo, bounded(_split(sentences)))
+
+    module.tokens, module.default, module.serving_default = tokens, default, serving_default
+    return module
+
+
+def _split(sentences: tf.Tensor) -> tf.Tensor:
+    """Split sentences string (B,) as `str.split` does, at any Unicode white space: (B, T)."""
+    spaced = tf.strings.regex_replace(sentences, WHITE_SPACE, " ")
+    return tf.strings.split(spaced).to_tensor("")
+
+
+def _embed(elmo: Elmo, tokens: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Return layers, mask as float (B, T, 1), token vectors, output of `Elmo`, and its mean."""
+    layers, mask, vectors = elmo.layers_of(tokens)
+    there = tf.cast(mask, tf.float32)[..., None]
+    mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), tf.reduce_sum(there, axis=1))
+    return layers, there, vectors, mixed, mean
+
+
+def _hub_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
+    layers, there, vectors, mixed, mean = _embed(elmo, tokens)
+    outputs = {"word_emb": vectors * there, "elmo": mixed, "default": mean}
+    for j in range(1, layers.shape[1]):
+        outputs[f"lstm_outputs{j}"] = layers[:, j] * there
+    return outputs
+
+
+def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
+    """Return the outputs of the signature `serving_default` for inputs of the layer."""
+    layers, there, _, _, mean = _embed(elmo, tokens)
+    n_tokens = tf.cast(tf.reduce_sum(there, axis=(1, 2)), tf.int32)
+    return {"mean": mean, "layers": layers * there[:, None], "n_tokens": n_tokens}
+
+
+def export_saved_model(
+    elmo: Elmo,
+    path: str | Path,
+    max_sentences: int | None = None,
+    max_tokens: int | None = None,
+) -> None:
+    """Write an `Elmo` layer as a SavedModel with three signatures, all with float32 outputs.
+
+    It runs without bilm and Python: in TensorFlow Serving, C++, `saved_model_cli` and the loader of
+    TensorFlow 1. It includes requests with which TensorFlow Serving warms up.
+
+    - `serving_default` reads `sentences` string (B,) and returns `mean` (B, 2 P), the mean of the
+      output of the layer over the tokens of a sentence; `layers` (B, layers + 1, T, 2 P) of the
+      biLM; and `n_tokens` int32 (B,).
+    - `tokens` and `default` are the signatures of the old hub module. `tokens` reads `tokens`
+      string (B, T) and `sequence_len` int32 (B,), `default` reads `strings` (B,). Both return
+      `word_emb` (B, T, P), the vectors of the tokens from their characters; `lstm_outputs1`, ...,
+      (B, T, 2 P), the layers above; `elmo` (B, T, 2 P), the output of the layer; and `default`
+      (B, 2 P), its mean.
+
+    Sentences are split at Unicode white space, as `str.split` does. In `tokens`, `""` is padding
+    and may be anywhere in a row. Values at padding, and means of sentences without tokens, are 0.
+
+    Args:
+        elmo: the layer; its first representation is exported.
+        path: the folder to write, replaced if it contains a SavedModel. TensorFlow Serving requires
+            a number as its name.
+        max_sentences, max_tokens: maximum number of sentences in a request, and of tokens in a
+            sentence; None for no limit. TensorFlow answers a larger request with an error before
+            it allocates memory for it.
+    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if it has
+        no weights; DataError if the folder contains other files.
+
+    Example:
+        module = tf.saved_model.load(path)
+        module.signatures["serving_default"](sentences=tf.constant(["the cat sat"]))["mean"]
+    """
+    require_strings(elmo, "a SavedModel")
+    if not elmo.built:
+        elmo.build()
+    elmo.require_weights()
+    module = _module(elmo, max_sentences, max_tokens)
+    names = "serving_default", "tokens", "default"
+    with replacing_folder(path, MARK, OTHERS) as folder:
+        tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
+        write_warm_up(folder, _requests(max_tokens))
+
+
+def require_strings(elmo: Elmo, form: str) -> None:
+    """Check that a layer can be exported for reading strings. Raises: OptionsError."""
+    if elmo.stateful:
+        raise OptionsError(f"{form} requires a stateless Elmo; this one has stateful=True")
+    if elmo.options.reads_words:
+        raise OptionsError(
+            f"{form} requires a model that reads characters; this model reads words, whose "
+            "vocabulary cannot be exported"
+        )
+
+
+def _requests(max_tokens: int | None) -> list[Request]:
+    """Return a request for each signature."""
+    words = WARM_UP.split()[:max_tokens]
+    tokens = {"tokens": np.array([words]), "sequence_len": np.array([len(words)], np.int32)}
+    sentence = np.array([" ".join(words)])
+    return [
+        ("serving_default", {"sentences": sentence}),
+        ("tokens", tokens),
+        ("default", {"strings": sentence}),
+    ]
+
+
+def write_warm_up(folder: Path, requests: Sequence[Request]) -> None:
+    """Write requests into the folder of a SavedModel."""
+    path = folder / PLACE
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as file:
+        for signature, inputs in requests:
+            file.write(_prediction_log(signature, inputs))
+
+
+def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
+    request = _field(MODEL_SPEC, _field(SIGNATURE_NAME, signature.encode()))
+    for name, value in inputs.items():
+        tensor = tf.make_tensor_proto(value).SerializeToString()
+        request += _field(INPUTS, _field(KEY, name.encode()) + _field(VALUE, tensor))
+    return _field(PREDICT_LOG, _field(REQUEST, request))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encode a field of bytes as a protocol buffer: number and type, length, bytes."""
+    length, digits = len(content), bytearray([number << 3 | 2])
+    while length > 127:
+        digits.append(length & 127 | 128)
+        length >>= 7
+    return bytes(digits) + bytes([length]) + content

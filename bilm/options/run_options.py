@@ -1,0 +1,114 @@
+"""Options of a training run, stored in `options.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bilm.errors import InvalidNumberOfCharacters
+from bilm.options import schema
+from bilm.options.model_options import (
+    EXPORT_ID,
+    N_CHARACTERS,
+    CharCnnOptions,
+    LstmOptions,
+    ModelOptions,
+)
+from bilm.options.schema import (
+    BOOLEAN,
+    COUNT,
+    NUMBER,
+    POSITIVE,
+    PROBABILITY,
+    SHARE,
+    SIZE,
+    Checked,
+    choice,
+    key,
+    unexpected,
+)
+
+MAX_SEED = 2**31 - 1  # dropout takes int32 seeds
+LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002}  # default learning rate by optimizer
+DECAYS = ("none", "linear", "cosine")
+SOFTMAX_BIASES = ("zeros", "log_uniform")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Checked):
+    """All options of a new run, flat as in `options.json`.
+
+    Args:
+        n_train_tokens: predictions per epoch; None counts them in the corpus.
+        n_tokens_vocab: vocabulary size; None reads it from the vocabulary file.
+        learning_rate: None takes the optimizer's default from `LEARNING_RATES`.
+            `bilm.training.schedule` defines `warmup_steps`, `decay`, `decay_start` and
+            `decay_floor`.
+        state_reset_probability: probability of resetting a row's LSTM state at the start of a
+            window; 0, as in the reference, never resets it.
+        softmax_bias: initial biases of a new softmax: "zeros", as in the reference, or
+            "log_uniform", the logarithm of the sampler's probability of each word, which depends
+            on its rank in the vocabulary.
+        share_negatives: whether all replicas and both directions use the same negative samples,
+            which reduces the data that workers exchange.
+    """
+
+    ALLOWED = (EXPORT_ID,)  # found in the options of an export
+
+    bidirectional: bool = key(BOOLEAN)
+    char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
+    lstm: LstmOptions = key(LstmOptions)
+    dropout: float = key(PROBABILITY)
+    all_clip_norm_val: float = key(POSITIVE)
+    optimizer: str = key(choice(*LEARNING_RATES), "adagrad")
+    learning_rate: float | None = key(POSITIVE, None)
+    warmup_steps: int = key(COUNT, 0)
+    decay: str = key(choice(*DECAYS), "none")
+    decay_start: float = key(SHARE, 0.0)
+    decay_floor: float = key(SHARE, 0.0)
+    n_epochs: int = key(NUMBER)
+    n_train_tokens: int | None = key(NUMBER, None)
+    batch_size: int = key(SIZE)
+    n_tokens_vocab: int | None = key(SIZE, None)
+    unroll_steps: int = key(SIZE)
+    n_negative_samples_batch: int = key(SIZE)
+    sample_softmax: bool = key(BOOLEAN, True)
+    share_embedding_softmax: bool = key(BOOLEAN, False)
+    state_reset_probability: float = key(PROBABILITY, 0.0)
+    softmax_bias: str = key(choice(*SOFTMAX_BIASES), "zeros")
+    share_negatives: bool = key(BOOLEAN, False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.char_cnn and self.char_cnn.n_characters != N_CHARACTERS:
+            needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
+            found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
+            raise InvalidNumberOfCharacters(str(found))
+        if self.learning_rate is None:
+            object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
+        _ = self.model  # raises an error for values that contradict each other
+
+    def replace(self, **changes: Any) -> RunOptions:
+        """Return a copy; changing the optimizer also selects its default learning rate."""
+        if changes.get("optimizer", self.optimizer) != self.optimizer:
+            changes.setdefault("learning_rate", None)
+        return super().replace(**changes)
+
+    @property
+    def model(self) -> ModelOptions:
+        """The architecture of the model."""
+        shared = self.share_embedding_softmax
+        return ModelOptions(self.lstm, self.char_cnn, self.bidirectional, shared)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:
+        """Build from the content of an `options.json`; unknown keys are an error."""
+        return schema.read(cls, values, strict=True)
+
+
+# Keys of the model, the corpus or the reading order. A continued run may change all other keys.
+_FIXED = {field.name for field in schema.keys(ModelOptions)} | {
+    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "unroll_steps",
+}  # fmt: skip
+CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)

@@ -1,0 +1,271 @@
+"""Frozen dataclasses that check their values and convert to and from JSON objects.
+
+Each class declares its keys with `key`, each with the `Rule` for its value. Reading, checking and
+writing follow from the declarations. Rules that several classes use are declared here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from bilm.errors import OptionsError
+from bilm.support.files import replacing
+
+T = TypeVar("T", bound="Checked")
+MAX_BYTES = 1 << 20  # limit on the size of a JSON file; options have a few thousand bytes
+SWAPPED = "options come first, weights second"
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+
+MAX_SIZE = 2**31 - 1  # limit on the length of an axis: ids and row numbers are int32
+LARGEST = 2**63 - 1  # limit on counts, which are int64
+MAX_LAYERS = 128  # limit on LSTM layers, highway layers and filters
+MIN_FLOAT32, MAX_FLOAT32 = 1e-37, 3e38  # the range of positive numbers that float32 represents
+MAX_WORD_LENGTH = 10_000  # limit on characters per token; each token of a batch has this width
+
+
+class Rule(NamedTuple):
+    """A test of a value, and the description of valid values for error messages."""
+
+    holds: Callable[[Any], bool]
+    expected: str
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_real and abs(value) <= sys.float_info.max  # neither NaN nor infinite
+
+
+def _is_filters(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and 0 < len(value) <= MAX_LAYERS
+        and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
+        and all(_is_integer(number) and 0 < number <= MAX_SIZE for pair in value for number in pair)
+    )
+
+
+def integer(low: int, high: int, expected: str = "") -> Rule:
+    """Return the rule for integers from `low` to `high`."""
+    return Rule(
+        lambda value: _is_integer(value) and low <= value <= high,
+        expected or f"an integer from {low} to {high}",
+    )
+
+
+def choice(*values: str) -> Rule:
+    """Return the rule for one of several strings."""
+    return Rule(lambda value: isinstance(value, str) and value in values, " or ".join(values))
+
+
+BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
+TEXT = Rule(lambda value: isinstance(value, str), "a string")
+NUMBER = integer(1, LARGEST, f"a positive integer up to {LARGEST}")
+COUNT = integer(0, LARGEST)
+SIZE = integer(1, MAX_SIZE, f"a positive integer up to {MAX_SIZE}")
+DIM_OR_NONE = integer(0, MAX_SIZE, f"an integer from 0 (none) to {MAX_SIZE}")
+LAYERS = integer(1, MAX_LAYERS)
+LAYERS_OR_NONE = integer(0, MAX_LAYERS)
+WORD_LENGTH = integer(
+    3,
+    MAX_WORD_LENGTH,
+    f"an integer from 3 (the begin mark, one character, the end mark) to {MAX_WORD_LENGTH}",
+)
+POSITIVE = Rule(
+    lambda value: _is_number(value) and MIN_FLOAT32 <= value <= MAX_FLOAT32,
+    f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, the range of float32",
+)
+CLIP = Rule(
+    lambda value: _is_number(value) and (value == 0 or MIN_FLOAT32 <= value <= MAX_FLOAT32),
+    f"0 (none) or a positive number up to {MAX_FLOAT32:g}",
+)
+PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
+SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]")
+ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
+FILTERS = Rule(
+    _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
+)
+LEXICON = Rule(
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(key, str) and _is_integer(id_) for key, id_ in value.items())
+    ),
+    "an object that maps strings to integer ids",
+)
+
+
+def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool | None = None) -> Any:
+    """Declare a key: its rule, or the class of a nested object.
+
+    Args:
+        default: the value if the key is absent; without a default the key is required.
+        null: whether null is read as the default; by default only if the default is None.
+    """
+    null = default is None if null is None else null
+    return dataclasses.field(default=default, metadata={"rule": rule, "null": null})
+
+
+def keys(options: Checked | type[Checked]) -> list[dataclasses.Field]:
+    """Return the fields that are keys, in order."""
+    return [field for field in dataclasses.fields(options) if "rule" in field.metadata]
+
+
+def unexpected(name: str, found: Any, expected: str) -> OptionsError:
+    """Return an error that names the key, the value found and the values expected."""
+    shown = json.dumps(found, default=repr)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return OptionsError(f"{name}: found {shown}, expected {expected}")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Base class: values are checked on creation; `other` contains the unknown keys."""
+
+    ALLOWED: ClassVar[tuple[str, ...]] = ()  # unknown keys that strict reading accepts
+
+    other: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True, hash=False)
+
+    def __post_init__(self) -> None:
+        for field in keys(self):
+            value, rule = getattr(self, field.name), _rule(field)
+            if value is None and field.metadata["null"]:
+                object.__setattr__(self, field.name, field.default)
+            elif not rule.holds(value):
+                raise unexpected(field.name, value, rule.expected)
+
+    def replace(self: T, **changes: Any) -> T:
+        """Return a copy with some values changed and all checked."""
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object, with unknown keys and without values that are None.
+
+        A missing key is read as null is, and older readers fail on null.
+        """
+        values = {field.name: _plain(getattr(self, field.name)) for field in keys(self)}
+        return {name: value for name, value in values.items() if value is not None} | {**self.other}
+
+    def other_names(self) -> Iterator[str]:
+        """Yield the dotted names of the unknown keys."""
+        for field in keys(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Checked):
+                yield from (f"{field.name}.{name}" for name in value.other_names())
+        yield from self.other
+
+
+def difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """Return the dotted name and both values of the first key that differs; None if none does."""
+    if not (isinstance(old, Checked) and isinstance(new, Checked)):
+        return None if old == new else (name, old, new)
+    names = (field.name for field in keys(old))
+    pairs = ((getattr(old, k), getattr(new, k), f"{name}.{k}".lstrip(".")) for k in names)
+    return next(filter(None, (difference(*pair) for pair in pairs)), None)
+
+
+def read(cls: type[T], values: Mapping[str, Any], *, strict: bool) -> T:
+    """Build `cls` from a JSON object.
+
+    Args:
+        strict: raise an error for an unknown key instead of keeping it in `other`.
+
+    Raises: OptionsError that starts with the dotted name of the key.
+    """
+    known = {field.name: field for field in keys(cls)}
+    other = {name: value for name, value in values.items() if name not in known}
+    unknown = [name for name in other if name not in cls.ALLOWED]
+    if strict and unknown:
+        expected = ", ".join(known)
+        raise OptionsError(f"{unknown[0]}: unknown key, expected one of {expected}")
+    arguments = {}
+    for name, field in known.items():
+        if name in values:
+            arguments[name] = _read_value(field, values[name], strict)
+        elif field.default is MISSING:
+            raise OptionsError(f"{name}: missing, expected {_rule(field).expected}")
+    return cls(**arguments, other=other)
+
+
+def load(cls: type[T], path: str | Path, *, strict: bool) -> T:
+    """Build `cls` from a JSON file. Raises: OptionsError that starts with the path."""
+    values = read_object(path)
+    try:
+        return read(cls, values, strict=strict)
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {error}") from None
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """Read the JSON object of a file. Raises: OptionsError that starts with the path."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if content.startswith(HDF5_MAGIC):
+            raise OptionsError(f"found an HDF5 file, expected options.json; {SWAPPED}")
+        if len(content) > MAX_BYTES:
+            raise OptionsError(f"found more than {MAX_BYTES:,} bytes, expected a small JSON object")
+        values = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_without_duplicates)
+        if not isinstance(values, dict):
+            raise unexpected("top level", values, "an object")
+        return values
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+    except OptionsError as error:
+        problem = str(error)
+    except json.JSONDecodeError as error:
+        problem = f"invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}"
+    except (ValueError, RecursionError) as error:  # not UTF-8, endless digits or nesting
+        problem = f"invalid JSON: {error}"
+    raise OptionsError(f"{path}: {problem}")
+
+
+def write(path: str | Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON file atomically. Raises: OptionsError that starts with the path."""
+    text = json.dumps(values, indent=2) + "\n"
+    try:
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionsError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _rule(field: dataclasses.Field) -> Rule:
+    rule = field.metadata["rule"]
+    if isinstance(rule, type):
+        nested = rule
+        rule = Rule(lambda value: isinstance(value, nested), "an object")
+    return Rule(rule.holds, f"{rule.expected} or null") if field.metadata["null"] else rule
+
+
+def _read_value(field: dataclasses.Field, value: Any, strict: bool) -> Any:
+    nested = field.metadata["rule"]
+    if not isinstance(nested, type) or not isinstance(value, dict):
+        return value
+    try:
+        return read(nested, value, strict=strict)
+    except OptionsError as error:
+        raise OptionsError(f"{field.name}.{error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Checked):
+        return value.to_dict()
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = set()
+    for name, _ in pairs:
+        if name in names:
+            raise OptionsError(f"{name}: found twice, expected once")
+        names.add(name)
+    return dict(pairs)

@@ -1,0 +1,172 @@
+"""Held-out perplexity of a language model, by its full softmax, for each direction."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
+from bilm.data.shards import Shards
+from bilm.data.vocabulary import Vocabulary
+from bilm.data.windows import model_batch
+from bilm.errors import DataError, OutOfMemoryError
+from bilm.language_model import BiLM
+from bilm.options.schema import unexpected
+from bilm.support.progress import progress
+
+N_STEPS = 20  # minimum number of steps in a window
+PREDICTIONS_A_WINDOW = 640  # number of predictions in a window of few rows
+
+
+class Perplexity(NamedTuple):
+    """Perplexity of each direction: e to the mean loss per prediction, in nats.
+
+    Fields:
+        directions: perplexity by direction.
+        mean: e to the mean of the mean losses of all directions.
+        n_predictions: number of predictions per direction.
+    """
+
+    directions: dict[str, float]
+    mean: float
+    n_predictions: int
+
+    @classmethod
+    def of(cls, sums: dict[str, float], n_predictions: int) -> Perplexity:
+        """Compute it from the summed loss of each direction, in nats."""
+        means = {name: total / n_predictions for name, total in sums.items()}
+        directions = {name: _exp(value) for name, value in means.items()}
+        return cls(directions, _exp(float(np.mean(list(means.values())))), n_predictions)
+
+    @classmethod
+    def from_record(cls, record: object) -> Perplexity:
+        """Restore it from the result of `_asdict` as JSON. Raises: OptionsError."""
+        match record:
+            case {"directions": dict(directions), "mean": mean, "n_predictions": int(n)} if (
+                directions and n > 0 and all(map(_is_perplexity, [mean, *directions.values()]))
+            ):
+                return cls(directions, mean, n)
+        raise unexpected("perplexity", record, "directions, mean and n_predictions")
+
+    def __str__(self) -> str:
+        parts = [f"{name} {value:,.2f}" for name, value in self.directions.items()]
+        return f"{', '.join(parts)}, mean {self.mean:,.2f}"
+
+
+def _is_perplexity(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
+
+
+def heldout_dataset(
+    filepattern: str | os.PathLike | Shards, vocab: Vocabulary, bidirectional: bool
+) -> LMDataset | BidirectionalLMDataset:
+    """Return a dataset that reads each sentence of held-out text once, in order."""
+    reader = BidirectionalLMDataset if bidirectional else LMDataset
+    return reader(filepattern, vocab, test=True)
+
+
+class Evaluator:
+    """Computes the perplexity of a `BiLM` with its softmax; compiled once for all texts."""
+
+    def __init__(self, model: BiLM):
+        self.model = model
+        self._run = tf.function(self._window, autograph=False, reduce_retracing=True)
+
+    def __call__(
+        self,
+        dataset: LMDataset | BidirectionalLMDataset,
+        batch_size: int,
+        stateless: bool = False,
+        drop_remainder: bool = False,
+        state: Any = None,
+        total: int | None = None,
+    ) -> Perplexity:
+        """Return the perplexity of a text: see `perplexity`."""
+        if stateless and (drop_remainder or state is not None):
+            raise ValueError(
+                "stateless=True starts each sentence from zero state; do not pass state or "
+                "drop_remainder with it"
+            )
+        if stateless:
+            batches = dataset.iter_sentence_batches(batch_size)
+        else:
+            n_steps = max(N_STEPS, PREDICTIONS_A_WINDOW // batch_size)
+            batches = dataset.iter_evaluation(batch_size, n_steps, drop_remainder)
+        state = None if stateless else state
+        sums, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
+        with progress("evaluating", "predictions per direction", total) as shown:
+            for window in batches:
+                mask: Any = window["mask"]
+                if state is None or window.get("first"):
+                    state = self.model.zero_state(len(mask))
+                losses, state = self._run(model_batch(window, self.model.options), mask, state)
+                for name, loss in losses.items():
+                    sums[name] += float(loss)
+                n_predictions += (n_new := int(mask.sum()))
+                shown.add(n_new)
+        if not n_predictions:
+            raise DataError(
+                f"{dataset.filepattern}: no predictions to measure: the text is empty or has fewer "
+                f"sentences than the {batch_size} rows requested; reduce batch_size"
+            )
+        return Perplexity.of(sums, n_predictions)
+
+    def _window(self, batch, mask, state):
+        """Return the summed loss of each direction, float32 (), and the next state."""
+        outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
+        losses = self.model.losses(outputs, batch["targets"])
+        sums = {name: tf.reduce_sum(tf.where(mask, loss, 0.0)) for name, loss in losses.items()}
+        return sums, state
+
+
+def perplexity(
+    model: BiLM,
+    dataset: LMDataset | BidirectionalLMDataset,
+    batch_size: int,
+    stateless: bool = False,
+    drop_remainder: bool = False,
+    state: Any = None,
+    total: int | None = None,
+) -> Perplexity:
+    """Return the perplexity of a language model on held-out text.
+
+    Args:
+        model: a `BiLM` with its softmax.
+        dataset: reads the text with `test=True`, in the directions of the model.
+        batch_size: number of rows. Each sentence is read by the first row that is free, from the
+            state after that row's previous sentence, so the result depends on the number of rows.
+        stateless: start each sentence from zero state; the result then depends on the sentences
+            only.
+        drop_remainder: stop at the step at which a row finds no more text, as the reference does.
+        state: initial state of the rows; None for zero state.
+        total: number of predictions per direction, used to estimate the remaining time.
+    Raises: DataError if there are no predictions; OutOfMemoryError.
+    """
+    with explaining_memory(dataset.filepattern, "batch_size"):
+        return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, total)
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+@contextmanager
+def explaining_memory(what: str, smaller: str) -> Iterator[None]:
+    """Turn a failed allocation in the block into an error of one line.
+
+    Args:
+        what: the text or folder that was processed.
+        smaller: the options whose reduction saves memory.
+    Raises: OutOfMemoryError if the block runs out of memory.
+    """
+    try:
+        yield
+    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
+        reason = next(iter(str(error).strip().splitlines()), "no memory left")
+        raise OutOfMemoryError(f"{what}: out of memory ({reason}); reduce {smaller}") from None

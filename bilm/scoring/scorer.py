@@ -1,0 +1,348 @@
+"""`Scorer`: log-probabilities of sentences and likely substitutes of a word."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from bilm.data.characters import BOS, EOS, CharacterEncoder
+from bilm.data.tokenization import checked_sentence
+from bilm.data.vocabulary import MARKS, UNK
+from bilm.data.windows import (
+    KEY_SUFFIX,
+    Row,
+    Spelled,
+    batches,
+    distinct_shapes,
+    empty_window,
+    model_batch,
+)
+from bilm.errors import DataError
+from bilm.language_model import BiLM
+from bilm.layers.functional import compiled
+from bilm.scoring.perplexity import Perplexity
+
+WINDOW_BATCHES = 4  # number of batches whose sentences are sorted by length together
+PREDICTED_AT_ONCE = 1 << 24  # log-probabilities (positions times words) computed at once
+
+
+class Score(NamedTuple):
+    """The log-probabilities of a sentence w_1 ... w_T in each direction, in nats.
+
+    The arrays have T + 1 entries each, one per prediction. For word `i` of the sentence, counted
+    from 0, read `tokens[i]`, `is_known[i]`, `forward[i]` and `backward[i + 1]`:
+
+        position      0     1    ...   T - 1   T
+        tokens       w_1   w_2   ...    w_T
+        is_known     w_1   w_2   ...    w_T   </S>
+        forward      w_1   w_2   ...    w_T   </S>
+        backward     <S>   w_1   ...  w_T-1   w_T
+
+    Fields:
+        forward: float32 (T + 1,): each word and then `</S>`, given the words to its left.
+        backward: float32 (T + 1,): `<S>` and then each word, given the words to its right. None
+            for a forward-only model.
+        tokens: the words of the sentence, T of them.
+        is_known: boolean (T + 1,): whether the vocabulary contains the word. The value of a word
+            that it lacks is the log-probability of `<UNK>`, which all such words share; do not
+            compare it with the value of a known word. The last entry, for `</S>`, is True.
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray | None
+    tokens: list[str]
+    is_known: np.ndarray
+
+    @property
+    def n_predictions(self) -> int:
+        """The number of predictions in each direction, T + 1."""
+        return len(self.forward)
+
+    @property
+    def total(self) -> dict[str, float]:
+        """The log-probability of the sentence, by direction."""
+        by_direction = {"forward": self.forward, "backward": self.backward}
+        return {
+            name: float(values.sum(dtype=np.float64))
+            for name, values in by_direction.items()
+            if values is not None
+        }
+
+    @property
+    def mean(self) -> float:
+        """The mean log-probability per prediction, over all directions."""
+        totals = self.total.values()
+        return sum(totals) / len(totals) / self.n_predictions
+
+
+class Substitute(NamedTuple):
+    """A word and its log-probability at a position, in nats."""
+
+    word: str
+    log_probability: float
+
+
+class Substitutes(NamedTuple):
+    """The likeliest words at a position, the likeliest first.
+
+    Fields:
+        forward: given the words to the left of the position.
+        backward: given the words to its right; None for a forward-only model.
+        both: by the product of the two probabilities; `log_probability` is the sum of the two
+            logarithms, which is not normalized. None for a forward-only model.
+        is_known: whether the vocabulary contains the word at the position. The lists never contain
+            a word that the vocabulary lacks.
+    """
+
+    forward: list[Substitute]
+    backward: list[Substitute] | None
+    both: list[Substitute] | None
+    is_known: bool
+
+
+class Scorer:
+    """Computes probabilities with a language model, by its full softmax, from zero state.
+
+    A word that the vocabulary lacks is predicted as `<UNK>`, see `Score.is_known`. A model that
+    reads characters still reads such a word by its own characters.
+
+    Args:
+        model: a `BiLM` with its softmax and without padding.
+        words: the vocabulary in the order of ids, including the marks `<S>`, `</S>` and `<UNK>`.
+        batch_tokens: maximum number of predictions in a batch, including padding; a longer sentence
+            is run in parts of this length. Bounds memory and does not change results.
+    Raises: DataError if the vocabulary is not the model's; ValueError for a model without a softmax
+        or with padding, or `batch_tokens` below 1.
+
+    Example:
+        scorer = bilm.load_scorer("run")
+        score = next(scorer.score([["The", "bank", "closed", "."]]))
+        scorer.substitutes(["The", "bank", "closed", "."], 1).both  # instead of "bank"
+    """
+
+    def __init__(self, model: BiLM, words: Sequence[str], batch_tokens: int = 1024):
+        if model.softmax is None or model.padding or batch_tokens < 1:
+            raise ValueError(
+                "expected a model with softmax and without padding, and batch_tokens of 1 or more"
+            )
+        self.model, self.words, self.batch_tokens = model, words, batch_tokens
+        self._ids = {word: i for i, word in enumerate(words)}  # the last one of equal words
+        if len(words) != model.n_tokens or not self._ids.keys() >= set(MARKS):
+            raise DataError(
+                f"the vocabulary has {len(words):,} words; expected the {model.n_tokens:,} of the "
+                f"model, including {' '.join(MARKS)}"
+            )
+        proper = [self._ids[w] == i and w not in ("", *MARKS) for i, w in enumerate(words)]
+        self._proper = np.flatnonzero(proper)
+        char_cnn = model.options.char_cnn
+        self._characters: CharacterEncoder | None = None
+        if char_cnn is not None:
+            self._characters = CharacterEncoder(char_cnn.max_characters_per_token)
+        batch, *carried = self._signature()
+        self._run_losses = compiled(self._losses, [batch, *carried])
+        steps = dict.fromkeys(model.directions, keras.KerasTensor((None,), "int32"))
+        self._run_predictions = compiled(self._predictions, [batch, steps])
+
+    def score(self, sentences: Iterable[Sequence[str]]) -> Iterator[Score]:
+        """Score a stream of sentences in bounded memory; yield the results in the same order.
+
+        About `WINDOW_BATCHES * batch_tokens` words are read ahead and sorted by length. The score
+        of a sentence does not depend on other sentences. In a sentence without words only a mark is
+        predicted.
+
+        Raises: DataError if a sentence is not a list of words.
+        """
+        window: list[list[str]] = []
+        n_tokens = 0
+        for number, sentence in enumerate(sentences):
+            window.append(checked_sentence(sentence, f"sentence {number}"))
+            n_tokens += len(window[-1]) + 1
+            if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
+                yield from self._score(window)
+                window, n_tokens = [], 0
+        yield from self._score(window)
+
+    def substitutes(self, tokens: Sequence[str], position: int, n: int = 10) -> Substitutes:
+        """Return the `n` likeliest words at a position, independently of its word.
+
+        Probabilities are normalized over the whole vocabulary. The lists omit the marks `<S>`,
+        `</S>` and `<UNK>`.
+
+        Args:
+            tokens: a sentence.
+            position: index of a word, from 0.
+            n: maximum number of words.
+        Raises: DataError if `tokens` is not a list of words or has no such position; ValueError
+            if `n` is below 1.
+        """
+        words = checked_sentence(tokens, "the sentence")
+        if n < 1:
+            raise ValueError(f"n is {n}, expected at least 1")
+        logs = next(self.log_probabilities(words, [position]))
+        logs = {d: log[self._proper] for d, log in logs.items()}
+        is_known = words[position] in self._ids
+        if "backward" not in logs:
+            return Substitutes(self._best(logs["forward"], n), None, None, is_known)
+        logs["both"] = logs["forward"] + logs["backward"]
+        best = {name: self._best(log, n) for name, log in logs.items()}
+        return Substitutes(**best, is_known=is_known)
+
+    def known(self, word: str) -> str:
+        """Return the word itself if the vocabulary contains it, `<UNK>` otherwise."""
+        return word if word in self._ids else UNK
+
+    def log_probabilities(
+        self, tokens: Sequence[str], positions: Sequence[int]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the log-probability of every word of the vocabulary at positions of a sentence.
+
+        Args:
+            tokens: a sentence. The word at a position does not affect the result there.
+            positions: indices of words, from 0.
+        Returns: for each position a dict: by direction, float32 (V,) in nats by word id.
+        Raises: DataError if `tokens` is not a list of words or has no such position.
+        """
+        words = checked_sentence(tokens, "the sentence")
+        positions = [_checked_position(position, len(words)) for position in positions]
+        _, batch = next(self._batches([words], 1, len(words) + 1))
+        n_positions = max(1, PREDICTED_AT_ONCE // len(self.words))
+        for start in range(0, len(positions), n_positions):
+            places = np.array(positions[start : start + n_positions], np.int32)
+            # A prediction depends on the words read before it only, so one run gives all of them.
+            steps = {"forward": places, "backward": len(words) - 1 - places}
+            logs = self._run_predictions(batch, {d: steps[d] for d in self.model.directions})
+            logs = {d: ops.convert_to_numpy(log) for d, log in logs.items()}
+            yield from ({d: log[i] for d, log in logs.items()} for i in range(len(places)))
+
+    def _score(self, window: list[list[str]]) -> list[Score]:
+        scores: dict[int, Score] = {}
+        lengths = np.array([len(words) + 1 for words in window], np.int64)
+        for rows, n_rows in batches(lengths, self.batch_tokens):
+            logs = self._run([window[i] for i in rows], n_rows)
+            for row, i in enumerate(rows):
+                words, found = window[i], {d: log[row, : lengths[i]] for d, log in logs.items()}
+                backward = found.get("backward")
+                scores[i] = Score(
+                    found["forward"].copy(),
+                    None if backward is None else backward[::-1].copy(),
+                    words,
+                    np.array([word in self._ids for word in (*words, EOS)]),
+                )
+        return [scores[i] for i in range(len(window))]
+
+    def _run(self, sentences: list[list[str]], n_rows: int) -> dict[str, np.ndarray]:
+        """Run over sentences, sorted by descending length, in `n_rows` rows.
+
+        Returns: for each direction log-probabilities float32 (B, T), in its reading order.
+        """
+        lengths: np.ndarray = np.zeros((n_rows, 1), np.int64)
+        lengths[: len(sentences), 0] = [len(words) + 1 for words in sentences]
+        n_predictions = int(lengths[0, 0])
+        logs: dict[str, np.ndarray] = {
+            d: np.empty((n_rows, n_predictions), np.float32) for d in self.model.directions
+        }
+        state = self.model.flatten_state(self.model.zero_state(n_rows))
+        n_steps = max(self.batch_tokens // n_rows, 1)  # below T for a single long sentence
+        for steps, batch in self._batches(sentences, n_rows, n_steps):
+            mask = np.arange(steps.start, steps.stop) < lengths
+            losses, state = self._run_losses(batch, mask, state)
+            for direction, loss in losses.items():
+                logs[direction][:, steps] = -ops.convert_to_numpy(loss)
+        return logs
+
+    def _batches(
+        self, sentences: list[list[str]], n_rows: int, n_steps: int
+    ) -> Iterator[tuple[slice, dict]]:
+        """Yield parts of the steps of sentences, sorted by descending length, and their batches."""
+        n_chars = None if self._characters is None else self._characters.max_word_length
+        rows = {d: self._rows(sentences, d == "backward") for d in self.model.directions}
+        n_predictions = len(sentences[0]) + 1
+        for start in range(0, n_predictions, n_steps):
+            steps = slice(start, min(start + n_steps, n_predictions))
+            window: dict[str, Any] = {}
+            for direction, own in rows.items():
+                part = empty_window(n_rows, steps.stop - start, n_chars)
+                for row in own:
+                    row.advance(steps.stop - start, part)
+                window |= {key + KEY_SUFFIX[direction]: ids for key, ids in part.items()}
+            yield steps, model_batch(window, self.model.options)
+
+    def _rows(self, sentences: list[list[str]], reverse: bool) -> list[Row]:
+        def encode(words: list[str]) -> tuple[np.ndarray, Spelled | None]:
+            words = [BOS, *words, EOS][:: -1 if reverse else 1]
+            ids = np.array([self._ids.get(word, self._ids[UNK]) for word in words], np.int32)
+            return ids, None if self._characters is None else Spelled(self._characters, words)
+
+        return [Row(i, iter([(0, words)]), encode) for i, words in enumerate(sentences)]
+
+    def _outputs(self, batch, mask, state):
+        """Return each direction's outputs, layer by layer, and the next state."""
+        return self.model.windows(self.model.encode(batch), state, mask)
+
+    def _losses(self, batch, mask, state):
+        """Run on from a state: losses float (B, T) a direction, and the next state."""
+        outputs, state = self._outputs(batch, mask, self.model.pack_state(state))
+        return self.model.losses(outputs, batch["targets"]), self.model.flatten_state(state)
+
+    def _predictions(self, batch, steps):
+        """Return all words' log-probabilities at N steps per direction of one row: float (N, V)."""
+        outputs, _ = self._outputs(batch, None, self.model.zero_state(1))
+        softmax, logs = self.model.softmax, {}
+        for direction in self.model.directions:
+            hidden = ops.take(outputs[direction][-1][0], steps[direction], axis=0)  # N, P
+            logits = ops.matmul(hidden, ops.transpose(softmax.kernel)) + softmax.bias
+            logs[direction] = logits - softmax.log_normalizer(hidden)[:, None]
+        return logs
+
+    def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:
+        order = np.argsort(-logs, kind="stable")[:n]
+        return [Substitute(self.words[self._proper[i]], float(logs[i])) for i in order]
+
+    def _signature(self) -> list:
+        places = dict.fromkeys(self.model.directions, keras.KerasTensor((None, None), "int32"))
+        shapes = distinct_shapes(self.model.options)
+        if self._characters is not None:
+            distinct = tuple(keras.KerasTensor(shape, "int32") for shape in shapes)
+        else:
+            distinct = keras.KerasTensor(shapes, "int32")
+        state = self.model.flatten_state(self.model.zero_state(0))
+        return [
+            {"distinct": distinct, "places": places, "targets": dict(places)},
+            keras.KerasTensor((None, None), "bool"),
+            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
+        ]
+
+
+def _checked_position(position: int, n_words: int) -> int:
+    """Return an index into a sentence. Raises: DataError if it is out of range or no integer."""
+    try:
+        place = -1 if isinstance(position, bool) else operator.index(position)
+    except TypeError:
+        place = -1
+    if not 0 <= place < n_words:
+        raise DataError(
+            f"position is {position!r}, but the sentence has {n_words} words; "
+            f"expected an integer, 0 or more and less than {n_words}"
+        )
+    return place
+
+
+def perplexity_of_scores(scores: Iterable[Score]) -> Perplexity:
+    """Return the perplexity of scored sentences: that of `perplexity` with `stateless=True`.
+
+    Raises: DataError if there are no sentences.
+    """
+    sums: dict[str, float] = {}
+    n_predictions = 0
+    for found in scores:
+        for direction, value in found.total.items():
+            sums[direction] = sums.get(direction, 0.0) - value
+        n_predictions += found.n_predictions
+    if not n_predictions:
+        raise DataError("found no sentences, expected at least one")
+    return Perplexity.of(sums, n_predictions)

@@ -1,0 +1,202 @@
+"""Reads ZIP and tar archives from untrusted sources: lists their members and unpacks some."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import IO, NamedTuple, cast
+
+from bilm.errors import WeightsError
+from bilm.options.schema import MAX_BYTES as MAX_JSON_BYTES
+from bilm.support.files import replacing
+
+MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights have 0.4 GB
+MAX_RATIO = 100  # of a member's size to its packed size; weights hardly shrink
+MAX_MEMBERS = 10_000
+MIN_PACKED = 1 << 10  # packed bytes that a smaller member counts as
+COPY_BYTES = 1 << 20
+MAX_READ = 4 << 20  # bytes of one read; a header that declares its own size may request more
+UNPACKING_ERRORS = (  # OSError: an archive that points outside of itself, or a full disk
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    UnicodeDecodeError,
+    ValueError,
+)
+
+
+class Member(NamedTuple):
+    """A file in an archive.
+
+    Fields:
+        name: its path in the archive.
+        size: its declared size in bytes.
+        limit: the largest size that its packed size permits.
+        problem: the reason that it cannot be unpacked, None if it can.
+        entry: the archive library's own description.
+    """
+
+    name: str
+    size: int
+    limit: int
+    problem: str | None
+    entry: zipfile.ZipInfo | tarfile.TarInfo
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file is a ZIP, tar or tar.gz archive."""
+    try:
+        if zipfile.is_zipfile(path):
+            return True
+        with _plain_or_gzip(path) as file:
+            tarfile.TarInfo.frombuf(file.read(tarfile.BLOCKSIZE), "utf-8", "surrogateescape")
+        return True
+    except (OSError, EOFError, zlib.error, tarfile.HeaderError):  # or a gzip file cut short
+        return False
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """Open an archive. Raises: WeightsError if it is damaged or hostile."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as file:
+                yield Archive(path, file, _zip_members(file))
+        else:
+            with (
+                _Bounded(path) as packed,
+                tarfile.open(fileobj=cast(IO[bytes], packed), mode="r:") as tar,
+            ):
+                yield Archive(path, tar, _tar_members(tar, path))
+    except WeightsError:
+        raise
+    except UNPACKING_ERRORS as error:
+        raise WeightsError(f"{path}: cannot be unpacked: {error}") from error
+
+
+class Archive:
+    """An open archive. Attributes: `members`, by their paths in it."""
+
+    def __init__(
+        self, path: Path, file: zipfile.ZipFile | tarfile.TarFile, members: Iterator[Member]
+    ):
+        self.path, self._file = path, file
+        self.members: dict[PurePath, Member] = {}
+        for member in members:
+            place = PureWindowsPath(member.name)  # splits at either kind of slash
+            if place.anchor or ".." in place.parts:
+                raise WeightsError(f"{path}: {member.name} is a path out of the archive")
+            self.members[PurePosixPath(place.as_posix())] = member  # upper and lower case differ
+            if len(self.members) > MAX_MEMBERS:
+                raise WeightsError(f"{path}: more than {MAX_MEMBERS:,} files, expected a model")
+
+    def check(self, chosen: list[PurePath]) -> None:
+        """Check that members can be unpacked, and that they are not too large.
+
+        Raises: WeightsError, also if the name of another member differs in case only.
+        """
+        room = MAX_BYTES
+        alike: dict[str, list[PurePath]] = {}
+        for place in self.members:
+            alike.setdefault(place.as_posix().casefold(), []).append(place)
+        for place in chosen:
+            same = alike[place.as_posix().casefold()]
+            if len(same) > 1:
+                raise WeightsError(
+                    f"{self.path}: found {', '.join(sorted(map(str, same)))}, whose names differ "
+                    "in case only; expected one of them"
+                )
+        for member in (self.members[place] for place in chosen):
+            if member.problem is not None:
+                raise WeightsError(f"{self.path}: {member.name} {member.problem}")
+            most = MAX_JSON_BYTES if member.name.endswith(".json") else MAX_BYTES
+            limit = min(room, most, member.limit)
+            if member.size > limit:
+                raise WeightsError(
+                    f"{self.path}: {member.name} unpacks to {member.size:,} bytes, expected at "
+                    f"most {limit:,}"
+                )
+            room -= member.size
+
+    def copy(self, place: PurePath, target: Path) -> None:
+        """Unpack a member, whole or not at all; never more than its declared size."""
+        entry = self.members[place].entry
+        opened: IO[bytes] | None
+        if isinstance(self._file, zipfile.ZipFile):
+            assert isinstance(entry, zipfile.ZipInfo)
+            opened = self._file.open(entry)
+        else:
+            assert isinstance(entry, tarfile.TarInfo)
+            opened = self._file.extractfile(entry)
+        assert opened is not None  # `check` has refused what is not a regular file
+        with replacing(target) as temporary, opened as packed, open(temporary, "wb") as out:
+            shutil.copyfileobj(packed, out, COPY_BYTES)
+
+
+def _zip_members(file: zipfile.ZipFile) -> Iterator[Member]:
+    for info in file.infolist():
+        problem = None
+        if info.flag_bits & 1:
+            problem = "is encrypted"
+        elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            problem = "is compressed by another method than deflate"
+        limit = MAX_RATIO * max(info.compress_size, MIN_PACKED)
+        if not info.is_dir() or PureWindowsPath(info.filename).anchor or ".." in info.filename:
+            yield Member(info.filename, info.file_size, limit, problem, info)
+
+
+def _tar_members(file: tarfile.TarFile, path: Path) -> Iterator[Member]:
+    limit = MAX_RATIO * max(path.stat().st_size, MIN_PACKED)
+    for info in file:
+        problem = None if info.isreg() and not info.issparse() else "is not a regular file"
+        if not info.isdir() or ".." in info.name or PureWindowsPath(info.name).anchor:
+            yield Member(info.name, info.size, limit, problem, info)
+
+
+def _plain_or_gzip(path: Path) -> IO[bytes]:
+    with open(path, "rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    return cast(IO[bytes], gzip.open(path, "rb")) if is_gzip else open(path, "rb")
+
+
+class _Bounded:
+    """A tar or tar.gz file for `tarfile` that limits the number of bytes read."""
+
+    def __init__(self, path: Path):
+        self._path, self._file = path, _plain_or_gzip(path)
+        self._limit = min(MAX_BYTES, MAX_RATIO * max(path.stat().st_size, MIN_PACKED))
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= MAX_READ:
+            raise WeightsError(f"{self._path}: one of its headers declares {size:,} bytes")
+        self._check(self._file.tell() + size)
+        return self._file.read(size)
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        if whence == 0:
+            self._check(place)
+        return self._file.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def _check(self, place: int) -> None:
+        if place > self._limit + MAX_READ:
+            raise WeightsError(
+                f"{self._path}: unpacks to more than {self._limit:,} bytes, the most expected"
+            )
+
+    def __enter__(self) -> _Bounded:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()

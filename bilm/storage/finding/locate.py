@@ -1,0 +1,136 @@
+"""Finds the files of a model by two paths, a folder, an archive, a URL or a name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from itertools import islice
+from pathlib import Path, PurePath
+
+from bilm.errors import WeightsError
+from bilm.storage.finding import download, registry
+from bilm.storage.finding.archive import MAX_MEMBERS, is_archive, open_archive
+from bilm.storage.finding.cache import alone, cached, note_use, read_record, write_record
+from bilm.storage.finding.download import Kind, fetch
+from bilm.storage.finding.web import masked
+from bilm.storage.formats.base import Format
+from bilm.storage.formats.bilm_tf import options_names
+from bilm.storage.formats.foreign import what_it_is
+from bilm.storage.formats.known import find, model_at, unpacked
+from bilm.storage.formats.manylangs import CONFIG
+
+TAIL_BYTES = 1 << 16  # contains the directory of a ZIP archive or the checksum of a tar.gz
+
+
+def locate(source: str | Path, weights: str | Path | None = None) -> Format:
+    """Find the files of a model; download or unpack them if they are not in the cache.
+
+    An existing path takes precedence over a name. The model is at the top level of a folder or
+    archive, or in a single folder inside it. A folder with checkpoints is always read as a run,
+    with the options in `options.json`. An ELMoForManyLangs model has `config.json` and
+    `encoder.pkl`.
+    In other folders the weights are `model.hdf5`, or else `weights.hdf5`, or else the one file
+    `*_weights.hdf5`, or else the one HDF5 file except `*_softmax.hdf5`; their options are
+    `<stem>_options.json`, or else `options.json`, or else the one file `*options.json`.
+
+    Args:
+        source: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, or a name of
+            `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
+        weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
+            checkpoint.
+    Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
+    """
+    if "" in (source, weights):  # an empty path would be the current folder
+        raise WeightsError("found an empty string; expected the path, URL or name of a model")
+    if weights is not None:
+        return _at(_local(source, download.OPTIONS), _local(weights, download.WEIGHTS))
+    path = Path(os.path.expanduser(source))
+    if not path.exists():
+        found = registry.looked_up(str(source)) or (_local(source, download.ARCHIVE),)
+        if len(found) == 2:
+            return model_at(*found)
+        path = found[0]
+    if path.is_dir():
+        return find(_files_in(path), path).in_folder(path)
+    if not path.exists():
+        raise WeightsError(
+            f"{source}: found neither a file or folder of this path nor a model of this name; "
+            f"{registry.near(str(source))}"
+        )
+    if is_archive(path):
+        return _unpacked(path)
+    foreign = what_it_is([PurePath(path.name)])
+    what = foreign or (
+        "neither a folder nor a ZIP, tar or tar.gz archive; if it is an options file, also pass "
+        "the weight file"
+    )
+    raise WeightsError(f"{source}: {what}")
+
+
+def _at(source: Path, weight_file: Path) -> Format:
+    """Return the model of an options file and a weight file; `source` may also be the folder
+    that contains both."""
+    if not source.is_dir():
+        return model_at(source, weight_file)
+    inside = source / weight_file
+    weight_file = inside if inside.exists() or not weight_file.exists() else weight_file
+    candidates = [source / name for name in (*options_names(weight_file), CONFIG)]
+    return model_at(next((path for path in candidates if path.is_file()), source), weight_file)
+
+
+def _local(source: str | Path, kind: Kind) -> Path:
+    """Return a path unchanged, or the local copy of a URL. Raises: WeightsError."""
+    scheme = re.match(r"(\w[\w+.-]*)://", str(source))
+    if scheme is None:
+        return Path(os.path.expanduser(source))
+    if scheme[1].lower() not in ("http", "https"):
+        raise WeightsError(
+            f"{masked(str(source))}: found a URL of {scheme[1]}, expected http or https"
+        )
+    return fetch(str(source), kind)
+
+
+def _files_in(folder: Path) -> list[PurePath]:
+    """Return the files of a folder, down to three levels, relative to it."""
+    patterns = "*", "*/*", "*/*/*"  # files at the last level identify models of other programs
+    listed = (p for pattern in patterns for p in islice(folder.glob(pattern), MAX_MEMBERS))
+    found = [p for p in listed if p.is_file()]
+    return [p.relative_to(folder) for p in found]
+
+
+def _unpacked(archive: Path) -> Format:
+    """Return the model of an archive; unpack it into the cache if the cache does not contain it."""
+    folder = cached(_fingerprint(archive))
+    found = unpacked(folder)
+    if found is None:
+        with alone(folder):
+            found = unpacked(folder)  # another process may have unpacked it in the meantime
+            if found is None:
+                _unpack(archive, folder)
+                found = unpacked(folder)
+    if found is None:
+        raise WeightsError(f"{archive}: contains a checkpoint without its .index file")
+    note_use(folder)
+    return found
+
+
+def _fingerprint(archive: Path) -> str:
+    """Return a key of an archive, which changes if the archive is modified or replaced."""
+    with open(archive, "rb") as file:
+        stat = os.fstat(file.fileno())
+        file.seek(max(stat.st_size - TAIL_BYTES, 0))
+        tail = hashlib.sha256(file.read()).hexdigest()
+    parts = archive.resolve(), stat.st_size, stat.st_mtime_ns, stat.st_ino, tail
+    return "\0".join(map(str, parts))
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack a model's files. The two files that identify it are written last."""
+    with open_archive(archive) as opened:
+        chosen = find(list(opened.members), archive).files
+        opened.check(list(chosen.values()))
+        source = read_record(archive.parent).get("source", str(archive.resolve()))
+        write_record(folder, source, "archive", archive=str(archive.resolve()))
+        for name, place in reversed(chosen.items()):
+            opened.copy(place, folder / name)

@@ -1,0 +1,188 @@
+"""Checkpoints of training, bilm's or the TensorFlow 1 reference's, beside `options.json`.
+
+A folder that contains checkpoints is a run, whatever other files it contains. Its model is that of
+the latest checkpoint whose weights can be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path, PurePath
+
+from bilm.errors import WeightsError
+from bilm.options.files import load_model_options
+from bilm.options.model_options import ModelOptions
+from bilm.storage import names
+from bilm.storage.formats.base import OPTIONS, VOCABULARY, Checkpoint, Format, LazyTensor, Softmax
+from bilm.storage.hdf5 import Held
+
+LIST, INDEX = "checkpoint", ".index"
+OURS = re.compile(r"model\.ckpt-\d+(\.index|\.data-\d+-of-\d+)?")
+PART = re.compile(r"(.+)(\.index|\.data-\d+-of-\d+)")
+
+# By folder, and whether the softmax was needed: the version of the last checkpoint that was whole.
+_whole: dict[tuple[Path, bool], tuple] = {}
+
+
+class Run(Format):
+    """A run: the weights are its folder, or the index file of one of its checkpoints.
+
+    The checkpoint is chosen once, when something of it is first needed, and then stays the same.
+    """
+
+    name = "TensorFlow checkpoint"
+    trainable = True
+    expects = "words tokenized like the training text, in their original case"
+    copies = (OPTIONS, f"*{INDEX}")
+
+    def __init__(self, options_file: Path, weight_file: Path):
+        super().__init__(options_file, weight_file)
+        self._checkpoint: Checkpoint | None = None
+
+    @classmethod
+    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+        """Choose the files of a run, at the top or in one folder inside.
+
+        Raises: WeightsError if there are several runs, or no options beside the checkpoints.
+        """
+        homes = {p.parent for p in paths if len(p.parts) <= 2 and _is_of_run(p, paths)}
+        if at_the_top := {home for home in homes if not home.parts}:
+            homes = at_the_top
+        elif any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths):
+            return None  # the folder contains the options of another model
+        if not homes:
+            return None
+        if len(homes) > 1:
+            listed = ", ".join(sorted(home.as_posix() for home in homes))
+            raise WeightsError(f"{where}: found runs in {listed}; expected one")
+        home = homes.pop()
+        beside = {p.name: p for p in paths if p.parent == home}
+        if OPTIONS not in beside:
+            raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
+        is_part = (PART.fullmatch, OURS.fullmatch)
+        parts = {n: p for n, p in sorted(beside.items()) if any(match(n) for match in is_part)}
+        index = min(parts.values(), key=lambda p: not p.name.endswith(INDEX))
+        vocabularies = [p for p in beside.values() if re.fullmatch(r"vocab.*\.txt", p.name)]
+        found = {OPTIONS: home / OPTIONS, index.name: index, **parts}
+        found |= {LIST: beside[LIST]} if LIST in beside else {}
+        return found | ({VOCABULARY: vocabularies[0]} if len(vocabularies) == 1 else {})
+
+    @classmethod
+    def owns(cls, weight_file: Path) -> bool:
+        """Return whether this is a folder, or the index of one checkpoint."""
+        return weight_file.suffix == INDEX or weight_file.is_dir()
+
+    @classmethod
+    def found(cls, options_file: Path, weight_file: Path) -> Run:
+        """Return the run in the folder of the options."""
+        return cls(options_file, options_file.parent)
+
+    @property
+    def description(self) -> str:
+        """The program that wrote the checkpoint, and the checkpoint's name."""
+        checkpoint = self.checkpoint()
+        program = "the TensorFlow 1 reference" if checkpoint.is_reference else "bilm"
+        return f"run of {program}, {Path(checkpoint.path).name}"
+
+    def files(self) -> list[Path]:
+        """Return the options and the files of the checkpoint."""
+        return [self.options_file, *self.checkpoint().files]
+
+    def options(self) -> ModelOptions:
+        """Read the options. Raises: OptionsError, WeightsError."""
+        options = load_model_options(self.options_file)
+        return names.with_directions(options, lambda: self.checkpoint().shapes)
+
+    def tensors(self, options: ModelOptions) -> RunTensors:
+        """Open the checkpoint. Raises: WeightsError."""
+        return RunTensors(self.checkpoint())
+
+    def softmax(self) -> Softmax:
+        """Open the checkpoint, whose words are in a vocabulary file. Raises: WeightsError."""
+        checkpoint = self.checkpoint(with_softmax=True)
+        return Softmax(RunTensors(checkpoint), checkpoint.n_words, None)
+
+    def stored_types(self, options: ModelOptions) -> set[str]:
+        """Return the types of the weights, softmax included."""
+        return {dtype.name for dtype in self.checkpoint().dtypes.values()}
+
+    def checkpoint(self, with_softmax: bool = False) -> Checkpoint:
+        """Return the checkpoint: the latest one whose weights can be read, or the given one.
+
+        Args:
+            with_softmax: when the checkpoint is chosen, also require its softmax to be whole.
+        Raises: WeightsError.
+        """
+        if self._checkpoint is None:
+            self._checkpoint = self._opened(with_softmax)
+        return self._checkpoint
+
+    def _opened(self, with_softmax: bool) -> Checkpoint:
+        from bilm.storage.checkpoint import Checkpoint, latest_checkpoint, none
+
+        def needed(name: str) -> bool:
+            return with_softmax or names.is_bilm(name)
+
+        if not self.weight_file.is_dir():
+            return Checkpoint.open(self.weight_file.with_suffix(""), needed)
+        key = self.weight_file, with_softmax
+        if key in _whole:  # its weights are read again only when they are needed
+            found = latest_checkpoint(self.weight_file, none)
+            if found is not None and _version(found) == _whole[key]:
+                return found
+        found = latest_checkpoint(self.weight_file, needed)
+        if found is None:
+            raise WeightsError(
+                f"{self.weight_file}: the folder does not contain a checkpoint; expected a run"
+            )
+        _whole[key] = _version(found)
+        return found
+
+    def fingerprint_files(self) -> list[Path]:
+        """Return the options and the index, which contains a checksum of every tensor."""
+        options_file, *parts = self.files()
+        return [options_file, *([p for p in parts if p.suffix == INDEX] or parts)]
+
+    def own_files(self) -> list[Path]:
+        """Return the files of all checkpoints in the folder too."""
+        parts = [p for p in sorted(self.folder.iterdir()) if PART.fullmatch(p.name)]
+        return [*super().own_files(), self.folder / LIST, *parts]
+
+
+class RunTensors:
+    """The weights in a checkpoint: see `bilm.storage.formats.base.Tensors`."""
+
+    def __init__(self, checkpoint: Checkpoint):
+        self._checkpoint, self.source = checkpoint, checkpoint.path
+        self.paths = tuple(path.absolute() for path in checkpoint.files)
+        self.names = set(checkpoint.shapes)
+
+    def held(self) -> Held:
+        """Count the tensors of the checkpoint and their numbers."""
+        return self._checkpoint.held
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
+        """Yield the function that returns a tensor, which is read when it is converted."""
+        shapes, dtypes, read = (
+            self._checkpoint.shapes,
+            self._checkpoint.dtypes,
+            self._checkpoint.read,
+        )
+        yield lambda name: LazyTensor(shapes[name], dtypes[name], partial(read, name))
+
+
+def _version(checkpoint: Checkpoint) -> tuple:
+    """Return a value that changes when the files of a checkpoint change."""
+    stats = ((path, path.stat()) for path in checkpoint.files)
+    return tuple((path.absolute(), s.st_ino, s.st_size, s.st_mtime_ns) for path, s in stats)
+
+
+def _is_of_run(path: PurePath, paths: list[PurePath]) -> bool:
+    """Return whether a file shows that its folder contains a run."""
+    beside = (p.name for p in paths if p.parent == path.parent)
+    is_list = path.name == LIST and any(name.endswith(INDEX) for name in beside)
+    return is_list or OURS.fullmatch(path.name) is not None

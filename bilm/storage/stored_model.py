@@ -1,0 +1,433 @@
+"""`StoredModel`: a run, an export or another stored biLM, opened once and passed around."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from bilm.data.vocabulary import Vocabulary, vocabulary_of, vocabulary_of_words
+from bilm.errors import OptionsError, WeightsError
+from bilm.language_model import BiLM
+from bilm.options.model_options import ModelOptions
+from bilm.options.schema import read_object
+from bilm.options.sizes import dense_sizes
+from bilm.storage import names
+from bilm.storage.finding.cache import read_record
+from bilm.storage.finding.locate import locate
+from bilm.storage.finding.web import masked
+from bilm.storage.formats.base import CARD, META, VOCABULARY, Checkpoint, Format, Softmax, Tensors
+from bilm.storage.formats.known import model_at
+from bilm.storage.hdf5 import HDF5Tensors, Held
+from bilm.storage.stored_weights import StoredWeights
+from bilm.support.files import expanded, sha256_of
+
+FLOAT = 4  # bytes
+
+
+def open_model(
+    source: str | Path | StoredModel,
+    weights: str | Path | None = None,
+    softmax: str | Path | None = None,
+) -> StoredModel:
+    """Open a stored model; a `StoredModel` is returned unchanged.
+
+    Args:
+        source: a folder, archive, URL or name; or, with `weights`, the options. See
+            `bilm.storage.finding.locate.locate`.
+        weights: the HDF5 file, or the index file of a checkpoint.
+        softmax: HDF5 with `softmax/W`, `softmax/b` and `vocabulary`; None for
+            `<stem>_softmax.hdf5` beside the weights of an export.
+    Raises: WeightsError if the model does not exist or cannot be downloaded; OptionsError if
+        `softmax` is given for a model that does not use one, or if `weights` or `softmax` is given
+        with a `StoredModel`.
+    """
+    if isinstance(source, StoredModel):
+        if weights is not None or softmax is not None:
+            raise OptionsError(
+                f"{source}: is already open; pass weights and softmax to the call of open_model "
+                f"that opens it"
+            )
+        return source
+    found = locate(source, weights)
+    if softmax is not None:
+        found.use_softmax(Path(softmax).expanduser())
+    return StoredModel(
+        found, [os.fspath(given) for given in (source, weights) if given is not None]
+    )
+
+
+class StoredModel:
+    """A stored model. Each part is read once, when it is first needed.
+
+    Args:
+        format: the model's files.
+        given: the user's arguments: the name of a model, or options and weights.
+    """
+
+    def __init__(self, format: Format, given: list[str]):
+        self.format, self.given = format, given
+
+    def __str__(self) -> str:
+        return " ".join(map(masked, self.given))
+
+    def __repr__(self) -> str:
+        return f"StoredModel({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return _restored, (self.format.options_file, self.format.weight_file, self.given)
+
+    @property
+    def source(self) -> str:
+        """The first name that the user gave, such as a path, URL or name."""
+        return self.given[0]
+
+    @property
+    def folder(self) -> Path:
+        """The folder that contains the options."""
+        return self.format.folder
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that the model is read from, without its softmax and vocabulary."""
+        return self.format.files()
+
+    @property
+    def own_files(self) -> list[Path]:
+        """All files of the model and beside it that an output must not replace."""
+        return self.format.own_files()
+
+    @cached_property
+    def options(self) -> ModelOptions:
+        """The options. Raises: OptionsError, WeightsError, DataError."""
+        return self.format.options()
+
+    @cached_property
+    def tensors(self) -> Tensors:
+        """The weights of the biLM. Raises: OptionsError, WeightsError."""
+        return self.format.tensors(self.options)
+
+    @cached_property
+    def softmax(self) -> Softmax | None:
+        """The softmax, or None if the model has none. Raises: WeightsError if it belongs to
+        another export."""
+        return self.format.softmax()
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint of a run, None for other models. Raises: WeightsError."""
+        return self.format.checkpoint()
+
+    @cached_property
+    def n_words(self) -> int | None:
+        """The number of words of the softmax, or else of the word table; None if the model has
+        neither."""
+        if self.softmax is not None:
+            return self.softmax.n_words
+        return names.n_words(self.tensors) if self.options.reads_words else None
+
+    @cached_property
+    def digest(self) -> str:
+        """The identity of the model: a SHA-256 of the content of its files."""
+        return self.digest_with()
+
+    def digest_with(self, *others: Path) -> str:
+        """Return a SHA-256 of the content of the model's files and of other files."""
+        files = [*self.format.fingerprint_files(), *others]
+        try:
+            return hashlib.sha256("".join(map(_digest_of, files)).encode()).hexdigest()
+        except FileNotFoundError as error:
+            raise _changed(error.filename) from error
+
+    def check_unchanged(self) -> None:
+        """Raise WeightsError if the files have changed since `digest` was computed.
+
+        Results that are stored with the digest belong to it if it was computed before the weights
+        were read and this check passes afterwards.
+        """
+        if self.digest_with() != self.digest:
+            raise _changed(self)
+
+    def require_softmax(self, purpose: str) -> Softmax:
+        """Return the softmax.
+
+        Args:
+            purpose: verb phrase that follows "cannot" in the error message.
+        Raises: OptionsError for a format without a softmax; WeightsError if it is missing.
+        """
+        self.require_trainable(purpose)
+        if self.softmax is None:
+            raise WeightsError(
+                f"{self}: the model has no softmax and cannot {purpose}; expected "
+                f"{self.format.softmax_path}, which bilm export --include_softmax writes"
+            )
+        return self.softmax
+
+    def require_trainable(self, purpose: str) -> None:
+        """Raise OptionsError if the format of the model never has a softmax."""
+        if not self.format.trainable:
+            raise OptionsError(
+                f"{self}: files of {self.format.name} models do not contain a softmax; this "
+                f"model computes "
+                f"vectors, but cannot {purpose}"
+            )
+
+    def require_run(self, purpose: str) -> Checkpoint:
+        """Return the checkpoint of a run. Raises: OptionsError, WeightsError for other models."""
+        self.require_trainable(purpose)
+        if self.checkpoint is None:
+            raise WeightsError(
+                f"{self}: found {self.format.weight_file.name}, but no checkpoint; expected a run"
+            )
+        return self.checkpoint
+
+    def weights(
+        self, token_ids: bool = False, token_table: str | Path | None = None
+    ) -> StoredWeights:
+        """Return the initial weights of a biLM for inference; their values are read later.
+
+        Args:
+            token_ids: whether the biLM reads token ids even if the stored model reads characters.
+            token_table: HDF5 with `embedding` (V, P), the vectors of token ids, as
+                `dump_token_embeddings` writes it; None for the table of a model that reads words.
+        Raises: OptionsError, WeightsError.
+        """
+        options, tensors = self.options, self.tensors
+        if not options.reads_words and not token_ids:
+            names.check_held(options, tensors.held(), tensors.source)
+            return StoredWeights(options, None, tensors)
+        if token_table is None and options.lexicon_encoder is not None:
+            raise OptionsError(
+                f"{self}: the model reads characters and words of lexicons; to read token ids, "
+                "give the embedding_weight_file that dump_token_embeddings writes"
+            )
+        table: Tensors = tensors
+        if token_table is not None:
+            table = HDF5Tensors(os.path.expanduser(token_table))
+        options, n_words = options.with_table(), names.n_words(table)
+        names.check_held(options, _held(tensors, table), tensors.source, n_words)
+        return StoredWeights(options, n_words, tensors, table)
+
+    def build(
+        self,
+        precision: str = "float32",
+        frozen: bool = False,
+        token_ids: bool = False,
+        token_table: str | Path | None = None,
+    ) -> BiLM:
+        """Build a biLM for inference, which reads the ids of `Batcher` or `TokenBatcher`.
+
+        Args:
+            precision: dtype of matrix-multiplication inputs, see `BiLM`.
+            frozen: whether weights are constants, see `BiLM.freeze`.
+            token_ids, token_table: see `weights`.
+        Raises: OptionsError, WeightsError.
+        """
+        weights = self.weights(token_ids, token_table)
+        model = BiLM(weights.options, weights.n_words, padding=True, precision=precision)
+        weights.start(model)
+        if frozen:
+            model.freeze()
+        model.build()
+        return model
+
+    def build_language_model(self, purpose: str = "score sentences or replace words") -> BiLM:
+        """Build a biLM with its softmax. Raises: OptionsError, WeightsError."""
+        softmax = self.require_softmax(purpose)
+        self.check_size()
+        model = BiLM(self.options, softmax.n_words, softmax=True)
+        model.build()
+        self.assign(model)
+        return model
+
+    def check_size(self) -> None:
+        """Check that the files are large enough for the options. Raises: WeightsError."""
+        found = _held(self.tensors, self.softmax.tensors if self.softmax else self.tensors)
+        names.check_held(self.options, found, self.tensors.source, self.n_words)
+
+    def assign(self, model: BiLM, softmax: bool = True) -> None:
+        """Set the variables of a built model.
+
+        Args:
+            softmax: whether to set the softmax too, if the model has one.
+        Raises: WeightsError.
+        """
+        names.assign_tensors(model, self.tensors, only=names.is_bilm)
+        if softmax and self.softmax is not None:
+            own = {name for name in names.stored_places(model) if not names.is_bilm(name)}
+            names.assign_tensors(model, self.softmax.tensors, only=own.__contains__)
+
+    def row_states(self, model: BiLM) -> tuple[dict, int]:
+        """Return the LSTM states in a run's checkpoint, and their number of rows.
+
+        Raises: OptionsError, WeightsError if the model is not a run of bilm.
+        """
+        arrays = self.require_run("continue from the states of a checkpoint").state
+        return model.pack_state(arrays), len(arrays[0])
+
+    def vocabulary_file(self, given: str | Path | None = None) -> Path | None:
+        """Return the vocabulary file of a model that reads words: the given file, or `vocab.txt`
+        beside the options.
+
+        Returns: the absolute path; None if the model does not read words or has no vocabulary file.
+        """
+        beside = self.folder / VOCABULARY
+        found = expanded(given) or (beside if beside.is_file() else None)
+        return Path(found).absolute() if found and self.options.reads_words else None
+
+    def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
+        """Return the words of the softmax or word table.
+
+        Args:
+            vocab_file: None for the words stored with the softmax, or else for `vocab.txt` beside
+                the options. The words of another file are compared with these.
+        Raises: DataError if the file is missing, or if its words differ from the model's in number
+            or content.
+        """
+        own, given = self.folder / VOCABULARY, expanded(vocab_file)
+        if self.softmax is not None and self.softmax.words is not None:
+            path = self.softmax.tensors.paths[0]
+            vocabulary = vocabulary_of_words(self.softmax.words, path, self.options)
+            if given is not None:
+                Vocabulary(given).require_words_of(vocabulary)
+            return vocabulary
+        vocabulary = vocabulary_of(str(given or own), self.options, self.n_words)
+        if given is not None and own.exists():
+            vocabulary.require_words_of(Vocabulary(own))
+        return vocabulary
+
+    def describe(self) -> dict[str, Any]:
+        """Return a description with the keys of `bilm info --json`.
+
+        Raises: OptionsError, WeightsError, DataError.
+        """
+        options, files = self.options, list(self.files)
+        try:
+            softmax = self.softmax
+            self.check_size()
+        except WeightsError as error:
+            if self.checkpoint is not None:
+                raise
+            logging.warning("%s; the softmax is omitted from the description", error)
+            softmax = None
+        vocabulary, card = self.folder / VOCABULARY, self.folder / CARD
+        if self.checkpoint is not None:
+            files.insert(1, vocabulary)
+        elif softmax is not None:
+            files.append(softmax.tensors.paths[0])
+        description = self.format.description
+        if (archive := read_record(self.folder).get("archive")) is not None:
+            description += " in an archive"
+            files.insert(0, Path(archive))
+        n_classes = softmax.n_words if softmax else 0
+        n_words = names.n_words(self.tensors) if options.reads_words else n_classes or None
+        use = [repr(masked(given)) for given in self.given]
+        if options.reads_words:
+            use.append(f"vocab_file={str(vocabulary if vocabulary.exists() else VOCABULARY)!r}")
+        return {
+            "model": str(self),
+            "format": description,
+            **sizes_of(options, n_words, n_classes),
+            "stored_as": sorted(self.format.stored_types(options)),
+            "expects": self.format.expects,
+            "metadata": _metadata(self.folder / META),
+            "card": str(card) if card.is_file() else None,
+            "files": [_describe_file(path) for path in dict.fromkeys(files) if path.is_file()],
+            "use": f"embedder = bilm.ElmoEmbedder({', '.join(use)})",
+        }
+
+
+def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[str, Any]:
+    """Return the inputs, sizes and limits of a model.
+
+    Args:
+        n_words: size of its vocabulary, None if no file contains it.
+        n_classes: number of words that its softmax predicts, 0 without one.
+    """
+    lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
+    filtering = cnn or (lexicons if lexicons and lexicons.characters else None)
+    n_lstm = sum(dense_sizes(options.with_table()))
+    n_encoder = sum(dense_sizes(options)) - n_lstm
+    if options.reads_words:
+        n_encoder = (n_words or 0) * lstm.projection_dim
+    n_kernel = 0 if options.share_embedding_softmax else lstm.projection_dim
+    filters = (filtering.filters if filtering else None) or ()
+    return {
+        "reads": _reads(options),
+        "directions": list(options.directions),
+        "lstm_layers": lstm.n_layers,
+        "lstm_dim": lstm.dim,
+        "projection_dim": lstm.projection_dim,
+        "vector_dim": len(options.directions) * lstm.projection_dim,
+        "character_filters": sum(n for _, n in filters),
+        "highway_layers": filtering.n_highway if filtering else 0,
+        "parameters": n_lstm + n_encoder,
+        "softmax_parameters": n_classes * (n_kernel + 1),
+        "vocabulary": n_words,
+        "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
+        "max_word_characters": lexicons.max_characters_per_token - 2 if lexicons else None,
+        "embedder_bytes": FLOAT * (n_encoder + n_lstm),
+    }
+
+
+def _reads(options: ModelOptions) -> str:
+    lexicons = options.lexicon_encoder
+    if lexicons is None:
+        return "characters" if options.char_cnn else "words"
+    tables = {"words": lexicons.words, "characters": lexicons.characters}
+    return " and ".join(name for name, table in tables.items() if table) + " of lexicons"
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """Return the content of a `meta.json`, which archives of the NLPL repository contain."""
+    if not path.is_file():
+        return {}
+    try:
+        return dict(read_object(path))
+    except OptionsError as error:
+        logging.warning("%s; ignored", error)
+        return {}
+
+
+def _describe_file(path: Path) -> dict[str, Any]:
+    """Return a file's path, size and SHA-256; warn if it has changed since it was downloaded."""
+    found, recorded = sha256_of(path), read_record(path.parent).get("sha256")
+    if recorded not in (None, found):
+        logging.warning(
+            "%s: the file has changed since it was downloaded: its SHA-256 was %s and is now %s",
+            path,
+            recorded,
+            found,
+        )
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": found}
+
+
+def _held(*tensors: Tensors) -> Held:
+    """Return the number of datasets and of values in the files of several `Tensors`, counting
+    each file once."""
+    counts = [found.held() for found in {found.paths: found for found in tensors}.values()]
+    return Held(sum(c.n_datasets for c in counts), sum(c.n_numbers for c in counts))
+
+
+def _restored(options_file: Path, weight_file: Path, given: list[str]) -> StoredModel:
+    return StoredModel(model_at(options_file, weight_file), given)
+
+
+def _changed(what: object) -> WeightsError:
+    return WeightsError(f"{what}: replaced or removed while the model was read; repeat the command")
+
+
+def _digest_of(path: Path) -> str:
+    found = os.stat(path)
+    return _digest_of_version(path, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest_of_version(path: Path, *version: int) -> str:
+    """Return the digest of a file's content, computed once for each version of the file."""
+    return sha256_of(path)

@@ -1,0 +1,111 @@
+"""Process settings made before TensorFlow computes: log level, malloc, threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
+SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
+THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
+
+
+def quiet() -> None:
+    """Import TensorFlow without the lines that it logs at its start, and disable its warnings.
+
+    Errors of TensorFlow are still logged. Call this function before TensorFlow or Keras is
+    imported; a later call has no effect. TensorFlow looks for devices during the call, so set
+    CUDA_VISIBLE_DEVICES before. The function does nothing if TF_CPP_MIN_LOG_LEVEL is 0 or 1 or if
+    KERAS_BACKEND names another backend.
+
+    Example:
+        import bilm
+        bilm.quiet()
+        import keras
+    """
+    if is_loud() or os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        return
+    os.environ.setdefault(LOG_LEVEL, QUIET)
+    with _standard_error_held():  # TensorFlow logs its first lines before it reads the level
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+    tf.get_logger().setLevel("ERROR")
+
+
+def is_loud() -> bool:
+    """Return whether TF_CPP_MIN_LOG_LEVEL enables TensorFlow's notes or warnings."""
+    return os.environ.get(LOG_LEVEL) in LOUD
+
+
+@contextmanager
+def _standard_error_held() -> Iterator[None]:
+    """Drop the output of the block on standard error, including C++, unless the block raises."""
+    try:
+        held = tempfile.TemporaryFile()  # noqa: SIM115
+        terminal = os.dup(2)
+    except OSError:  # no folder for temporary files, or standard error is closed
+        yield
+        return
+    with held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def keep_freed_memory() -> bool:
+    """Make malloc keep freed memory for this process instead of returning it to the system.
+
+    On the CPU TensorFlow allocates and frees every tensor of a step. By default the operating
+    system provides and clears the pages of large tensors each time, a third of a training step. The
+    memory kept is at most the largest amount that the process ever used.
+
+    Returns: whether the C library supports this setting; GNU's does.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # macOS, Windows, musl
+        return False
+    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+
+
+def share_cores() -> bool:
+    """Let TensorFlow run two operations at a time, each on half of the cores.
+
+    By default TensorFlow runs as many operations as there are cores and divides each among all
+    cores, so the matrix products of one direction wait for a core used by the other direction. The
+    function changes nothing if there is a GPU, if the user has set one of `THREADS`, or if
+    TensorFlow has computed anything and thus started its threads.
+
+    Returns: whether the setting was changed.
+    """
+    import tensorflow as tf
+
+    if any(name in os.environ for name in THREADS) or tf.config.list_physical_devices("GPU"):
+        return False
+    threading = tf.config.threading
+    try:
+        threading.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
+        threading.set_intra_op_parallelism_threads(max(1, _n_cores() // SIDE_BY_SIDE))
+    except RuntimeError:  # TensorFlow has started its threads
+        return False
+    return True
+
+
+def _n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1

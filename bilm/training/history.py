@@ -1,0 +1,69 @@
+"""`history.csv`: the curve of a run, one row for each report."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from absl import logging
+
+from bilm.support.files import replacing
+
+# Losses are mean cross-entropies in nats since the row before: the sampled loss unless the run uses
+# the full softmax. `heldout_text` is "part" or "whole". `restart` counts continuations of the run.
+COLUMNS = (
+    "step", "epoch", "loss_forward", "loss_backward", "learning_rate", "tokens_per_s",
+    "heldout_forward", "heldout_backward", "heldout_perplexity", "heldout_text", "restart",
+)  # fmt: skip
+
+
+class History:
+    """The rows of a run's `history.csv`.
+
+    Rows after the restored checkpoint are dropped: the steps are repeated.
+
+    Args:
+        path: the file; None keeps the rows in memory only.
+        step: of the restored checkpoint, 0 for a new run.
+    """
+
+    def __init__(self, path: Path | None, step: int = 0):
+        self.path = path
+        stored = read_history(path) if path is not None and step else []
+        self._rows = {int(row["step"]): row for row in stored if int(row["step"]) <= step}
+        restarts = [int(row["restart"] or 0) for row in self._rows.values()]
+        self.restart = max(restarts, default=0) + 1 if step else 0
+
+    def add(self, step: int, **values: float | str) -> None:
+        """Add values to the row of a step."""
+        row = self._rows.setdefault(step, {"step": str(step), "restart": str(self.restart)})
+        row |= {k: v if isinstance(v, str) else f"{v:.6g}" for k, v in values.items()}
+
+    def write(self) -> None:
+        """Write all rows, whole or not at all. Raises: OSError."""
+        if self.path is None or not self._rows:
+            return
+        with replacing(self.path) as temporary, open(temporary, "w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self._rows[step] for step in sorted(self._rows))
+
+
+def read_history(path: str | Path) -> list[dict[str, str]]:
+    """Return the rows of a `history.csv`, by column; none if it is missing or damaged."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = [dict(row) for row in reader]
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
+        for row in rows:
+            int(row["step"]), int(row["restart"] or 0)
+            if set(row) != set(COLUMNS) or None in row.values():
+                raise ValueError(f"expected {len(COLUMNS)} values in each row")
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        logging.warning("%s: not the history of a run (%s); ignored", path, error)
+        return []
+    return rows

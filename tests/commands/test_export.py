@@ -1,0 +1,74 @@
+"""`bilm export --to`: a run or another stored model in the forms that other programs load."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from command_runs import assert_fails
+from stored_files import CASE, OPTIONS, WEIGHTS
+from tiny_runs import tiny_run
+
+from bilm import ElmoEmbedder
+from bilm.export.hdf5 import dump_weights
+
+
+def test_saved_model_of_a_run_returns_the_means_of_the_embedder(run_here, tmp_path):
+    model, folder = tiny_run("characters"), tmp_path / "served" / "1"
+    done = run_here("bilm export", "--model", model, "--to", "saved_model", "--output", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"wrote {folder}: up to 256 sentences of 512 tokens per request\n"
+    dump_weights(model, tmp_path / "elmo")
+    sentences = ["the bank of the river", "a"]
+    serve = tf.saved_model.load(folder).signatures["serving_default"]
+    found = serve(sentences=tf.constant(sentences))["mean"]
+    expected = ElmoEmbedder(tmp_path / "elmo").sentence_vectors([s.split() for s in sentences])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_projector_writes_words_and_counts(run_here, tmp_path):
+    (tmp_path / "counts.tsv").write_text("the\t9\nof\t5\nbank\t1\n")
+    files = ["--model", OPTIONS, "--weights", WEIGHTS, "--counts", tmp_path / "counts.tsv"]
+    folder = tmp_path / "logs"
+    done = run_here(
+        "bilm export", "--to", "projector", *files, "--output", folder, "--max_words", "2"
+    )
+    assert done.stdout == f"wrote {folder}: 2 words; tensorboard --logdir {folder} shows them\n"
+    assert (folder / "words.tsv").read_text() == "word\tcount\nthe\t9\nof\t5\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--to", "projector"], "--to projector requires --counts"),
+        (["--to", "onnx", "--include_softmax"], "--include_softmax has no effect with --to onnx"),
+        (["--max_tokens", "5"], "--max_tokens has no effect with --to hdf5"),
+        (["--to", "pytorch"], "'pytorch' is not one of hdf5, saved_model, onnx, projector"),
+    ],
+)
+def test_options_without_effect_are_wrong_use(run_here, tmp_path, arguments, expected):
+    done = run_here("bilm export", "--model", CASE, "--output", tmp_path / "x", *arguments)
+    assert_fails(done, expected, status=2)
+    assert not (tmp_path / "x").exists()
+
+
+def test_folder_with_other_files_is_kept(run_here, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    done = run_here("bilm export", "--model", CASE, "--to", "saved_model", "--output", tmp_path)
+    assert_fails(
+        done, f"{tmp_path}: contains files other than an earlier output (saved_model.pb is missing)"
+    )
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_export_does_not_replace_its_model(run_here, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(CASE, model)
+    before = (model / "weights.hdf5").read_bytes()
+    flags = "--model", model, "--to", "onnx", "--output", model / "weights.hdf5"
+    assert_fails(run_here("bilm export", *flags), "weights.hdf5: is also an input")
+    assert (model / "weights.hdf5").read_bytes() == before

@@ -1,0 +1,144 @@
+"""Each command with each form of the same stored model: the results are equal."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from command_runs import assert_fails
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import HELDOUT, before_last_save, made_once, three_steps, tiny_run
+
+from bilm.embedding import outputs
+from bilm.export.hdf5 import dump_weights
+
+FORMS = ("run", "its index", "archive of the run", "export", "its files", "archive of the export")
+SOME = FORMS[0], FORMS[1], FORMS[5]
+SENTENCES = "the end .\nline 3 of the text\n"
+
+
+def given(kind, form):
+    """Return the options that name a tiny model of a kind in a form."""
+    run, export = tiny_run(kind), made_once(f"export of {kind}", lambda to: exported(kind, to))
+    packed = {"run": run, "export": export}
+    if form.startswith("archive"):
+        name = form.rpartition(" ")[2]
+        return "--model", made_once(
+            f"archive of {name} of {kind}", lambda to: archived(packed[name], to)
+        ) / "model.tar.gz"
+    if form in packed:
+        return "--model", packed[form]
+    weights = next(run.glob("*.index")) if form == "its index" else export / "weights.hdf5"
+    return "--model", weights.with_name("options.json"), "--weights", weights
+
+
+def exported(kind, folder):
+    dump_weights(tiny_run(kind), folder, include_softmax=True)
+    shutil.copy(tiny_run(kind) / "vocab.txt", folder)
+
+
+def archived(folder, to):
+    to.mkdir()
+    shutil.make_archive(str(to / "model"), "gztar", folder)
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(SENTENCES)
+    return path
+
+
+@pytest.mark.parametrize(("kind", "forms"), [("characters", FORMS), ("words", ("run", "export"))])
+def test_embed_writes_equal_vectors_for_each_form(kind, forms, run_here, text, tmp_path):
+    found = []
+    for form in forms:
+        out = tmp_path / f"{form}.npz"
+        done = run_here("bilm embed", *given(kind, form), "--input", text, "--output", out)
+        assert done.returncode == 0, done.stderr
+        found.append(dict(np.load(out)))
+    for other in found:
+        np.testing.assert_array_equal(other["vectors"], found[0]["vectors"])
+        np.testing.assert_array_equal(other["offsets"], [0, 3, 8])
+
+
+@pytest.mark.parametrize(
+    ("command", "forms", "flags"),
+    [
+        ("bilm score", FORMS, ["--input", "TEXT"]),
+        ("bilm substitutes", SOME, ["--sentence", "the end .", "--position", "1", "--json"]),
+        ("bilm test", SOME, ["--input", HELDOUT, "--batch_size", "2"]),
+    ],
+)
+def test_scores_are_equal_for_each_form(command, forms, flags, run_here, text):
+    flags = [text if flag == "TEXT" else flag for flag in flags]
+    printed = []
+    for form in forms:
+        done = run_here(command, *given("characters", form), *flags)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    assert printed[0] != "" and set(printed) == {printed[0]}
+
+
+def test_projector_is_equal_for_run_and_export(run_here, tmp_path):
+    (tmp_path / "counts.tsv").write_text("the\t5\nend\t3\n")
+    found = []
+    for form in ("run", "export"):
+        out = ["--counts", tmp_path / "counts.tsv", "--output", tmp_path / form]
+        done = run_here("bilm export", *given("words", form), "--to=projector", *out)
+        assert done.returncode == 0, done.stderr
+        found.append((tmp_path / form / "vectors.tsv").read_text())
+    assert set(found) == {found[0]}
+
+
+@pytest.mark.parametrize("form", ["run", "export"])
+def test_models_that_read_words_have_no_saved_model_or_onnx(form, run_here, tmp_path):
+    for to in ("saved_model", "onnx"):
+        out = "--to", to, "--output", tmp_path / "out"
+        done = run_here("bilm export", *given("words", form), *out)
+        assert_fails(done, "requires a model that reads characters; this model reads words")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["export", "archive of the export"])
+def test_export_to_hdf5_requires_a_run(form, run_here, tmp_path):
+    model = given("characters", form)
+    done = run_here("bilm export", *model, "--output", tmp_path / "out")
+    assert_fails(done, f"{model[1]}: found weights.hdf5, but no checkpoint; expected a run")
+
+
+def test_start_from_the_state_of_a_checkpoint_requires_a_run(run_here):
+    model = given("characters", "export")
+    flags = ["--input", HELDOUT, "--batch_size", 2, "--start", "checkpoint"]
+    done = run_here("bilm test", *model, *flags)
+    assert_fails(done, f"{model[1]}: found weights.hdf5, but no checkpoint; expected a run")
+
+
+def test_info_accepts_model_as_argument_and_option(run_here):
+    run = tiny_run("characters")
+    printed = [run_here("bilm info", *words).stdout for words in ([run], ["--model", run])]
+    assert printed == [run_here("bilm info", f"--model={run}").stdout] * 2 != ["", ""]
+
+
+def test_embed_refuses_to_continue_with_a_newer_checkpoint(run_here, text, tmp_path, monkeypatch):
+    """The run is trained further while its vectors are computed and interrupted."""
+    run, out = tmp_path / "run", tmp_path / "out.npz"
+    before_last_save(three_steps(), 3, run)
+    flags = ["--model", run, "--input", text, "--output", out]
+    with monkeypatch.context() as patch:
+        patch.setitem(outputs.WRITERS, "npz", interrupted)
+        assert run_here("bilm embed", *flags).returncode == 130
+    for path in three_steps().glob("model.ckpt-3*"):
+        shutil.copy(path, run)
+    assert_fails(
+        run_here("bilm embed", *flags), f"{out}.parts: the parts differ from this command in model;"
+    )
+    flags[1:2] = run / "options.json", "--weights", run / "model.ckpt-2.index"
+    assert run_here("bilm embed", *flags).returncode == 0
+    assert out.exists()

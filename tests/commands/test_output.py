@@ -1,0 +1,329 @@
+"""Results of commands: JSON, tables, and progress bars on terminals."""
+
+import csv
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import click
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
+from command_runs import assert_fails, run, words_of
+from conftest import golden_cases
+from tiny_runs import HELDOUT, TEXT, tiny_run
+
+from bilm.commands.options import TextInput
+from bilm.commands.output import as_json
+
+pytestmark = pytest.mark.clients
+
+MODEL = golden_cases("inference")[0].values[0]
+SENTENCE = "w1 w2 w3"
+# Quotes break careless readers, and pandas reads NA as a missing value by default.
+ODD = 'w1 iPhone "NA" w2 NA'
+
+
+# --- JSON ---
+
+
+def test_vocab_as_json(tmp_path):
+    arguments = ["--input", TEXT, "--output", tmp_path / "v", "--counts", tmp_path / "c", "--json"]
+    found = json.loads(run("bilm vocab", *arguments).stdout)
+    assert found["output"] == str(tmp_path / "v")
+    assert found["words"] == len((tmp_path / "v").read_text().splitlines()) - 3
+    counts = [line.split("\t")[1] for line in (tmp_path / "c").read_text().splitlines()]
+    assert found["covered"] == found["tokens"] - found["marks"] or found["marks"] == 0
+    assert sum(map(int, counts)) == found["covered"]
+
+
+def test_perplexity_as_json(run_here):
+    arguments = ["--model", tiny_run("words"), "--input", HELDOUT, "--json"]
+    found = json.loads(run_here("bilm test", *arguments).stdout)
+    mean = (found["forward_perplexity"] * found["backward_perplexity"]) ** 0.5
+    np.testing.assert_allclose(found["average_perplexity"], mean, rtol=1e-6)
+    expected = {"forward_perplexity", "backward_perplexity", "average_perplexity"}
+    assert set(found) == {*expected, "predictions_per_direction"}
+
+
+def test_embed_as_json_with_quiet_logs_nothing(run_here, tmp_path):
+    (tmp_path / "text.jsonl").write_text('{"text": "a b"}\n{"text": ["c"]}\n')
+    arguments = ["--model", MODEL / "options.json", "--weights", MODEL / "weights.hdf5"]
+    arguments += ["--input", tmp_path / "text.jsonl", "--output", tmp_path / "out.npz"]
+    done = run_here("bilm embed", *arguments, "--column=text", "--pool=max", "--json", "--quiet")
+    assert json.loads(done.stdout) == {"output": str(tmp_path / "out.npz"), "sentences": 2}
+    assert done.stderr == ""
+    with np.load(tmp_path / "out.npz") as file:
+        assert len(file["vectors"]) == 2
+    done = run_here("bilm embed", *arguments)
+    assert done.stderr.startswith(f"bilm embed: error: {tmp_path}/text.jsonl: --column is missing")
+
+
+def test_json_has_null_for_nan_and_escapes_control_characters():
+    values = {"a": [1.5, float("nan"), (float("inf"),)], "b": "\x1b\x7f\x9b\u00e9"}
+    text = as_json(values)
+    assert text == '{"a": [1.5, null, [null]], "b": "\\u001b\\u007f\\u009b\u00e9"}'
+    assert json.loads(text)["b"] == values["b"]
+
+
+# --- scores ---
+
+
+@pytest.fixture
+def scored(run_here, tmp_path):
+    """Return a function that scores two sentences and returns what is printed."""
+    (tmp_path / "text").write_text(f"{SENTENCE}\n\n{ODD}\n")
+
+    def score(*more, model="words"):
+        arguments = ["--model", tiny_run(model), "--input", tmp_path / "text", *more]
+        done = run_here("bilm score", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return score
+
+
+def rows_of(text, delimiter="\t"):
+    return list(csv.DictReader(text.splitlines(), delimiter=delimiter))
+
+
+def test_scores_mark_unknown_words_in_each_output(scored):
+    unknown = ["iPhone", '"NA"', "NA"]
+    first, second = rows_of(scored())
+    assert (first["unknown"], second["unknown"]) == ("", " ".join(unknown))
+    assert (first["sentence"], second["sentence"]) == (SENTENCE, ODD)
+    tokens = rows_of(scored("--per_token"))
+    assert [row["token"] for row in tokens if row["known"] == "false"] == unknown
+    assert [row["token"] for row in tokens if row["sentence"] == "0"] == [
+        "<S>", *SENTENCE.split(), "</S>",
+    ]  # fmt: skip
+    found = list(map(json.loads, scored("--json").splitlines()))
+    assert [each["unknown"] for each in found] == [[], unknown]
+    assert [t["token"] for t in found[1]["tokens"] if not t["known"]] == unknown
+
+
+def test_scores_are_equal_in_all_outputs(scored):
+    sentences, tokens = rows_of(scored()), rows_of(scored("--per_token"))
+    found = list(map(json.loads, scored("--json").splitlines()))
+    for number, (each, row) in enumerate(zip(found, sentences, strict=True)):
+        keys = ("forward", "backward", "mean", "predictions")
+        np.testing.assert_allclose(
+            [each[key] for key in keys], [float(row[key]) for key in keys], atol=1e-5
+        )
+        assert each["tokens"][0]["forward"] is None and each["tokens"][-1]["backward"] is None
+        ours = [row for row in tokens if row["sentence"] == str(number)]
+        assert ours[0]["forward"] == ours[-1]["backward"] == ""
+        total = sum(float(row["forward"]) for row in ours[1:])
+        np.testing.assert_allclose(total, each["forward"], atol=1e-4)
+
+
+def test_scores_of_a_forward_only_model_have_no_backward_column_values(scored):
+    assert [row["backward"] for row in rows_of(scored(model="forward_only"))] == ["", ""]
+
+
+@pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".TSV", "\t")])
+def test_scores_in_a_file_are_those_on_standard_output(scored, tmp_path, ending, delimiter):
+    out = tmp_path / f"scores{ending}"
+    for flags in ([], ["--per_token"]):
+        printed = scored(*flags)
+        assert scored(*flags, "--output", out) == ""
+        assert rows_of(out.read_text(), delimiter) == rows_of(printed)
+
+
+def test_scores_in_csv_are_read_by_pandas(scored, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="make test-clients")
+    out = tmp_path / "scores.csv"
+    scored("--per_token", "--output", out)
+    found = pandas.read_csv(out, keep_default_na=False, na_values=[""])
+    assert found["token"].tolist()[-6:-1] == ODD.split()
+    assert [str(found[name].dtype) for name in ("forward", "known")] == ["float64", "bool"]
+
+
+def test_scores_in_parquet(scored, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="make test-clients")
+    out = tmp_path / "scores.parquet"
+    scored("--per_token", "--output", out)
+    found = parquet.read_table(out).to_pydict()
+    assert found["token"][-6:-1] == ODD.split()
+    assert found["forward"][0] is None and found["known"][:2] == [True, True]
+
+
+def test_score_refuses_unknown_endings_its_own_input_and_contradictions(run_here, tmp_path):
+    text = tmp_path / "text.csv"
+    text.write_text("words\na b\n")
+    arguments = ["--model", tiny_run("words"), "--input", text, "--column", "words"]
+    done = run_here("bilm score", *arguments, "--output", tmp_path / "out.xlsx")
+    assert_fails(done, "out.xlsx: unknown ending '.xlsx'; expected one of .csv, .tsv, .parquet")
+    assert_fails(run_here("bilm score", *arguments, "--output", text), "is also an input")
+    done = run_here("bilm score", *arguments, "--json", "--per_token")
+    assert_fails(done, "--json prints all values: remove --output and --per_token", status=2)
+    assert text.read_text() == "words\na b\n" and not (tmp_path / "out.xlsx").exists()
+
+
+def test_substitutes_as_text_json_and_csv(run_here, tmp_path):
+    arguments = ["--model", tiny_run("words"), "--sentence", "w1 iPhone w2 w3", "--position=2"]
+    arguments += ["--n", "3"]
+    done = run_here("bilm substitutes", *arguments)
+    assert done.stdout.splitlines()[0].split() == ["forward", "backward", "both"]
+    assert done.stderr == "not in the vocabulary: iPhone\n"
+    found = json.loads(run_here("bilm substitutes", *arguments, "--json").stdout)
+    assert found.pop("unknown") == ["iPhone"] and found.pop("is_known")
+    assert list(found) == ["forward", "backward", "both"]
+    out = tmp_path / "out.csv"
+    assert run_here("bilm substitutes", *arguments, "--output", out).stdout == ""
+    rows = rows_of(out.read_text(), ",")
+    expected = [word for ranked in found.values() for word, _ in ranked]
+    assert [row["word"] for row in rows] == expected
+    assert [row["rank"] for row in rows] == ["1", "2", "3"] * 3
+
+
+# --- outputs and inputs ---
+
+
+def test_embed_refuses_unknown_endings(run_here, tmp_path):
+    (tmp_path / "text").write_text("a b\n")
+    for name, found in (("vec.csv", "unknown ending '.csv'"), ("vec", "a name without an ending")):
+        files = ["--input", tmp_path / "text", "--output", tmp_path / name]
+        expected = f"{name}: {found}; expected one of .parquet, .npz, .hdf5, .h5"
+        assert_fails(run_here("bilm embed", "--model", MODEL, *files), expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize("command", ["embed", "vocab", "text", "score"])
+def test_outputs_do_not_replace_files_of_a_run(command, run_here, tmp_path):
+    folder = shutil.copytree(tiny_run("words"), tmp_path / "run")
+    name = {"embed": "model_weights.hdf5", "score": "history.csv"}.get(command, "vocab.txt")
+    (folder / name).touch()
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    (tmp_path / "text").write_text("a b\n")
+    model = {"embed": ["--model", MODEL], "score": ["--model", folder]}.get(command, [])
+    files = ["--input", tmp_path / "text", "--output", folder / name]
+    done = run_here(f"bilm {command}", *model, *files)
+    assert done.returncode == 1
+    assert f"{name}: is a file of the model in {folder}; choose another name" in done.stderr
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("command", ["text", "vocab", "score"])
+def test_a_dash_is_standard_input(command, tmp_path):
+    arguments = ["--input", "-", "--output", tmp_path / "out"]
+    if command == "score":
+        arguments = ["--input", "-", "--model", tiny_run("words")]
+    done = subprocess.run(
+        [*words_of(f"bilm {command}"), *arguments], input="w1 w2\n", capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_commands_that_read_twice_accept_a_redirected_file_and_refuse_a_pipe(tmp_path):
+    (tmp_path / "text").write_text("a b\nc\n")
+    out = tmp_path / "out.npz"
+    command = [*words_of("bilm embed"), "--model", MODEL, "--input", "-", "--output", out]
+    done = subprocess.run(command, input="a b\n", capture_output=True, text=True)
+    assert done.returncode == 2
+    assert (
+        "standard input is not a regular file, but this command reads the text twice" in done.stderr
+    )
+    with pytest.raises(click.UsageError, match="reads the text more than once"):
+        TextInput("more than once").convert("-", None, None)
+    with open(tmp_path / "text") as text:
+        done = subprocess.run(command, stdin=text, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"wrote {out}: 2 sentences\n")
+
+
+def test_control_characters_from_files_are_escaped(tmp_path):
+    (tmp_path / "text").write_text("the \x1b]0;title\x07 \x9b31m .\n")
+    arguments = ["--model", tiny_run("words"), "--input", tmp_path / "text"]
+    done = run("bilm score", *arguments)
+    assert done.stdout.splitlines()[1].endswith("the \\x1b]0;title\\x07 \\x9b31m .")
+    done = run("bilm vocab", "--input", tmp_path / "\x1b[2J", "--output", tmp_path / "v")
+    assert done.stderr.endswith("\\x1b[2J: no file matches this name or pattern\n")
+
+
+# --- progress ---
+
+
+def watched(command, feed=lambda: None):
+    """Run a command with a terminal as standard error; return the log and the output."""
+    ours, theirs = pty.openpty()
+    variables = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=variables) as process:
+        os.close(theirs)
+        feed()
+        seen = b""
+        try:
+            while piece := os.read(ours, 1 << 16):
+                seen += piece
+        except OSError:  # Linux reports the closed terminal so
+            pass
+        out = process.stdout.read()
+    os.close(ours)
+    assert process.returncode == 0, seen
+    return seen.decode(), out.decode()
+
+
+def write_slowly(path):
+    """Write to a pipe for longer than the time of work that is not reported."""
+    with open(path, "w") as text:
+        for seconds in (0, 2.1, 0.4):
+            time.sleep(seconds)
+            text.write("a b c\n")
+            text.flush()
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_progress_bar_on_a_terminal_unless_quiet(tmp_path, is_quiet):
+    os.mkfifo(tmp_path / "pipe")
+    command = [*words_of("bilm vocab"), "--input", tmp_path / "pipe", "--output", tmp_path / "v"]
+    command += ["--quiet"] * is_quiet
+    seen, out = watched(command, lambda: write_slowly(tmp_path / "pipe"))
+    assert out.startswith("wrote ")
+    if is_quiet:
+        assert seen == ""
+    else:
+        assert "counting words" in seen and "bytes per second" in seen
+        assert "1 shards read: 3 sentences, 9 tokens" in seen
+
+
+BAR = """
+import time
+from absl import logging
+from bilm.support.progress import progress, show_bars, working
+logging.use_absl_handler()
+logging.set_verbosity(logging.INFO)
+show_bars({bars})
+with progress("counting", "things", 100) as shown:
+    for _ in range(4):
+        time.sleep(0.8)
+        shown.add(20)
+    logging.info("a line of the log")
+with working("exporting quickly"):
+    time.sleep(0.1)
+with working("exporting slowly"):
+    time.sleep(2.6)
+logging.info("the end")
+"""
+
+
+def test_bars_show_rate_and_remaining_time_above_the_log():
+    seen, _ = watched([sys.executable, "-c", BAR.format(bars=True)])
+    assert "counting" in seen and "60%" in seen and "things per second" in seen
+    assert re.search(r"0:00:0[1-3]", seen)
+    assert "a line of the log" in seen and seen.rstrip().endswith("the end")
+    assert "exporting slowly" in seen and "quickly" not in seen
+
+
+def test_progress_without_a_terminal_is_log_lines():
+    seen, _ = watched([sys.executable, "-c", BAR.format(bars=False)])
+    assert re.search(r"exporting slowly \.\.\.\r\n.*the end\r\n$", seen)
+    assert "\x1b" not in seen and "quickly" not in seen

@@ -1,0 +1,290 @@
+"""`bilm train`, `test`, `export` and `embed` on runs: one clear line for bad input, and results."""
+
+import json
+import shutil
+import signal
+import subprocess
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
+from command_runs import assert_fails, environment, run, words_of
+from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run, weights_of
+
+from bilm.export.hdf5 import dump_weights
+
+FAST = {"char_cnn": None, "bidirectional": False}
+NOT_WHOLE = "not a whole checkpoint ("
+
+
+def words(values):
+    return [f"--{name}={value}" for name, value in values.items()]
+
+
+@pytest.fixture
+def broken_run(tmp_path):
+    """Return a function that copies a run and damages it."""
+
+    def copy(what):
+        folder = shutil.copytree(tiny_run("characters"), tmp_path / f"broken_{what}")
+        if what in ("data", "index"):
+            (path,) = folder.glob(f"*.{what}*")
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        elif what == "options":
+            (folder / "options.json").write_text('{"lstm": ')
+        elif what == "no checkpoint":
+            for path in [folder / "checkpoint", *folder.glob("model.ckpt*")]:
+                path.unlink()
+        elif what == "no data":
+            next(folder.glob("*.data*")).unlink()
+        return folder
+
+    return copy
+
+
+@pytest.fixture
+def train_arguments(tmp_path):
+    """Return a function from changes to the arguments of a small training run."""
+
+    def arguments(options=OPTIONS | FAST, **changes):
+        if not isinstance(options, str):
+            (tmp_path / "tiny.json").write_text(json.dumps(options))
+            options = str(tmp_path / "tiny.json")
+        values = {"input": TEXT, "vocab": VOCABULARY, "output": tmp_path / "run"}
+        return words(values | {"options": options, "n_steps": 2} | changes)
+
+    return arguments
+
+
+# --- bad input of training ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"input": "nowhere/*"}, "nowhere/*: no file matches"),
+        ({"input": "nowhere.txt"}, "nowhere.txt: no file matches"),
+        ({"heldout": "nowhere/*"}, "nowhere/*: no file matches"),
+        ({"vocab": "nowhere.txt"}, "nowhere.txt: cannot be read: No such file"),
+        ({"options": "nowhere.json"}, "nowhere.json: cannot be read: No such file"),
+        ({"options": "huge"}, "huge: unknown options, expected a path or one of medium, original"),
+        ({"options": OPTIONS | {"lstm": None}}, "tiny.json: lstm: found null, expected an object"),
+        ({"options": OPTIONS | {"lr": 1}}, "tiny.json: lr: unknown key"),
+        ({"options": []}, "tiny.json: top level: found [], expected an object"),
+        ({"gpus": "99"}, "GPU 99 was requested"),
+        ({"n_gpus": "99"}, "was requested, but TensorFlow finds"),
+        ({"n_gpus": "0", "cpu_replicas": "99"}, "99 CPU replicas were requested"),
+        ({"output": VOCABULARY}, "vocab.txt"),
+        (
+            {"options": {name: OPTIONS[name] for name in OPTIONS if name != "dropout"}},
+            "tiny.json: dropout: missing, expected a number in [0, 1)",
+        ),
+    ],
+)
+def test_train_refuses_bad_input(changes, expected, run_here, train_arguments, tmp_path):
+    arguments = train_arguments(**changes)
+    assert_fails(run_here("bilm train", *arguments), expected)
+    assert not (tmp_path / "run").exists()
+
+
+def test_train_refuses_a_damaged_options_file(run_here, train_arguments, broken_run):
+    path = broken_run("options") / "options.json"
+    done = run_here("bilm train", *train_arguments(str(path)))
+    assert_fails(done, f"{path}: invalid JSON at line 1, column 10")
+
+
+def test_train_refuses_a_vocabulary_without_marks(run_here, train_arguments, tmp_path):
+    (tmp_path / "no_marks.txt").write_text("the\nof\n")
+    done = run_here("bilm train", *train_arguments(vocab=tmp_path / "no_marks.txt"))
+    assert_fails(done, "no_marks.txt", "<S> </S> <UNK> missing")
+
+
+def test_train_refuses_the_folder_of_another_run(run_here, train_arguments):
+    done = run_here("bilm train", *train_arguments(output=tiny_run("characters")))
+    assert_fails(done, "options.json: char_cnn is")
+
+
+@pytest.mark.parametrize("name", ["input", "heldout"])
+def test_train_refuses_a_pipe_because_it_reads_text_once_per_epoch(name, train_arguments):
+    command = [*words_of("bilm train"), *train_arguments(**{name: "-"})]
+    done = subprocess.run(command, input="a b\n", capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        "standard input is not a regular file, but this command reads the text once per epoch"
+        in (done.stderr)
+    )
+
+
+def test_train_takes_the_vocabulary_of_a_run_that_continues(run_here, tmp_path):
+    done = run_here("bilm train", "--input", TEXT, "--output", tmp_path / "new")
+    assert done.returncode == 2
+    assert f"--vocab is required: {tmp_path}/new/vocab.txt does not exist" in done.stderr
+    folder = shutil.copytree(tiny_run("words"), tmp_path / "run")
+    arguments = ["--output", folder, "--resume", "must", "--n_steps", 2]
+    done = run_here("bilm train", "--input", TEXT, *arguments)
+    assert done.returncode == 0 and "finished at step 2" in done.stderr, done.stderr
+
+
+# --- damaged runs ---
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("data", "bytes); no other checkpoint in "),
+        ("index", f"{NOT_WHOLE}not an sstable"),
+        ("no data", NOT_WHOLE),
+        ("options", "options.json: invalid JSON at line 1, column 10"),
+    ],
+)
+def test_damaged_run_is_named(what, expected, run_here, train_arguments, broken_run, tmp_path):
+    folder = broken_run(what)
+    out = tmp_path / "out" / "weights.hdf5"
+    assert_fails(run_here("dump_weights.py", "--save_dir", folder, "--outfile", out), expected)
+    assert not out.parent.exists()
+    arguments = ["--test_prefix", HELDOUT, "--vocab_file", VOCABULARY, "--save_dir", folder]
+    assert_fails(run_here("run_test.py", *arguments), expected)
+    if what != "options":
+        done = run_here("bilm train", *train_arguments(OPTIONS, output=folder, n_steps=4))
+        assert_fails(done, f"{folder}/model.ckpt-2: {NOT_WHOLE}")
+
+
+def test_run_without_checkpoints_is_named(run_here, broken_run, tmp_path):
+    folder = broken_run("no checkpoint")
+    done = run_here("bilm export", "--model", folder, "--output", tmp_path / "out")
+    assert_fails(done, f"{folder}: found none, expected one .hdf5 file with the weights, or the")
+
+
+def test_tensorflow_messages_are_shown_only_on_request(broken_run, tmp_path):
+    arguments = ["--model", broken_run("data"), "--output", tmp_path / "w"]
+    done = run("bilm export", *arguments, TF_CPP_MIN_LOG_LEVEL="3")
+    assert_fails(done, f"model.ckpt-2: {NOT_WHOLE}")
+    assert not list(tmp_path.glob("w*"))
+    done = run("bilm export", *arguments, TF_CPP_MIN_LOG_LEVEL="0")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) > 1
+
+
+def test_damaged_weights_are_named_by_embed(run_here, tmp_path):
+    weights, options, *_ = dump_weights(tiny_run("characters"), tmp_path / "weights.hdf5")
+    (tmp_path / "a.txt").write_text("a sentence\n")
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    out = tmp_path / "out.hdf5"
+    values = {"input": tmp_path / "a.txt", "model": options, "weights": weights, "output": out}
+    assert_fails(run_here("bilm embed", *words(values)), f"{weights}: not a whole HDF5 file")
+    assert not out.exists()
+
+
+# --- bad input of measuring and exporting ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"input": "nowhere/*"}, "nowhere/*: no file matches"),
+        ({"vocab": "nowhere.txt"}, "nowhere.txt: cannot be read: No such file"),
+        ({"vocab": TEXT.replace("*", "a.txt")}, "marks <S> </S> <UNK>"),
+        (
+            {"model": "nowhere"},
+            "nowhere: found neither a file or folder of this path nor a model of this name",
+        ),
+        (
+            {"start": "checkpoint"},
+            "--batch_size=128: the checkpoint has 2 rows; use --batch_size=2",
+        ),
+    ],
+)
+def test_test_refuses_bad_input(changes, expected, run_here):
+    values = {"input": HELDOUT, "vocab": VOCABULARY, "model": tiny_run("characters")}
+    assert_fails(run_here("bilm test", *words(values | changes)), expected)
+
+
+def test_vocabulary_of_another_model_is_refused(run_here, tmp_path):
+    (tmp_path / "short.txt").write_text("<S>\n</S>\n<UNK>\nw0\n")
+    model = ["--model", tiny_run("characters"), "--vocab", tmp_path / "short.txt"]
+    expected = "short.txt: contains 4 words, but the model was trained with 49"
+    assert_fails(run_here("bilm test", *model, "--input", HELDOUT), expected)
+    out = ["--output", tmp_path / "w.hdf5", "--include_softmax"]
+    assert_fails(run_here("bilm export", *model, *out), expected)
+    assert not list(tmp_path.glob("w.*"))
+
+
+def test_output_that_cannot_be_written_is_named(run_here):
+    arguments = ["--save_dir", tiny_run("characters"), "--outfile", VOCABULARY / "w.hdf5"]
+    assert_fails(run_here("dump_weights.py", *arguments), "vocab.txt")
+
+
+def test_options_that_contradict_each_other_are_wrong_use(run_here):
+    arguments = ["--input=a", "--vocab=b", "--model=c", "--stateless", "--start=checkpoint"]
+    done = run_here("bilm test", *arguments)
+    assert_fails(done, "remove --start=checkpoint; see bilm test --help", status=2)
+
+
+# --- results ---
+
+
+def test_perplexity_by_start_and_export_of_a_run(run_here, tmp_path):
+    folder = tiny_run("words")
+    values = {"input": HELDOUT, "vocab": VOCABULARY, "model": folder, "batch_size": 2}
+    means = []
+    for start in ([], ["--stateless"], ["--start=checkpoint"]):
+        done = run_here("bilm test", *words(values), *start)
+        *_, n_predictions, last = done.stdout.splitlines()
+        assert done.returncode == 0
+        assert n_predictions == "PREDICTIONS PER DIRECTION = 248"  # 218 words in 30 sentences
+        assert last.startswith("AVERAGE PERPLEXITY = ")
+        means.append(float(last.split(" = ")[1]))
+    assert len(set(means)) == 3 and all(20 < mean < 60 for mean in means)
+    out = tmp_path / "elmo" / "weights.hdf5"
+    done = run_here("dump_weights.py", "--save_dir", folder, "--outfile", out)
+    written = out, out.parent / "options.json", out.parent / "README.md"
+    assert (done.returncode, done.stdout) == (0, "".join(f"wrote {path}\n" for path in written))
+
+
+def test_train_elmo_continues_a_run_with_its_own_options(run_here, tmp_path):
+    """A new run of this script has the reference's recipe, whose model is too large for a test."""
+    folder = shutil.copytree(tiny_run("words"), tmp_path / "run")
+    before = weights_of(folder)
+    options = json.loads((folder / "options.json").read_text()) | {"n_epochs": 1}
+    (folder / "options.json").write_text(json.dumps(options))
+    values = {"train_prefix": TEXT, "vocab_file": VOCABULARY, "save_dir": folder}
+    done = run_here("train_elmo.py", *words(values))
+    assert done.returncode == 0, done.stderr
+    assert weights_of(folder).keys() == before.keys()
+
+
+@pytest.mark.slow
+def test_training_on_cpu_replicas(run_here, train_arguments, tmp_path):
+    arguments = train_arguments(n_gpus=0, cpu_replicas=2, batch_size=3)
+    done = run("bilm train", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "starting at step 0 of 2 on CPU:0, CPU:1: 2 replicas x 3 rows" in done.stderr
+    assert "step 2 of 2" in done.stderr
+    assert f"saved {tmp_path / 'run' / 'model.ckpt-2'}" in done.stderr
+    assert "Sharding" not in done.stderr
+    done = run_here("bilm train", *arguments)
+    assert done.returncode == 0
+    assert "run: finished at step 2" in done.stderr
+
+
+@pytest.mark.slow
+def test_interrupted_training_is_continued_by_the_same_command(run_here, train_arguments):
+    n_steps, step = 1000, 0
+    arguments = train_arguments(n_gpus=0, n_steps=n_steps)
+    command, pipe = [*words_of("bilm train"), *arguments], subprocess.PIPE
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(command, stderr=pipe, text=True, env=environment()) as process:
+            assert any(f"step {step + 1} of" in line for line in iter(process.stderr.readline, ""))
+            process.send_signal(number)
+            rest = process.stderr.read()
+        assert process.returncode == 130
+        *_, stopped, last = rest.splitlines()
+        assert stopped.startswith("stopped at step ")
+        assert last == "the same command continues the run"
+        before, step = step, int(stopped.split()[3].rstrip(","))
+        assert before < step < n_steps
+    done = run_here("bilm train", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert f"continuing at step {step} of {n_steps}" in done.stderr
+    assert f"step {n_steps:,} of {n_steps:,}" in done.stderr

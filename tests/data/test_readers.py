@@ -1,0 +1,263 @@
+"""Input forms: text, tables, CoNLL-U and FASTA as records, and errors that name the line."""
+
+import gzip
+import sys
+
+import pytest
+
+from bilm.data import readers
+from bilm.data.readers import FORMS, Corpus, Record, form_of, help_lines
+from bilm.data.readers.form import Form
+from bilm.data.shards import read_sentences, resolve_shards
+from bilm.errors import BilmError, DataError
+
+pytestmark = pytest.mark.clients
+
+WORDS = [["a", '"b"', "c"], [], ["x"]]
+TABLES = {
+    "t.csv": 'id,text\n1,"a ""b""\nc"\n2,\n\n3,x\n',
+    "t.tsv": 'id\ttext\n1\ta "b" c\n2\t\n3\tx\n',
+    "t.jsonl": '{"id": 1, "text": ["a", "\\"b\\"", "c"]}\n\n{"id": "2", "text": null}\n'
+    '{"id": 3, "text": "x"}\n',
+    "t.ndjson": '{"text": "a \\"b\\" c", "id": 1}\n{"text": "", "id": 2}\n{"text": "x", "id": 3}\n',
+}
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_give_equal_records(tmp_path, name, is_packed):
+    content = TABLES[name].encode("utf-8-sig")
+    path = tmp_path / (name.upper() + ".gz" * is_packed)
+    path.write_bytes(gzip.compress(content) if is_packed else content)
+    corpus = Corpus(path, column="text", id_column="id")
+    for _ in range(2):  # a corpus can be read repeatedly
+        assert list(corpus) == list(map(Record, WORDS, "123"))
+    assert [record.id for record in Corpus(path, column="text")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", "", r"line 1: column 'text' is missing; found none"),
+        ("t.csv", "a,b\n", r"line 1: column 'text' is missing; found 'a', 'b'"),
+        ("t.csv", "text,text\n", r"line 1: column 'text' occurs twice"),
+        ("t.csv", "id,text\n1,a\n2\n", r"line 3: found 1 columns, expected the 2 of the header"),
+        ("t.csv", 'id,text\n1,"a\n', r"line 2: unexpected end of data"),
+        ("t.csv", 'id,text\n1,"a"b\n', r"line 2: .* expected after"),
+        ("t.csv", f"text\n{'a' * 200_000}\n", r"line 2: field larger than field limit"),
+        ("t.csv", b"text\n\xff\n", r"line 2: not UTF-8"),
+        ("t.jsonl", "[1]", r"line 1: found '\[1\]', expected a JSON object"),
+        ("t.jsonl", '{"text": "a"}\n{"text": 1}', r"line 2: 'text' is 1, expected text or a list"),
+        ("t.jsonl", '{"text": ["a", 1]}', r"line 1: 'text' is \['a', 1\], expected"),
+        ("t.jsonl", '{"a": 1}', r"line 1: column 'text' is missing; found 'a'"),
+        (
+            "t.jsonl",
+            '{"text": "a"}\n{"text": "a", "text": "b"}',
+            r"line 2: .* 'text' occurs twice",
+        ),
+        ("t.jsonl", '{"text": {"a": 1}}', r"line 1: 'text' is .*, expected text or a list"),
+        ("t.jsonl", '{"text": "\\ud800"}', r"line 1: .* contains an unpaired surrogate"),
+        ("t.jsonl", '{"text": ', r"line 1: not JSON"),
+        ("t.jsonl", "[" * 100_000, r"line 1: not JSON"),
+    ],
+)
+def test_invalid_tables_are_refused(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=rf"t\.\w+, {message}"):
+        list(Corpus(path, column="text"))
+
+
+def test_invalid_ids_are_refused(tmp_path):
+    path = tmp_path / "t.jsonl"
+    for id_, message in [
+        ("1.5", "'id' is 1.5, expected text"),
+        ('""', "the id has 0 characters, expected 1 to 1,000"),
+        (r'"a\u0000b"', r"the id 'a\\x00b' contains NUL"),
+    ]:
+        path.write_text(f'{{"text": "a", "id": {id_}}}')
+        with pytest.raises(DataError, match=message):
+            list(Corpus(path, column="text", id_column="id"))
+
+
+def test_arguments_of_other_forms_are_refused(tmp_path):
+    for name, arguments, message in [
+        (
+            "t.txt",
+            {"column": "a"},
+            r"--column does not apply to text, only to tables \(\.csv",
+        ),
+        ("t.fasta", {"id_column": "a"}, "--id_column does not apply to FASTA, only to tables"),
+        (
+            "t.csv",
+            {"column": "a", "id_field": 0},
+            "--id_field does not apply to tables, only to FASTA",
+        ),
+        (
+            "t.conllu",
+            {"tokenize": "en"},
+            "--tokenize does not apply to CoNLL-U, only to tables",
+        ),
+        ("t.csv", {}, r"t\.csv: --column is missing; it is required for tables"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            Corpus(tmp_path / name, **arguments)
+
+
+def test_missing_packages_are_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BilmError, match=r"spacy.*pip install '\.\[spacy\]'"):
+        Corpus(tmp_path / "t.txt", tokenize="en")
+    with pytest.raises(BilmError, match=r"pyarrow.*pip install '\.\[parquet\]'"):
+        list(Corpus(tmp_path / "t.parquet", column="a"))
+
+
+# --- FASTA ---
+
+FASTA = ">sp|P1|X_HUMAN of a kind\nMKV\nllt*\n\n; a comment\n>b/2\r\nAC GT\r\n"
+
+
+def test_fasta_records_and_ids(tmp_path):
+    for name in ("p.fasta", "p.FA.gz"):
+        content = FASTA.encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if "gz" in name else content)
+        found = list(Corpus(tmp_path / name))
+        assert found == [Record(list("MKVLLT"), "sp|P1|X_HUMAN"), Record(list("ACGT"), "b/2")]
+    (tmp_path / "one.faa").write_text(">sp|P1|X_HUMAN of a kind\nA\n")
+    for field, id_ in enumerate(["sp", "P1", "X_HUMAN", "of", "a", "kind"]):
+        assert next(iter(Corpus(tmp_path / "one.faa", id_field=field))).id == id_
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text\n", "line 1: 'text'; expected > and an id"),
+        (">\nA\n", "line 1: '>' has no id in field 0"),
+        (">a\n>b\nA\n", "line 1: a has no residues"),
+        (">a\nA\n>b\n*\n", "line 3: b has no residues"),
+        (">a\nA-C\n", "line 2: 'A-C'; expected the letters of residues, without gaps"),
+        (">a\nA*\nC\n", r"line 1: a has a \* inside"),
+    ],
+)
+def test_invalid_fasta_is_refused(tmp_path, content, message):
+    (tmp_path / "p.fna").write_text(content)
+    with pytest.raises(DataError, match=rf"p\.fna, {message}"):
+        list(Corpus(tmp_path / "p.fna"))
+    (tmp_path / "p.fna").write_text(">a\nA\n")
+    with pytest.raises(DataError, match="has no id in field 3"):
+        list(Corpus(tmp_path / "p.fna", id_field=3))
+
+
+@pytest.mark.parametrize("ending", ["fas", "fsa", "seq", "ffn", "frn", "mpfa", "fna.gz"])
+def test_fasta_endings(tmp_path, ending):
+    content = b">a\nMK\n"
+    path = tmp_path / f"p.{ending}"
+    path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+    assert list(Corpus(path)) == [Record(["M", "K"], "a")]
+
+
+def test_text_that_starts_like_fasta_gives_a_warning(tmp_path, caplog):
+    (tmp_path / "a.txt").write_text(">sp|P1\nMKV\n")
+    assert [record.words for record in Corpus(tmp_path / "a.txt")] == [[">sp|P1"], ["MKV"]]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "a.txt: the first line starts with >, as in FASTA; the file is read as text" in line
+    caplog.clear()
+    resolve_shards(tmp_path / "a.txt")
+    assert len(caplog.records) == 1
+
+
+# --- the registry ---
+
+
+def test_a_new_form_appears_in_reading_help_and_errors(tmp_path, monkeypatch):
+    def read(source):
+        yield Record(["of", source.path, source.column])
+
+    avro = Form("Avro", (".avro",), "records of Avro", read, frozenset({"column"}))
+    monkeypatch.setattr(readers, "FORMS", (avro, *FORMS))
+    assert list(Corpus(tmp_path / "a.avro", column="c")) == [
+        Record(["of", str(tmp_path / "a.avro"), "c"])
+    ]
+    assert help_lines()[:2] == [".avro", "    records of Avro"]
+    with pytest.raises(DataError, match=r"only to Avro \(\.avro\); tables"):
+        Corpus(tmp_path / "a.txt", column="c")
+    with pytest.raises(DataError, match="belongs to Avro"):
+        readers.require_text(tmp_path / "a.avro")
+
+
+def test_help_has_two_lines_per_form():
+    assert help_lines()[1::2] == [f"    {form.help}" for form in FORMS]
+    assert help_lines()[::2] == [
+        ".csv .tsv .jsonl .ndjson .parquet",
+        ".conllu",
+        ".fasta .fa .fas .fsa .seq .faa .mpfa .fna .ffn .frn",
+        "other",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("a.CSV", "tables"), ("a.conllu.gz", "CoNLL-U"), ("a.gz", "text"), ("a", "text")],
+)
+def test_form_by_ending(name, form):
+    assert form_of(name).name == form
+
+
+# --- where only text is expected ---
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv.gz", "a.jsonl", "a.conllu", "a.fasta"])
+def test_training_text_must_not_be_a_table(tmp_path, name):
+    content = b">id,text\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    (tmp_path / "b.txt").write_text("a b\n")
+    with pytest.raises(DataError, match=rf"{name}: the ending .* convert the file with bilm text"):
+        resolve_shards(tmp_path / "*")
+
+
+def test_text_may_end_like_fasta_if_it_does_not_start_like_it(tmp_path):
+    (tmp_path / "wiki.fa").write_text("این یک جمله است .\n", encoding="utf-8")
+    assert len(resolve_shards(tmp_path / "wiki.fa")) == 1
+
+
+def test_sentences_of_files_of_any_form(tmp_path):
+    (tmp_path / "a.tsv").write_text("label\ttext\n1\ta b\n0\t\n")
+    (tmp_path / "b.csv").write_text("text\nc\n")
+    assert list(read_sentences(tmp_path / "*", column="text")) == [["a", "b"], ["c"]]
+    (tmp_path / "c.txt").write_text("d\n\ne f\n")
+    assert list(read_sentences(tmp_path / "c.txt")) == [["d"], ["e", "f"]]
+    with pytest.raises(DataError, match="--column is missing"):
+        read_sentences(tmp_path / "a.tsv")
+    with pytest.raises(DataError, match="no file matches"):
+        read_sentences(tmp_path / "none")
+
+
+# --- splitting sentences ---
+
+
+def test_split_sentences_of_wrapped_paragraphs(tmp_path):
+    pytest.importorskip("spacy", reason="make test-clients has spaCy")
+    text = "It was the\nbest of times. It was\nthe worst.\n\n\nNo end here\n\nEnd.\n"
+    (tmp_path / "t.txt").write_text(text)
+    found = [r.words for r in Corpus(tmp_path / "t.txt", tokenize="en", split_sentences=True)]
+    assert [" ".join(words) for words in found] == [
+        *("It was the best of times .", "It was the worst .", "No end here", "End .")
+    ]
+    (tmp_path / "t.csv").write_text('text\n"One. Two\nthree."\n\n,\n'.replace("\n,", ""))
+    table = Corpus(tmp_path / "t.csv", "text", tokenize="en", split_sentences=True)
+    assert [r.words for r in table] == [["One", "."], ["Two", "three", "."]]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"tokenize": "en", "column": "text", "id_column": "id"}])
+def test_split_sentences_requires_a_language_and_no_ids(tmp_path, arguments):
+    name = "t.csv" if arguments else "t.txt"
+    with pytest.raises(DataError, match="--split_sentences cannot be used"):
+        Corpus(tmp_path / name, split_sentences=True, **arguments)
+
+
+def test_tokenized_words_of_a_corpus(tmp_path):
+    pytest.importorskip("spacy", reason="make test-clients has spaCy")
+    (tmp_path / "t.txt").write_text("I don't  know.\n\n")
+    found = [record.words for record in Corpus(tmp_path / "t.txt", tokenize="en")]
+    assert found == [["I", "do", "n't", "know", "."], []]

@@ -1,0 +1,189 @@
+"""`Elmo` in each kind of Keras model, in graphs, replicas and threads, has its stored weights."""
+
+import copy
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("strings in the graph are TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from elmo_models import TOKENS, Subclassed, functional, make
+
+from bilm import Elmo
+
+DATA = tf.data.Dataset.from_tensors((TOKENS, tf.constant([1.0, 0.0])))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The output of the layer itself, which golden tests check."""
+    return make()(TOKENS).numpy()
+
+
+class MadeInInit(keras.layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.elmo = make()
+
+    def call(self, tokens):
+        return self.elmo(tokens)
+
+    def compute_output_shape(self, shape):
+        return self.elmo.compute_output_shape(shape)
+
+
+class MadeInBuild(MadeInInit):
+    def __init__(self, **kwargs):
+        keras.layers.Layer.__init__(self, **kwargs)
+
+    def build(self, shape):
+        self.elmo = make()
+
+
+class WithoutShape(MadeInBuild):
+    """Keras finds its shape in a scratch graph, where it builds it."""
+
+    compute_output_shape = keras.layers.Layer.compute_output_shape
+
+
+def sequential(layer):
+    return keras.Sequential([keras.Input((None,), dtype="string"), layer])
+
+
+def predict(model):
+    return model.predict(tf.data.Dataset.from_tensors(TOKENS), verbose=0)
+
+
+def fit(model):
+    """With a learning rate of 0: training changes nothing."""
+    model.compile(keras.optimizers.SGD(0.0), vectors_only)
+    model.fit(DATA, verbose=0, shuffle=False)
+    return model(TOKENS)
+
+
+def evaluate(model, expected):
+    model.compile(loss=vectors_only)
+    there = TOKENS.numpy() != b""
+    found = model.evaluate(DATA, verbose=0)
+    np.testing.assert_allclose(found, expected[there].mean(), atol=1e-6)
+    return model(TOKENS)
+
+
+def vectors_only(labels, vectors):
+    return tf.reduce_mean(vectors, axis=-1)
+
+
+def in_a_function(call):
+    return tf.function(call)(TOKENS)
+
+
+def in_a_pipeline(call):
+    return next(iter(tf.data.Dataset.from_tensors(TOKENS).map(call)))
+
+
+def made_in_a_function():
+    made = []
+
+    @tf.function
+    def run(tokens):
+        made.append(made[0] if made else make())
+        return made[0](tokens)
+
+    return run(TOKENS)
+
+
+def in_replicas(use):
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        return use(Subclassed())
+
+
+def by_hand_in_replicas():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        model = Subclassed()
+    found = tf.function(lambda: strategy.run(model, (TOKENS,)))()
+    first, second = strategy.experimental_local_results(found)
+    np.testing.assert_array_equal(first, second)
+    return first
+
+
+def cloned(model):
+    return keras.models.clone_model(model)(TOKENS)
+
+
+def through_json():
+    return keras.models.model_from_json(functional(make()).to_json())(TOKENS)
+
+
+WAYS = {
+    "functional": lambda: functional(make())(TOKENS),
+    "sequential": lambda: sequential(make())(TOKENS),
+    "subclassed": lambda: Subclassed()(TOKENS),
+    "subclassed, predict": lambda: predict(Subclassed()),
+    "subclassed, fit": lambda: fit(Subclassed()),
+    "subclassed, evaluate": lambda: evaluate(Subclassed(), make()(TOKENS).numpy()),
+    "subclassed, called on a symbol": lambda: functional(Subclassed())(TOKENS),
+    "made in a layer's init": lambda: MadeInInit()(TOKENS),
+    "made in a layer's init, on a symbol": lambda: functional(MadeInInit())(TOKENS),
+    "made in a layer's build": lambda: MadeInBuild()(TOKENS),
+    "made in a layer's build, on a symbol": lambda: functional(MadeInBuild())(TOKENS),
+    "made in a layer's build, in a scratch graph": lambda: functional(WithoutShape())(TOKENS),
+    "made in a layer's build, fit": lambda: fit(sequential(MadeInBuild())),
+    "first called in a function": lambda: in_a_function(make()),
+    "subclassed, in a function": lambda: in_a_function(Subclassed()),
+    "made in a function": made_in_a_function,
+    "first called in tf.data": lambda: in_a_pipeline(make()),
+    "subclassed, in tf.data": lambda: in_a_pipeline(Subclassed()),
+    "in another layer's loop": lambda: keras.layers.TimeDistributed(make())(TOKENS[:, None])[:, 0],
+    "in replicas, called": lambda: in_replicas(lambda model: model(TOKENS)),
+    "in replicas, predict": lambda: in_replicas(predict),
+    "in replicas, by hand": by_hand_in_replicas,
+    "clone": lambda: cloned(functional(make())),
+    "clone of a model in a model": lambda: cloned(functional(functional(make()))),
+    "clone of a Sequential": lambda: cloned(sequential(make())),
+    "from a config": lambda: Elmo.from_config(make().get_config())(TOKENS),
+    "through JSON": through_json,
+    "deep copy": lambda: copy.deepcopy(make())(TOKENS),
+    "pickle": lambda: pickle.loads(pickle.dumps(make()))(TOKENS),
+    "stateful": lambda: functional(make(stateful=True))(TOKENS),
+    "stateful, in a function": lambda: in_a_function(make(stateful=True)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_elmo_has_stored_weights_in_each_kind_of_keras_model(way, expected):
+    np.testing.assert_allclose(WAYS[way](), expected, atol=1e-6)
+
+
+# --- threads ---
+
+
+def together(n, function):
+    """Call a function from n threads that start at once."""
+    start = threading.Barrier(n)
+
+    def run(_):
+        start.wait()
+        return function()
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(run, range(n)))
+
+
+def test_elmo_shared_by_threads(expected):
+    layer = make()
+    for found in together(8, lambda: layer(TOKENS).numpy()):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    alone = make()
+    alone.build()
+    assert len(layer.variables) == len(alone.variables)
+
+
+def test_elmo_created_in_each_thread(expected):
+    for found in together(4, lambda: Subclassed()(TOKENS).numpy()):
+        np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -1,0 +1,195 @@
+"""Inputs, shapes, configs and XLA compilation of `Elmo`."""
+
+import keras
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("strings in the graph are TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+
+from bilm import Batcher, BidirectionalLanguageModel, Elmo, TokenBatcher
+from bilm.errors import DataError, OptionsError
+from bilm.layers.scalar_mix import ScalarMix
+
+TABLE = "token_embeddings.hdf5"
+CASES = [c.values[0] for c in golden_cases("inference")]
+CASE = next(folder for folder in CASES if folder.name.endswith("1layer"))
+WORDS = next(folder for folder in CASES if (folder / TABLE).exists())
+FILES = CASE / "options.json", CASE / "weights.hdf5"
+SENTENCES = [["the", "bank"], ["café"]]
+TOKENS = tf.constant([["the", "bank"], ["café", ""]])
+
+
+def word_layer(**kwargs):
+    files = WORDS / "options.json", WORDS / "weights.hdf5"
+    return Elmo(*files, embedding_weight_file=WORDS / TABLE, **kwargs)
+
+
+INPUTS = {
+    "strings": (Elmo, TOKENS),
+    "characters": (Elmo, Batcher(None, 50).batch_sentences(SENTENCES)),
+    "words": (lambda *_, **kwargs: word_layer(**kwargs), np.array([[1, 3, 2, 0], [1, 4, 5, 2]])),
+}
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["without marks", "with marks"])
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("combine", ["mix", "concat"])
+def test_elmo_output_shape_equals_the_declared_shape(kind, keep, combine):
+    make, batch = INPUTS[kind]
+    layer = make(*FILES, keep_sentence_boundaries=keep, combine=combine, n_representations=2)
+    for output, said in zip(layer(batch), layer.compute_output_shape(batch.shape), strict=True):
+        assert output.shape == said
+    symbol = keras.Input(batch.shape[1:], dtype="string" if kind == "strings" else "int32")
+    assert layer(symbol)[0].shape == (None, *output.shape[1:])
+    unknown = layer.compute_output_shape((None, None, *batch.shape[2:]))
+    assert unknown[0] == (None, None, output.shape[-1])
+
+
+def models():
+    return [Elmo(*FILES), BidirectionalLanguageModel(*FILES)]
+
+
+@pytest.mark.parametrize("model", models())
+def test_elmo_refuses_characters_of_another_width(model):
+    ids = Batcher(None, 20).batch_sentences(SENTENCES)
+    with pytest.raises(DataError, match=r"ids have 20 characters per word, but the model reads 50"):
+        model(ids)
+    batcher = model.batcher()
+    np.testing.assert_array_equal(batcher.batch_sentences(SENTENCES), INPUTS["characters"][1])
+
+
+def test_elmo_batcher_of_a_word_model(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("<S>\n</S>\n<UNK>\nthe\n")
+    layer = word_layer()
+    assert isinstance(layer.batcher(path), TokenBatcher)
+    with pytest.raises(DataError, match="reads words; give the vocabulary file"):
+        layer.batcher()
+    with pytest.raises(DataError, match=r"shape \(2, 4, 50\), expected 2 axes as TokenBatcher"):
+        layer(np.ones((2, 4, 50), "int32"))
+
+
+def test_elmo_refuses_inputs_of_another_type():
+    with pytest.raises(DataError, match="float32, expected strings or integer ids; set the type"):
+        keras.Model(inputs := keras.Input((None, 50)), Elmo(*FILES)(inputs))(np.ones((1, 3, 50)))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0), (2, 3)])
+def test_elmo_accepts_empty_batches_and_padding_only(shape, norm):
+    """No sentence, sentences of no token, nothing but padding."""
+    layer = Elmo(*FILES, do_layer_norm=norm)
+    for run in (layer, tf.function(layer)):
+        found = run(tf.fill(shape, ""))
+        assert found.shape == (*shape, 20)
+        assert not np.any(found)
+    ids = np.zeros((shape[0], shape[1] + 2, 50), "int32")
+    assert layer(ids).shape == found.shape
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("sentences", [[], [[]], [[], []]])
+def test_language_model_accepts_empty_batches(sentences, stateful):
+    model = BidirectionalLanguageModel(*FILES, stateful=stateful)
+    found = model(model.batcher().batch_sentences(sentences))
+    assert found["lm_embeddings"].shape == (len(sentences), 2, 0, 20)
+    assert found["mask"].shape == (len(sentences), 0)
+    assert found["token_embeddings"].shape == (len(sentences), 2, 10)
+    assert not found["lengths"].any()
+
+
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+def test_language_model_ignores_floatx(floatx):
+    ids = INPUTS["characters"][1]
+    plain = BidirectionalLanguageModel(*FILES)(ids)["lm_embeddings"]
+    before = keras.config.floatx()
+    try:
+        keras.config.set_floatx(floatx)
+        found = BidirectionalLanguageModel(*FILES, stateful=True)(ids)["lm_embeddings"]
+    finally:
+        keras.config.set_floatx(before)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_scalar_mix_normalizes_half_precision_in_float32(dtype):
+    """Its sums over a batch are larger than float16 holds."""
+    layers = 30.0 * np.random.default_rng(0).normal(size=(4, 2, 50, 16))
+    mix = ScalarMix(do_layer_norm=True, dtype=dtype)
+    expected = ScalarMix(do_layer_norm=True)(tf.constant(layers, "float32"))
+    found = mix(tf.constant(layers, dtype))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(tf.cast(found, "float32"), expected, atol=0.05)
+
+
+HOSTILE = {
+    "path": ("options_file", "/etc/passwd"),
+    "url": ("options_file", "http://127.0.0.1:9/model.zip"),
+    "published name": ("options_file", "small"),
+    "weights": ("weight_file", "http://127.0.0.1:9/weights.hdf5"),
+    "table": ("embedding_weight_file", "/etc/passwd"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_elmo_from_config_opens_no_file(case, tmp_path, monkeypatch):
+    """Through Keras' safe loading of a file that someone else has written."""
+    name, value = HOSTILE[case]
+    tokens = keras.Input((None,), dtype="string")
+    layer = Elmo(*FILES)
+    config = {**layer.get_config(), name: value}
+    monkeypatch.setattr(Elmo, "get_config", lambda self: config)
+    keras.Model(tokens, layer(tokens)).save(tmp_path / "model.keras")
+    with pytest.raises(OptionsError, match=f"{name}: found .*, expected"):
+        keras.models.load_model(tmp_path / "model.keras")
+
+
+def test_elmo_from_config_refuses_invalid_options():
+    config = Elmo(*FILES).get_config()
+    config["options_file"] = {**config["options_file"], "lstm": {"dim": -1}}
+    with pytest.raises(OptionsError, match="lstm"):
+        Elmo.from_config(config)
+
+
+def test_elmo_supports_jit_without_strings_and_states():
+    """Keras reads `supports_jit` where `compile(jit_compile="auto")` finds a GPU."""
+    ids = INPUTS["characters"][1]
+    assert not Elmo(*FILES).supports_jit
+    for make, batch in INPUTS.values():
+        layer = make(*FILES)
+        layer(batch)
+        assert layer.supports_jit == (batch is not TOKENS)
+    stateful = Elmo(*FILES, stateful=True)
+    stateful(ids)
+    assert not stateful.supports_jit
+
+
+@pytest.mark.parametrize("kind", ["strings", "characters"])
+def test_elmo_auto_jit_compilation_on_a_gpu(kind, monkeypatch):
+    devices = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda *_: devices)
+    inputs = keras.Input(INPUTS[kind][1].shape[1:], dtype=INPUTS[kind][1].dtype)
+    model = keras.Model(inputs, Elmo(*FILES)(inputs))
+    model.compile("sgd", "mse", jit_compile="auto")
+    assert model.jit_compile == (kind == "characters")
+
+
+def test_elmo_compiled_by_xla_equals_the_eager_layer():
+    layer, ids = Elmo(*FILES), INPUTS["characters"][1]
+    found = tf.function(layer, jit_compile=True)(tf.constant(ids))
+    np.testing.assert_allclose(found, layer(ids), atol=1e-6)
+
+
+def test_elmo_fit_accepts_a_tensor_of_strings():
+    """Keras itself refuses a NumPy array of strings."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((None,), dtype="string")
+    pooled = keras.layers.GlobalAveragePooling1D()(Elmo(*FILES)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(1)(pooled))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    losses = model.fit(TOKENS, tf.constant([1.0, 0.0]), epochs=5, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]

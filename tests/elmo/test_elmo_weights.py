@@ -1,0 +1,186 @@
+"""The weights of `Elmo`: copies, wrong or missing files, and types."""
+
+import os
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("strings in the graph are TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from elmo_models import COPIES, FILES, TOKENS, Subclassed, functional, make
+
+from bilm import Elmo
+from bilm.errors import WeightsError
+
+TABLE = "token_embeddings.hdf5"
+
+
+def make_built(**kwargs):
+    layer = make(**kwargs)
+    layer.build()
+    return layer
+
+
+# --- copies ---
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_elmo_copy_has_the_changed_weights_of_the_original(how):
+    layer = make_built()
+    layer.mixes[0].gamma.assign(3.0)
+    layer.bilm.weights[0].assign(layer.bilm.weights[0] * 2)
+    np.testing.assert_array_equal(COPIES[how](layer)(TOKENS), layer(TOKENS))
+
+
+def test_elmo_saved_weights_replace_stored_weights(tmp_path):
+    """Also in the process that created the layer from the file."""
+    model = functional(make())
+    for variable in model.variables:
+        variable.assign(variable * 1.1)
+    changed = model(TOKENS).numpy()
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(TOKENS), changed, atol=1e-6)
+    clone = keras.models.clone_model(model)
+    clone.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_allclose(clone(TOKENS), changed, atol=1e-6)
+
+
+# --- files ---
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files of this test's own."""
+    return [Path(shutil.copy(path, tmp_path)) for path in FILES]
+
+
+def test_elmo_refuses_a_file_changed_before_build(files):
+    layer = Elmo(*files)
+    os.utime(files[1], ns=(0, 0))
+    with pytest.raises(WeightsError, match="has changed since the layer was created"):
+        layer(TOKENS)
+
+
+def test_elmo_names_a_file_removed_before_build(files):
+    layer = Elmo(*files)
+    files[1].unlink()
+    with pytest.raises(WeightsError, match=r"weights\.hdf5: no such file"):
+        layer(TOKENS)
+
+
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "in a function"])
+def test_elmo_without_weights_is_refused_until_they_are_loaded(files, in_graph):
+    """Its file is gone: as in a process that never had it."""
+    original = Elmo(*files)
+    original.build()
+    files[1].unlink()
+    layer = Elmo.from_config(original.get_config())
+    run = tf.function(layer) if in_graph else layer
+    error = tf.errors.InvalidArgumentError if in_graph else WeightsError
+    with pytest.raises(error, match="has no weights yet; load weights into it"):
+        run(TOKENS)
+    layer.set_weights(original.get_weights())
+    np.testing.assert_allclose(run(TOKENS), original(TOKENS), atol=1e-6)
+
+
+WRONG = {
+    "missing": lambda file, name: file.__delitem__(name),
+    "of another shape": lambda file, name: replace(file, name, file[name][:-1]),
+    "not finite": lambda file, name: replace(file, name, file[name][...] * np.nan),
+}
+
+
+def replace(file, name, value):
+    del file[name]
+    file[name] = value
+
+
+@pytest.mark.parametrize("model", [lambda make: make()(TOKENS), lambda make: functional(make())])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_elmo_names_wrong_weights(files, wrong, model):
+    with h5py.File(files[1], "r+") as file:
+        WRONG[wrong](file, "char_embed")
+    message = {"missing": "missing", "not finite": "not finite"}.get(wrong, "has shape")
+    with pytest.raises(WeightsError, match=f"char_embed .*{message}"):
+        model(lambda: Elmo(*files))
+
+
+def test_elmo_keeps_no_copy_of_its_weights():
+    """Once these have others, nothing of what was read is left."""
+    tracemalloc.start()
+    layer = make_built()
+    size = sum(variable.numpy().nbytes for variable in layer.variables)
+    for variable in layer.variables:
+        variable.assign(tf.zeros(variable.shape))
+    snapshot = tracemalloc.take_snapshot()
+    tracemalloc.stop()
+    arrays = snapshot.filter_traces([tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)])
+    assert sum(trace.size for trace in arrays.traces) < size / 10
+
+
+WORDS = next(c.values[0] for c in golden_cases("inference") if (c.values[0] / TABLE).exists())
+
+
+@pytest.mark.parametrize("way", ["called", "subclassed", "clone", "pickle"])
+def test_elmo_reads_a_word_table_in_each_way_of_building(way):
+    files = WORDS / "options.json", WORDS / "weights.hdf5"
+    layer = Elmo(*files, combine="concat", embedding_weight_file=WORDS / TABLE)
+    with h5py.File(WORDS / "expected_tokens.hdf5") as expected:
+        batch = expected["batch_0"]
+        ids, mask, layers = (batch[k][...] for k in ("token_ids", "mask", "lm_embeddings"))
+    if way == "subclassed":
+        found = Subclassed(layer)(ids)
+    elif way == "clone":
+        words = keras.Input((None,), dtype="int64")
+        found = keras.models.clone_model(keras.Model(words, layer(words)))(ids)
+    else:
+        found = (COPIES["pickle"](layer) if way == "pickle" else layer)(ids)
+    rows = np.moveaxis(layers, 1, 2)[mask].reshape(mask.sum(), -1)
+    np.testing.assert_allclose(found.numpy()[mask], rows, atol=1e-5)
+
+
+# --- types ---
+
+
+@pytest.mark.parametrize("kind", ["mixed_bfloat16", "mixed_float16", "float16", "float64"])
+@pytest.mark.parametrize("combine", ["mix", "top"])
+def test_elmo_computes_in_float32_under_any_policy(kind, combine):
+    """What comes out differs by its own rounding alone."""
+    plain = make(combine=combine)(TOKENS).numpy()
+    before, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    try:
+        keras.config.set_floatx(kind.removeprefix("mixed_"))
+        if kind.startswith("mixed_"):
+            keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy(kind)
+        model = functional(make(combine=combine))
+        found = model(TOKENS)
+    finally:
+        keras.config.set_floatx(floatx)
+        keras.config.set_dtype_policy(before)
+    assert found.dtype == kind.removeprefix("mixed_")
+    assert all(v.dtype == "float32" for v in model.variables if "seed" not in v.path)
+    np.testing.assert_array_equal(found, tf.cast(plain, found.dtype))
+
+
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+def test_elmo_l2_penalty_is_added_to_losses_under_another_floatx(floatx):
+    before = keras.config.floatx()
+    try:
+        keras.config.set_floatx(floatx)
+        model = functional(make(l2_coef=1e-3))
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        labels = tf.zeros((2, 2, 20), floatx)
+        loss = model.fit(TOKENS, labels, epochs=1, verbose=0).history["loss"][0]
+        assert np.isfinite(loss) and model.losses[0].dtype == floatx
+    finally:
+        keras.config.set_floatx(before)

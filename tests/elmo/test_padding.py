@@ -1,0 +1,147 @@
+"""Padding anywhere in a row: `Elmo` and `BidirectionalLanguageModel` skip it in both directions."""
+
+import keras
+import numpy as np
+import pytest
+from conftest import golden_cases
+from keras import ops
+
+from bilm import Batcher, BidirectionalLanguageModel, Elmo
+
+CASES = [case.values[0] for case in golden_cases("inference")]
+FOLDER = next(folder for folder in CASES if folder.name.endswith("1layer"))
+TABLE = "token_embeddings.hdf5"
+WORDS = next(folder for folder in CASES if (folder / TABLE).exists())
+COMBINED = {
+    "mix": {},
+    "mix, layer norm": {"do_layer_norm": True},
+    "top": {"combine": "top"},
+    "average": {"combine": "average"},
+    "concat": {"combine": "concat"},
+}
+ROWS = {  # places of the words among the T of a row; "" elsewhere
+    "gap": [0, 2],
+    "two gaps": [0, 3, 5],
+    "on the left": [3, 4, 5],
+    "on both sides": [1, 2],
+    "everywhere": [1, 3],
+    "at the end": [0, 1, 2],
+    "no padding": [0, 1, 2, 3, 4, 5],
+    "nothing else": [],
+}
+SENTENCE = ["The", "bank", "café", "of", "river", "."]
+N_TOKENS = 6
+
+
+def rows_of_words():
+    return [
+        [SENTENCE[k] if k in places else "" for k in range(N_TOKENS)] for places in ROWS.values()
+    ]
+
+
+def spread(compact, n_steps, left):
+    """Move the ids of a sentence with its marks to the places of its words; `left` pads before."""
+    ids = np.zeros((len(ROWS), n_steps, *compact.shape[2:]), np.int32)
+    for row, places, words in zip(ids, ROWS.values(), compact, strict=True):
+        begin = (places[0] if places else N_TOKENS) if left else 0
+        end = places[-1] + 2 if places else begin + 1
+        row[[begin, *(k + 1 for k in places), end]] = words[: len(places) + 2]
+    return ids
+
+
+def character_ids(left=False):
+    sentences = [[SENTENCE[k] for k in places] for places in ROWS.values()]
+    compact = Batcher(None, 50).batch_sentences(sentences)
+    return compact, spread(compact, N_TOKENS + 2, left)
+
+
+def word_ids(left=False):
+    """Ids of a `TokenBatcher` in which `<S>` is 1 and `</S>` is 2."""
+    compact = np.zeros((len(ROWS), N_TOKENS + 2), np.int32)
+    for row, places in zip(compact, ROWS.values(), strict=True):
+        row[: len(places) + 2] = [1, *(k + 3 for k in places), 2]
+    return compact, spread(compact, N_TOKENS + 2, left)
+
+
+def character_layer(**kwargs):
+    return Elmo(FOLDER / "options.json", FOLDER / "weights.hdf5", **kwargs)
+
+
+def word_layer(**kwargs):
+    files = WORDS / "options.json", WORDS / "weights.hdf5"
+    return Elmo(*files, embedding_weight_file=WORDS / TABLE, **kwargs)
+
+
+def check(found, mask, compact):
+    """Compare the vectors of words with the vectors without padding."""
+    found, mask, compact = map(ops.convert_to_numpy, (found, mask, compact))
+    for row, places in enumerate(ROWS.values()):
+        assert np.flatnonzero(mask[row]).tolist() == places
+        np.testing.assert_allclose(found[row, places], compact[row, : len(places)], atol=1e-5)
+        assert not np.delete(found[row], places, axis=0).any()
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["begin mark first", "begin mark at the word"])
+@pytest.mark.parametrize("how", COMBINED)
+@pytest.mark.parametrize(
+    ("make", "ids"),
+    [(character_layer, character_ids), (word_layer, word_ids)],
+    ids=["characters", "words"],
+)
+def test_golden_padding_anywhere_in_ids(make, ids, how, left):
+    compact, padded = ids(left)
+    layer = make(**COMBINED[how])
+    padded = ops.convert_to_tensor(padded)
+    check(layer(padded), layer.compute_mask(padded), layer(compact))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="strings are TensorFlow's")
+@pytest.mark.parametrize("how", COMBINED)
+def test_padding_anywhere_in_strings(how):
+    layer, tokens = character_layer(**COMBINED[how]), ops.convert_to_tensor(rows_of_words())
+    check(layer(tokens), layer.compute_mask(tokens), layer(character_ids()[0]))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="strings are TensorFlow's")
+def test_padding_anywhere_keeps_the_marks_at_their_places():
+    layer = character_layer(keep_sentence_boundaries=True)
+    tokens, (compact, padded) = ops.convert_to_tensor(rows_of_words()), character_ids()
+    found, mask, expected = layer(tokens), layer.compute_mask(tokens), layer(compact)
+    np.testing.assert_array_equal(mask, (padded > 0).any(axis=2))
+    for row, there in enumerate(mask.numpy()):
+        wanted = expected.numpy()[row, : there.sum()]
+        np.testing.assert_allclose(found.numpy()[row, there], wanted, atol=1e-5)
+        assert not found.numpy()[row, ~there].any()
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="strings are TensorFlow's")
+def test_padding_anywhere_changes_no_gradient():
+    import tensorflow as tf
+
+    layer, compact = character_layer(trainable_bilm=True), character_ids()[0]
+    layer.build()
+    variables = [variable.value for variable in layer.variables]
+
+    def gradients(inputs):
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(layer(inputs, training=True) ** 3)
+        return [tf.convert_to_tensor(g) for g in tape.gradient(total, variables)]
+
+    pairs = zip(gradients(tf.constant(rows_of_words())), gradients(compact), strict=True)
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["begin mark first", "begin mark at the word"])
+@pytest.mark.parametrize("reads_words", [False, True], ids=["characters", "words"])
+def test_golden_padding_anywhere_in_the_language_model(reads_words, left):
+    if reads_words:
+        files = WORDS / "options.json", WORDS / "weights.hdf5"
+        model = BidirectionalLanguageModel(*files, False, WORDS / TABLE)
+    else:
+        model = BidirectionalLanguageModel(FOLDER / "options.json", FOLDER / "weights.hdf5")
+    compact, padded = (word_ids if reads_words else character_ids)(left)
+    found, expected = model(padded), model(compact)
+    np.testing.assert_array_equal(found["lengths"], [len(places) for places in ROWS.values()])
+    for k in range(found["lm_embeddings"].shape[1]):
+        check(found["lm_embeddings"][:, k], found["mask"], expected["lm_embeddings"][:, k])

@@ -1,0 +1,95 @@
+import h5py
+import numpy as np
+import pytest
+from conftest import golden_cases
+from keras import ops as keras_ops
+
+from bilm import BidirectionalLanguageModel
+from bilm.elmo.weighting import mix_layer, weight_layers
+from bilm.errors import DataError
+
+KINDS = {"mix_plain": {}, "mix_norm": {"do_layer_norm": True}, "mix_top": {"use_top_only": True}}
+
+
+@pytest.fixture
+def ops():
+    rng = np.random.default_rng(0)
+    mask = np.array([[True, True, False], [True, False, False]])
+    layers = rng.normal(size=(2, 3, 3, 4)).astype(np.float32)
+    return {"lm_embeddings": layers * mask[:, None, :, None], "mask": mask}
+
+
+@pytest.mark.parametrize("case", golden_cases("inference"))
+def test_golden_weight_layers(case):
+    model = BidirectionalLanguageModel(case / "options.json", case / "weights.hdf5")
+    with h5py.File(case / "expected.hdf5") as file:
+        batch = file["batch_0"]
+        output = model(batch["char_ids"][...])
+        for kind, how in KINDS.items():
+            name = f"{case.name}/{kind}"
+            l2_coef = None if kind == "mix_top" else float(file.attrs["l2_coef"])
+            weight_layers(name, output, l2_coef=l2_coef, **how)
+            layer = mix_layer(name)
+            gamma = layer.gamma
+            gamma.assign(np.reshape(file.attrs["mix_gamma"], ()))
+            if kind != "mix_top":
+                layer.weights_before_softmax.assign(file.attrs["mix_W"])
+            found = weight_layers(name, output, l2_coef, reuse=True, **how)
+            mask = batch["mask"][...].astype(bool)
+            # The normalized mix magnifies what the layers' own tolerance of 1e-5 allows.
+            atol = 5e-5 if kind == "mix_norm" else 1e-5
+            np.testing.assert_allclose(
+                keras_ops.convert_to_numpy(found["weighted_op"])[mask],
+                batch[kind][...][mask],
+                atol=atol,
+            )
+            if kind == "mix_plain":
+                penalty = keras_ops.convert_to_numpy(found["regularization_op"])
+                np.testing.assert_allclose(penalty, batch["l2_plain"][()], rtol=1e-5)
+
+
+def test_weight_layers_shares_weights_by_name(ops):
+    first = weight_layers("shared", ops)
+    mix_layer("shared").gamma.assign(3.0)
+    again = weight_layers("shared", ops, reuse=True)
+    other = weight_layers("shared/of another", ops)
+    first, again, other = (
+        keras_ops.convert_to_numpy(found["weighted_op"]) for found in (first, again, other)
+    )
+    np.testing.assert_allclose(again, 3 * first, 1e-6)
+    np.testing.assert_array_equal(other, first)
+
+
+def test_weight_layers_refuses_an_existing_name_without_reuse(ops):
+    weight_layers("once", ops)
+    with pytest.raises(ValueError, match="'once' exist; pass reuse=True"):
+        weight_layers("once", ops)
+    with pytest.raises(ValueError, match="no weights named 'never'"):
+        weight_layers("never", ops, reuse=True)
+
+
+def test_weight_layers_penalty_is_zero_without_l2_coef(ops):
+    for found in (weight_layers("free", ops), weight_layers("top", ops, 1.0, use_top_only=True)):
+        assert keras_ops.convert_to_numpy(found["regularization_op"]) == 0
+
+
+def test_weight_layers_refuses_other_inputs(ops):
+    with pytest.raises(DataError, match="expected the dict"):
+        weight_layers("wrong", ops["lm_embeddings"])
+
+
+def test_weight_layers_reuse_takes_the_settings_of_each_call(ops):
+    weight_layers("how", ops)
+    mix_layer("how").weights_before_softmax.assign([1.0, 2.0, 3.0])
+    found = weight_layers("how", ops, l2_coef=1.0, reuse=True)
+    assert keras_ops.convert_to_numpy(found["regularization_op"]) == 14
+    top = weight_layers("how", ops, use_top_only=True, reuse=True)["weighted_op"]
+    np.testing.assert_array_equal(keras_ops.convert_to_numpy(top), ops["lm_embeddings"][:, -1])
+
+
+def test_weight_layers_refused_call_creates_no_weights(ops):
+    with pytest.raises(DataError, match=r"has shape \(2, 3, 3\) and mask"):
+        weight_layers("late", ops | {"lm_embeddings": ops["lm_embeddings"][..., 0]})
+    weight_layers("late", ops)
+    with pytest.raises(DataError, match="are for 3 layers, but lm_embeddings has 2"):
+        weight_layers("late", ops | {"lm_embeddings": ops["lm_embeddings"][:, 1:]}, reuse=True)

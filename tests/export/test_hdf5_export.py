@@ -1,0 +1,164 @@
+"""HDF5 export: the vectors of the run, under the names that other readers expect."""
+
+import json
+import shutil
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from stored_files import load_bilm
+from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
+
+from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.data.vocabulary import vocabulary_of
+from bilm.errors import DataError, WeightsError
+from bilm.export.hdf5 import dump_weights
+from bilm.storage.hdf5 import dataset_names
+from bilm.storage.names import stored_values
+from bilm.storage.stored_model import StoredModel
+
+LSTM = ("W_0", "B", "W_P_0")
+SENTENCE = ["money", "w3", "日本語", "unheard-of", "Москва"]
+
+
+def trained_vectors(model):
+    """The vectors in the graph that was trained: ids as they are, each direction in its order."""
+    vocab = vocabulary_of(VOCABULARY, model.options, model.n_tokens)
+    encode = vocab.encode if model.options.char_cnn is None else vocab.encode_chars
+    forward = model.encoder(encode(SENTENCE, split=False)[None])
+    backward = model.encoder(encode(SENTENCE[::-1], reverse=True, split=False)[None])
+    vectors = {"forward": forward, "backward": backward}
+    outputs, _ = model.windows({d: vectors[d] for d in model.directions}, model.zero_state(1))
+    layers = [[forward, *outputs["forward"]]]
+    if "backward" in outputs:
+        layers.append([layer[:, ::-1] for layer in (backward, *outputs["backward"])])
+    return np.concatenate([np.stack(direction, axis=1) for direction in layers], axis=-1)
+
+
+def stored_vectors(model):
+    if model.options.char_cnn is None:
+        batcher = TokenBatcher(VOCABULARY)
+    else:
+        batcher = Batcher(None, model.options.char_cnn.max_characters_per_token)
+    return model(batcher.batch_sentences([SENTENCE]))["layers"]
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def exported(request, tmp_path_factory):
+    """A run, and the files of its export."""
+    run = tiny_run(request.param)
+    own = (run / "options.json").read_bytes()
+    written = dump_weights(run, tmp_path_factory.mktemp("export") / "weights.hdf5")
+    assert (run / "options.json").read_bytes() == own
+    return run, *written
+
+
+def test_exported_model_has_the_vectors_of_the_run(exported):
+    run, weight_file, options_file = exported
+    expected = trained_vectors(load_run(run))
+    assert expected.shape[:3] == (1, load_run(run).options.lstm.n_layers + 1, len(SENTENCE) + 2)
+    found = stored_vectors(load_bilm(options_file, weight_file))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_array_equal(stored_vectors(load_bilm(run)), found)  # a run is a model too
+
+
+def test_exported_options_have_the_keys_that_readers_require(exported):
+    run, weight_file, options_file = exported
+    assert options_file == weight_file.parent / "options.json"
+    options, run_options = (
+        json.loads((f / "options.json").read_text()) for f in (weight_file.parent, run)
+    )
+    assert {"n_layers", "cell_clip", "proj_clip", "dim", "projection_dim"} <= set(options["lstm"])
+    if "char_cnn" in run_options:
+        expected = {"n_highway": 0} | run_options["char_cnn"] | {"n_characters": 262}
+        assert options["char_cnn"] == expected
+    else:
+        assert not options.get("char_cnn")
+    assert options["n_tokens_vocab"] == run_options["n_tokens_vocab"]
+
+
+@pytest.mark.parametrize("variant", ["characters", "shared_softmax"])
+def test_export_softmax_with_vocabulary(variant, tmp_path):
+    run = tiny_run(variant)
+    written = dump_weights(run, tmp_path / "elmo.hdf5", True, VOCABULARY)
+    assert [path.name for path in written] == ["elmo.hdf5", "options.json", "elmo_softmax.hdf5"]
+    values = stored_values(load_run(run))
+    with h5py.File(written[2]) as file:
+        assert dataset_names(file) == {"softmax/W", "softmax/b", "vocabulary"}
+        expected = values.get("softmax/W", values.get("embedding"))
+        np.testing.assert_array_equal(file["softmax/W"], expected)
+        np.testing.assert_array_equal(file["softmax/b"], values["softmax/b"])
+        words = file["vocabulary"].asstr()[...].tolist()
+    assert words == VOCABULARY.read_text(encoding="utf-8").splitlines()
+    assert "日本語" in words
+    with h5py.File(written[0]) as file:
+        assert not any(name.startswith("softmax") for name in dataset_names(file))
+
+
+def test_export_softmax_requires_a_vocabulary(tmp_path):
+    run, out = shutil.copytree(tiny_run("characters"), tmp_path / "run"), tmp_path / "out"
+    dump_weights(run, out / "elmo.hdf5", include_softmax=True)  # with those of the run
+    assert len(list(out.iterdir())) == 3
+    (tmp_path / "run" / "vocab.txt").unlink()
+    with pytest.raises(DataError, match=r"vocab\.txt: cannot be read"):
+        dump_weights(run, tmp_path / "none" / "elmo.hdf5", include_softmax=True)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("variant", "reason"),
+    [
+        ("words", "it reads words, not characters"),
+        ("forward_only", "it reads forwards only"),
+        ("no_cnn_projection", "its token encoder has no CNN_proj"),
+        ("no_projection", "its LSTM has no projection W_P_0"),
+        ("plain", "it spells words in 12 characters, not 50; its layers have no skip connections"),
+    ],
+)
+def test_export_warns_if_allennlp_cannot_load_the_model(variant, reason, tmp_path, caplog):
+    dump_weights(tiny_run(variant), tmp_path / "weights.hdf5")
+    (warning,) = [m for m in caplog.messages if "AllenNLP" in m]
+    assert f"cannot load this model ({reason})" in warning
+
+
+def test_export_does_not_warn_if_allennlp_can_load_the_model(tmp_path, caplog):
+    dump_weights(tiny_run("characters"), tmp_path / "weights.hdf5")
+    assert not caplog.messages
+
+
+def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
+    build = StoredModel.build
+
+    def build_wrongly(self):
+        model = build(self)
+        model.encoder.bias.assign(model.encoder.bias + 1e-7)
+        return model
+
+    run = tiny_run("characters")
+    (tmp_path / "weights.hdf5").write_text("earlier content")
+    monkeypatch.setattr(StoredModel, "build", build_wrongly)
+    with pytest.raises(
+        WeightsError, match="CNN_proj/b_proj differs after it was written and read back"
+    ):
+        dump_weights(run, tmp_path / "weights.hdf5", True, VOCABULARY)
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.hdf5"]
+    assert (tmp_path / "weights.hdf5").read_text() == "earlier content"
+
+
+def test_exported_names_of_one_layer(tmp_path):
+    """Written as existing readers expect; the reference's own spelling loads as well."""
+    weight_file, options_file = dump_weights(tiny_run("one_layer"), tmp_path / "weights.hdf5")
+    expected = stored_vectors(load_bilm(options_file, weight_file))
+    with h5py.File(weight_file, "r+") as file:
+        for direction in (0, 1):
+            rnn = file[f"RNN_{direction}/RNN"]
+            assert dataset_names(rnn) == {f"MultiRNNCell/Cell0/LSTMCell/{n}" for n in LSTM}
+            rnn.move("MultiRNNCell/Cell0/LSTMCell", "LSTMCell")
+            del rnn["MultiRNNCell"]
+        assert "RNN_0/RNN/LSTMCell/W_0" in file
+    found = stored_vectors(load_bilm(options_file, weight_file))
+    np.testing.assert_array_equal(found, expected)

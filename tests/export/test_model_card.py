@@ -1,0 +1,115 @@
+"""The model card of an export: YAML head, facts of the run, edited cards."""
+
+import hashlib
+import re
+import shutil
+
+import keras
+import pytest
+from conftest import GOLDEN
+from markdown_it import MarkdownIt
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import HELDOUT, WORDS, tiny_options, tiny_train
+
+from bilm.export.hdf5 import dump_weights
+from bilm.export.model_card import missing_for_allennlp, write_card
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    tiny_train(folder, n_steps=2, heldout=HELDOUT, **WORDS)
+    return folder
+
+
+@pytest.fixture
+def export(run, tmp_path):
+    written = dump_weights(run, tmp_path / "novels", include_softmax=True)
+    return written, write_card(run, written)
+
+
+def rows(text):
+    """The tables of a card, by the first column."""
+    return dict(re.findall(r"^\| (.+?) \| (.+) \|$", text, re.MULTILINE))
+
+
+def test_model_card_head_is_yaml(export):
+    yaml = pytest.importorskip("yaml", reason="the extra test brings it")
+    _, card = export
+    _, head, body = card.read_text(encoding="utf-8").split("---\n", 2)
+    values = yaml.safe_load(head)
+    assert values["library_name"] == "bilm-keras" and "elmo" in values["tags"]
+    assert not {"language", "license", "datasets"} & set(values)  # nobody has said
+    assert body.startswith("\n# novels\n")
+
+
+def test_model_card_body_renders(export):
+    """By a library that Keras brings, through rich."""
+    _, card = export
+    body = card.read_text(encoding="utf-8").split("---\n", 2)[2]
+    html = MarkdownIt().enable("table").render(body)
+    assert html.count("<h2>") == 6 and html.count("<table>") == 3
+    assert html.count('class="language-python"') == 1 and html.count("<li>a.txt, ") == 1
+
+
+def test_model_card_contains_the_facts_of_the_run(run, export):
+    written, card = export
+    assert card.name == "README.md" and card.parent == written[0].parent
+    found = rows(card.read_text(encoding="utf-8"))
+    assert found["steps"] == "2 of 2" and found["words to predict"] == "49"
+    assert found["predictions per epoch and direction"] == "358"
+    assert found["optimizer"] == "adagrad" and found["reads"] == "words"
+    measured = r"forward [\d.]+, mean [\d.]+, over 248 predictions"
+    assert re.fullmatch(measured, found["held-out perplexity"])
+    for path in written:
+        content = path.read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        assert found[path.name] == f"{len(content):,} bytes, SHA-256 `{sha256}`"
+    text = card.read_text(encoding="utf-8")
+    assert "- a.txt, 1406 bytes" in text and "AllenNLP's `Elmo` cannot load it: it reads" in text
+    assert "To be written by the author" in text and "peters-etal-2018-deep" in text
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert 'ElmoEmbedder("options.json", "weights.hdf5", vocab_file="vocab.txt")' in code
+
+
+def test_model_card_code_runs(run, export, monkeypatch):
+    _, card = export
+    shutil.copy(run / "vocab.txt", card.parent)
+    monkeypatch.chdir(card.parent)
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", card.read_text(), re.DOTALL)[1], names)
+    assert names["vectors"].shape == (2, 3, 4)
+
+
+def test_model_card_that_was_edited_is_kept(run, export, log):
+    written, card = export
+    before = card.read_text(encoding="utf-8")
+    assert write_card(run, written) == card and card.read_text(encoding="utf-8") == before
+    changed = before.replace("To be written by the author", "For novels")
+    card.write_text(changed, encoding="utf-8")
+    assert write_card(run, written) is None
+    assert card.read_text(encoding="utf-8") == changed
+    assert "README.md: not written by bilm export, or edited; it was not replaced" in log.text
+
+
+def test_model_card_beside_weights_of_another_name(run, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    card = write_card(run, dump_weights(run, tmp_path / "elmo.hdf5"))
+    assert card == tmp_path / "elmo_README.md" and "# elmo\n" in card.read_text(encoding="utf-8")
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_model_card_of_a_reference_checkpoint(tmp_path):
+    folder = GOLDEN / "checkpoint" / "chars"
+    card = write_card(folder, dump_weights(folder, tmp_path / "out"))
+    text = card.read_text(encoding="utf-8")
+    assert "trained with the TensorFlow 1 reference" in text
+    assert not {"steps", "seed", "held-out perplexity"} & set(rows(text))
+
+
+def test_model_card_lists_readers():
+    assert missing_for_allennlp(tiny_options().model) == []
+    found = missing_for_allennlp(tiny_options(**WORDS | {"lstm": {"projection_dim": 8}}).model)
+    assert len(found) == 3

@@ -1,0 +1,249 @@
+"""SavedModels of `Elmo`, loaded in processes without bilm and without the weight file."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from conftest import golden_cases
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("a SavedModel is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from bilm import Elmo, export_saved_model
+from bilm.errors import DataError, WeightsError
+from bilm.export.saved_model import PLACE
+
+pytestmark = pytest.mark.clients
+
+CASE = next(c.values[0] for c in golden_cases("inference") if c.id.endswith("1layer"))
+LEXICONS = Path(__file__).parents[1] / "golden" / "manylangs" / "word_and_char_legacy"
+TOKENS = tf.constant([["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]])
+LOAD = """
+import sys, numpy as np, tensorflow as tf
+module = tf.saved_model.load("module")
+default = module.signatures["default"](tf.constant(["She saw  the bank", "", "café"]))
+tokens = module.signatures["tokens"](
+    tokens=tf.constant([["She", "saw", "the", "bank"], ["x"] * 4, ["café", "", "", ""]]),
+    sequence_len=tf.constant([4, 0, 1]),
+)
+for name in default:
+    np.testing.assert_array_equal(default[name], tokens[name])
+sentences = tf.constant(["She saw  the bank", "", "café"])
+served = module.signatures["serving_default"](sentences=sentences)
+none = module.signatures["serving_default"](sentences=tf.constant([], tf.string))
+assert [len(value) for value in none.values()] == [0, 0, 0]
+np.savez("module.npz", **{k: v.numpy() for k, v in (default | served).items()})
+
+# As TensorFlow 1 and the C++ loader do it.
+ids = [["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]]
+for name, signature, feed in [
+    ("module", "default", [["She saw  the bank", "", "café"]]),
+    ("module", "tokens", [ids, [4, 0, 1]]),
+    ("module", "serving_default", [["She saw  the bank", "", "café"]]),
+    ("functional", "serving_default", [ids]),
+    ("subclassed", "serving_default", [ids]),
+]:
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], name)
+        signature = loaded.signature_def[signature]
+        names = sorted(signature.inputs, reverse=True)  # tokens before sequence_len
+        feed = {signature.inputs[n].name: value for n, value in zip(names, feed, strict=True)}
+        outputs = {k: v.name for k, v in signature.outputs.items()}
+        found = session.run(outputs, feed)
+    if name == "module":
+        for key in found:
+            np.testing.assert_allclose(found[key], (default | served)[key], atol=1e-6)
+    else:
+        np.save(name + ".npy", *found.values())
+assert "bilm" not in sys.modules
+"""
+
+
+class Subclassed(keras.Model):
+    input_dtype = "string"  # what Keras exports it for
+
+    def __init__(self, model):
+        super().__init__()
+        self.elmo = Elmo(model)
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, tokens):
+        return self.dense(self.elmo(tokens))
+
+
+@pytest.fixture(scope="module", params=[CASE, pytest.param(LEXICONS, marks=pytest.mark.slow)])
+def exported(tmp_path_factory, request):
+    """A folder with exports and the outputs that a new process computed, the layer, the models."""
+    folder = tmp_path_factory.mktemp("exported")
+    layer = Elmo(request.param)
+    layer.build()
+    weights = layer.mixes[0].weights_before_softmax
+    weights.assign(np.linspace(0.3, -0.2, weights.shape[0]))
+    export_saved_model(layer, folder / "module", max_sentences=4, max_tokens=6)
+    tokens = keras.Input((None,), dtype="string")
+    models = {
+        "functional": keras.Model(tokens, keras.layers.Dense(3)(layer(tokens))),
+        "subclassed": Subclassed(request.param),
+    }
+    models["subclassed"](TOKENS)
+    for name, model in models.items():
+        model.export(folder / name)
+    subprocess.run([sys.executable, "-c", LOAD], check=True, cwd=folder)
+    return folder, layer, models
+
+
+@pytest.mark.parametrize("name", ["functional", "subclassed"])
+def test_exported_keras_models_equal_the_originals(exported, name):
+    folder, _, models = exported
+    np.testing.assert_allclose(np.load(folder / f"{name}.npy"), models[name](TOKENS), atol=1e-6)
+
+
+def test_saved_model_cli_runs_the_saved_model(exported):
+    folder, layer, _ = exported
+    command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "run"]
+    command += ["--dir", "module", "--tag_set", "serve", "--signature_def", "default"]
+    command += ["--input_exprs", "strings=['She saw the bank', '', 'café']"]
+    subprocess.run([*command, "--outdir", "out"], check=True, cwd=folder)
+    np.testing.assert_allclose(np.load(folder / "out/elmo.npy"), layer(TOKENS), atol=1e-6)
+
+
+def test_saved_model_hub_signatures_equal_the_layer(exported):
+    folder, layer, _ = exported
+    found = np.load(folder / "module.npz")
+    vectors = layer(TOKENS).numpy()
+    np.testing.assert_allclose(found["elmo"], vectors, atol=1e-6)
+    np.testing.assert_allclose(found["default"][0], vectors[0].mean(axis=0), atol=1e-6)
+    assert not found["default"][1].any()
+    layers, mask, embeddings = layer.layers_of(TOKENS)
+    np.testing.assert_allclose(
+        found["word_emb"][mask.numpy()], embeddings.numpy()[mask.numpy()], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        found["lstm_outputs1"][mask.numpy()], layers.numpy()[:, 1][mask.numpy()], atol=1e-6
+    )
+    assert f"lstm_outputs{layers.shape[1]}" not in found
+
+
+def test_saved_model_serving_default_returns_layers_and_mean(exported):
+    folder, layer, _ = exported
+    found = np.load(folder / "module.npz")
+    layers, mask, _ = layer.layers_of(TOKENS)
+    there = mask.numpy()[:, None, :, None]
+    np.testing.assert_allclose(found["layers"], layers.numpy() * there, atol=1e-6)
+    np.testing.assert_allclose(found["mean"], found["default"], atol=1e-6)
+    assert found["n_tokens"].tolist() == [4, 0, 1]
+
+
+def test_saved_model_splits_sentences_as_python_does(exported):
+    """At each of the 29 characters of Unicode white space, and at no other."""
+    serve = tf.saved_model.load(exported[0] / "module").signatures["serving_default"]
+    others = "a_b", "a-b", "a\u200bb", "a\ufeffb", "a\u180eb", "日本語"
+    sentences = [f"a{c}b" for c in map(chr, range(0x110000)) if c.isspace()]
+    sentences += [*others, " a \u3000\xa0b\t", "\u2028", ""]
+    for start in range(0, len(sentences), 4):  # the limit of this model
+        batch = sentences[start : start + 4]
+        counts = serve(sentences=tf.constant(batch))["n_tokens"].numpy().tolist()
+        assert counts == [len(sentence.split()) for sentence in batch]
+    joined, split = (tf.constant([text]) for text in ("The\u3000bank\xa0closed", "The bank closed"))
+    found, expected = (serve(sentences=text)["layers"].numpy() for text in (joined, split))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_saved_model_skips_padding_between_tokens(exported):
+    tokens = tf.saved_model.load(exported[0] / "module").signatures["tokens"]
+    rows = tf.constant([["She", "", "saw", ""], ["", "", "She", "saw"], ["She", "saw", "", ""]])
+    found = tokens(tokens=rows, sequence_len=tf.constant([4, 4, 4]))
+    for name in ("word_emb", "lstm_outputs1", "elmo"):
+        gap, left, end = found[name].numpy()
+        np.testing.assert_allclose(gap[[0, 2]], end[:2], atol=1e-6)
+        np.testing.assert_allclose(left[[2, 3]], end[:2], atol=1e-6)
+        assert not gap[[1, 3]].any() and not left[:2].any()
+    np.testing.assert_allclose(
+        found["default"], found["default"][:1].numpy().repeat(3, 0), atol=1e-6
+    )
+
+
+def test_c_api_runs_the_saved_model(exported):
+    folder, _, _ = exported
+    library = Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"
+    if not library.exists():
+        pytest.skip("this TensorFlow comes without libtensorflow_cc.so.2")
+    stored = saved_model_pb2.SavedModel.FromString((folder / "module/saved_model.pb").read_bytes())
+    signature = stored.meta_graphs[0].signature_def["serving_default"]
+    request = {
+        "feed": [signature.inputs["sentences"].name, ["She saw  the bank", "", "café"]],
+        "fetch": {key: tensor.name for key, tensor in signature.outputs.items()},
+    }
+    program = Path(__file__).parents[1] / "helpers" / "c_api.py"
+    command = [sys.executable, program, library, "module", "c_api.npz", json.dumps(request)]
+    subprocess.run(command, check=True, cwd=folder)
+    found, expected = np.load(folder / "c_api.npz"), np.load(folder / "module.npz")
+    assert set(found) == {"mean", "layers", "n_tokens"}
+    for name in found:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
+
+
+def test_saved_model_refuses_requests_over_its_limits(exported):
+    module = tf.saved_model.load(exported[0] / "module")
+    serve, tokens = (module.signatures[name] for name in ("serving_default", "tokens"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="accepts at most 4 sentences"):
+        serve(sentences=tf.constant(["a"] * 5))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 6 tokens in a sentence"):
+        serve(sentences=tf.constant(["a", "a " * 7]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 6 tokens in a sentence"):
+        tokens(tokens=tf.constant([["a"] * 7]), sequence_len=tf.constant([7]))
+    assert serve(sentences=tf.constant(["a " * 6] * 4))["n_tokens"].numpy().tolist() == [6] * 4
+
+
+def test_saved_model_warm_up_requests_are_messages_of_tensorflow_serving(exported):
+    if find_spec("tensorflow_serving") is None:
+        pytest.skip("tensorflow-serving-api reads them: make test-clients")
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    folder, _, _ = exported
+    module, names = tf.saved_model.load(folder / "module"), []
+    for record in tf.data.TFRecordDataset(str(folder / "module" / PLACE)):
+        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+        names.append(request.model_spec.signature_name)
+        inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
+        outputs = module.signatures[names[-1]](**inputs)
+        assert all(np.isfinite(value).all() for value in outputs.values())
+    assert names == ["serving_default", "tokens", "default"]
+
+
+def test_export_saved_model_replaces_a_saved_model_only(tmp_path):
+    layer = Elmo(CASE)
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "thesis.txt").write_text("years of work")
+    with pytest.raises(
+        DataError, match=r"module: contains files other than .*\(saved_model\.pb is missing\)"
+    ):
+        export_saved_model(layer, tmp_path / "module")
+    assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "module" / "saved_model.pb").touch()
+    with pytest.raises(DataError, match=r"contains thesis\.txt in addition to saved_model\.pb"):
+        export_saved_model(layer, tmp_path / "module")
+    assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "module" / "thesis.txt").unlink()
+    export_saved_model(layer, tmp_path / "module")
+    assert (tmp_path / "module" / PLACE).exists() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_export_saved_model_refuses_a_stateful_layer(tmp_path):
+    layer = Elmo(CASE / "options.json", CASE / "weights.hdf5", stateful=True)
+    with pytest.raises(ValueError, match="stateless"):
+        export_saved_model(layer, tmp_path / "module")
+
+
+def test_export_saved_model_refuses_a_layer_without_weights(tmp_path):
+    options = Elmo(CASE / "options.json", CASE / "weights.hdf5").get_config()["options_file"]
+    with pytest.raises(WeightsError, match="has no weights yet"):
+        export_saved_model(Elmo(options), tmp_path / "module")
+    assert not list(tmp_path.iterdir())

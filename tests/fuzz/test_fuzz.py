@@ -1,0 +1,39 @@
+"""Short runs of the fuzz programs; `make fuzz` runs more inputs."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="does not depend on the backend"
+)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("group", "n_inputs"),
+    [
+        ("inputs", 100),
+        pytest.param("corpora", 40, marks=[pytest.mark.slow, pytest.mark.clients]),
+        pytest.param("manylangs", 30, marks=pytest.mark.slow),
+        pytest.param("models", 30, marks=pytest.mark.slow),
+    ],
+)
+def test_damaged_inputs_end_in_success_or_one_clear_error(group, n_inputs):
+    """No traceback, hang, crash of a library, huge allocation or partial output file."""
+    command = [sys.executable, ROOT / "tests" / "fuzz", group, "0", str(n_inputs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "faults 0, partial files 0" in done.stdout
+    counts = re.findall(
+        rf"^(\w+) {n_inputs} success (\d+) refused (\d+)", done.stdout, re.MULTILINE
+    )
+    assert [kind for kind, _, _ in counts] == list(importlib.import_module(f"fuzz_{group}").KINDS)
+    # The damage is neither without effect nor always fatal.
+    for kind, success, refused in counts:
+        assert int(success) > n_inputs / 20 and int(refused) > n_inputs / 4, kind

@@ -1,0 +1,83 @@
+"""Running `bilm` and the scripts of `bin/` in tests, in new processes or in this one."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BIN = Path(__file__).parents[2] / "bin"
+
+
+def words_of(command):
+    """Return the words that start `bilm`, `bilm train`, or `train_elmo.py` in `bin/`."""
+    program, *name = command.split()
+    return [sys.executable, *([BIN / program] if _is_script(program) else ["-m", program, *name])]
+
+
+def _is_script(program):
+    return program.endswith(".py")
+
+
+def run(command, *arguments, **variables):
+    """Run a command in a new process: see `words_of`."""
+    return subprocess.run(
+        [*words_of(command), *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(**variables),
+        timeout=300,
+    )
+
+
+def environment(**variables):
+    """Return the environment of a command: this one without settings of TensorFlow's."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    return env | variables
+
+
+@pytest.fixture
+def run_here(monkeypatch, capfd):
+    """Run commands in this process, without the seconds that TensorFlow needs to start."""
+    import tensorflow as tf
+    from absl import logging  # not before pytest holds standard error
+
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    tf.config.list_logical_devices()  # starts TensorFlow, as an earlier test may or may not have
+    verbosity, level = logging.get_verbosity(), tf.get_logger().level
+
+    def run_here(command, *arguments):
+        capfd.readouterr()  # what the fixtures have left
+        program, *name = command.split()
+        monkeypatch.setattr(sys, "argv", [str(BIN / program), *name, *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            if _is_script(program):
+                runpy.run_path(str(BIN / program), run_name="__main__")
+            else:
+                runpy.run_module(program, run_name="__main__")
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(command, stopped.value.code or 0, out, err)
+
+    yield run_here
+    logging.set_verbosity(verbosity)
+    tf.get_logger().setLevel(level)
+
+
+def assert_fails(done, *expected, status=1):
+    """One line of the log says what is wrong, after lines with counts; nothing is printed."""
+    assert done.returncode == status
+    assert done.stdout == ""
+    *before, last = done.stderr.splitlines()
+    assert all(line.endswith((" predictions", " vocabulary")) for line in before), done.stderr
+    assert last.startswith(f"{program(done.args)}: error: ")
+    for part in expected:
+        assert str(part) in last
+
+
+def program(args):
+    """Return the name of a command in its errors, from its name or the words that started it."""
+    if isinstance(args, str):
+        return args
+    return " ".join(args[2:4]) if args[1] == "-m" else Path(args[1]).name

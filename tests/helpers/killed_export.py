@@ -1,0 +1,45 @@
+"""Exports changed weights over an export and kills itself before the n-th file is renamed, from 0.
+
+python tests/helpers/killed_export.py RUN FOLDER VOCABULARY N
+"""
+
+import os
+import signal
+import sys
+
+from bilm.export import hdf5 as export
+from bilm.storage.stored_model import StoredModel
+
+FILES = ["options.json", "weights.hdf5", "weights_softmax.hdf5"]  # in the order of their renaming
+
+
+build = StoredModel.build_language_model
+
+
+def build_other(self, *purpose):
+    """Build the model of a run; for an export, which states its purpose, with other values."""
+    model = build(self, *purpose)
+    for variable in model.variables if purpose else ():
+        variable.assign(variable + 0.1)
+    return model
+
+
+def stopping(n, folder, stop):
+    """Return an `os.replace` that calls `stop` instead of the n-th renaming in a folder."""
+    left, replace = [n], os.replace
+
+    def replace_or_stop(source, target, **arguments):
+        if os.path.samefile(os.path.dirname(target), folder) and os.path.basename(target) in FILES:
+            left[0] -= 1
+            if left[0] < 0:
+                stop()
+        replace(source, target, **arguments)
+
+    return replace_or_stop
+
+
+if __name__ == "__main__":
+    run, folder, vocabulary, n = sys.argv[1:]
+    StoredModel.build_language_model = build_other
+    os.replace = stopping(int(n), folder, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    export.dump_weights(run, folder, include_softmax=True, vocab_file=vocabulary)

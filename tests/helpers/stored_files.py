@@ -1,0 +1,39 @@
+"""A small stored model, and helpers for tests of its files."""
+
+import zipfile
+
+from conftest import golden_cases
+
+from bilm.storage.finding.cache import RECORD
+from bilm.storage.stored_model import open_model
+
+CASE = golden_cases("inference")[0].values[0]
+OPTIONS, WEIGHTS = CASE / "options.json", CASE / "weights.hdf5"
+
+
+def resolve(*given):
+    """The two paths that identify a model."""
+    found = open_model(*given).format
+    return found.options_file, found.weight_file
+
+
+def load_bilm(source, weights=None, **inputs):
+    """A biLM for inference."""
+    return open_model(source, weights).build(**inputs)
+
+
+def same(found, expected):
+    return [p.read_bytes() for p in found] == [p.read_bytes() for p in expected]
+
+
+def make_zip(path, names, weights=WEIGHTS):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in names:
+            kind = OPTIONS if name.endswith(".json") else weights
+            file.write(kind, name)
+    return path
+
+
+def files_in(folder):
+    """Return the files in a folder or cache, except the cache's records of their sources."""
+    return [p for p in folder.rglob("*") if p.is_file() and p.name != RECORD]

@@ -1,0 +1,172 @@
+"""Small runs on the golden corpus, trained once for all tests, whatever process they run in."""
+
+import fcntl
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bilm.options.run_options import RunOptions
+from bilm.storage.names import stored_values
+from bilm.storage.stored_model import open_model
+from bilm.training.devices import make_strategy
+from bilm.training.run import Saving, TrainingRun, TrainResult
+
+# The project's own copy: the tests that use it know its counts.
+GOLDEN = Path(__file__).parents[1] / "golden"
+TEXT, HELDOUT = str(GOLDEN / "data" / "train" / "*"), str(GOLDEN / "data" / "heldout" / "*")
+VOCABULARY = GOLDEN / "data" / "vocab.txt"
+
+OPTIONS = {
+    "bidirectional": True,
+    "char_cnn": {
+        "activation": "relu",
+        "embedding": {"dim": 4},
+        "filters": [[1, 4], [2, 6]],
+        "max_characters_per_token": 50,
+        "n_characters": 261,
+        "n_highway": 1,
+    },
+    "lstm": {
+        "dim": 8,
+        "projection_dim": 4,
+        "n_layers": 2,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "use_skip_connections": True,
+    },
+    "dropout": 0.1,
+    "all_clip_norm_val": 10.0,
+    "n_epochs": 2,
+    "batch_size": 2,
+    "unroll_steps": 5,
+    "n_negative_samples_batch": 16,
+}
+VARIANTS = {
+    "characters": {},
+    "words": {"char_cnn": None},
+    "shared_softmax": {"char_cnn": None, "share_embedding_softmax": True},
+    "forward_only": {"bidirectional": False},
+    "one_layer": {"lstm": {"n_layers": 1}},
+    "no_projection": {"lstm": {"projection_dim": 8}},
+    "no_cnn_projection": {"char_cnn": {"filters": [[1, 2], [2, 2]]}},
+    "plain": {
+        "char_cnn": {"activation": "tanh", "max_characters_per_token": 12, "n_highway": 0},
+        "lstm": {"cell_clip": None, "proj_clip": None, "use_skip_connections": False},
+    },
+}
+WORDS = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}  # the fastest
+
+
+def tiny_options(**changes) -> RunOptions:
+    """The options of a tiny run; of an object only what is given is changed."""
+    values = OPTIONS | changes
+    for name in ("char_cnn", "lstm"):
+        if isinstance(changes.get(name), dict):
+            values[name] = OPTIONS[name] | changes[name]
+    return RunOptions.from_dict(values)
+
+
+@functools.cache
+def on_cpu(n_replicas: int = 1):
+    """The strategy of so many replicas on the CPU."""
+    return make_strategy(n_gpus=0, cpu_replicas=n_replicas)
+
+
+def train(*arguments, **named) -> TrainResult:
+    """What a `TrainingRun` of these arguments returns."""
+    return TrainingRun(*arguments, **named).train()
+
+
+def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) -> TrainResult:
+    """Train on one CPU device."""
+    return train(
+        tiny_options(**changes),
+        str(VOCABULARY),
+        text,
+        str(save_dir),
+        heldout_prefix=heldout,
+        strategy=on_cpu(),
+        n_steps=n_steps,
+        seed=seed,
+    )
+
+
+def tiny_run(variant: str) -> Path:
+    """The folder of a run of two steps, not to be written to."""
+
+    def make(folder):
+        result = tiny_train(folder, **VARIANTS[variant])
+        assert result.step == 2 and result.finished
+
+    return made_once(variant, make)
+
+
+def made_once(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that is made by the first of a session's processes to want it."""
+    home = Path(os.environ.get("BILM_TINY_RUNS") or _own_home().name)
+    with open(home / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder, unfinished = home / name, home / f"{name}.unfinished"
+        if not folder.exists():
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
+
+
+@functools.cache
+def _own_home() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="bilm_runs_")
+
+
+def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORDS, **arguments):
+    """Train a tiny run, by default one that reads words forwards; it saves after each step."""
+    options = tiny_options(**changes)
+    arguments = {"strategy": on_cpu(n_replicas), "saving": Saving(steps=1)} | arguments
+    return train(
+        options, str(VOCABULARY), text, str(save_dir), heldout, n_steps=n_steps, **arguments
+    )
+
+
+def three_steps() -> Path:
+    """The folder of a run saved after each step and measured at its end, not to be written to."""
+    return made_once(
+        "three_steps", lambda f: run(f, 3, heldout=HELDOUT, saving=Saving(steps=1, keep=9))
+    )
+
+
+def load_run(folder):
+    """The language model of a run's latest whole checkpoint."""
+    return open_model(folder).build_language_model()
+
+
+def weights_of(folder):
+    return stored_values(load_run(folder))
+
+
+def before_last_save(folder, step, copy):
+    """Copy a run as a kill before its save of a step leaves it."""
+    shutil.copytree(folder, copy)
+    for path in copy.glob(f"model.ckpt-{step}*"):
+        path.unlink()
+
+
+def damage(folder, step, how):
+    """Damage a checkpoint as `how` says."""
+    data, index = (folder / f"model.ckpt-{step}.{end}" for end in ("data-00000-of-00001", "index"))
+    if how == "cut":
+        data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
+    elif how == "index cut":
+        index.write_bytes(index.read_bytes()[:-9])
+    elif how == "a byte":
+        content = bytearray(data.read_bytes())
+        content[len(content) // 2] ^= 1
+        data.write_bytes(content)
+    elif how == "empty":
+        data.write_bytes(b"")
+    elif how == "no data":
+        data.unlink()
+    else:
+        index.unlink()

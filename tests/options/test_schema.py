@@ -1,0 +1,88 @@
+"""Reading and writing JSON objects: damaged files, atomic writes, round trips."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from options_examples import LSTM, RUN, dotted_names, edited, stored
+
+from bilm.errors import OptionsError
+from bilm.options.files import load_model_options, load_run_options, write_options
+from bilm.options.model_options import ModelOptions
+from bilm.options.run_options import RunOptions
+from bilm.options.schema import HDF5_MAGIC
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "invalid JSON at line 1, column 1"),
+        ('{\n  "lstm": }', "invalid JSON at line 2, column 11"),
+        ("[1]", "top level: found [1], expected an object"),
+        ('{"lstm": {"dim": 1, "dim": 2}}', "dim: found twice, expected once"),
+        ("[" * 100_000, "invalid JSON"),
+        ("1" * 10_000, "invalid JSON"),
+    ],
+)
+@pytest.mark.parametrize("load", [load_run_options, load_model_options])
+def test_invalid_options_file_is_refused_in_one_line(tmp_path, load, text, problem):
+    path = stored(tmp_path, text)
+    with pytest.raises(OptionsError) as caught:
+        load(path)
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
+    assert problem in str(caught.value) or text.startswith("1")  # Python 3.10.0 reads such integers
+
+
+def test_unreadable_options_file_is_refused_in_one_line(tmp_path):
+    (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
+    for path in tmp_path, tmp_path / "missing.json", tmp_path / "latin.json":
+        for load in load_run_options, load_model_options:
+            with pytest.raises(OptionsError, match=r"^[^\n]+$") as caught:
+                load(path)
+            assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_write_options_is_atomic(tmp_path):
+    path = tmp_path / "run" / "options.json"
+    write_options(path, RUN)
+    assert load_run_options(path) == RunOptions.from_dict(RUN)
+    assert list(json.loads(path.read_text())) == list(RUN)
+    with pytest.raises(TypeError):
+        write_options(path, {"lstm": object()})
+    assert [file.name for file in path.parent.iterdir()] == ["options.json"]
+    with pytest.raises(OptionsError, match=r"cannot be written: [^\n]+$"):
+        write_options(path / "options.json", RUN)
+
+
+def test_hdf5_file_in_place_of_options_is_recognised(tmp_path):
+    path = tmp_path / "weights.hdf5"
+    path.write_bytes(HDF5_MAGIC + bytes(100))
+    with pytest.raises(OptionsError, match="found an HDF5 file, expected"):
+        load_model_options(path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted(dotted_names(RUN))), JSON)
+def test_any_json_value_is_accepted_or_refused_in_one_line(name, value):
+    try:
+        options = RunOptions.from_dict(edited(name, value))
+    except OptionsError as error:
+        assert "\n" not in str(error)
+    else:
+        assert RunOptions.from_dict(options.to_dict()) == options
+
+
+@given(st.dictionaries(st.text(min_size=1), JSON, max_size=4))
+def test_unknown_keys_survive_a_round_trip(other):
+    known = set(RUN) | {"share_embedding_softmax"}
+    other = {name: value for name, value in other.items() if name not in known}
+    stored_values = {"lstm": LSTM | {"extra": other}, **other}
+    written = ModelOptions.from_dict(stored_values).to_dict()
+    assert written == stored_values | {"share_embedding_softmax": False}

@@ -1,0 +1,132 @@
+"""Damaged and malicious HDF5 weights: see docs/reliability.md."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from stored_files import OPTIONS, WEIGHTS
+
+from bilm import BidirectionalLanguageModel, Elmo
+from bilm.errors import WeightsError
+from bilm.options.files import load_model_options
+from bilm.options.sizes import dense_sizes
+from bilm.storage.hdf5 import HDF5Tensors
+from bilm.storage.names import assign_tensors, n_words, stored_values
+
+ROOT = Path(__file__).parents[2]
+CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Return a function that copies the weights and changes a dataset."""
+
+    def copy(change):
+        path = tmp_path / "changed.hdf5"
+        path.write_bytes(WEIGHTS.read_bytes())
+        with h5py.File(path, "a") as file:
+            change(file)
+        return path
+
+    return copy
+
+
+def replace(**arguments):
+    def change(file):
+        del file[CELL]
+        file.create_dataset(CELL, **arguments)
+
+    return change
+
+
+def poison(number):
+    def change(file):
+        file[CELL][0, 0] = number
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda file: file.pop(CELL), "W_0 is missing"),
+        (poison(np.nan), "W_0 contains values that are not finite"),
+        (poison(-np.inf), "W_0 contains values that are not finite"),
+        (replace(data=np.zeros((2, 3), "f4")), r"W_0 has shape \(2, 3\), but the options require"),
+        (replace(shape=(1 << 40, 4), dtype="f4", chunks=True), "more than the file can contain"),
+        (replace(data=h5py.Empty("f4")), "W_0 contains nothing"),
+        (replace(data=[b"a"]), r"W_0 contains values of type object, expected numbers"),
+        (replace(data=np.zeros(3, "c8")), "W_0 contains values of type complex64"),
+        (
+            replace(shape=(2, 3), dtype="f4", external=[("other", 0, 24)]),
+            "W_0 stores its values in another file",
+        ),
+    ],
+)
+def test_damaged_dataset_is_refused_by_name(change, message, changed):
+    path = changed(change)
+    with pytest.raises(WeightsError, match=message) as error:
+        BidirectionalLanguageModel(OPTIONS, path)
+    assert str(error.value).startswith(f"{path}: ") and CELL in str(error.value)
+
+
+@pytest.mark.parametrize("n_representations", [0, 129, 10**400, 1.5, "1", None])
+def test_invalid_number_of_representations_is_refused(n_representations):
+    with pytest.raises(ValueError, match=r"n_representations is .*, expected an integer from 1 to"):
+        Elmo(OPTIONS, WEIGHTS, n_representations)
+
+
+def test_doubles_beyond_float32_are_refused(changed):
+    with h5py.File(WEIGHTS) as file:
+        values = np.full(file[CELL].shape, 1e300)
+    with pytest.raises(WeightsError, match="not finite"):
+        BidirectionalLanguageModel(OPTIONS, changed(replace(data=values)))
+
+
+def test_unused_datasets_give_one_warning(changed, caplog):
+    def add(file):
+        for name in ("extra/a", "extra/b"):
+            file[name] = np.zeros(2)
+
+    path = changed(add)
+    BidirectionalLanguageModel(OPTIONS, path)
+    (record,) = caplog.records
+    assert record.getMessage() == f"{path}: the model does not use 2 datasets: extra/a, extra/b"
+
+
+@pytest.mark.parametrize("part", [0, 100, 3000, 0.5, -1])
+def test_truncated_weights_are_refused(part, tmp_path):
+    whole = WEIGHTS.read_bytes()
+    path = tmp_path / "cut.hdf5"
+    path.write_bytes(whole[: int(part * len(whole)) if isinstance(part, float) else part])
+    with pytest.raises(WeightsError, match=r"cut\.hdf5: not a whole HDF5 file"):
+        BidirectionalLanguageModel(OPTIONS, path)
+
+
+@pytest.mark.parametrize("value", [np.zeros(3, "f4"), np.zeros((0, 4), "f4"), None])
+def test_damaged_embedding_table_is_refused(value, tmp_path):
+    with h5py.File(tmp_path / "w.hdf5", "w") as file:
+        if value is None:
+            file.create_group("embedding")
+        else:
+            file["embedding"] = value
+    with pytest.raises(WeightsError, match=r"w\.hdf5: embedding (has shape|is a group)"):
+        n_words(HDF5Tensors(tmp_path / "w.hdf5"))
+
+
+def test_options_larger_than_the_weights_are_refused_before_allocation(tmp_path):
+    values = json.loads(OPTIONS.read_text())
+    values["lstm"]["dim"] = 2**31 - 1
+    (tmp_path / "options.json").write_text(json.dumps(values))
+    with pytest.raises(WeightsError, match=r"contains [\d,]+ values, but the options require"):
+        BidirectionalLanguageModel(tmp_path / "options.json", WEIGHTS)
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "tests/golden/inference").iterdir()))
+def test_dense_sizes_equal_the_stored_variables(folder):
+    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5").model
+    held = sum(value.size for value in stored_values(model).values())
+    assert sum(dense_sizes(load_model_options(folder / "options.json"))) == held
+    assign_tensors(model, HDF5Tensors(folder / "weights.hdf5"))

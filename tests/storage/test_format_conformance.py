@@ -1,0 +1,290 @@
+"""What holds for the models of every format: found, read, described, identified, and embedded."""
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN
+from tiny_runs import tiny_run
+
+from bilm import ElmoEmbedder
+from bilm.data.vocabulary import Vocabulary
+from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.storage.formats.base import Format
+from bilm.storage.formats.bilm_tf import BilmTf
+from bilm.storage.formats.known import FORMATS
+from bilm.storage.formats.manylangs import ManyLangs
+from bilm.storage.formats.run import Run
+from bilm.storage.names import HDF5, OURS, TF1, stored_places, stored_values
+from bilm.storage.stored_model import StoredModel, open_model
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
+
+CHECKPOINT = GOLDEN / "checkpoint" / "chars"
+MANYLANGS = GOLDEN / "manylangs" / "word_and_char_legacy"
+SENTENCES = [["the", "cat", "sat"], [], ["日本語"]]
+
+
+class Case(NamedTuple):
+    """A model: its files, the options first, its weights, and what is expected of it."""
+
+    format: type[Format]
+    source: Path
+    names: tuple[str, ...]
+    weights: str
+    n_words: int | None
+    program: str
+
+
+CASES = {
+    "hdf5": Case(BilmTf, CHECKPOINT, ("options.json", "weights.hdf5"), "weights.hdf5", None, ""),
+    "tf1 run": Case(
+        Run,
+        CHECKPOINT,
+        ("options.json", "model.ckpt-630.index", "model.ckpt-630.data-00000-of-00001"),
+        "model.ckpt-630.index",
+        49,
+        "run of the TensorFlow 1 reference, model.ckpt-630",
+    ),
+    "run": Case(
+        Run,
+        Path(),
+        (
+            "options.json",
+            "vocab.txt",
+            "model.ckpt-2.index",
+            "model.ckpt-2.data-00000-of-00001",
+        ),
+        "model.ckpt-2.index",
+        49,
+        "run of bilm, model.ckpt-2",
+    ),
+    "manylangs": Case(
+        ManyLangs,
+        MANYLANGS,
+        (
+            "config.json",
+            *(p.name for p in MANYLANGS.iterdir() if p.suffix in (".pkl", ".dic")),
+            *(p.name for p in MANYLANGS.glob("*.json") if p.name != "config.json"),
+        ),
+        "encoder.pkl",
+        None,
+        "",
+    ),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    found = CASES[request.param]
+    return found._replace(source=tiny_run("characters")) if request.param == "run" else found
+
+
+@pytest.fixture
+def folder(case, tmp_path, monkeypatch):
+    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in case.names:
+        shutil.copy(case.source / name, folder)
+    return folder
+
+
+def embedded(model):
+    return ElmoEmbedder(model).embed_batch(SENTENCES)
+
+
+def assert_same_vectors(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("inside", ["", "inside"])
+@pytest.mark.parametrize("packed", [None, "zip", "gztar"])
+def test_model_is_found_in_folders_and_archives(case, folder, tmp_path, inside, packed):
+    top = folder
+    if inside:
+        top = tmp_path / "top"
+        shutil.move(folder, top / inside)
+    if packed:
+        top = shutil.make_archive(str(tmp_path / "m"), packed, top)
+    model = open_model(top)
+    assert type(model.format) is case.format
+    assert {path.name for path in model.files} <= set(case.names)
+    expected = open_model(case.source / case.names[0], case.source / case.weights)
+    if case.format is not ManyLangs:
+        assert model.options.lstm == expected.options.lstm
+    assert_same_vectors(embedded(model), embedded(expected))
+
+
+def test_model_is_found_by_options_and_weights(case, folder):
+    options = "config.json" if case.format is ManyLangs else "options.json"
+    by_files = open_model(folder / options, folder / case.weights)
+    in_folder = open_model(folder, case.weights)
+    for model in (by_files, in_folder):
+        assert type(model.format) is case.format and model.options == open_model(folder).options
+
+
+def test_tensors_are_those_of_the_built_model(case, folder):
+    model = open_model(folder)
+    values = stored_values(model.build())
+    with model.tensors.opened() as read:
+        for name, value in values.items():
+            np.testing.assert_array_equal(np.asarray(read(name), np.float32), value, err_msg=name)
+    assert model.tensors.held().n_numbers >= sum(value.size for value in values.values())
+    assert all(path.is_file() for path in model.tensors.paths)
+
+
+def test_missing_tensor_is_reported_by_name(case, folder):
+    model = open_model(folder)
+    missing = next(name for name in model.tensors.names if name.endswith("W_proj"))
+    model.tensors.names = model.tensors.names - {missing}
+    with pytest.raises(WeightsError, match=rf"{missing} is missing"):
+        model.build()
+
+
+def test_digest_is_stable_and_follows_content(case, folder, tmp_path):
+    before = open_model(folder).digest
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    assert open_model(copy).digest == before
+    model = open_model(copy)
+    for path in model.format.fingerprint_files():
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"{", b"{ ", 1) if path.suffix == ".json" else content)
+    assert open_model(copy).digest != before
+
+
+def test_description(case, folder):
+    model = open_model(folder)
+    found = model.describe()
+    assert json.loads(json.dumps(found)) == found
+    assert found["format"] == (case.program or case.format.name)
+    assert found["vocabulary"] == case.n_words
+    assert found["lstm_dim"] == model.options.lstm.dim
+    assert found["parameters"] == sum(v.size for v in stored_values(model.build()).values())
+    assert {Path(file["path"]).name for file in found["files"]} <= set(case.names)
+    assert found["expects"].startswith("words tokenized like")
+    assert set(found["stored_as"]) <= {"float16", "float32", "float64"}
+
+
+def test_softmax_and_vocabulary(case, folder):
+    model = open_model(folder)
+    assert model.n_words == case.n_words
+    if case.n_words is None:
+        with pytest.raises((OptionsError, WeightsError), match=r"cannot score"):
+            model.require_softmax("score sentences")
+        return
+    softmax = model.require_softmax("score sentences")
+    assert softmax.n_words == case.n_words == len(softmax.value("softmax/b"))
+    words = model.vocabulary(GOLDEN / "data" / "vocab.txt")
+    assert words.size == case.n_words
+    assert model.build_language_model().n_tokens == case.n_words
+
+
+def test_checkpoint_of_runs_only(case, folder):
+    model = open_model(folder)
+    if case.format is Run:
+        assert model.require_run("continue").path == model.checkpoint.path
+        assert model.checkpoint.path.endswith(case.weights.removesuffix(".index"))
+    else:
+        assert model.checkpoint is None
+        with pytest.raises(BilmError, match=r"expected a run|cannot continue"):
+            model.require_run("continue")
+
+
+def test_pickled_model_opens_the_same_files(case, folder):
+    import pickle
+
+    model = open_model(folder)
+    copy = pickle.loads(pickle.dumps(model))
+    assert isinstance(copy, StoredModel) and str(copy) == str(model)
+    assert copy.digest == model.digest and copy.files == model.files
+
+
+def test_opened_model_is_returned_unchanged(folder):
+    model = open_model(folder)
+    assert open_model(model) is model
+    with pytest.raises(OptionsError, match="is already open"):
+        open_model(model, "weights.hdf5")
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_incomplete_model_is_an_error_with_its_path(case, folder, position):
+    names = "config.json" if case.format is ManyLangs else "options.json", case.weights
+    (folder / names[position]).unlink()
+    if case.format is Run and position == 1:
+        (folder / "model.ckpt-2.data-00000-of-00001").unlink(missing_ok=True)
+        (folder / "model.ckpt-630.data-00000-of-00001").unlink(missing_ok=True)
+    with pytest.raises(BilmError, match=str(folder)):
+        open_model(folder).options  # noqa: B018
+
+
+def test_damaged_weights_are_an_error(case, folder):
+    name = case.weights.replace(".index", ".data-00000-of-00001")
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(WeightsError, match=str(folder)):
+        open_model(folder).build()
+
+
+def test_golden_vectors_of_each_format():
+    expected = embedded(open_model(CHECKPOINT / "options.json", CHECKPOINT / "weights.hdf5"))
+    assert_same_vectors(embedded(CHECKPOINT), expected)
+    sentences = json.loads((MANYLANGS / "sentences.json").read_text(encoding="utf-8"))
+    found = ElmoEmbedder(open_model(MANYLANGS)).embed_batch(sentences)
+    with h5py.File(MANYLANGS / "expected.hdf5") as file:
+        for k, vectors in enumerate(found):
+            np.testing.assert_allclose(vectors, file[f"sentence_{k}"][...], atol=1e-5)
+
+
+def test_registry_lists_each_format_once():
+    assert len({format_.name for format_ in FORMATS}) == len(FORMATS)
+    assert {case.format for case in CASES.values()} == set(FORMATS)
+
+
+@pytest.mark.parametrize("variant", ["characters", "words", "forward_only", "one_layer"])
+@pytest.mark.parametrize("table", [HDF5, TF1, OURS], ids=["HDF5", "TF1", "ours"])
+def test_names_translate_in_both_directions(variant, table):
+    model = open_model(tiny_run(variant)).build_language_model()
+    seen = {}
+    for variable in stored_places(model):
+        names = table.names_of(variable)
+        assert names
+        for name in names:
+            assert table.variable_of(name) == variable
+            assert seen.setdefault(name, variable) == variable
+    assert table.variable_of("global_step") is None
+    assert table.variable_of("lm/char_embed/Adagrad") is None
+
+
+def test_stored_names_of_golden_files_are_in_the_tables():
+    reads = {CHECKPOINT / "weights.hdf5": HDF5}
+    with h5py.File(next(iter(reads))) as file:
+        names = []
+        file.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
+    assert all(HDF5.variable_of(name) == name for name in names)
+    stored = tf.train.load_checkpoint(CHECKPOINT).get_variable_to_shape_map()
+    trained = [name for name in stored if name.startswith("lm/") and "Adagrad" not in name]
+    assert trained and all(TF1.variable_of(name) for name in trained)
+
+
+def test_vocabulary_that_does_not_match_is_an_error(tmp_path):
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n", encoding="utf-8")
+    assert Vocabulary(tmp_path / "vocab.txt").size == 4
+    with pytest.raises(BilmError, match=r"vocab\.txt"):
+        open_model(CHECKPOINT).vocabulary(tmp_path / "vocab.txt")
+
+
+def test_archive_keeps_the_vocabulary_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+    with tarfile.open(tmp_path / "m.tar", "w") as file:
+        file.add(tiny_run("characters"), "run")
+    assert open_model(tmp_path / "m.tar").vocabulary().size == 49

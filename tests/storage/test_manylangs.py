@@ -1,0 +1,203 @@
+"""ELMoForManyLangs models against the numbers of the original program, in all that reads them."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from conftest import GOLDEN, golden_cases
+from stored_files import load_bilm
+
+from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
+from bilm.embedding.corpus import dump_bilm_embeddings
+from bilm.embedding.token_cache import WordVectors, dump_token_embeddings
+
+ON_TENSORFLOW = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="strings and SavedModel are TensorFlow's"
+)
+HAS_CASES = (GOLDEN / "manylangs").is_dir()
+CASES = golden_cases("manylangs") if HAS_CASES else []
+FOLDERS = [case.values[0] for case in CASES]
+LIMIT = 1e-5
+
+
+def sentences_of(folder):
+    return json.loads((folder / "sentences.json").read_text(encoding="utf-8"))
+
+
+def expected_of(folder):
+    with h5py.File(folder / "expected.hdf5") as file:
+        return [file[f"sentence_{k}"][...] for k in range(len(file))]
+
+
+def check(found, folder, limit=LIMIT):
+    """Compare arrays (layers, T, 2 P), one per sentence."""
+    expected = expected_of(folder)
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=limit, rtol=0)
+        assert ours.shape == theirs.shape
+
+
+def side_by_side(vectors, folder):
+    """Sentences out of a padded batch of all layers side by side, (B, T, layers * 2 P)."""
+    n_layers, vectors = len(expected_of(folder)[0]), np.asarray(vectors)
+    for row, words in zip(vectors, sentences_of(folder), strict=True):
+        yield np.stack(np.split(row[: len(words)], n_layers, axis=-1))
+
+
+def padded(sentences):
+    longest = max(map(len, sentences))
+    return [words + [""] * (longest - len(words)) for words in sentences]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def folder(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def embedder(folder):
+    return ElmoEmbedder(folder)
+
+
+@pytest.fixture(scope="module")
+def elmo(folder):
+    return Elmo(folder, combine="concat")
+
+
+def test_golden_manylangs_embedder(embedder, folder):
+    check(embedder.embed_batch(sentences_of(folder)), folder)
+
+
+def test_golden_manylangs_embedder_packs_and_caches(folder):
+    """Windows of 5 places, which cut sentences, and a cache that forgets most words."""
+    packed = ElmoEmbedder(folder, cache_size=3, batch_tokens=5)
+    check(packed.embed_batch(sentences_of(folder)), folder)
+    check(packed.embed_batch(sentences_of(folder)), folder)
+
+
+def test_golden_manylangs_embedder_in_bfloat16(folder):
+    found = ElmoEmbedder(folder, precision="bfloat16").embed_batch(sentences_of(folder))
+    rounded = [
+        np.abs(ours - theirs) for ours, theirs in zip(found, expected_of(folder), strict=True)
+    ]
+    largest = max(np.abs(theirs).max(initial=0) for theirs in expected_of(folder))
+    assert 0 < max(error.max(initial=0) for error in rounded) < 0.05 * largest
+
+
+def test_golden_manylangs_language_model(folder):
+    model, sentences = BidirectionalLanguageModel(folder), sentences_of(folder)
+    result = model(model.batcher().batch_sentences(sentences))
+    assert result["lengths"].tolist() == [len(words) for words in sentences]
+    rows = zip(result["lm_embeddings"], sentences, strict=True)
+    check([row[:, : len(words)] for row, words in rows], folder)
+
+
+def test_golden_manylangs_elmo_on_characters(elmo, folder):
+    ids = elmo.batcher().batch_sentences(sentences_of(folder)).astype("int32")
+    check(list(side_by_side(keras.ops.convert_to_numpy(elmo(ids)), folder)), folder)
+
+
+@ON_TENSORFLOW
+def test_golden_manylangs_elmo_spells_strings_as_the_batcher(elmo, folder):
+    import tensorflow as tf
+
+    sentences = sentences_of(folder)
+    words = ["e\u0301", "a\u00a0b", "\U0001f600" * 60, "<bow>", "<S>", "</S>", "\u3000", " "]
+    words += [mark + "x" * n for mark in ("<bos>", "<eos>") for n in range(3)]
+    tokens = tf.constant(padded([*sentences, words]))
+    ids = elmo.batcher().batch_sentences([*sentences, words])
+    np.testing.assert_array_equal(elmo.speller()(tokens), ids)
+    check(list(side_by_side(elmo(tokens[: len(sentences)]), folder)), folder)
+
+
+@ON_TENSORFLOW
+def test_golden_manylangs_dump_embeddings(folder, tmp_path):
+    corpus, outfile = tmp_path / "corpus.txt", tmp_path / "out.hdf5"
+    sentences = sentences_of(folder)
+    corpus.write_text("\n".join(map(" ".join, sentences)) + "\n", encoding="utf-8")
+    assert dump_bilm_embeddings(None, corpus, folder, None, outfile) == len(sentences)
+    with h5py.File(outfile) as file:
+        for k, (words, theirs) in enumerate(zip(sentences, expected_of(folder), strict=True)):
+            if " ".join(words).split() == words:  # U+3000 is a blank in a file
+                np.testing.assert_allclose(file[str(k)][...], theirs, atol=LIMIT)
+
+
+def test_golden_manylangs_token_cache(folder, tmp_path):
+    sentences = sentences_of(folder)
+    words = dict.fromkeys(word for words in sentences for word in words)
+    vocabulary, table = tmp_path / "vocab.txt", tmp_path / "table.hdf5"
+    lines = [word for word in words if word == word.strip()]
+    vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *lines]), encoding="utf-8")
+    dump_token_embeddings(vocabulary, folder, None, table)
+    model = BidirectionalLanguageModel(
+        folder, use_character_inputs=False, embedding_weight_file=table
+    )
+    ids = model.batcher(vocabulary).batch_sentences(sentences)
+    found, theirs = model(ids)["lm_embeddings"], expected_of(folder)
+    for k, words in enumerate(sentences):
+        if words and set(words) <= set(lines):
+            np.testing.assert_allclose(found[k][:, : len(words)], theirs[k], atol=LIMIT)
+
+
+def test_manylangs_padding_rows_contain_valid_ids_of_each_column(monkeypatch):
+    """Each column indexes its own table, so it must not contain ids of another one."""
+    folder = next(p.values[0] for p in CASES if "word_and_char" in p.id)
+    vectors = WordVectors(load_bilm(folder))
+    n_ids, encode, seen = vectors._alphabet.n_ids, vectors._encode, []
+
+    def looking(ids):
+        seen.append(np.array(ids))
+        return encode(ids)
+
+    monkeypatch.setattr(vectors, "_encode", looking)
+    vectors(["a", "bb", "ccc"])
+    assert sum(map(len, seen)) > 3  # some rows fill
+    own = {tuple(row) for ids in seen for row in ids}
+    assert len(own) == 3 and all((ids <= n_ids[: ids.shape[1]]).all() for ids in seen)
+
+
+LOAD = """
+import json, pathlib, sys
+import keras, numpy as np, tensorflow as tf
+import bilm.elmo
+for case in sorted(pathlib.Path(".").glob("*.json")):
+    sentences = json.loads(case.read_text(encoding="utf-8"))
+    longest = max(map(len, sentences))
+    tokens = tf.constant([words + [""] * (longest - len(words)) for words in sentences])
+    lengths = tf.constant([len(words) for words in sentences])
+    module = tf.saved_model.load(case.stem + ".saved")
+    np.savez(
+        case.stem,
+        keras=keras.models.load_model(case.stem + ".keras")(tokens),
+        saved=module.signatures["tokens"](tokens=tokens, sequence_len=lengths)["elmo"],
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """What saved models give in another process, the models' own files being gone."""
+    from bilm import export_saved_model
+
+    home = tmp_path_factory.mktemp("saved")
+    for k, folder in enumerate(FOLDERS):
+        copy = shutil.copytree(folder, home / "model")
+        elmo, tokens = Elmo(copy, combine="concat"), keras.Input((None,), dtype="string")
+        keras.Model(tokens, elmo(tokens)).save(home / f"{k}.keras")
+        export_saved_model(elmo, home / f"{k}.saved")
+        shutil.copy(copy / "sentences.json", home / f"{k}.json")
+        shutil.rmtree(copy)
+    subprocess.run([sys.executable, "-c", LOAD], check=True, cwd=home)
+    return {f: np.load(home / f"{k}.npz") for k, f in enumerate(FOLDERS)}
+
+
+@ON_TENSORFLOW
+@pytest.mark.parametrize("kind", ["keras", "saved"])
+def test_golden_manylangs_saved_models_contain_their_lexicons(loaded, folder, kind):
+    check(list(side_by_side(loaded[folder][kind], folder)), folder)

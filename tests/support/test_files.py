@@ -1,0 +1,343 @@
+"""Atomic outputs: concurrent writers, kills, links, modes, full disks, long names."""
+
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from small_disk import small_disk
+
+from bilm.errors import DataError
+from bilm.support import files
+from bilm.support.files import (
+    beside,
+    expanded,
+    remove_leftovers,
+    replacing,
+    replacing_folder,
+    scratch,
+)
+from bilm.support.locks import hold
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(path, text="new"):
+    with replacing(path) as temporary:
+        temporary.write_text(text)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def start(script, *arguments):
+    """Start a Python program in another process."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_replacing_by_concurrent_threads(tmp_path):
+    path, barrier, failed = tmp_path / "out.txt", threading.Barrier(8), []
+
+    def write_often(text):
+        try:
+            for _ in range(20):
+                barrier.wait()
+                write(path, text)
+        except Exception as error:  # of whatever kind
+            failed.append(error)
+            barrier.abort()
+
+    texts = [str(i) * 10_000 for i in range(8)]
+    threads = [threading.Thread(target=write_often, args=[text]) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert path.read_text() in texts
+    assert names(tmp_path) == ["out.txt"]
+
+
+WRITER = """
+import os, sys
+os.getpid = lambda: 1  # as in a container
+from bilm.support.files import replacing
+with replacing(sys.argv[1]) as temporary:
+    temporary.write_text(sys.argv[2])
+    print(temporary, flush=True)
+    sys.stdin.readline()
+    assert temporary.read_text() == sys.argv[2]
+"""
+
+
+def test_replacing_by_concurrent_processes_with_the_same_pid(tmp_path):
+    path = tmp_path / "out.txt"
+    one, other = start(WRITER, path, "one"), start(WRITER, path, "other")
+    assert one.stdout.readline() != other.stdout.readline()
+    for process, text in [(other, "other"), (one, "one")]:
+        process.communicate("go on\n")
+        assert process.returncode == 0
+        assert path.read_text() == text
+    assert names(tmp_path) == ["out.txt"]
+
+
+def test_leftovers_of_killed_writers_are_removed_and_files_of_running_ones_kept(tmp_path):
+    path = tmp_path / "out.txt"
+    killed, living = start(WRITER, path, "killed"), start(WRITER, path, "living")
+    assert killed.stdout.readline() and living.stdout.readline()
+    killed.kill()
+    killed.communicate()
+    assert len(names(tmp_path)) == 2
+    write(tmp_path / "another.txt")
+    assert len(names(tmp_path)) == 3
+    write(path)
+    assert len(names(tmp_path)) == 3 and path.read_text() == "new"
+    living.communicate("go on\n")
+    assert living.returncode == 0
+    assert path.read_text() == "living"
+    assert names(tmp_path) == ["another.txt", "out.txt"]
+
+
+KILLED_AT = """
+import os, signal, sys
+from bilm.support.files import replacing
+
+def write(path, kill_at):
+    n_seen = 0
+    def hook(event, arguments):
+        nonlocal n_seen
+        if event.split(".")[0] in ("open", "os", "fcntl"):
+            n_seen += 1
+            if n_seen == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+
+kill_at, status = 1, 9
+while status == 9:
+    if not (child := os.fork()):
+        write(sys.argv[1], kill_at)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    text = open(sys.argv[1]).read()
+    assert text in ("old", "new"), text
+    print(*os.listdir(os.path.dirname(sys.argv[1])), flush=True)
+    kill_at += 1
+assert status == 0 and kill_at > 10
+"""
+
+
+def test_replacing_survives_sigkill_at_any_system_call(tmp_path):
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    output, _ = (process := start(KILLED_AT, path)).communicate()
+    assert process.returncode == 0
+    left = [line.split() for line in output.splitlines()]
+    assert max(map(len, left)) == 2  # never more than the last one's
+    assert left[-1] == ["out.txt"] and path.read_text() == "new"
+
+
+def test_leftover_removal_does_not_follow_links(tmp_path):
+    path, victim = tmp_path / "out.txt", tmp_path / "victim"
+    (victim / files.CONTENT).mkdir(parents=True)
+    (victim / files.LOCK).write_text("mine")
+    (tmp_path / f".out.txt.{os.getpid()}.part").symlink_to(victim / files.LOCK)
+    (tmp_path / (files._prefix(path) + "link")).symlink_to(victim)
+    folder = tmp_path / (files._prefix(path) + "folder")
+    (folder / files.CONTENT).mkdir(parents=True)
+    (folder / files.LOCK).symlink_to(victim / files.LOCK)
+    write(path)
+    assert names(victim) == [files.LOCK, files.CONTENT]
+    assert (victim / files.LOCK).read_text() == "mine"
+
+
+def test_scratch_folder_removed_before_it_is_locked_is_recreated(tmp_path, monkeypatch):
+    path, make, made = tmp_path / "out.txt", tempfile.mkdtemp, []
+
+    def make_and_lose(**arguments):
+        made.append(make(**arguments))
+        if len(made) < 3:
+            remove_leftovers(path)
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose)
+    write(path)
+    assert len(made) == 3
+    assert names(tmp_path) == ["out.txt"]
+
+
+def test_replacing_on_a_file_system_without_locks(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    path = tmp_path / "out.txt"
+    with scratch(path) as folder:
+        write(path)
+        assert folder.is_dir()
+    assert names(tmp_path) == ["out.txt"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_replacing_keeps_the_mode_of_the_file(tmp_path, umask):
+    path, plain = tmp_path / "out.txt", tmp_path / "plain.txt"
+    before = os.umask(umask)
+    try:
+        write(path)
+        plain.write_text("")
+        assert path.stat().st_mode == plain.stat().st_mode
+        path.chmod(0o640)
+        write(path)
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+
+
+def test_replacing_follows_links(tmp_path):
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "link.txt", tmp_path / "there" / "target.txt"
+    link.symlink_to(target)
+    for text in ("made", "replaced"):
+        write(link, text)
+        assert link.is_symlink() and target.read_text() == text
+    assert names(tmp_path) == ["link.txt", "there"]
+    assert names(tmp_path / "there") == ["target.txt"]
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(OSError, match="circle"):
+        write(tmp_path / "circle")
+
+
+def test_replacing_with_a_name_of_255_bytes(tmp_path):
+    path = tmp_path / ("ß" * 127 + "x")
+    write(path)
+    assert names(tmp_path) == [path.name]
+    assert beside(tmp_path / "short", ".parts") == tmp_path / "short.parts"
+    long, other = beside(path, ".parts"), beside(path.with_name("y" * 255), ".parts")
+    assert len(os.fsencode(long.name)) <= 255 and long.suffix == ".parts" and long != other
+
+
+def test_replacing_refuses_folders_pipes_and_devices(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path(os.devnull)):
+        with pytest.raises(OSError, match=rf"(a folder|regular file).*{path.name}"):
+            write(path)
+    assert not os.path.isfile(os.devnull)
+
+
+def test_full_disk_error_names_the_output(tmp_path):
+    path = tmp_path / "out.txt"
+    write(path, "old")
+    with small_disk(1000), pytest.raises(OSError) as caught:
+        write(path, "x" * 2000)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+    assert names(tmp_path) == ["out.txt"] and path.read_text() == "old"
+
+
+NOT_ALLOWED = """
+import os, random, sys
+from bilm.support.files import replacing
+if os.geteuid() == 0:
+    os.seteuid(65534)
+try:
+    with replacing(sys.argv[1]):
+        pass
+except PermissionError as error:
+    print(error, flush=True)
+"""
+
+
+def test_permission_error_names_the_output():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o555)
+        output, _ = start(NOT_ALLOWED, f"{folder}/out.txt").communicate()
+    assert output == f"[Errno 13] Permission denied: '{folder}/out.txt'\n"
+
+
+def test_errors_of_other_files_keep_their_names_and_leave_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="other"), replacing(tmp_path / "out.txt"):
+        (tmp_path / "other").read_text()
+    assert names(tmp_path) == []
+
+
+def test_tilde_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write("~/out.txt")
+    assert names(tmp_path) == ["out.txt"]
+    assert expanded("~/x") == f"{tmp_path}/x"
+    for path in (None, "x/~", "~no-such-user/x", "http://host/~me/x"):
+        assert expanded(path) == path
+
+
+@pytest.fixture
+def earlier_folder(tmp_path):
+    """A folder that `replacing_folder` has written before."""
+    path = tmp_path / "out"
+    with replacing_folder(path, "mark", ["data"]) as folder:
+        (folder / "mark").write_text("old")
+        (folder / "data").mkdir()
+    return path
+
+
+def test_replacing_folder_replaces_an_earlier_output(earlier_folder):
+    with replacing_folder(earlier_folder, "mark", ["data"]) as folder:
+        (folder / "mark").write_text("new")
+    assert names(earlier_folder) == ["mark"] and (earlier_folder / "mark").read_text() == "new"
+    assert names(earlier_folder.parent) == ["out"]
+
+
+def test_replacing_folder_keeps_the_earlier_output_if_the_block_fails(earlier_folder):
+    with pytest.raises(KeyError), replacing_folder(earlier_folder, "mark", ["data"]):
+        raise KeyError
+    assert names(earlier_folder) == ["data", "mark"]
+    assert names(earlier_folder.parent) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: (path / "thesis").touch(), "contains thesis in addition to mark"),
+        (
+            lambda path: (path / "mark").unlink(),
+            r"contains files other than an earlier output \(mark is missing\)",
+        ),
+    ],
+)
+def test_replacing_folder_refuses_a_folder_with_other_files(earlier_folder, change, message):
+    change(earlier_folder)
+    before = names(earlier_folder)
+    with (
+        pytest.raises(DataError, match=message),
+        replacing_folder(earlier_folder, "mark", ["data"]),
+    ):
+        pass
+    assert names(earlier_folder) == before
+
+
+def test_replacing_folder_refuses_a_file(tmp_path):
+    write(tmp_path / "out")
+    with (
+        pytest.raises(DataError, match="found a file"),
+        replacing_folder(tmp_path / "out", "m", []),
+    ):
+        pass
+
+
+def test_hold_is_exclusive_until_the_file_is_closed(tmp_path):
+    first = hold(tmp_path / "lock", os.O_CREAT)
+    assert hold(tmp_path / "lock") is None
+    os.close(first)
+    second = hold(tmp_path / "lock")
+    assert second is not None
+    os.close(second)

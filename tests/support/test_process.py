@@ -1,0 +1,116 @@
+"""Process settings: `bilm.quiet` and the threads of TensorFlow."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from bilm.support.process import LOG_LEVEL, THREADS, share_cores
+
+QUIET = """
+import json, sys
+import bilm
+before = "tensorflow" in sys.modules
+bilm.quiet()
+import tensorflow as tf
+bilm.quiet()
+print(json.dumps([before, int(tf.reduce_sum(tf.ones(3)))]))
+"""
+SHARE = """
+import json, os
+import tensorflow as tf
+from bilm.support.process import share_cores
+os.sched_getaffinity = lambda pid: set(range(8))
+shared = share_cores()
+threading = tf.config.threading
+numbers = threading.get_inter_op_parallelism_threads, threading.get_intra_op_parallelism_threads
+tf.zeros(1) + 1
+os.sched_getaffinity = lambda pid: set(range(4))
+print(json.dumps([shared, *(number() for number in numbers), share_cores()]))
+"""
+
+
+def test_share_cores_sets_the_threads_of_tensorflow():
+    """It has no effect once the threads run."""
+    assert run(SHARE) == [True, 2, 4, False]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="sets TensorFlow's threads")
+@pytest.mark.parametrize("cores, each", [(1, 1), (2, 1), (3, 1), (8, 4)])
+def test_share_cores_gives_each_operation_half_of_the_cores(cores, each, monkeypatch):
+    import tensorflow as tf
+
+    found = []
+    for kind in ("inter", "intra"):
+        name = f"set_{kind}_op_parallelism_threads"
+        monkeypatch.setattr(tf.config.threading, name, found.append)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    assert share_cores() is True
+    assert found == [2, each]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="sets TensorFlow's threads")
+def test_share_cores_keeps_settings_of_the_user(monkeypatch):
+    import tensorflow as tf
+
+    for setter in ("set_inter_op_parallelism_threads", "set_intra_op_parallelism_threads"):
+        monkeypatch.setattr(tf.config.threading, setter, lambda _: pytest.fail("changed"))
+    for name in THREADS:
+        with monkeypatch.context() as patched:
+            patched.setenv(name, "1")
+            assert share_cores() is False
+
+
+def test_quiet_start_of_tensorflow():
+    done = start(QUIET)
+    assert (json.loads(done.stdout), done.stderr) == ([False, 3], "")
+
+
+def test_quiet_keeps_the_log_level_of_the_user():
+    program = (
+        "import os, sys, bilm; bilm.quiet(); print(os.environ[bilm.support.process.LOG_LEVEL])"
+    )
+    program += "; assert 'tensorflow' not in sys.modules"
+    program = program.replace("bilm; ", "bilm, bilm.support.process; ")
+    assert start(program, {"TF_CPP_MIN_LOG_LEVEL": "0"}).stdout == "0\n"
+
+
+NOTHING_TO_HOLD_WITH = """
+import os, sys, tempfile, types
+import bilm
+
+def none():
+    raise FileNotFoundError("no usable temporary directory")
+
+tempfile.TemporaryFile = none
+os.close(2)
+tensorflow = sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+tensorflow.config = types.SimpleNamespace(list_physical_devices=list)
+tensorflow.get_logger = lambda: types.SimpleNamespace(setLevel=print)
+bilm.quiet()
+"""
+
+
+def test_quiet_without_a_temporary_folder_and_standard_error():
+    assert start(NOTHING_TO_HOLD_WITH).stdout == "ERROR\n"
+
+
+def run(program, environment=()):
+    """Run a program and return its last line, parsed as JSON."""
+    return json.loads(start(program, environment).stdout.splitlines()[-1])
+
+
+def start(program, environment=()):
+    inherited = {k: v for k, v in os.environ.items() if k not in (*THREADS, LOG_LEVEL)}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**inherited, **dict(environment)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )

@@ -1,0 +1,53 @@
+"""`history.csv`: the curve of a run, exact under resume."""
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import HELDOUT, before_last_save, run
+
+from bilm.training.history import COLUMNS, History, read_history
+from bilm.training.run import Saving
+
+OF_TIME = ("tokens_per_s", "restart")  # columns that differ between equal runs
+
+
+def rows_of(folder):
+    """The rows of a run's history without the columns of time."""
+    rows = read_history(folder / "history.csv")
+    return [{k: v for k, v in row.items() if k not in OF_TIME} for row in rows]
+
+
+@pytest.mark.parametrize("log_steps", [1, 2])
+def test_history_of_a_resumed_run_equals_that_of_a_straight_run(tmp_path, log_steps):
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    settings = {"heldout": HELDOUT, "eval_steps": 2, "log_steps": log_steps, "changes": {}}
+    run(straight, 6, saving=Saving(steps=3), **settings)
+    before_last_save(straight, 6, killed)  # its history is ahead of its checkpoint
+    run(killed, 6, saving=Saving(steps=3), **settings)
+    assert rows_of(killed) == rows_of(straight)
+    rows = read_history(killed / "history.csv")
+    assert all(row["restart"] == ("0" if int(row["step"]) <= 4 else "1") for row in rows)
+    assert int(rows[-1]["step"]) == 6 and tuple(rows[0]) == COLUMNS
+    measured = [row for row in rows if row["heldout_perplexity"]]
+    assert [int(row["step"]) for row in measured] == [2, 4, 6]
+    assert all(float(row["loss_forward"]) and float(row["loss_backward"]) for row in rows)
+
+
+def test_history_has_rows_at_saves_without_a_report(tmp_path):
+    run(tmp_path, 5, saving=Saving(steps=2), log_steps=100)
+    assert [row["step"] for row in rows_of(tmp_path)] == ["2", "4", "5"]
+
+
+def test_history_that_is_damaged_is_replaced_with_a_warning(a_run, log):
+    header = ",".join(COLUMNS).encode()
+    rows = (b"3" + b"," * n for n in (len(COLUMNS), len(COLUMNS) - 2))  # too many values, too few
+    damaged = (header + b"\n" + row + b"\n" for row in rows)
+    for content in (b"a,b\n1,2\n", b"\xff", b"step\nx\n", *damaged):
+        (a_run / "history.csv").write_bytes(content)
+        assert History(a_run / "history.csv", 3).restart == 1
+        assert "history.csv: not the history of a run" in log.text
+        log.clear()
+    run(a_run, 4)
+    assert [row["step"] for row in rows_of(a_run)] == ["4"]
