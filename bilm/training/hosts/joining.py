@@ -237,42 +237,45 @@ def _listener(cluster: Cluster) -> socket.socket:
     Raises: HostError if the port is in use on any interface, because TensorFlow later listens on
         all of them.
     """
+    if problem := _port_problem(cluster):
+        raise HostError(problem)
     host, port = cluster.address(cluster.index)
-    both = socket.has_dualstack_ipv6()  # IPv4 and IPv6, or only IPv4
-    family = socket.AF_INET6 if both else socket.AF_INET
     n_waiting = len(cluster.workers)
-    try:
-        everywhere = socket.create_server(
-            ("", port), family=family, backlog=n_waiting, dualstack_ipv6=both
-        )
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise HostError(
-            f"{cluster.name(cluster.index)}: port {port} is in use on this host; end the process "
-            "that uses it, or choose another port on all workers"
-        ) from None
-    try:
+    with suppress(ValueError):  # a name
         version = ipaddress.ip_address(host).version
         family = socket.AF_INET6 if version == 6 else socket.AF_INET
-        everywhere.close()
-        return socket.create_server((host, port), family=family, backlog=n_waiting)
-    except ValueError:  # a name
-        return everywhere
-    # an address that is not on this host, for example if a container's address is translated
-    except OSError as error:
-        logging.warning(
-            "%s: cannot listen at %s (%s); listening on all interfaces instead",
-            cluster.name(cluster.index), host, error.strerror,
-        )  # fmt: skip
-    return socket.create_server(("", port), family=family, backlog=n_waiting)
+        try:
+            return socket.create_server((host, port), family=family, backlog=n_waiting)
+        # an address that is not on this host, for example if a container's address is translated
+        except OSError as error:
+            logging.warning(
+                "%s: cannot listen at %s (%s); listening on all interfaces instead",
+                cluster.name(cluster.index), host, error.strerror,
+            )  # fmt: skip
+    both = socket.has_dualstack_ipv6()  # IPv4 and IPv6, or only IPv4
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", port), family=family, backlog=n_waiting, dualstack_ipv6=both)
 
 
 def _port_problem(cluster: Cluster) -> str | None:
     """Return why the port cannot be used, or None. Without this check, TensorFlow would share
-    the port with another process."""
-    try:
-        _listener(cluster).close()
-    except HostError as error:
-        return str(error)
+    the port with another process.
+
+    Only binds: a connection to a socket that listens would be lost when the check ends.
+    """
+    _, port = cluster.address(cluster.index)
+    both = socket.has_dualstack_ipv6()
+    with socket.socket(socket.AF_INET6 if both else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if both:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return (
+                f"{cluster.name(cluster.index)}: port {port} is in use on this host; end the "
+                "process that uses it, or choose another port on all workers"
+            )
     return None
