@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,9 +14,10 @@ from bilm.data.dataset import Reader
 from bilm.data.shards import Shards, count_tokens
 from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import MARKS, Vocabulary, vocabulary_of
-from bilm.errors import DataError, OptionsError
-from bilm.options.run_options import MAX_SEED, RunOptions
+from bilm.errors import DataError
+from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import heldout_dataset
+from bilm.training.plan import integer
 from bilm.training.run_folder import RunFolder
 
 
@@ -26,13 +26,6 @@ class Heldout(NamedTuple):
 
     whole: Reader
     part: Reader
-
-
-def checked_seed(seed: int) -> int:
-    """Return a seed as an integer. Raises: OptionsError if it is out of range."""
-    if not (isinstance(seed, Integral) and 0 <= seed <= MAX_SEED):
-        raise OptionsError(f"seed: found {seed!r}, expected an integer from 0 to {MAX_SEED}")
-    return int(seed)
 
 
 def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
@@ -53,8 +46,8 @@ def read_heldout(
         max_sentences: of the part, which contains every k-th sentence; None for all of them.
     Raises: DataError if the text contains no sentence, OptionsError for a number below 1.
     """
-    if max_sentences is not None and max_sentences < 1:
-        raise OptionsError(f"heldout_sentences is {max_sentences}, expected 1 or more")
+    if max_sentences is not None:
+        integer("heldout_sentences", max_sentences, 1)
     n_sentences = count_tokens(shards).n_sentences
     if not n_sentences:
         raise DataError(f"{shards.name}: no sentence; every line is blank")

@@ -11,7 +11,7 @@ from absl import logging
 from bilm.data.shards import Shards
 from bilm.data.survey import survey
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import BilmError, DataError, WeightsError
+from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
 
@@ -94,7 +94,7 @@ class Plan:
         n_replicas: number of replicas.
         n_steps: total steps; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for an epoch.
-    Raises: BilmError if a number of steps is out of range.
+    Raises: OptionsError if a number of steps is out of range.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class Plan:
         self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
         self.epoch_steps = max(1, n_tokens // self.predictions_a_step)
         default = options.n_epochs * self.epoch_steps
-        self.n_steps = _count("n_steps", default if n_steps is None else n_steps, MAX_STEPS)
-        self.eval_steps = _count(
-            "eval_steps", self.epoch_steps if eval_steps is None else eval_steps
+        self.n_steps = integer("n_steps", default if n_steps is None else n_steps, 1, MAX_STEPS)
+        self.eval_steps = integer(
+            "eval_steps", self.epoch_steps if eval_steps is None else eval_steps, 1
         )
 
     def log(self, n_train_tokens: int) -> None:
@@ -124,10 +124,10 @@ class Plan:
             )  # fmt: skip
 
 
-def _count(name: str, value: Any, most: int | None = None) -> int:
-    """Return a count as an integer. Raises: BilmError if it is not one, or out of range."""
+def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return an argument as an integer. Raises: OptionsError if it is not one, or out of range."""
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
-    if is_integer and 1 <= int(value) <= (most or int(value)):
+    if is_integer and least <= value <= (value if most is None else most):
         return int(value)
     upper = "" if most is None else f" to {most}"
-    raise BilmError(f"{name}: found {value!r}, expected an integer from 1{upper}")
+    raise OptionsError(f"{name}: found {value!r}, expected an integer from {least}{upper}")

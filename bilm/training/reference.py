@@ -14,7 +14,7 @@ from absl import logging
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import count_tokens
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import perplexity
@@ -93,7 +93,8 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: 
 
     Args:
         options: ignored; the folder of the checkpoint has its own.
-        ckpt_file: path of a checkpoint, such as `load_options_latest_checkpoint` returns.
+        ckpt_file: path of a checkpoint, such as `load_options_latest_checkpoint` returns; `.index`
+            may follow.
         data: dataset created with `test=True`.
         batch_size: number of rows among which the sentences are divided.
     Returns: the perplexity: exp of the mean loss of both directions.
@@ -103,8 +104,12 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: 
         raise DataError(
             "data has test=False; evaluation requires test=True, which reads each sentence once"
         )
-    folder, name = os.path.split(ckpt_file)
-    stored = open_model(folder or ".", f"{name}.index")
+    index = Path(f"{os.fspath(ckpt_file).removesuffix('.index')}.index").expanduser()
+    if not index.is_file():
+        raise WeightsError(
+            f"{index}: file not found; expected a checkpoint of a run, such as run/model.ckpt-1000"
+        )
+    stored = open_model(index.parent, index.name)
     model = stored.build_language_model("be tested")
     if isinstance(data, BidirectionalLMDataset) != model.options.bidirectional:
         raise DataError(

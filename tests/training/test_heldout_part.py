@@ -50,7 +50,7 @@ def test_heldout_part_of_all_sentences_is_the_whole():
 
 @pytest.mark.parametrize("number", [0, -3])
 def test_heldout_part_of_no_sentence_is_refused(number):
-    with pytest.raises(OptionsError, match=rf"heldout_sentences is {number}, expected 1 or more"):
+    with pytest.raises(OptionsError, match=f"heldout_sentences: found {number}, expected an int"):
         readers(number)
 
 

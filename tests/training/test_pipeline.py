@@ -13,8 +13,8 @@ from bilm.data.vocabulary import PAD_CHAR
 from bilm.data.windows import model_batch
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.options.model_options import ModelOptions
-from bilm.training.pipeline import replica_batches
 from bilm.training.sampling import LogUniformSampler
+from bilm.training.training_text import replica_batches
 
 N_CHARS = 12
 OPTIONS = ModelOptions.from_dict(

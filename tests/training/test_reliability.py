@@ -163,7 +163,7 @@ def test_invalid_number_of_steps_is_refused(tmp_path, n_steps):
 )
 def test_invalid_saving_is_refused(wrong):
     ((name, value),) = wrong.items()
-    with pytest.raises(OptionsError, match=f"Saving: {name} is {value!r}, expected"):
+    with pytest.raises(OptionsError, match=f"Saving.{name}: found {value!r}, expected"):
         Saving(**wrong)
 
 
@@ -256,7 +256,6 @@ def test_training_on_a_file_system_without_locks_warns(tmp_path, monkeypatch, lo
 
 def test_integers_of_numpy_and_long_evaluation_intervals(tmp_path):
     saving = Saving(np.int64(2), np.float32(15), np.int32(3))
-    json.dumps([saving.steps, saving.minutes, saving.keep])
     assert run(tmp_path, np.int64(2), heldout=HELDOUT, eval_steps=2**40, saving=saving).finished
 
 

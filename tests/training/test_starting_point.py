@@ -33,7 +33,7 @@ from bilm.options.files import load_run_options
 from bilm.storage.names import is_bilm, stored_values, stored_variables
 from bilm.training import run as training
 from bilm.training.devices import make_strategy
-from bilm.training.starting_point import Source
+from bilm.training.finetuning import Source
 
 # --- the sources ---
 

@@ -61,9 +61,14 @@ def join(cluster: Cluster, minutes: float) -> dict[int, Connection]:
     return {0: _knock(cluster, deadline, minutes)}
 
 
+def encode(value: Any) -> bytes:
+    """Return a value as JSON; it may contain NumPy's numbers."""
+    return json.dumps(value, default=lambda number: number.item()).encode()
+
+
 def send(connection: Connection, message: Any) -> None:
     """Send a JSON value. Raises: OSError."""
-    connection.send_bytes(json.dumps(message).encode())
+    connection.send_bytes(encode(message))
 
 
 def receive(connection: Connection) -> Any:
