@@ -319,29 +319,14 @@ def choose_vocabulary(
             + ("" if reads_words else ", or a new one (--new_vocab)")
         )
     if own is not None and start.n_tokens is not None:
-        _check_own(start, Path(own), beside)
+        try:
+            start.model.vocabulary(own)
+        except DataError as error:
+            hint = "" if reads_words else "; or pass a new vocabulary with --new_vocab"
+            raise DataError(f"{error}{hint}") from None
     chosen = new or own
     assert chosen is not None  # an error was raised above
     return (Path(own) if own else None), Path(chosen)
-
-
-def _check_own(start: Source, own: Path, beside: Path) -> None:
-    hint = ""
-    if start.options.char_cnn is not None:
-        hint = "; pass a new vocabulary with --new_vocab"
-    words = words_of(own)
-    if len(words) != start.n_tokens:
-        raise DataError(
-            f"{own}: {len(words):,} words, but {start.model} was trained with "
-            f"{start.n_tokens:,}{hint}"
-        )
-    stored, path = None, beside
-    if start.softmax is not None and start.softmax.words is not None:
-        stored, path = start.softmax.words, start.softmax.tensors.paths[0]
-    elif start.softmax is not None and beside.exists() and own != beside:
-        stored = words_of(beside)
-    if stored is not None and words != stored:
-        raise DataError(f"{own}: other words than the source's own {path}{hint}")
 
 
 def words_of(vocab_file: Path) -> list[str]:

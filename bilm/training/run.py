@@ -370,7 +370,7 @@ class TrainingLoop:
         if self.heldout is None:
             return None
         whole, part = self.heldout
-        with self.report.paused():
+        with self.report.evaluating(whole is part):
             found = of_part = self._measure(part, whole is part)
             if self.checkpoints.save_if_best(self.step, found.mean, self.position):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
@@ -379,7 +379,6 @@ class TrainingLoop:
             text = describe_part(part.shards)
             self.folder.write_measured(Measurement(self.step, found, of_part.mean, text))
             self.report.flush(self.step)
-        self.report.warn_of_evaluations(whole is part)
         return found
 
     def _measure(self, heldout: Any, whole: bool) -> Perplexity:
