@@ -336,12 +336,12 @@ def test_resume_with_other_options_is_refused(a_run, error, match, changes, argu
         run(a_run, changes=WORDS | changes | {"lstm": lstm}, **arguments)
 
 
-def test_resume_with_another_vocabulary_is_refused(tmp_path, monkeypatch):
+def test_resume_with_another_vocabulary_is_refused(a_run, tmp_path, monkeypatch):
     words = VOCABULARY.read_text().splitlines()
     (tmp_path / "vocab.txt").write_text("\n".join([*words[:-2], words[-1], words[-2]]))
     monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "vocab.txt")
     with pytest.raises(DataError, match="has another vocabulary than"):
-        run(tiny_run("characters"), changes={})
+        run(a_run)
 
 
 def test_resume_logs_changed_options(a_run, log):
