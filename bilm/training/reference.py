@@ -60,7 +60,8 @@ def train(
             returns it.
     Raises: BilmError for input that cannot be used, and as `bilm.TrainingRun` does.
     """
-    _show_progress()
+    if logging.get_verbosity() == logging.WARNING:  # of a script that does not set a level
+        logging.set_verbosity(logging.INFO)
     run_options, first = _run_options(options), _reader(data)
     if first.reverse:
         raise DataError("data has reverse=True; expected an LMDataset with reverse=False")
@@ -133,21 +134,15 @@ def _latest(save_dir: str | Path) -> str:
 
 def _run_options(values: Mapping[str, Any]) -> RunOptions:
     # Convert to JSON types: NumPy numbers and tuples would change when written and read back.
-    plain = json.loads(json.dumps(dict(values), default=_as_number))
+    try:
+        plain = json.loads(json.dumps(dict(values), default=lambda value: value.item()))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise OptionsError(f"options: {error}; expected values that JSON can represent") from None
     options = schema.read(RunOptions, plain, strict=False)
     unknown = list(options.other_names())
     if unknown:
         logging.warning("options: unknown keys are ignored: %s", ", ".join(unknown))
     return options
-
-
-def _as_number(value: Any) -> Any:
-    try:
-        return value.item()
-    except AttributeError:
-        raise OptionsError(
-            f"options: found {value!r}, expected a value that JSON can represent"
-        ) from None
 
 
 def _reader(data: Dataset) -> LMDataset:
@@ -193,9 +188,3 @@ def _strategy(n_gpus: int) -> tf.distribute.MirroredStrategy:
         return make_strategy(n_gpus=0)
     logging.warning("no GPU was found: the CPU is split into %d devices (n_gpus)", n_gpus)
     return make_strategy(n_gpus=0, cpu_replicas=n_gpus)
-
-
-def _show_progress() -> None:
-    """Show the log of training: a script that does not set a level would see only warnings."""
-    if logging.get_verbosity() == logging.WARNING:
-        logging.set_verbosity(logging.INFO)

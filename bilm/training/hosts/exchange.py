@@ -94,7 +94,7 @@ class Hosts:
         self._received: dict[int, queue.SimpleQueue] = {
             k: queue.SimpleQueue() for k in self._connections
         }
-        self.failure: HostError | None = None
+        self.failure = HostError("another worker has ended")  # the listening thread says which
         self.exchanging = False
         self._failed, self._over = threading.Event(), threading.Event()
         self._sending = threading.Lock()
@@ -132,7 +132,7 @@ class Hosts:
                 self.gather(END, None)
                 return
             if isinstance(error, EXCHANGE_ERRORS) and self._failed.wait(NEWS_SECONDS):
-                raise self._failure() from None
+                raise self.failure from None
             if error is self.failure:
                 return
             if isinstance(error, LOST_ERRORS):
@@ -144,9 +144,6 @@ class Hosts:
             self._tell(f"{self.name(self.index)} has ended: {line}")
         finally:
             self._over.set()
-
-    def _failure(self) -> HostError:
-        return self.failure or HostError("another worker has ended")
 
     def _lost(self, error: tf.errors.OpError) -> str:
         """Return a line that names the workers in an error of TensorFlow's."""
@@ -168,7 +165,7 @@ class Hosts:
         """Return the next value from a worker, in its turn."""
         message = self._received[worker].get()
         if message is None:
-            raise self._failure()
+            raise self.failure
         if message["what"] != what:
             raise HostError(
                 f"{self.name(worker)} is at '{message['what']}', and "
