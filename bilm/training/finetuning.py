@@ -29,7 +29,7 @@ from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
-from bilm.training.inputs import load_vocabulary
+from bilm.training.plan import load_vocabulary
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 

@@ -30,15 +30,18 @@ from bilm.training.devices import Devices
 from bilm.training.history import History
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone, Hosts
-from bilm.training.inputs import (
+from bilm.training.memory_estimate import log_estimate
+from bilm.training.plan import (
     Heldout,
+    Plan,
     check_training_text,
     check_unchanged,
+    complete_options,
+    integer,
     load_vocabulary,
     read_heldout,
+    replica_options,
 )
-from bilm.training.memory_estimate import log_estimate
-from bilm.training.plan import Plan, complete_options, integer, replica_options
 from bilm.training.report import RunReport, TrainResult
 from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.signals import stop_on_signal

@@ -20,7 +20,7 @@ from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.training import report
 from bilm.training import run as training
-from bilm.training.inputs import read_heldout
+from bilm.training.plan import read_heldout
 from bilm.training.run_folder import RunFolder
 
 PART = 5  # sentences

@@ -43,7 +43,7 @@ from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
 from bilm.training import memory_estimate, plan
 from bilm.training import run as training
-from bilm.training.inputs import check_training_text
+from bilm.training.plan import check_training_text
 from bilm.training.run import Saving, TrainingRun
 from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
