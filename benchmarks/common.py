@@ -220,9 +220,9 @@ def training_run(options: RunOptions, folder: Path, n_tokens: int, precision: st
     """
     from bilm.data import BidirectionalLMDataset, UnicodeCharsVocabulary
     from bilm.training.devices import Devices
-    from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
     from bilm.training.sampling import LogUniformSampler
     from bilm.training.step import Trainer
+    from bilm.training.training_text import as_dataset, batch_signature, replica_batches
 
     text = corpus(folder, n_tokens)
     max_length = options.char_cnn.max_characters_per_token

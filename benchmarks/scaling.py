@@ -23,9 +23,9 @@ from bilm.data.vocabulary import PAD_CHAR
 from bilm.language_model import BiLM
 from bilm.options.files import load_run_options
 from bilm.training.devices import Devices, make_strategy
-from bilm.training.pipeline import as_dataset, batch_signature, replica_batches
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
+from bilm.training.training_text import as_dataset, batch_signature, replica_batches
 
 VALUES = {
     "vocabulary": [20_000, 200_000, 793_471],

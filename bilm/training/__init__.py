@@ -1,6 +1,6 @@
 """Training. `run` describes a training run from top to bottom.
 
-`inputs` checks what a run reads, `plan` computes its steps, `training_text` and `pipeline` read the
+`plan` checks what a run reads and computes its steps, `training_text` makes batches of the
 text, `step` and `optimizer` update the weights with the rate of `schedule`, `checkpoints` decides
 when to save, `run_folder` names the files of a run, `report` and `history` record its progress,
 `devices` selects GPUs or the CPU, `hosts` connects several processes, and `finetuning` starts from

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 from bilm.data.stream import Position
 from bilm.errors import OptionsError
 from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder
 from bilm.storage.names import stored_variables
+from bilm.training.plan import integer
 from bilm.training.run_folder import RunFolder
 from bilm.training.step import Trainer
 
@@ -33,13 +34,9 @@ class Saving:
 
     def __post_init__(self) -> None:
         for name in ("steps", "keep"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not (isinstance(value, Integral) and int(value) >= 1):
-                raise OptionsError(f"Saving: {name} is {value!r}, expected an integer from 1")
-            object.__setattr__(self, name, int(value))  # JSON cannot encode NumPy's integers
+            integer(f"Saving.{name}", getattr(self, name), 1)
         if not (isinstance(self.minutes, Real) and self.minutes >= 0):
-            raise OptionsError(f"Saving: minutes is {self.minutes!r}, expected a number from 0")
-        object.__setattr__(self, "minutes", float(self.minutes))
+            raise OptionsError(f"Saving.minutes: found {self.minutes!r}, expected a number from 0")
 
 
 class RunCheckpoints:
@@ -50,7 +47,7 @@ class RunCheckpoints:
         folder: folder of the run.
         n_steps: length of the run.
         shards: name and size of each file of the text, see `bilm.data.stream.describe_shards`.
-        batch_size: rows per replica requested when the run was started; None for the trainer's.
+        batch_size: rows per replica requested when the run was started.
         keep: number of checkpoints to keep, in addition to the best one.
     Attributes: `best`, the lowest held-out perplexity so far.
     """
@@ -60,9 +57,9 @@ class RunCheckpoints:
         trainer: Trainer,
         folder: RunFolder,
         n_steps: int,
-        shards: Sequence[str] = (),
-        batch_size: int | None = None,
-        keep: int = 3,
+        shards: Sequence[str],
+        batch_size: int,
+        keep: int,
     ):
         self.trainer, self.folder = trainer, folder
         self.best, self._saved_step = math.inf, -1
@@ -75,7 +72,7 @@ class RunCheckpoints:
             trainer.model.directions,
             n_steps,
             trainer.seed,
-            batch_size or trainer.options.batch_size,
+            batch_size,
             shards,
         )
         self._latest = CheckpointFolder(folder.path, keep)

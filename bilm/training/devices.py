@@ -56,16 +56,6 @@ class Devices:
         return ", ".join(self.names)
 
     @property
-    def on_cpu(self) -> bool:
-        """Whether all replicas share this machine's memory."""
-        return all(name.startswith("CPU") for name in self.names)
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes the run's files; exactly one process of a run does."""
-        return self.hosts.is_chief
-
-    @property
     def several_hosts(self) -> bool:
         """Whether other processes have replicas too."""
         return self.hosts.n_workers > 1
@@ -105,10 +95,6 @@ class Devices:
         if self.n_replicas > 1:
             rows, values = _sum_rows(rows, values)
         return tf.IndexedSlices(values, rows)
-
-    def run_everywhere(self, make: Any) -> Any:
-        """Call `make` on every replica, compiled; return the distributed result."""
-        return self.strategy.run(tf.function(make, autograph=False))
 
 
 def _sum_rows(indices: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -84,7 +84,8 @@ def log_estimate(options: RunOptions, n_tokens: int, devices: Devices) -> None:
         f"{n_parameters:,}", memory, _gigabytes(PROGRAM),
     )  # fmt: skip
     needed, available = sum(memory) * len(devices.names) + PROGRAM, machine_memory()
-    if devices.on_cpu and needed > available:
+    on_cpu = all(name.startswith("CPU") for name in devices.names)
+    if on_cpu and needed > available:
         logging.warning(
             "about %s are needed, but this machine has %s: the run may be killed; reduce "
             "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary",

@@ -1,21 +1,110 @@
-"""What a run will do: its options once corpus and replicas are known, and its steps."""
+"""What a run reads and what it will do: vocabulary, texts, options and number of steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.shards import Shards
+from bilm.data.dataset import Reader
+from bilm.data.shards import Shards, count_tokens
+from bilm.data.stream import describe_shards
 from bilm.data.survey import survey
-from bilm.data.vocabulary import Vocabulary
-from bilm.errors import BilmError, DataError, WeightsError
+from bilm.data.vocabulary import MARKS, Vocabulary, vocabulary_of
+from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.run_options import RunOptions
+from bilm.scoring.perplexity import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
+from bilm.training.run_folder import RunFolder
 
 MAX_STEPS = 2**31 - 1  # their numbers are int32 in the graph
+
+
+class Heldout(NamedTuple):
+    """Readers of the held-out text, and of the part that is measured before the run's end."""
+
+    whole: Reader
+    part: Reader
+
+
+def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
+    """Load and check the vocabulary of a run. Raises: DataError, also if it contains no word."""
+    vocab = vocabulary_of(vocab_file, options.model, n_tokens=None)
+    if vocab.size <= len(MARKS):
+        raise DataError(f"{vocab_file}: contains no word, only the marks {' '.join(MARKS)}")
+    return vocab
+
+
+def read_heldout(
+    shards: Shards, vocab: Vocabulary, options: RunOptions, max_sentences: int | None = None
+) -> Heldout:
+    """Return the readers of the held-out text.
+
+    Args:
+        vocab, options: of the run.
+        max_sentences: of the part, which contains every k-th sentence; None for all of them.
+    Raises: DataError if the text contains no sentence, OptionsError for a number below 1.
+    """
+    if max_sentences is not None:
+        integer("heldout_sentences", max_sentences, 1)
+    n_sentences = count_tokens(shards).n_sentences
+    if not n_sentences:
+        raise DataError(f"{shards.name}: no sentence; every line is blank")
+    whole = heldout_dataset(shards, vocab, options.bidirectional)
+    if max_sentences is None or max_sentences >= n_sentences:
+        return Heldout(whole, whole)
+    part = shards.thinned(math.ceil(n_sentences / max_sentences))
+    return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional))
+
+
+def check_training_text(
+    shards: Shards, heldout: Shards | None, vocab_file: str | Path, folder: RunFolder
+) -> None:
+    """Refuse a training text that includes the vocabulary or files of the run.
+
+    A run that is continued has read them before: then, and for held-out text, warn.
+
+    Raises: DataError, naming the file.
+    """
+    real = {os.path.realpath(path): path for path in shards}
+    for name, path in real.items():
+        is_vocabulary = name == os.path.realpath(vocab_file)
+        if not (is_vocabulary or folder.owns(name)):
+            continue
+        what = "the vocabulary" if is_vocabulary else "a file of the run"
+        problem = f"{path}: matches the pattern of the training text, but is {what}"
+        if not folder.holds_run:
+            raise DataError(f"{problem}; use a pattern that matches only text")
+        logging.warning("%s", problem)
+    both = [path for path in heldout or () if os.path.realpath(path) in real]
+    if both:
+        logging.warning(
+            "%s: also occurs in the training text, so held-out perplexity will be too low",
+            ", ".join(both),
+        )
+
+
+def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
+    """Compare the sizes of the text's files with those at the start of training.
+
+    Raises: DataError, naming the first file that differs.
+    """
+    try:
+        found = describe_shards(shards)
+    except OSError:  # a file is missing for now; if it is needed, reading it raises an error
+        return
+    for path, here, before in zip(shards, found, described, strict=True):
+        if here != before:
+            raise DataError(
+                f"{path}: has changed during training: found {here}, but {before} when it began; "
+                f"nothing was saved after step {step}. Restore the file and continue from the "
+                "last checkpoint"
+            )
 
 
 def complete_options(
@@ -94,7 +183,7 @@ class Plan:
         n_replicas: number of replicas.
         n_steps: total steps; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for an epoch.
-    Raises: BilmError if a number of steps is out of range.
+    Raises: OptionsError if a number of steps is out of range.
     """
 
     def __init__(
@@ -108,9 +197,9 @@ class Plan:
         self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
         self.epoch_steps = max(1, n_tokens // self.predictions_a_step)
         default = options.n_epochs * self.epoch_steps
-        self.n_steps = _count("n_steps", default if n_steps is None else n_steps, MAX_STEPS)
-        self.eval_steps = _count(
-            "eval_steps", self.epoch_steps if eval_steps is None else eval_steps
+        self.n_steps = integer("n_steps", default if n_steps is None else n_steps, 1, MAX_STEPS)
+        self.eval_steps = integer(
+            "eval_steps", self.epoch_steps if eval_steps is None else eval_steps, 1
         )
 
     def log(self, n_train_tokens: int) -> None:
@@ -124,10 +213,10 @@ class Plan:
             )  # fmt: skip
 
 
-def _count(name: str, value: Any, most: int | None = None) -> int:
-    """Return a count as an integer. Raises: BilmError if it is not one, or out of range."""
+def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return an argument as an integer. Raises: OptionsError if it is not one, or out of range."""
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
-    if is_integer and 1 <= int(value) <= (most or int(value)):
+    if is_integer and least <= value <= (value if most is None else most):
         return int(value)
     upper = "" if most is None else f" to {most}"
-    raise BilmError(f"{name}: found {value!r}, expected an integer from 1{upper}")
+    raise OptionsError(f"{name}: found {value!r}, expected an integer from {least}{upper}")

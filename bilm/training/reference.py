@@ -14,7 +14,7 @@ from absl import logging
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import count_tokens
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import perplexity
@@ -60,7 +60,8 @@ def train(
             returns it.
     Raises: BilmError for input that cannot be used, and as `bilm.TrainingRun` does.
     """
-    _show_progress()
+    if logging.get_verbosity() == logging.WARNING:  # of a script that does not set a level
+        logging.set_verbosity(logging.INFO)
     run_options, first = _run_options(options), _reader(data)
     if first.reverse:
         raise DataError("data has reverse=True; expected an LMDataset with reverse=False")
@@ -93,7 +94,8 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: 
 
     Args:
         options: ignored; the folder of the checkpoint has its own.
-        ckpt_file: path of a checkpoint, such as `load_options_latest_checkpoint` returns.
+        ckpt_file: path of a checkpoint, such as `load_options_latest_checkpoint` returns; `.index`
+            may follow.
         data: dataset created with `test=True`.
         batch_size: number of rows among which the sentences are divided.
     Returns: the perplexity: exp of the mean loss of both directions.
@@ -103,8 +105,12 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: 
         raise DataError(
             "data has test=False; evaluation requires test=True, which reads each sentence once"
         )
-    folder, name = os.path.split(ckpt_file)
-    stored = open_model(folder or ".", f"{name}.index")
+    index = Path(f"{os.fspath(ckpt_file).removesuffix('.index')}.index").expanduser()
+    if not index.is_file():
+        raise WeightsError(
+            f"{index}: file not found; expected a checkpoint of a run, such as run/model.ckpt-1000"
+        )
+    stored = open_model(index.parent, index.name)
     model = stored.build_language_model("be tested")
     if isinstance(data, BidirectionalLMDataset) != model.options.bidirectional:
         raise DataError(
@@ -128,21 +134,15 @@ def _latest(save_dir: str | Path) -> str:
 
 def _run_options(values: Mapping[str, Any]) -> RunOptions:
     # Convert to JSON types: NumPy numbers and tuples would change when written and read back.
-    plain = json.loads(json.dumps(dict(values), default=_as_number))
+    try:
+        plain = json.loads(json.dumps(dict(values), default=lambda value: value.item()))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise OptionsError(f"options: {error}; expected values that JSON can represent") from None
     options = schema.read(RunOptions, plain, strict=False)
     unknown = list(options.other_names())
     if unknown:
         logging.warning("options: unknown keys are ignored: %s", ", ".join(unknown))
     return options
-
-
-def _as_number(value: Any) -> Any:
-    try:
-        return value.item()
-    except AttributeError:
-        raise OptionsError(
-            f"options: found {value!r}, expected a value that JSON can represent"
-        ) from None
 
 
 def _reader(data: Dataset) -> LMDataset:
@@ -188,9 +188,3 @@ def _strategy(n_gpus: int) -> tf.distribute.MirroredStrategy:
         return make_strategy(n_gpus=0)
     logging.warning("no GPU was found: the CPU is split into %d devices (n_gpus)", n_gpus)
     return make_strategy(n_gpus=0, cpu_replicas=n_gpus)
-
-
-def _show_progress() -> None:
-    """Show the log of training: a script that does not set a level would see only warnings."""
-    if logging.get_verbosity() == logging.WARNING:
-        logging.set_verbosity(logging.INFO)

@@ -115,10 +115,9 @@ class RunReport:
         scalars = {f"{tag}/perplexity_{d}": p for d, p in perplexity.directions.items()}
         self._write(step, scalars | {f"{tag}/perplexity": perplexity.mean})
         directions = {f"heldout_{d}": p for d, p in perplexity.directions.items()}
-        text = "whole" if whole else "part"
         self.history.add(
             step, epoch=self._epoch(step), **directions,
-            heldout_perplexity=perplexity.mean, heldout_text=text,
+            heldout_perplexity=perplexity.mean, heldout_text="whole" if whole else "part",
         )  # fmt: skip
 
     def flush(self, step: int) -> None:
@@ -134,17 +133,14 @@ class RunReport:
         self.history.write()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Exclude the time of the block from the speed."""
+    def evaluating(self, whole: bool) -> Iterator[None]:
+        """Exclude the time of the block from the speed; log once if evaluations take much of the
+        time. `whole`: whether they measure the whole text."""
         start = time.monotonic()
         yield
         seconds = time.monotonic() - start
         self._since += seconds
         self._paused_s += seconds
-
-    def warn_of_evaluations(self, whole: bool) -> None:
-        """Log once if evaluations take much of the time. `whole`: whether they measure the
-        whole text."""
         share = self._paused_s / (time.monotonic() - self._start)
         if share > MUCH and not self._warned:
             self._warned = True

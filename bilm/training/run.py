@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import astuple
-from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,11 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.data.shards import Shards, resolve_shards
-from bilm.data.stream import Position, check_shards, describe_part, describe_shards
+from bilm.data.stream import check_shards, describe_part, describe_shards
 from bilm.errors import DataError
 from bilm.language_model import BiLM
-from bilm.options.run_options import RunOptions
+from bilm.options import schema
+from bilm.options.run_options import MAX_SEED, RunOptions
 from bilm.scoring.perplexity import Evaluator, Perplexity, explaining_memory
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.files import expanded
@@ -29,16 +30,18 @@ from bilm.training.devices import Devices
 from bilm.training.history import History
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone, Hosts
-from bilm.training.inputs import (
+from bilm.training.memory_estimate import log_estimate
+from bilm.training.plan import (
     Heldout,
+    Plan,
     check_training_text,
     check_unchanged,
-    checked_seed,
+    complete_options,
+    integer,
     load_vocabulary,
     read_heldout,
+    replica_options,
 )
-from bilm.training.memory_estimate import log_estimate
-from bilm.training.plan import Plan, complete_options, replica_options
 from bilm.training.report import RunReport, TrainResult
 from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.signals import stop_on_signal
@@ -55,29 +58,28 @@ class Setup(NamedTuple):
         options: of one replica.
         plan: number of steps.
         shards: name and size of each file of the text.
+        heldout: what is measured; None to measure nothing.
         trainer, checkpoints: restored if a run is continued.
         checkpoint: the restored checkpoint; None for a new run.
-        measured: the last evaluation of the same held-out text.
+        step: number of steps that were done before.
+        perplexity: of the held-out text after these steps; None if it was not measured then.
     """
 
     options: RunOptions
     plan: Plan
     shards: list[str]
+    heldout: Heldout | None
     trainer: Trainer
     checkpoints: RunCheckpoints
     checkpoint: Checkpoint | None
-    measured: Measurement | None
+    step: int
+    perplexity: Perplexity | None
 
     @property
-    def step(self) -> int:
-        """Number of steps that were done before."""
-        return (self.checkpoint.step or 0) if self.checkpoint else 0
-
-    @property
-    def measured_here(self) -> Perplexity | None:
-        """The result of the last evaluation if it followed the last step."""
-        measured = self.measured
-        return measured.perplexity if measured and measured.step == self.step else None
+    def is_done(self) -> bool:
+        """Whether no step and no evaluation is left."""
+        is_measured = self.heldout is None or self.perplexity is not None
+        return self.step > self.plan.n_steps or (self.step == self.plan.n_steps and is_measured)
 
 
 class TrainingRun:
@@ -140,56 +142,53 @@ class TrainingRun:
         self.options, self.resume, self.saving = options, resume, saving
         self.vocab_file, self.train_prefix = _absolute(vocab_file), _absolute(train_prefix)
         self.heldout_prefix = heldout_prefix and _absolute(heldout_prefix)
-        self.seed = checked_seed(seed)
-        self.n_steps, self.log_steps = _plain(n_steps), _plain(log_steps)
-        self.eval_steps, self.heldout_sentences = _plain(eval_steps), _plain(heldout_sentences)
+        self.seed = integer("seed", seed, 0, MAX_SEED)
+        self.n_steps, self.eval_steps, self.log_steps = n_steps, eval_steps, log_steps
+        self.heldout_sentences = heldout_sentences
         self.precision, self.initialize, self.on_bad_utf8 = precision, initialize, on_bad_utf8
         save_dir = _absolute(save_dir)
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
-        self.folder = RunFolder(save_dir, writes=self.devices.is_chief)
+        self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
         self.log_dir = _absolute(log_dir) if log_dir else self.folder.logs
         self.vocab = load_vocabulary(self.vocab_file, options)
         self._check_folder()
 
     def train(self) -> TrainResult:
         """Take the remaining steps, from the last whole checkpoint to the end of the run."""
-        shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
-        heldout_text = None
-        if self.heldout_prefix:
-            heldout_text = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
-        agreement.check_alike(self.hosts, "inputs", self._compared(shards, heldout_text))
-        heldout = None
-        if heldout_text is not None:
-            limit = self.heldout_sentences
-            heldout = read_heldout(heldout_text, self.vocab, self.options, limit)
-        if self.hosts.is_chief:
-            check_training_text(shards, heldout_text, self.vocab_file, self.folder)
+        shards, heldout = self._open_texts()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
             setup = self._set_up(shards, heldout)
-            if setup.step > setup.plan.n_steps or (
-                setup.step == setup.plan.n_steps and not (heldout and setup.measured_here is None)
-            ):
-                return self._end_at_once(setup, heldout)
+            if setup.is_done:
+                return self._end_at_once(setup)
             text = TrainingText(setup.options, self.vocab, shards, self.seed)
             # Before this, a signal ends the process at once: there is nothing to save yet.
             with stop_on_signal() as stop, closing(text):
                 self.hosts.gather("start", None)  # a signal to any worker now stops and saves all
                 self._log_start(setup)
-                result = TrainingLoop(self, setup, text, heldout, stop).run()
-            if result.finished:
-                self._log_end(result.step)
-            else:
-                how = " with --resume=auto" if self.resume == "never" else ""
-                logging.info("the same command%s continues the run", how)
+                result = TrainingLoop(self, setup, text, stop).run()
+            self._log_end(result)
             return result
 
     def _check_folder(self) -> None:
         if self.hosts.is_chief:  # which may have begun to write when another worker looks
             self.folder.check_resume(self.resume)
             self.folder.check_same_run(self.options, self.vocab_file)
+
+    def _open_texts(self) -> tuple[Shards, Heldout | None]:
+        """Find and check the files of the training text and of the held-out text."""
+        shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
+        heldout, files = None, None
+        if self.heldout_prefix:
+            files = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
+        agreement.check_alike(self.hosts, "inputs", self._compared(shards, files))
+        if files is not None:
+            heldout = read_heldout(files, self.vocab, self.options, self.heldout_sentences)
+        if self.hosts.is_chief:
+            check_training_text(shards, files, self.vocab_file, self.folder)
+        return shards, heldout
 
     def _compared(self, shards: Shards, heldout: Shards | None) -> dict[str, Any]:
         """Return what must be the same on all workers."""
@@ -213,14 +212,17 @@ class TrainingRun:
         All workers then have the same weights, slots and states.
         """
         checkpoint = agreement.agreed_checkpoint(self.hosts, self.folder)
-        requested = agreement.agreed_options(
-            self.hosts,
-            lambda: complete_options(
-                self.options, self.vocab, shards, self.folder.stored_options(), checkpoint
-            ),
-        )
-        measured, is_other_text = agreement.agreed_measurement(
-            self.hosts, self.folder, heldout and heldout.part
+        step = (checkpoint.step or 0) if checkpoint else 0
+
+        def complete() -> dict[str, Any]:
+            stored = self.folder.stored_options()
+            return complete_options(self.options, self.vocab, shards, stored, checkpoint).to_dict()
+
+        completed = self.hosts.from_chief("options", complete)
+        requested = schema.read(RunOptions, completed, strict=False)
+        measured = agreement.agreed_measurement(self.hosts, self.folder) if heldout else None
+        same_heldout = not (measured and heldout) or self.folder.check_heldout(
+            measured, heldout.part.shards
         )
         described = describe_shards(shards)
         if checkpoint:
@@ -232,7 +234,7 @@ class TrainingRun:
         log_estimate(options, self.vocab.size, self.devices)
         plan.log(options.n_train_tokens or 0)
         # As requested first, whatever a replica has: another number of replicas may follow.
-        n_rows = checkpoint.batch_size if checkpoint else requested.batch_size
+        n_rows = (checkpoint and checkpoint.batch_size) or requested.batch_size
         keras.utils.set_random_seed(self.seed)  # here: the program may have drawn from it since
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps
@@ -241,19 +243,25 @@ class TrainingRun:
             trainer, self.folder, plan.n_steps, described, n_rows, self.saving.keep
         )
         if checkpoint is not None:
-            checkpoints.restore(checkpoint, same_heldout=not is_other_text)
+            checkpoints.restore(checkpoint, same_heldout)
         elif self.initialize is not None:
             self.initialize(trainer.model)
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
         self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_file)
-        return Setup(options, plan, described, trainer, checkpoints, checkpoint, measured)
+        perplexity = None
+        if measured and same_heldout and measured.step == step:
+            perplexity = measured.perplexity
+        return Setup(
+            options, plan, described, heldout, trainer, checkpoints, checkpoint, step, perplexity
+        )
 
-    def _end_at_once(self, setup: Setup, heldout: Heldout | None) -> TrainResult:
+    def _end_at_once(self, setup: Setup) -> TrainResult:
         n_steps = setup.plan.n_steps
         more = "" if setup.step == n_steps else f"; {n_steps} were requested"
         logging.info("%s: finished at step %d%s", self.folder, setup.step, more)
-        self._log_end(setup.step)
-        return TrainResult(setup.step, True, setup.measured_here if heldout else None)
+        result = TrainResult(setup.step, True, setup.perplexity)
+        self._log_end(result)
+        return result
 
     def _log_start(self, setup: Setup) -> None:
         options, rate = setup.options, setup.trainer.schedule
@@ -270,9 +278,12 @@ class TrainingRun:
             rate.log_new_length(setup.checkpoint)
         logging.info("the first step compiles the graph, which may take half a minute")
 
-    def _log_end(self, step: int) -> None:
-        if self.hosts.is_chief:
-            self.folder.log_end(step)
+    def _log_end(self, result: TrainResult) -> None:
+        if not result.finished:
+            how = " with --resume=auto" if self.resume == "never" else ""
+            logging.info("the same command%s continues the run", how)
+        elif self.hosts.is_chief:
+            self.folder.log_end(result.step)
 
 
 class TrainingLoop:
@@ -282,25 +293,15 @@ class TrainingLoop:
         run: the run.
         setup: its state before the next step.
         text: what it trains on.
-        heldout: what it measures.
         stop: set by a signal.
     """
 
-    def __init__(
-        self,
-        run: TrainingRun,
-        setup: Setup,
-        text: TrainingText,
-        heldout: Heldout | None,
-        stop: threading.Event,
-    ):
+    def __init__(self, run: TrainingRun, setup: Setup, text: TrainingText, stop: threading.Event):
         self.devices, self.hosts, self.folder = run.devices, run.hosts, run.folder
-        self.saving, self.heldout, self.text, self.stop = run.saving, heldout, text, stop
-        self.setup, self.plan = setup, setup.plan
-        self.trainer, self.checkpoints = setup.trainer, setup.checkpoints
-        self.step = setup.step
-        restored = setup.checkpoint
-        self.position: Position | None = None if restored is None else restored.position
+        self.saving, self.text, self.stop = run.saving, text, stop
+        self.setup, self.plan, self.heldout = setup, setup.plan, setup.heldout
+        self.trainer, self.checkpoints, self.step = setup.trainer, setup.checkpoints, setup.step
+        self.position = setup.checkpoint.position if setup.checkpoint else None
         self.evaluator = Evaluator(setup.trainer.model)
         writes = run.folder.writes
         history = History(run.folder.history_file if writes else None, self.step)
@@ -313,7 +314,7 @@ class TrainingLoop:
         iterator, perplexity = self.text.batches(self.devices, self.setup.checkpoint), None
         if self.devices.several_hosts:
             self.trainer.expect(iterator.element_spec)
-        if self.step and self._evaluation_due() and self.setup.measured_here is None:
+        if self.step and self._evaluation_due() and self.setup.perplexity is None:
             perplexity = self._evaluate()  # a kill interrupted it
         self.last_save = time.monotonic()
         while self.step < self.plan.n_steps:
@@ -372,7 +373,7 @@ class TrainingLoop:
         if self.heldout is None:
             return None
         whole, part = self.heldout
-        with self.report.paused():
+        with self.report.evaluating(whole is part):
             found = of_part = self._measure(part, whole is part)
             if self.checkpoints.save_if_best(self.step, found.mean, self.position):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
@@ -381,12 +382,12 @@ class TrainingLoop:
             text = describe_part(part.shards)
             self.folder.write_measured(Measurement(self.step, found, of_part.mean, text))
             self.report.flush(self.step)
-        self.report.warn_of_evaluations(whole is part)
         return found
 
     def _measure(self, heldout: Any, whole: bool) -> Perplexity:
         n_rows = self.checkpoints.content.batch_size
-        found = agreement.agreed_perplexity(self.hosts, lambda: self.evaluator(heldout, n_rows))
+        measure = functools.partial(self.evaluator, heldout, n_rows)
+        found = Perplexity(*self.hosts.from_chief("evaluation", measure))
         self.report.heldout(self.step, found, whole)
         return found
 
@@ -394,9 +395,3 @@ class TrainingLoop:
 def _absolute(path: str | Path) -> str:
     """Return a path that stays the same if the program changes its working folder."""
     return os.path.abspath(expanded(path) or "")
-
-
-def _plain(number: int | None) -> int | None:
-    """Return NumPy's integers as Python's, which can be sent between workers as JSON."""
-    is_integer = isinstance(number, Integral) and not isinstance(number, bool)
-    return int(number) if is_integer and number is not None else number

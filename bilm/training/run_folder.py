@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.dataset import Reader
+from bilm.data.shards import Shards
 from bilm.data.stream import describe_part
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
@@ -57,6 +57,21 @@ class Measurement(NamedTuple):
     perplexity: Perplexity
     part_mean: float
     text: list[str] | None
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Measurement:
+        """Restore it from the result of `to_record` as JSON. Raises: OptionsError."""
+        step, part = record.get("step"), record.get("part_mean")
+        if not isinstance(step, int):
+            raise schema.unexpected("step", step, "an integer")
+        perplexity = Perplexity.from_record(record)
+        part = part if isinstance(part, float) else perplexity.mean
+        return cls(step, perplexity, part, record.get("text"))
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the content of `heldout.json`."""
+        more = {"part_mean": self.part_mean, "text": self.text}
+        return {"step": self.step, **self.perplexity._asdict(), **more}
 
 
 class RunFolder:
@@ -254,36 +269,28 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            values = schema.read_object(path)
-            step = values.pop("step", None)
-            if not isinstance(step, int):
-                raise schema.unexpected("step", step, "an integer")
-            perplexity = Perplexity.from_record(values)
+            return Measurement.from_record(schema.read_object(path))
         except OptionsError as error:
             message = str(error).removeprefix(f"{path}: ")
             logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
             return None
-        part = values.get("part_mean")
-        part = part if isinstance(part, float) else perplexity.mean
-        return Measurement(step, perplexity, part, values.get("text"))
 
-    def measured_another(self, heldout: Reader) -> bool:
-        """Return whether the last evaluation measured another text than this; log that."""
-        measured, text = self.read_measured(), describe_part(heldout.shards)
-        if measured is None or measured.text in (None, text):
-            return False
-        logging.warning(
-            "%s: the held-out text was %s so far, and is %s from here; earlier scores no longer "
-            "count for the best checkpoint", self.measured_file, measured.text, text,
-        )  # fmt: skip
-        return True
+    def check_heldout(self, measured: Measurement, heldout: Shards) -> bool:
+        """Return whether an evaluation measured this text; warn if it did not."""
+        text = describe_part(heldout)
+        if measured.text in (None, text):
+            return True
+        if self.writes:
+            logging.warning(
+                "%s: the held-out text was %s so far, and is %s from here; earlier scores no "
+                "longer count for the best checkpoint", self.measured_file, measured.text, text,
+            )  # fmt: skip
+        return False
 
     def write_measured(self, measured: Measurement) -> None:
         """Store an evaluation for `read_measured`."""
         if self.writes:
-            more = {"part_mean": measured.part_mean, "text": measured.text}
-            values = {"step": measured.step, **measured.perplexity._asdict(), **more}
-            schema.write(self.measured_file, values)
+            schema.write(self.measured_file, measured.to_record())
 
     def write_tuning(self, record: Mapping[str, Any]) -> None:
         """Store the record of a fine-tuning."""

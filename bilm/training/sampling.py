@@ -51,25 +51,18 @@ class LogUniformSampler:
             n_next = len(drawn)
         order = np.sort(first)[: self.n_samples]
         ids, n_tries = drawn[order], order[-1] + 1
-        return Negatives(
-            ids,
-            self.expected_count(ids, n_tries),
-            self.expected_count(targets, n_tries),
-        )
+        counts = (self.expected_count(words, n_tries) for words in (ids, targets))
+        return Negatives(ids, *counts)
 
     def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:
         """Return the probability that a word is among `n_tries` draws, float32."""
-        log_missed = np.log1p(-self.probability(ids))
+        log_missed = np.log1p(-log_uniform_probability(ids, self.n_tokens))
         return -np.expm1(n_tries * log_missed).astype(np.float32)
 
     def words(self, uniform: np.ndarray) -> np.ndarray:
         """Return words, int64 (N,), from uniform numbers (N,) in [0, 1)."""
         words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
         return words % self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
-
-    def probability(self, ids: np.ndarray) -> np.ndarray:
-        """Return the probability of each word in a draw: float64, of the shape of `ids`."""
-        return log_uniform_probability(ids, self.n_tokens)
 
 
 def log_uniform_probability(ids: np.ndarray, n_tokens: int) -> np.ndarray:

@@ -80,7 +80,7 @@ class Trainer:
                 options.all_clip_norm_val,
                 devices,
             )
-        self.state = devices.run_everywhere(lambda: self.model.zero_state(options.batch_size))
+        self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
 
     def expect(self, batch_spec: Any) -> None:
@@ -134,7 +134,10 @@ class Trainer:
             rows = [tf.constant(a)[replica * n_rows : (replica + 1) * n_rows] for a in arrays]
             return self.model.pack_state(rows)
 
-        self.state = self.devices.run_everywhere(own_rows)
+        self.state = self._on_replicas(own_rows)
+
+    def _on_replicas(self, make):
+        return self.devices.strategy.run(tf.function(make, autograph=False))
 
     @tf.function(autograph=False)
     def _gathered(self, parts):

@@ -21,9 +21,9 @@ from bilm.export.hdf5 import dump_weights
 from bilm.scoring.load import load_scorer
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.training.devices import make_strategy
+from bilm.training.finetuning import Source
 from bilm.training.run import Saving, TrainingRun
 from bilm.training.run_folder import RunFolder
-from bilm.training.starting_point import Source
 
 # Errors that Keras raises for arguments of layers and for its archive.
 KERAS_ERRORS = (ValueError, TypeError, KeyError, OSError, AttributeError, OverflowError)

@@ -20,7 +20,7 @@ from bilm.export.hdf5 import dump_weights
 from bilm.scoring.load import load_scorer
 from bilm.storage.formats.state_dict import StateDict
 from bilm.storage.stored_model import open_model
-from bilm.training.starting_point import Source
+from bilm.training.finetuning import Source
 
 CASES = sorted(p for p in (GOLDEN / "manylangs").iterdir() if p.is_dir())
 SENTENCES = [["The", "cat", "\U0001f600"], []]

@@ -18,7 +18,7 @@ from bilm.integrations.shared_models import ModelFiles, shared_embedder
 from bilm.storage import stored_model
 from bilm.storage.checkpoint import SUFFIX
 from bilm.storage.stored_model import open_model
-from bilm.training.starting_point import Source
+from bilm.training.finetuning import Source
 
 COMMANDS = {
     "embed": ["--model", "{run}", "--input", "{text}", "--output", "{out}.hdf5"],

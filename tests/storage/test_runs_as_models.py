@@ -22,7 +22,7 @@ from bilm.export.hdf5 import dump_weights
 from bilm.storage.formats.run import Run
 from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
-from bilm.training.starting_point import Source
+from bilm.training.finetuning import Source
 
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 VOCABULARY = GOLDEN / "data" / "vocab.txt"

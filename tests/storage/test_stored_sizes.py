@@ -50,7 +50,7 @@ def set_options(folder, **changes):
 
 
 def fine_tune(folder):
-    from bilm.training.starting_point import Source
+    from bilm.training.finetuning import Source
 
     Source(folder)
 

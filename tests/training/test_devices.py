@@ -77,10 +77,22 @@ def test_gpus_keep_their_numbers_once_tensorflow_has_started(machine):
         make_strategy([0])
 
 
+@pytest.mark.parametrize("arguments", [{"gpus": [99]}, {"gpus": [-1]}, {"n_gpus": 99}])
+def test_missing_gpus_are_refused(arguments):
+    with pytest.raises(BilmError, match=r"GPU -?\d+ was requested, but TensorFlow finds"):
+        make_strategy(**arguments)
+
+
+def test_cpu_replicas_after_tensorflow_has_started():
+    n_there = len(tf.config.list_logical_devices("CPU"))
+    with pytest.raises(BilmError, match=f"has started with {n_there}"):
+        make_strategy(n_gpus=0, cpu_replicas=n_there + 1)
+
+
 def test_devices_are_named_and_counted():
     devices = Devices(make_strategy(n_gpus=0, cpu_replicas=2))
     assert (str(devices), devices.n_replicas) == ("CPU:0, CPU:1", 2)
-    assert devices.on_cpu and devices.is_chief
+    assert Devices(make_strategy(n_gpus=0)).n_replicas == 1
 
 
 def test_tf32_is_logged_and_can_be_disabled(machine, log):

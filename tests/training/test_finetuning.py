@@ -1,34 +1,216 @@
-"""Fine-tuning: what a run measures and leaves, how it continues, and what it refuses."""
+"""Fine-tuning: what it takes over from its source, measures and leaves, and what it refuses."""
 
 import json
 import shutil
+from unittest import mock
 
 import keras
+import numpy as np
 import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails
-from stored_files import load_bilm
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, tiny_run
-from tunings import (
-    FILES,
-    NEW_WORDS,
-    STORED,
-    TF1_CHARS,
-    TF1_WORDS,
-    WORDS,
-    assert_same,
-    heldout_perplexity,
-    tune,
-    write_new_words,
-)
+from conftest import GOLDEN, golden_cases
+from stored_files import load_bilm, make_zip
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_cpu, tiny_run
 
+from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.options.files import load_run_options
+from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.storage.names import is_bilm, stored_values
+from bilm.training import run as training
+from bilm.training.finetuning import Source, finetune
 from bilm.training.run import Saving
+
+TF1_CHARS, TF1_WORDS = (GOLDEN / "checkpoint" / name for name in ("chars", "tokens"))
+STORED = [case.values[0] for case in golden_cases("inference")]
+FILES = {"source": STORED[0] / "options.json", "weight_file": STORED[0] / "weights.hdf5"}
+WORDS = VOCABULARY.read_text(encoding="utf-8").splitlines()
+# Words of the old vocabulary and others, in another order.
+NEW_WORDS = [*WORDS[:3], "entirely", *WORDS[:30:-2], "new", *WORDS[5:12]]
+SMALL = {"batch_size": 2, "unroll_steps": 5, "n_negative_samples_batch": 8}
+
+
+def write_new_words(folder):
+    """Write the new vocabulary; return its file."""
+    path = folder / "new_words.txt"
+    path.write_text("\n".join(NEW_WORDS) + "\n", encoding="utf-8")
+    return path
+
+
+def tune(source, save_dir, n_steps=1, changes=SMALL, strategy=None, **arguments):
+    arguments |= {"strategy": strategy or on_cpu(), "n_steps": n_steps}
+    return finetune(source, TEXT, save_dir, changes=changes, **arguments)
+
+
+class TakenError(Exception):
+    """Carries weights out of a run that is not to take its first step."""
+
+
+def first_weights(*arguments, values_of=lambda trainer: stored_values(trainer.model), **keywords):
+    """Return the weights with which a fine-tuning goes into its first step, by stored name."""
+
+    def take(self, iterator, step):
+        assert step == 0
+        raise TakenError(values_of(self))
+
+    with mock.patch.object(training.Trainer, "step", take), pytest.raises(TakenError) as taken:
+        tune(*arguments, **keywords)
+    return taken.value.args[0]
+
+
+def heldout_perplexity(source):
+    model = load_run(source)
+    vocab = vocabulary_of(VOCABULARY, model.options, model.n_tokens)
+    dataset = heldout_dataset(HELDOUT, vocab, model.options.bidirectional)
+    return perplexity(model, dataset, SMALL["batch_size"])
+
+
+def assert_same(found, expected, only=lambda name: True):
+    names = [name for name in expected if only(name)]
+    assert names and all(name in found for name in names)
+    for name in names:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+# --- the sources ---
+
+
+@pytest.mark.parametrize("kind", ["run", "export with softmax"])
+@pytest.mark.parametrize("variant", ["characters", "words", "shared_softmax"])
+def test_finetune_from_a_model_with_softmax(variant, kind, tmp_path, log):
+    source = given = tiny_run(variant)
+    if kind != "run":
+        given = tmp_path / "model"
+        dump_weights(source, given, include_softmax=True)
+    found, expected = first_weights(given, tmp_path / "tuned"), stored_values(load_run(source))
+    assert set(found) == set(expected)
+    assert_same(found, expected)
+    assert "weights and the softmax of 49 words loaded" in log.text
+    assert "LSTM states are reset with probability 0.05; the source was trained with 0" in log.text
+    assert (tmp_path / "tuned" / "vocab.txt").read_text() == VOCABULARY.read_text()
+
+
+@pytest.mark.parametrize("source", [TF1_CHARS, TF1_WORDS])
+def test_finetune_from_a_tf1_checkpoint(source, tmp_path):
+    found = first_weights(source, tmp_path, vocab_file=VOCABULARY, heldout_prefix=HELDOUT)
+    assert_same(found, stored_values(load_run(source)))
+    record = json.loads((tmp_path / "finetuning.json").read_text())
+    assert record["before"] == heldout_perplexity(source)._asdict()
+
+
+@pytest.mark.parametrize("source", STORED, ids=lambda folder: folder.name)
+def test_finetune_from_an_exported_model(source, tmp_path, log):
+    files = source / "options.json", source / "weights.hdf5"
+    assert json.loads(files[0].read_text())["char_cnn"]["n_characters"] == 262
+    words = {"weight_file": files[1], "new_vocab_file": VOCABULARY}
+    found = first_weights(files[0], tmp_path, **words)
+    assert_same(found, stored_values(load_bilm(*files)))
+    assert found["char_embed"].shape[0] == 261
+    assert (found["softmax/b"] == 0).all()
+    assert "the softmax is newly initialized: the source has none" in log.text
+
+
+def test_finetune_from_an_archive_and_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+    archive = make_zip(tmp_path / "model.zip", ["options.json", "weights.hdf5"])
+    expected = stored_values(load_bilm(*FILES.values()))
+    assert_same(first_weights(archive, tmp_path / "a", new_vocab_file=VOCABULARY), expected)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in FILES.values():
+        shutil.copy(path, folder)
+    assert_same(first_weights(folder, tmp_path / "b", new_vocab_file=VOCABULARY), expected)
+
+
+def test_finetune_from_an_exported_word_model(tmp_path):
+    """Its table goes with its vocabulary; the softmax alone is new."""
+    source = tiny_run("words")
+    dump_weights(source, tmp_path / "model" / "weights.hdf5")
+    found = first_weights(tmp_path / "model", tmp_path / "tuned", vocab_file=VOCABULARY)
+    values = stored_values(load_run(source))
+    assert_same(found, values, is_bilm)
+    assert (found["softmax/W"] != values["softmax/W"]).any()
+
+
+def test_finetune_sets_the_weights_of_every_replica(tmp_path):
+    def copies(trainer):
+        return [v.numpy() for v in trainer.devices.local(trainer.model.softmax.kernel.value)]
+
+    source = tiny_run("characters")
+    found = first_weights(source, tmp_path, values_of=copies, strategy=on_cpu(2))
+    np.testing.assert_array_equal(found, [stored_values(load_run(source))["softmax/W"]] * 2)
+
+
+# --- vocabularies ---
+
+
+@pytest.mark.parametrize("source", ["run", "export", "tf1"])
+def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(source, tmp_path, log):
+    new_vocabulary = write_new_words(tmp_path)
+    folder = given = TF1_CHARS if source == "tf1" else tiny_run("characters")
+    if source == "export":
+        given = tmp_path / "model"
+        dump_weights(folder, given, include_softmax=True)
+    words = {"vocab_file": VOCABULARY if source == "tf1" else None}
+    new = first_weights(given, tmp_path / "a", new_vocab_file=new_vocabulary, **words)
+    old = stored_values(load_run(folder))
+    assert_same(new, old, is_bilm)
+    for i, word in enumerate(NEW_WORDS):
+        if word in WORDS:
+            np.testing.assert_array_equal(new["softmax/W"][i], old["softmax/W"][WORDS.index(word)])
+            assert new["softmax/b"][i] == old["softmax/b"][WORDS.index(word)]
+        else:
+            assert new["softmax/b"][i] == 0 and new["softmax/W"][i].any()
+    n_shared = len(NEW_WORDS) - 2
+    assert f"the rows of the {n_shared} of its {len(NEW_WORDS)} words that the source" in log.text
+
+
+def test_finetune_with_unknown_source_words_has_a_new_softmax(tmp_path, log):
+    new_vocabulary = write_new_words(tmp_path)
+    found = first_weights(TF1_CHARS, tmp_path / "a", new_vocab_file=new_vocabulary)
+    assert found["softmax/W"].shape[0] == len(NEW_WORDS)
+    assert "the softmax is newly initialized: the source's vocabulary is missing" in log.text
+
+
+def test_finetune_with_the_same_words_as_new_vocabulary(tmp_path):
+    source = tiny_run("characters")
+    found = first_weights(source, tmp_path, new_vocab_file=VOCABULARY)
+    assert_same(found, stored_values(load_run(source)))
+
+
+# --- options ---
+
+
+def test_finetune_options_of_the_source(tmp_path):
+    changes = {"learning_rate": 0.5, "dropout": 0.3, "state_reset_probability": 0.0}
+    options = Source(tiny_run("characters")).run_options(changes).to_dict()
+    stored = load_run_options(tiny_run("characters") / "options.json").to_dict()
+    del stored["n_train_tokens"], stored["n_tokens_vocab"]
+    assert options == stored | changes | {"n_epochs": 1}
+    options = Source(**FILES).run_options({})  # nothing there but the shape
+    assert (options.batch_size, options.unroll_steps, options.learning_rate) == (128, 20, 0.2)
+    assert options.char_cnn.n_characters == 261
+
+
+def test_finetune_refuses_unknown_options():
+    with pytest.raises(
+        OptionsError, match="lerning_rate: not an option that fine-tuning can change"
+    ):
+        Source(tiny_run("characters")).run_options({"lerning_rate": 0.1})
+
+
+@pytest.mark.parametrize("warmup", [-5, True, "150", 1.5])
+def test_finetune_refuses_an_invalid_warm_up_of_the_source(warmup, tmp_path):
+    shutil.copytree(tiny_run("characters"), tmp_path / "run")
+    path = tmp_path / "run" / "options.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"warmup_steps": warmup}))
+    with pytest.raises(OptionsError, match="warmup_steps"):
+        Source(tmp_path / "run").run_options({})
+
 
 # --- the run ---
 
@@ -110,12 +292,15 @@ def test_finetune_checks_the_vocabulary_of_the_source(tmp_path):
         DataError, r"vocab\.txt: file not found; pass the vocabulary of", TF1_CHARS, tmp_path / "a"
     )
     n = len(NEW_WORDS)
-    match = rf"new_words\.txt: {n} words, but .*chars was trained with 49; pass a new vocabulary"
+    match = rf"new_words\.txt: contains {n} words, but .* with 49; .*; or pass a new vocabulary"
     fails(DataError, match, TF1_CHARS, tmp_path / "a", vocab_file=new_vocabulary)
     fails(DataError, f"{n} words", tiny_run("words"), tmp_path / "a", vocab_file=new_vocabulary)
     new_vocabulary.write_text("\n".join([*WORDS[:-1], "other"]), encoding="utf-8")
-    match = r"new_words\.txt: other words than the source's own"
+    match = r"new_words\.txt: differs from .*vocab\.txt, the model's own vocabulary, at word 49"
     fails(DataError, match, tiny_run("characters"), tmp_path / "a", vocab_file=new_vocabulary)
+    dump_weights(tiny_run("characters"), tmp_path / "model", include_softmax=True)
+    match = r"new_words\.txt: differs from .*weights_softmax"
+    fails(DataError, match, tmp_path / "model", tmp_path / "a", vocab_file=new_vocabulary)
     missing = tmp_path / "nowhere.txt"
     fails(DataError, "nowhere.txt: cannot be read", TF1_CHARS, tmp_path, vocab_file=missing)
     assert not (tmp_path / "a").exists()
@@ -140,12 +325,8 @@ def test_finetune_refuses_the_folder_of_the_source(tmp_path):
 
 
 def test_finetune_names_missing_files(tmp_path):
-    fails(
-        WeightsError,
-        "nowhere: found neither a file or folder",
-        tmp_path / "nowhere",
-        tmp_path / "a",
-    )
+    expected = "nowhere: found neither a file or folder"
+    fails(WeightsError, expected, tmp_path / "nowhere", tmp_path / "a")
     (tmp_path / "empty").mkdir()
     match = r"found none, expected one options\.json, beside the weights or the checkpoints"
     fails(WeightsError, match, tmp_path / "empty", tmp_path / "a")
@@ -170,9 +351,6 @@ def test_finetune_refuses_folders_of_other_runs(tmp_path):
     fails(BilmError, match, tmp_path / "moved", tmp_path / "tuned", n_steps=2)
     words = {"new_vocab_file": new_vocabulary}
     fails(DataError, "has another vocabulary than", source, tmp_path / "tuned", 2, **words)
-    for text in ('{"source": ', "[]", '{"source": [], "before": 1, "after": null}'):
-        (tmp_path / "tuned" / "finetuning.json").write_text(text)
-        fails(BilmError, "not the record of a fine-tuning", source, tmp_path / "tuned", 2)
 
 
 def test_finetune_refuses_options_out_of_range(tmp_path):

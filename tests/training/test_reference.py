@@ -20,7 +20,7 @@ import bilm.elmo
 import bilm.model
 import bilm.training
 from bilm import ElmoEmbedder
-from bilm.errors import BilmError, DataError, InvalidNumberOfCharacters, OptionsError
+from bilm.errors import BilmError, DataError, InvalidNumberOfCharacters, OptionsError, WeightsError
 
 SCRIPTS = Path(__file__).parents[1] / "reference_scripts"
 
@@ -127,6 +127,14 @@ def test_reference_test_measures_the_named_checkpoint(capsys):
     _, path = bilm.training.load_options_latest_checkpoint(run)
     found = bilm.training.test({}, path, dataset(test=True), batch_size=2)
     assert capsys.readouterr().out == f"AVERAGE PERPLEXITY = {found}\n"
+
+
+@pytest.mark.parametrize("ending", ["", ".index"])
+def test_reference_test_accepts_the_index_and_names_a_missing_checkpoint(ending, capsys):
+    run, text = tiny_run("characters"), dataset(test=True)
+    assert bilm.training.test({}, f"{run}/model.ckpt-2{ending}", text, batch_size=2) > 1
+    with pytest.raises(WeightsError, match=r"model\.ckpt-7\.index: file not found; expected a ch"):
+        bilm.training.test({}, f"{run}/model.ckpt-7{ending}", text)
 
 
 def test_reference_restart_requires_the_latest_checkpoint(tmp_path):

@@ -1,7 +1,9 @@
-"""A run from start to end: devices, plan, what it leaves in its folder, stopping and continuing."""
+"""A run from start to end: what it leaves in its folder, stopping and resuming, what it refuses."""
 
+import errno
 import gzip
 import json
+import os
 import shutil
 import signal
 import time
@@ -26,42 +28,41 @@ from tiny_runs import (
     run,
     tiny_options,
     tiny_run,
-    tiny_train,
     train,
     weights_of,
 )
-from tiny_runs import OPTIONS as TINY
 
+from bilm.data.dataset import SHUFFLE_BUFFER
+from bilm.data.shards import Shards
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.options.run_options import RunOptions
+from bilm.language_model import BiLM
+from bilm.options.files import load_run_options
+from bilm.options.sizes import count_parameters
 from bilm.scoring.perplexity import Perplexity
+from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
+from bilm.training import memory_estimate, plan
 from bilm.training import run as training
-from bilm.training.devices import make_strategy
+from bilm.training.plan import check_training_text
 from bilm.training.run import Saving, TrainingRun
+from bilm.training.run_folder import RunFolder
+from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
 
 N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
+PLAIN = WORDS | {"bidirectional": True, "dropout": 0.0, "sample_softmax": False}
 
 
-# --- devices ---
+def assert_same_weights(first, second, atol=0.0):
+    """Two runs ended with the same weights, or with weights that differ by at most `atol`."""
+    expected, found = weights_of(first), weights_of(second)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
 
 
-@pytest.mark.parametrize("arguments", [{"gpus": [99]}, {"gpus": [-1]}, {"n_gpus": 99}])
-def test_missing_gpus_are_refused(arguments):
-    with pytest.raises(BilmError, match=r"GPU -?\d+ was requested, but TensorFlow finds"):
-        make_strategy(**arguments)
-
-
-def test_cpu_replicas():
-    assert make_strategy(n_gpus=0).num_replicas_in_sync == 1
-    assert make_strategy(n_gpus=0, cpu_replicas=2).num_replicas_in_sync == 2
-
-
-def test_cpu_replicas_after_tensorflow_has_started():
-    n_there = len(tf.config.list_logical_devices("CPU"))
-    with pytest.raises(BilmError, match=f"has started with {n_there}"):
-        make_strategy(n_gpus=0, cpu_replicas=n_there + 1)
+def copy_of_the_text(folder):
+    """Copy the training text to a file of its own."""
+    return Path(shutil.copy(next(Path(TEXT).parent.iterdir()), folder / "a.txt"))
 
 
 # --- the run ---
@@ -69,8 +70,7 @@ def test_cpu_replicas_after_tensorflow_has_started():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants_train(variant):
-    folder = tiny_run(variant)
-    values = stored_values(load_run(folder))
+    values = stored_values(load_run(tiny_run(variant)))
     assert all(np.isfinite(value).all() for value in values.values())
     options = tiny_options(**VARIANTS[variant])
     assert ("char_embed" in values) == (options.char_cnn is not None)
@@ -89,68 +89,36 @@ def test_files_of_a_run():
 
 
 def test_tensorboard_scalars(tmp_path):
-    tiny_train(tmp_path, n_steps=1, heldout=HELDOUT, char_cnn=None)
+    run(tmp_path, 1, heldout=HELDOUT, changes={"char_cnn": None})
     (path,) = (tmp_path / "logs").glob("events.*")
     records = tf.data.TFRecordDataset([str(path)]).as_numpy_iterator()
     values = [v for r in records for v in tf.compat.v1.Event.FromString(r).summary.value]
-    assert {value.tag for value in values} == {
-        "train/sampled_loss_forward",
-        "train/sampled_loss_backward",
-        "train/global_norm",
-        "train/learning_rate",
-        "train/tokens_per_s",
-        "heldout/perplexity_forward",
-        "heldout/perplexity_backward",
-        "heldout/perplexity",
-    }
+    losses = {f"train/sampled_loss_{d}" for d in ("forward", "backward")}
+    rates = {f"train/{name}" for name in ("global_norm", "learning_rate", "tokens_per_s")}
+    scores = {f"heldout/perplexity{d}" for d in ("_forward", "_backward", "")}
+    assert {value.tag for value in values} == losses | rates | scores
     # What TensorBoard's `EventAccumulator.Scalars` reads.
     assert all(value.HasField("simple_value") for value in values)
 
 
 def test_number_of_steps_from_epochs(tmp_path, log):
-    changes = {**WORDS, "n_train_tokens": 25, "n_epochs": 3}
-    result = tiny_train(tmp_path, n_steps=None, heldout=HELDOUT, **changes)
-    assert result.step == 6  # two full windows of 10 an epoch
+    changes = WORDS | {"n_train_tokens": 25, "n_epochs": 3}
+    assert run(tmp_path, None, heldout=HELDOUT, changes=changes).step == 6  # 2 windows an epoch
     assert log.text.count("held-out perplexity") == 3
     assert json.loads((tmp_path / "options.json").read_text())["n_train_tokens"] == 25
 
 
-def test_resume_with_two_replicas_is_bit_identical(tmp_path):
-    """Two replicas; each gets its own rows' states back after a kill."""
-    epoch = {"n_steps": None, "changes": WORDS | {"n_train_tokens": 40, "n_epochs": 1}}
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    assert run(straight, **epoch, n_replicas=2).step == 2
-    before_last_save(straight, 2, killed)
-    assert run(killed, **epoch, n_replicas=2).step == 2
-    assert_same_weights(straight, killed)
-
-
-@pytest.mark.parametrize("variant", ["forward_only", "shared_softmax"])
-def test_shared_negatives_make_replicas_equal_one_of_all_rows(tmp_path, variant):
-    changes = VARIANTS[variant] | {"dropout": 0.0, "share_negatives": True}
-    for n_replicas in (1, 2):
-        rows = changes | {"batch_size": 4 // n_replicas}
-        run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
-    one, two = (weights_of(tmp_path / name) for name in "12")
-    for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, rtol=0, atol=1e-6, err_msg=name)
-
-
 def test_sampled_loss_falls(tmp_path, log):
-    changes = {**WORDS, "dropout": 0.0}
-    result = tiny_train(tmp_path, n_steps=300, heldout=TEXT, n_epochs=1, **changes)
-    losses = [
-        float(message.split("sampled loss forward ")[1].split()[0])
-        for message in log.messages
-        if "sampled loss" in message
-    ]
+    changes = WORDS | {"dropout": 0.0, "n_epochs": 1}
+    result = run(tmp_path, 300, heldout=TEXT, changes=changes, saving=Saving())
+    said = [m.split("sampled loss forward ")[1] for m in log.messages if "sampled loss" in m]
+    losses = [float(words.split()[0]) for words in said]
     assert losses[-1] < losses[0] - 0.3
     assert result.heldout.mean < 40  # of 49 words
 
 
 def test_small_vocabulary_uses_the_full_softmax(tmp_path, log):
-    changes = {**WORDS, "n_negative_samples_batch": 49}
-    tiny_train(tmp_path, n_steps=1, **changes)
+    run(tmp_path, 1, changes=WORDS | {"n_negative_samples_batch": 49})
     assert "49 negatives are not below the vocabulary's 49 words: the full softmax" in log.text
     assert "full-softmax loss forward" in log.text
     # The requested value is stored: fine-tuning with more words samples again.
@@ -158,31 +126,78 @@ def test_small_vocabulary_uses_the_full_softmax(tmp_path, log):
 
 
 def test_gzip_shards(tmp_path):
-    folders = tmp_path / "plain", tmp_path / "gzip"
-    (text,) = Path(TEXT).parent.iterdir()
-    (tmp_path / "a.gz").write_bytes(gzip.compress(text.read_bytes()))
-    changes = WORDS
-    tiny_train(folders[0], text=str(text), **changes)
-    tiny_train(folders[1], text=str(tmp_path / "*.gz"), **changes)
+    plain = copy_of_the_text(tmp_path)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    run(tmp_path / "plain", 2, str(plain))
+    run(tmp_path / "gzip", 2, str(tmp_path / "*.gz"))
+    assert_same_weights(tmp_path / "plain", tmp_path / "gzip")
+
+
+def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
+    folders = tmp_path / "first", tmp_path / "second"
+    files = str(VOCABULARY), TEXT
+    for made in [
+        TrainingRun(tiny_options(**WORDS), *files, folder, strategy=on_cpu(), n_steps=1, seed=1)
+        for folder in folders
+    ]:
+        made.train()
+        keras.random.uniform(())  # a program that draws numbers of its own
     assert_same_weights(*folders)
 
 
-# --- stopping and continuing ---
+def test_relative_folder_and_a_change_of_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = TrainingRun(tiny_options(**WORDS), VOCABULARY, TEXT, "run", strategy=on_cpu(), n_steps=1)
+    monkeypatch.chdir(tmp_path / "other")
+    assert made.train().finished
+    assert (tmp_path / "run" / "model.ckpt-1.index").exists() and not os.listdir(".")
 
 
-def assert_same_weights(first, second):
-    first, second = stored_values(load_run(first)), stored_values(load_run(second))
-    for name, value in first.items():
-        np.testing.assert_array_equal(second[name], value, err_msg=name)
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP])
+def test_training_on_a_file_system_without_locks_warns(tmp_path, monkeypatch, log, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert run(tmp_path / "run", 2).finished
+    assert f"{tmp_path / 'run'}: this file system has no locks" in log.text
 
 
-def test_resume_is_bit_identical(tmp_path, log):
-    run(tmp_path / "straight", 6, changes={}, saving=Saving(steps=3))
-    before_last_save(tmp_path / "straight", 6, tmp_path / "killed")
-    result = run(tmp_path / "killed", 6, changes={})
-    assert (result.step, result.finished) == (6, True)
-    assert "continuing at step 3 of 6" in log.text
-    assert_same_weights(tmp_path / "straight", tmp_path / "killed")
+# --- memory ---
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parameter_count_matches_the_model(variant):
+    n_tokens, options = 49, tiny_options(**VARIANTS[variant]).model
+    model = BiLM(options, n_tokens, softmax=True)
+    model.build()
+    n_parameters, _ = count_parameters(options, n_tokens)
+    assert n_parameters == sum(value.size for value in stored_values(model).values())
+
+
+def test_memory_estimate_is_logged(tmp_path, log, monkeypatch):
+    run(tmp_path / "fits", 1)
+    assert "parameters; a replica needs about" in log.text and "are needed" not in log.text
+    monkeypatch.setattr(memory_estimate, "machine_memory", lambda: 1_000)
+    run(tmp_path / "does not fit", 1)
+    assert "are needed, but this machine has 0.00 MB: the run may be killed" in log.text
+
+
+def test_memory_estimate_of_the_sampled_softmax():
+    original = load_run_options("original_2018")
+    memory = memory_estimate.estimate_memory(original, 793_471)
+    n_parameters, _ = count_parameters(original.model, 793_471)
+    assert memory.weights == memory.slots == 4 * n_parameters
+    assert memory.gradients < memory.weights / 2
+    adam = memory_estimate.estimate_memory(original.replace(optimizer="adam"), 793_471)
+    assert adam.slots == 2 * memory.slots
+    full = memory_estimate.estimate_memory(original.replace(sample_softmax=False), 793_471)
+    assert full.gradients == full.weights and full.activations > memory.activations
+    assert 0 < memory_estimate.machine_memory() < 1 << 60
+
+
+# --- stopping ---
 
 
 def test_signal_saves(tmp_path, monkeypatch, log):
@@ -195,7 +210,7 @@ def test_signal_saves(tmp_path, monkeypatch, log):
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(Trainer, "step", step_and_signal)
-    result = tiny_train(tmp_path, n_steps=6, **WORDS)
+    result = run(tmp_path, 6, saving=Saving())
     assert (result.step, result.finished) == (4, False)
     assert "stopped at step 4, saved" in log.text
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
@@ -208,10 +223,7 @@ def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
         return Perplexity({"forward": 9.0}, 9.0, 10)
 
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
-    options = tiny_options(**WORDS)
-    result = train(
-        options, str(VOCABULARY), TEXT, str(tmp_path), HELDOUT, make_strategy(n_gpus=0), 6, 2
-    )
+    result = run(tmp_path, 6, heldout=HELDOUT, eval_steps=2, saving=Saving())
     assert (result.step, result.finished) == (2, False)
     assert (tmp_path / "model.ckpt-2.index").exists()
 
@@ -224,69 +236,279 @@ def test_second_signal_interrupts_evaluation(tmp_path, monkeypatch):
 
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
     with pytest.raises(KeyboardInterrupt):
-        tiny_train(tmp_path, heldout=HELDOUT, **WORDS)
+        run(tmp_path, 2, heldout=HELDOUT, saving=Saving())
     assert (tmp_path / "model.ckpt-2.index").exists()
 
 
+def test_ignored_ctrl_c_stays_ignored(monkeypatch):
+    """As under `nohup` and in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stop_on_signal() as stop:
+            signal.raise_signal(signal.SIGINT)
+            assert not stop.is_set()
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.is_set()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_error_in_the_text_saves_the_steps_before(tmp_path):
+    # Read ahead as far as lines wait to be drawn, the bad one is met after some steps.
+    lines = b"the cat sat\n" * (SHUFFLE_BUFFER + 50)
+    (tmp_path / "text").write_bytes(lines + b"bad \xff\n")
+    saved = tmp_path / "run"
+    changes = WORDS | {"n_train_tokens": 100}
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        pytest.raises(DataError, match=rf"text, line {SHUFFLE_BUFFER + 51}: not UTF-8"),
+    ):
+        patched.setattr("bilm.data.survey.SAMPLE_TOKENS", 50)
+        run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
+    assert latest_checkpoint(saved).step > 1
+
+
+# --- resuming ---
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+def test_resume_is_bit_identical(tmp_path, log, n_replicas):
+    """Each replica gets its own rows' states back after a kill."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    flags = {"n_replicas": n_replicas, "changes": {} if n_replicas == 1 else WORDS}
+    run(straight, 6, saving=Saving(steps=3), **flags)
+    before_last_save(straight, 6, killed)
+    result = run(killed, 6, **flags)
+    assert (result.step, result.finished) == (6, True)
+    assert "continuing at step 3 of 6" in log.text
+    assert_same_weights(straight, killed)
+
+
 def test_finished_run_ends_at_once(tmp_path, log):
-    result = tiny_train(shutil.copytree(tiny_run("characters"), tmp_path / "run"))
-    assert (result.step, result.finished, result.heldout) == (2, True, None)
+    folder = shutil.copytree(tiny_run("characters"), tmp_path / "run")
+    assert run(folder, 2, changes={}) == (2, True, None)
     assert "finished at step 2" in log.text
 
 
-# --- what a folder refuses ---
+def test_resume_never_refuses_a_run(a_run, tmp_path):
+    with pytest.raises(BilmError, match=rf"{a_run}: contains a run; use another folder"):
+        run(a_run, resume="never")
+    assert run(a_run, n_steps=4, resume="must").step == 4
+    assert run(tmp_path / "new", n_steps=1, resume="never").step == 1
 
 
-def test_resume_with_another_model_is_refused():
-    folder = tiny_run("characters")
-    with pytest.raises(OptionsError, match=r"lstm\.dim is 8 in this folder's run, but 16 was"):
-        tiny_train(folder, lstm={"dim": 16})
-    with pytest.raises(OptionsError, match="bidirectional is True"):
-        tiny_train(folder, bidirectional=False)
+def test_resume_must_requires_a_run(tmp_path):
+    with pytest.raises(BilmError, match=r"run: contains no checkpoint"):
+        run(tmp_path / "run", resume="must")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(BilmError, match="resume=perhaps: expected one of auto, never, must"):
+        run(tmp_path, resume="perhaps")
 
 
-def test_resume_with_another_vocabulary_is_refused(tmp_path):
+def test_resume_does_not_count_the_corpus_again(a_run, monkeypatch):
+    monkeypatch.setattr(plan, "survey", lambda *_, **__: pytest.fail("counted again"))
+    assert run(a_run, n_steps=4).step == 4
+
+
+def test_resume_with_another_text_is_refused(a_run, tmp_path):
+    text = copy_of_the_text(tmp_path)
+    assert run(a_run, 4, text=str(text)).step == 4  # the same, elsewhere
+    text.write_bytes(text.read_bytes() + b"the\n")
+    match = r"a\.txt: found a\.txt, \d+ bytes, but the run in this folder"
+    with pytest.raises(DataError, match=match):
+        run(a_run, 5, text=str(text))
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "changes", "arguments"),
+    [
+        (OptionsError, r"lstm\.dim is 8 in .*, but 16 was", {"lstm": {"dim": 16}}, {}),
+        (OptionsError, "bidirectional is False", {"bidirectional": True}, {}),
+        (OptionsError, "unroll_steps is 5", {"unroll_steps": 9}, {}),
+        (WeightsError, "saved with 2 rows, but this run has 3", {"batch_size": 3}, {}),
+        (WeightsError, "saved with seed 0, not 7", {}, {"seed": 7}),
+    ],
+)
+def test_resume_with_other_options_is_refused(a_run, error, match, changes, arguments):
+    lstm = WORDS["lstm"] | changes.get("lstm", {})
+    with pytest.raises(error, match=match):
+        run(a_run, changes=WORDS | changes | {"lstm": lstm}, **arguments)
+
+
+def test_resume_with_another_vocabulary_is_refused(a_run, tmp_path, monkeypatch):
     words = VOCABULARY.read_text().splitlines()
     (tmp_path / "vocab.txt").write_text("\n".join([*words[:-2], words[-1], words[-2]]))
+    monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "vocab.txt")
     with pytest.raises(DataError, match="has another vocabulary than"):
-        train(tiny_options(), str(tmp_path / "vocab.txt"), TEXT, str(tiny_run("characters")))
+        run(a_run)
 
 
-def test_resume_with_another_batch_size_is_refused(a_run):
-    with pytest.raises(WeightsError, match="saved with 2 rows, but this run has 3"):
-        tiny_train(a_run, n_steps=4, batch_size=3, **WORDS)
+def test_resume_logs_changed_options(a_run, log):
+    run(a_run, n_steps=4, changes=WORDS | {"dropout": 0.5})
+    assert f"{a_run / 'options.json'}: dropout was 0.1 so far, and is 0.5 from here" in log.text
 
 
-def test_blank_text(tmp_path):
+# --- replicas ---
+
+
+@pytest.mark.parametrize("variant", ["forward_only", "shared_softmax"])
+def test_shared_negatives_make_replicas_equal_one_of_all_rows(tmp_path, variant):
+    changes = VARIANTS[variant] | {"dropout": 0.0, "share_negatives": True}
+    for n_replicas in (1, 2):
+        rows = changes | {"batch_size": 4 // n_replicas}
+        run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
+    assert_same_weights(tmp_path / "1", tmp_path / "2", 1e-6)
+
+
+@pytest.fixture
+def losses(monkeypatch):
+    """What each step of the runs of a test reports."""
+    seen = []
+    add = training.RunReport.add
+
+    def adding(self, step, result):
+        seen.append(np.array(result.losses))
+        add(self, step, result)
+
+    monkeypatch.setattr(training.RunReport, "add", adding)
+    return seen
+
+
+def test_resume_with_another_number_of_replicas(tmp_path, losses, log):
+    run(tmp_path / "straight", 6, changes=PLAIN)
+    straight = [step.mean(axis=0) for step in losses]
+    losses.clear()
+    run(tmp_path / "run", 2, changes=PLAIN)
+    run(tmp_path / "run", 4, changes=PLAIN, n_replicas=2)
+    assert "the run's 2 rows are now shared by 2 replicas x 1 rows" in log.text
+    assert '"batch_size": 2' in (tmp_path / "run" / "options.json").read_text()
+    run(tmp_path / "run", 6, changes=PLAIN)
+    assert [len(step) for step in losses] == [1, 1, 2, 2, 1, 1]
+    for found, expected in zip(losses, straight, strict=True):
+        np.testing.assert_allclose(found.mean(axis=0), expected, rtol=1e-5)
+    assert_same_weights(tmp_path / "straight", tmp_path / "run", 1e-5)
+
+
+def test_resume_without_options_after_a_change_of_replicas(tmp_path):
+    """The folder's own options say what was requested, not the rows of a replica."""
+    path = tmp_path / "options.json"
+    run(tmp_path, 2, changes=WORDS | {"batch_size": 4})
+    for n_steps, n_replicas in ((3, 2), (4, 1), (5, 2), (6, 1)):
+        options = load_run_options(path)
+        assert options.batch_size == 4
+        if n_steps == 6:  # earlier versions overwrote it with the rows of a replica
+            options = options.replace(batch_size=2)
+            path.write_text(json.dumps(options.to_dict()))
+        flags = {"strategy": on_cpu(n_replicas), "n_steps": n_steps}
+        assert train(options, VOCABULARY, TEXT, tmp_path, **flags).finished
+    assert load_run_options(path).batch_size == 4
+
+
+def test_replicas_that_do_not_divide_the_rows_are_refused(tmp_path):
+    run(tmp_path, changes=WORDS | {"batch_size": 3})
+    with pytest.raises(WeightsError, match="its 3 rows cannot be shared by 2 replicas"):
+        run(tmp_path, 5, changes=WORDS | {"batch_size": 3}, n_replicas=2)
+
+
+# --- arguments ---
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**40, 1.5, "1"])
+def test_seed_out_of_range_is_refused(tmp_path, seed):
+    with pytest.raises(OptionsError, match=r"seed: found .*, expected an integer from 0 to 2147"):
+        run(tmp_path / "run", 1, seed=seed)
+    assert not (tmp_path / "run").exists()
+
+
+def test_largest_seed_trains(tmp_path):
+    assert run(tmp_path, 1, seed=2**31 - 1).finished
+
+
+@pytest.mark.parametrize("n_steps", [0, 2.5, True, 10**30])
+def test_invalid_number_of_steps_is_refused(tmp_path, n_steps):
+    with pytest.raises(BilmError, match=f"n_steps: found {n_steps}, expected an integer from 1"):
+        run(tmp_path, n_steps)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"keep": 0}, {"steps": 2.5}, {"minutes": -1}, {"minutes": "15"}]
+)
+def test_invalid_saving_is_refused(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(OptionsError, match=f"Saving.{name}: found {value!r}, expected"):
+        Saving(**wrong)
+
+
+def test_integers_of_numpy_and_long_evaluation_intervals(tmp_path):
+    saving = Saving(np.int64(2), np.float32(15), np.int32(3))
+    assert run(tmp_path, np.int64(2), heldout=HELDOUT, eval_steps=2**40, saving=saving).finished
+
+
+# --- texts ---
+
+
+def test_blank_text_is_refused(tmp_path):
     (tmp_path / "blank.txt").write_text("\n \n")
     with pytest.raises(DataError, match=r"blank\.txt: no sentence"):
-        tiny_train(tmp_path / "run", text=str(tmp_path / "blank.txt"))
+        run(tmp_path / "run", text=str(tmp_path / "blank.txt"))
 
 
-def test_bad_text_is_named_during_training(tmp_path):
-    """The text is then read by the pipeline, whose errors TensorFlow would tell in its own way."""
-    (tmp_path / "a.txt").write_bytes(b"w1 w2\n" * 3 + b"w1 \xff\n")
-    options = RunOptions.from_dict(TINY | {"n_train_tokens": 100})
-    with pytest.raises(DataError, match=r"a\.txt, line 4: not UTF-8"):
-        train(options, VOCABULARY, str(tmp_path / "*.txt"), tmp_path / "run", n_steps=50)
+def test_warning_if_the_text_is_smaller_than_a_step(tmp_path, log):
+    (tmp_path / "text").write_text("the cat\n")
+    assert run(tmp_path / "run", 2, text=str(tmp_path / "text")).finished
+    assert "the text has 3 predictions and a step uses 10" in log.text
 
 
-def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
-    folders = tmp_path / "first", tmp_path / "second"
-    files = str(VOCABULARY), TEXT
-    for made in [
-        TrainingRun(tiny_options(**WORDS), *files, folder, strategy=on_cpu(), n_steps=1, seed=1)
-        for folder in folders
-    ]:
-        made.train()
-        keras.random.uniform(())  # a program that draws numbers of its own
-    first, second = map(weights_of, folders)
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, second[name])
+def test_warning_if_heldout_text_is_trained_on(tmp_path, log):
+    link = tmp_path / "link"
+    link.symlink_to(next(Path(TEXT).parent.iterdir()))
+    run(tmp_path / "run", 1, heldout=str(link))
+    assert f"{link}: also occurs in the training text" in log.text
 
 
-def test_resume_with_another_seed_or_window_is_refused(a_run):
-    with pytest.raises(WeightsError, match="saved with seed 0, not 7"):
-        run(a_run, seed=7)
-    with pytest.raises(OptionsError, match="unroll_steps is 5"):
-        run(a_run, changes=WORDS | {"unroll_steps": 9})
+def test_vocabulary_without_words_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "words").write_text("<S>\n</S>\n<UNK>\n")
+    monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "words")
+    with pytest.raises(BilmError, match="words: "):
+        run(tmp_path / "run", 1)
+
+
+def test_text_that_includes_the_vocabulary_is_refused(tmp_path, monkeypatch):
+    copy_of_the_text(tmp_path)
+    shutil.copy(VOCABULARY, tmp_path / "vocab.txt")
+    monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "vocab.txt")
+    with pytest.raises(DataError, match=r"vocab\.txt: matches the pattern .* is the vocabulary"):
+        run(tmp_path / "run", 1, text=str(tmp_path / "*.txt"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_text_that_includes_files_of_the_run(a_run, log):
+    """Refused in a new run; a run that has read them before continues with a warning."""
+    own = [a_run / "vocab.txt", a_run / "heldout.json", a_run / "export" / "card.md"]
+    shards, folder = Shards([str(path) for path in own]), RunFolder(a_run)
+    check_training_text(shards, None, VOCABULARY, folder)
+    assert log.text.count("is a file of the run") == len(own)
+    for path in a_run.glob("model.ckpt*"):
+        path.unlink()
+    (a_run / "checkpoint").unlink()
+    for path in own:
+        with pytest.raises(DataError, match=f"{path}: matches the pattern of the training text"):
+            check_training_text(Shards([str(path)]), None, VOCABULARY, folder)
+    check_training_text(Shards([str(a_run / "a.txt")]), None, VOCABULARY, folder)
+
+
+@pytest.mark.parametrize("saving", [Saving(steps=2), Saving(steps=100)], ids=["save", "epoch"])
+def test_text_that_changes_during_training_is_refused(tmp_path, monkeypatch, saving):
+    text, step = copy_of_the_text(tmp_path), Trainer.step
+
+    def changing(self, iterator, number):
+        if number == 1:
+            text.write_bytes(text.read_bytes() + b"the\n")
+        return step(self, iterator, number)
+
+    monkeypatch.setattr(Trainer, "step", changing)
+    changes = WORDS | {"n_train_tokens": 20, "n_epochs": 9}  # epochs of two steps
+    with pytest.raises(DataError, match=r"a\.txt: has changed during training: found .* step 2"):
+        run(tmp_path / "run", 9, text=str(text), saving=saving, changes=changes)
+    assert not RunFolder(tmp_path / "run").holds_run

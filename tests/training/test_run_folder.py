@@ -32,8 +32,8 @@ from bilm.export.hdf5 import dump_weights
 from bilm.scoring.load import load_scorer
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.training import run as training
-from bilm.training.devices import Devices
 from bilm.training.finetuning import finetune
+from bilm.training.hosts.exchange import Alone
 from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
 
@@ -129,7 +129,7 @@ def test_tilde_in_paths_is_expanded(tmp_path, monkeypatch):
 
 
 def test_process_other_than_the_chief_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(Devices, "is_chief", False)
+    monkeypatch.setattr(Alone, "is_chief", False)
     result = run(tmp_path / "run", 2, heldout=HELDOUT)
     assert result.step == 2 and result.heldout is not None
     assert not (tmp_path / "run").exists()

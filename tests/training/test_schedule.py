@@ -14,12 +14,11 @@ from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, run, tiny_options, train
 from bilm.errors import NotFiniteError, OptionsError, WeightsError
 from bilm.storage.checkpoint import CheckpointContent
 from bilm.training.devices import Devices, make_strategy
-from bilm.training.finetuning import finetune
+from bilm.training.finetuning import Source, finetune
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
 from bilm.training.schedule import Schedule
-from bilm.training.starting_point import Source
 from bilm.training.step import Trainer
 
 ADAM = {"optimizer": "adam", "learning_rate": 0.01}

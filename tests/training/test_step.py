@@ -21,9 +21,9 @@ from bilm.storage import names as weights
 from bilm.storage.hdf5 import dataset_names
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
-from bilm.training.pipeline import as_dataset, batch_signature
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
+from bilm.training.training_text import as_dataset, batch_signature
 
 N_STEPS = 6
 

@@ -1,9 +1,11 @@
 """Running `bilm train` as several worker processes on this machine, in tests and benchmarks."""
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
@@ -12,6 +14,8 @@ from command_runs import environment
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options
 
 STARTED: list[subprocess.Popen] = []  # ended by the fixture of the tests, also if one fails
+# Ends a worker with the process that started it, also if that one is killed.
+WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 WORKER = Path(__file__).with_name("worker.py")
 JOIN_MINUTES = 8.0
 
@@ -51,9 +55,10 @@ def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
     } | flags
     named = [f"--{name}={value}" for name, value in flags.items() if value is not None]
     program = ["-m", "bilm"] if n_replicas == 1 else [WORKER, str(n_replicas)]
+    command = "train" if changes is not None else "finetune"
     with open(log_file(folder, index), "w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [sys.executable, *program, "train" if changes is not None else "finetune", *named],
+            [*WITH_PARENT, sys.executable, *program, command, *named],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(),
         )  # fmt: skip
     STARTED.append(process)
@@ -66,6 +71,15 @@ def end_all():
         process = STARTED.pop()
         process.kill()
         process.wait()
+
+
+def wait_for(folder, text, index=0, seconds=600):
+    """Wait until a worker logs a text; all workers must still run."""
+    deadline = time.monotonic() + seconds
+    while text not in (log := log_file(folder, index).read_text()):
+        ended = [process.returncode for process in STARTED if process.poll() is not None]
+        assert not ended and time.monotonic() < deadline, log
+        time.sleep(0.002)
 
 
 def start_workers(n_workers, folder, changes, n_replicas=1, **flags):

@@ -1,6 +1,6 @@
 """Decisions that all workers of a run make together; see `bilm.training.hosts.exchange`.
 
-With a single process each function returns the result of its argument.
+With a single process there is nothing to agree on.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilm.data.dataset import Reader
 from bilm.data.stream import Position
 from bilm.errors import BilmError, DataError, HostError, WeightsError
-from bilm.options.run_options import RunOptions
-from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.files import sha256_of
 from bilm.training.devices import Devices
@@ -118,11 +115,15 @@ def check_place(hosts: Hosts | Alone, step: int, position: Position | None) -> N
             )
 
 
-def agreed_options(hosts: Hosts | Alone, make: Callable[[], RunOptions]) -> RunOptions:
-    """Return the options that the chief makes; only the chief counts the text."""
-    made = make() if hosts.is_chief else None
-    values = hosts.gather("options", made and made.to_dict())[0]
-    return made or RunOptions.from_dict(values)
+def agreed_measurement(hosts: Hosts | Alone, folder: RunFolder) -> Measurement | None:
+    """Return the run's last evaluation, as the chief has read it."""
+
+    def read() -> dict[str, Any] | None:
+        found = folder.read_measured()
+        return found and found.to_record()
+
+    record = hosts.from_chief("measured", read)
+    return record and Measurement.from_record(record)
 
 
 def agreed_checkpoint(hosts: Hosts | Alone, folder: RunFolder) -> Checkpoint | None:
@@ -131,47 +132,10 @@ def agreed_checkpoint(hosts: Hosts | Alone, folder: RunFolder) -> Checkpoint | N
     Raises: HostError if a worker cannot read it.
     """
     saved = folder.latest_checkpoint(whole=True) if hosts.is_chief else None
-    name = hosts.gather("checkpoint", saved and os.path.basename(saved.path))[0]
+    name = hosts.from_chief("checkpoint", lambda: saved and os.path.basename(saved.path))
     if hosts.is_chief or name is None:
         return saved
-    return _wait_for(f"{folder.path}/{name}", hosts)
-
-
-def agreed_measurement(
-    hosts: Hosts | Alone, folder: RunFolder, heldout: Reader | None = None
-) -> tuple[Measurement | None, bool]:
-    """Return the last evaluation that the chief has read.
-
-    Returns: that, or None if it measured another text than `heldout`; and whether it did.
-    """
-    is_other = hosts.is_chief and heldout is not None and folder.measured_another(heldout)
-    found = folder.read_measured() if hosts.is_chief and not is_other else None
-    record = found and {**found._asdict(), "perplexity": found.perplexity._asdict()}
-    shared, is_other = hosts.gather("measured", [record, is_other])[0]
-    if shared is None:
-        return None, is_other
-    shared["perplexity"] = Perplexity.from_record(shared["perplexity"])
-    return Measurement(**shared), is_other
-
-
-def agreed_perplexity(hosts: Hosts | Alone, measure: Callable[[], Perplexity]) -> Perplexity:
-    """Return the perplexity that the chief measures while the others wait."""
-    found = measure() if hosts.is_chief else None
-    record = hosts.gather("evaluation", found and found._asdict())[0]
-    return found or Perplexity.from_record(record)
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested objects by their dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        more = flat(value, f"{prefix}{name}.") if isinstance(value, dict) else None
-        found |= {f"{prefix}{name}": value} if more is None else more
-    return found
-
-
-def _wait_for(path: str, hosts: Hosts | Alone) -> Checkpoint:
-    deadline = time.monotonic() + LAG_SECONDS
+    path, deadline = f"{folder.path}/{name}", time.monotonic() + LAG_SECONDS
     while True:
         try:
             found = Checkpoint.open(path)
@@ -184,6 +148,15 @@ def _wait_for(path: str, hosts: Hosts | Alone) -> Checkpoint:
                     "folder of the run that all hosts share"
                 ) from None
             time.sleep(1)
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested objects by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        more = flat(value, f"{prefix}{name}.") if isinstance(value, dict) else None
+        found |= {f"{prefix}{name}": value} if more is None else more
+    return found
 
 
 def digest_of_file(path: str | Path) -> str:

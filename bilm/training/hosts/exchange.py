@@ -13,6 +13,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -22,7 +23,7 @@ from tensorflow.python.eager import context  # TensorFlow has no public name for
 
 from bilm.errors import HostError
 from bilm.training.hosts.cluster import Cluster
-from bilm.training.hosts.joining import join, receive, send
+from bilm.training.hosts.joining import encode, join, receive, send
 
 ALIVE, ALIVE_SECONDS = {"alive": True}, 5.0  # what each worker sends, and how often
 SILENT_SECONDS = 30.0  # a worker that sends nothing for so long is considered lost
@@ -49,6 +50,10 @@ class Alone:
     def gather(self, what: str, value: Any) -> list[Any]:
         """Return the value of each worker, the chief's first."""
         return [value]
+
+    def from_chief(self, what: str, make: Callable[[], Any]) -> Any:
+        """Return the result of `make`, which only the chief calls."""
+        return make()
 
     def name(self, index: int) -> str:
         """Return the name of a worker in messages."""
@@ -89,7 +94,7 @@ class Hosts:
         self._received: dict[int, queue.SimpleQueue] = {
             k: queue.SimpleQueue() for k in self._connections
         }
-        self.failure: HostError | None = None
+        self.failure = HostError("another worker has ended")  # the listening thread says which
         self.exchanging = False
         self._failed, self._over = threading.Event(), threading.Event()
         self._sending = threading.Lock()
@@ -102,11 +107,15 @@ class Hosts:
         if not self.is_chief:
             self._send(0, {"what": what, "value": value})
             return self._next(0, what)
-        value = json.loads(json.dumps(value))  # as the others see it
+        value = json.loads(encode(value))  # as the others see it
         values = [value, *(self._next(k, what) for k in range(1, self.n_workers))]
         for k in self._connections:
             self._send(k, {"what": what, "value": values})
         return values
+
+    def from_chief(self, what: str, make: Callable[[], Any]) -> Any:
+        """Return the result of `make`, which only the chief calls."""
+        return self.gather(what, make() if self.is_chief else None)[0]
 
     def name(self, index: int) -> str:
         """Return the name of a worker in messages."""
@@ -123,7 +132,7 @@ class Hosts:
                 self.gather(END, None)
                 return
             if isinstance(error, EXCHANGE_ERRORS) and self._failed.wait(NEWS_SECONDS):
-                raise self._failure() from None
+                raise self.failure from None
             if error is self.failure:
                 return
             if isinstance(error, LOST_ERRORS):
@@ -135,9 +144,6 @@ class Hosts:
             self._tell(f"{self.name(self.index)} has ended: {line}")
         finally:
             self._over.set()
-
-    def _failure(self) -> HostError:
-        return self.failure or HostError("another worker has ended")
 
     def _lost(self, error: tf.errors.OpError) -> str:
         """Return a line that names the workers in an error of TensorFlow's."""
@@ -159,7 +165,7 @@ class Hosts:
         """Return the next value from a worker, in its turn."""
         message = self._received[worker].get()
         if message is None:
-            raise self._failure()
+            raise self.failure
         if message["what"] != what:
             raise HostError(
                 f"{self.name(worker)} is at '{message['what']}', and "

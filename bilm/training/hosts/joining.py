@@ -61,9 +61,14 @@ def join(cluster: Cluster, minutes: float) -> dict[int, Connection]:
     return {0: _knock(cluster, deadline, minutes)}
 
 
+def encode(value: Any) -> bytes:
+    """Return a value as JSON; it may contain NumPy's numbers."""
+    return json.dumps(value, default=lambda number: number.item()).encode()
+
+
 def send(connection: Connection, message: Any) -> None:
     """Send a JSON value. Raises: OSError."""
-    connection.send_bytes(json.dumps(message).encode())
+    connection.send_bytes(encode(message))
 
 
 def receive(connection: Connection) -> Any:
@@ -91,12 +96,10 @@ def _welcome(cluster: Cluster, deadline: float, minutes: float) -> dict[int, Con
             if (found := _greet(accepted, cluster, deadline)) is not None:
                 index, connection, problem = found
                 if index in there and not there[index].poll():
-                    name = cluster.name(index)
-                    _answer(
-                        [connection],
-                        f"{name}: another process has already joined with this index; end one of "
-                        f"the two",
+                    problem = (
+                        "another process has already joined with this index; end one of the two"
                     )
+                    _answer([connection], f"{cluster.name(index)}: {problem}")
                     continue
                 there[index] = connection
                 if problem:
@@ -145,20 +148,20 @@ def _read(connected: socket.socket, n_bytes: int, deadline: float) -> bytes:
 def _complaint(cluster: Cluster, index: int, hello: dict[str, Any]) -> str:
     if problem := hello.get("problem"):
         return str(problem)
-    own = _hello(cluster)
-    for key in ("workers", "bilm", "tensorflow"):
-        if hello.get(key) != own[key]:
+    for key, own in _hello(cluster).items():
+        if key != "index" and hello.get(key) != own:
             return (
-                f"{cluster.name(index)}: {key} is {hello.get(key)} on this worker, but "
-                f"{own[key]} on "
+                f"{cluster.name(index)}: {key} is {hello.get(key)} on this worker, but {own} on "
                 f"{cluster.name(0)}; expected the same on all"
             )
     return ""
 
 
 def _hello(cluster: Cluster) -> dict[str, Any]:
-    versions = {"bilm": bilm.__version__, "tensorflow": tf.__version__}
-    return {"index": cluster.index, "workers": list(cluster.workers), **versions}
+    return {
+        "index": cluster.index, "workers": list(cluster.workers),
+        "bilm": bilm.__version__, "tensorflow": tf.__version__,
+    }  # fmt: skip
 
 
 def _refuse(there: dict[int, Connection], problem: str) -> None:

@@ -1,4 +1,8 @@
-"""From windows to batches: nothing lost, nothing cut that counts."""
+"""The text of a run as batches: nothing lost or cut that counts, and read no longer than needed."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -7,29 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 if keras.backend.backend() != "tensorflow":
-    pytest.skip("the pipeline is TensorFlow's", allow_module_level=True)
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from command_runs import environment
+from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
-from bilm.data.vocabulary import PAD_CHAR
+from bilm.data.shards import resolve_shards
+from bilm.data.vocabulary import PAD_CHAR, UnicodeCharsVocabulary
 from bilm.data.windows import model_batch
 from bilm.layers.token_encoder import TokenEncoder
-from bilm.options.model_options import ModelOptions
-from bilm.training.pipeline import replica_batches
+from bilm.training.devices import Devices
 from bilm.training.sampling import LogUniformSampler
+from bilm.training.training_text import ENDS, TrainingText, replica_batches
 
 N_CHARS = 12
-OPTIONS = ModelOptions.from_dict(
-    {
-        "bidirectional": True,
-        "char_cnn": {
-            "activation": "relu",
-            "embedding": {"dim": 3},
-            "filters": [[1, 4], [5, 6]],
-            "max_characters_per_token": N_CHARS,
-            "n_characters": 261,
-        },
-        "lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1},
-    }
-)
+OPTIONS = tiny_options(
+    char_cnn={"max_characters_per_token": N_CHARS, "filters": [[1, 4], [5, 6]]}
+).model
 
 
 def draw_window(seed, n_rows, n_steps, longest=N_CHARS):
@@ -46,7 +44,7 @@ def draw_window(seed, n_rows, n_steps, longest=N_CHARS):
     return window
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 99), st.integers(1, 4), st.integers(1, 6), st.integers(3, N_CHARS))
 def test_distinct_tokens_reproduce_the_window(seed, n_rows, n_steps, longest):
     window = draw_window(seed, n_rows, n_steps, longest)
@@ -98,3 +96,82 @@ def test_shared_negatives_are_the_same_for_all_replicas_and_directions():
     assert len(drawn) == 6
     for draws in drawn:
         np.testing.assert_array_equal(draws.ids, drawn[0].ids)
+
+
+# --- reading ahead ---
+
+
+@pytest.fixture
+def text():
+    """A function that makes the text of a run, by default of the training corpus."""
+
+    def make(shards=TEXT):
+        return TrainingText(
+            tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50), shards, 0
+        )
+
+    return make
+
+
+def test_close_stops_reading_and_ends_the_pipeline(text):
+    """The text of a run has no end; without `close` this test would not have one either."""
+    text = text()
+    iterator = text.batches(Devices(on_cpu()), None)
+    next(iterator)
+    text.close()
+    n_read = len(text.traces)
+    assert n_read > 0 and not list(iterator) and n_read == len(text.traces)
+
+
+def test_close_ends_the_endless_pipeline_of_several_hosts(text, monkeypatch):
+    monkeypatch.setattr(Devices, "several_hosts", True)
+    text = text()
+    iterator = text.batches(Devices(on_cpu()), None)
+    next(iterator)
+    text.close()
+    with pytest.raises(ENDS):
+        next(iterator)
+
+
+def test_close_ends_a_pipeline_whose_text_failed(text, tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"the cat\n" * 40 + b"\xff\n")
+    text = text(resolve_shards(str(tmp_path / "bad.txt"), "error"))
+    iterator = text.batches(Devices(on_cpu()), None)
+    with pytest.raises(tf.errors.OpError):
+        for _ in range(100):
+            next(iterator)
+    text.close()
+    assert text.failures and not list(iterator)
+
+
+def test_close_before_a_first_batch_does_nothing(text):
+    text().close()
+
+
+FAILS_IN_THE_FIRST_STEP = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
+from tiny_runs import WORDS, run
+from bilm.data.dataset import LMDataset
+from bilm.training.report import RunReport
+
+def read_slowly(*arguments, read=LMDataset.iter_placed_batches):
+    for window in read(*arguments):
+        time.sleep(float(sys.argv[2]))  # the thread that reads is in Python, or about to be
+        yield window
+
+def fail(*_):
+    raise RuntimeError("fails after the first step")
+
+LMDataset.iter_placed_batches, RunReport.add = read_slowly, fail
+run(sys.argv[1], 9, changes=WORDS)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.02, 0.5])
+def test_program_ends_after_an_error_without_waiting_for_the_text(seconds, tmp_path):
+    """Its traceback holds the pipeline until the interpreter is gone."""
+    program = [sys.executable, "-c", FAILS_IN_THE_FIRST_STEP, tmp_path / "run", str(seconds)]
+    found = subprocess.run(program, capture_output=True, env=environment(), timeout=120)
+    assert found.returncode == 1 and b"fails after the first step" in found.stderr
