@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import keras
@@ -101,34 +102,26 @@ class _Unchanging:
         return all(p.is_file() for p in self.tensors.paths) and self._look() == self.found
 
     def start(self, model: BiLM, only: Callable[[str], bool]) -> None:
-        used: set[str] = set()
-        stored_names = self.tensors.names
-        for stored, (layer, name) in names.stored_places(model).items():
-            if not only(stored):
-                continue
-            found = names.stored_name(stored, stored_names, self.tensors.source)
-            padded = model.padding and stored in names.PADDED
-            layer.initial[name] = self._initializer(found, padded)
-            used.add(found)
-        names.warn_of_extra(stored_names - used, self.tensors.source, only)
+        places = names.stored_places(model)
+        for name, stored in names.found_names(model, self.tensors, only).items():
+            layer, attribute = places[name]
+            padded = model.padding and name in names.PADDED
+            layer.initial[attribute] = partial(self._initializer, stored, padded)
 
-    def _initializer(self, name: str, padded: bool) -> Any:
-        """Return the function from a variable's shape to its initializer."""
+    def _initializer(self, name: str, padded: bool, shape: Any) -> Callable:
+        """Return the initializer of a variable. Raises: WeightsError if its shape differs."""
         where = f"{self.tensors.source}: {name}"
 
-        def initializer_for(shape: Any) -> Callable:
-            def read() -> np.ndarray:
-                with self._opened() as tensor:
-                    return names.checked(tensor(name), shape, padded, where)
-
-            def initialize(shape: Any, dtype: Any = None) -> Any:
-                return as_initial_value(read, shape, dtype)
-
+        def read() -> np.ndarray:
             with self._opened() as tensor:
-                names.check_shape(tensor(name), shape, padded, where)
-            return initialize
+                return names.checked(tensor(name), shape, padded, where)
 
-        return initializer_for
+        def initialize(shape: Any, dtype: Any = None) -> Any:
+            return as_initial_value(read, shape, dtype)
+
+        with self._opened() as tensor:
+            names.check_shape(tensor(name), shape, padded, where)
+        return initialize
 
     def _opened(self) -> AbstractContextManager[Callable[[str], Any]]:
         if all(path.is_file() for path in self.tensors.paths) and self._look() != self.found:

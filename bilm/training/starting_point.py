@@ -15,9 +15,9 @@ from bilm.errors import DataError, OptionsError
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import RunOptions
 from bilm.storage.finding.web import masked
-from bilm.storage.formats.base import OPTIONS, VOCABULARY
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
+from bilm.support.model_files import OPTIONS, VOCABULARY
 
 # What a run takes over from the options of its source, and the value where they do not say.
 KEPT = {

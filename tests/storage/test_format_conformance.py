@@ -28,6 +28,7 @@ from bilm.storage.stored_model import StoredModel, open_model
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 
+pytestmark = pytest.mark.usefixtures("cache")
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 MANYLANGS = GOLDEN / "manylangs" / "word_and_char_legacy"
 SENTENCES = [["the", "cat", "sat"], [], ["日本語"]]
@@ -89,8 +90,7 @@ def case(request):
 
 
 @pytest.fixture
-def folder(case, tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+def folder(case, tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
     for name in case.names:
@@ -283,8 +283,7 @@ def test_vocabulary_that_does_not_match_is_an_error(tmp_path):
         open_model(CHECKPOINT).vocabulary(tmp_path / "vocab.txt")
 
 
-def test_archive_keeps_the_vocabulary_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+def test_archive_keeps_the_vocabulary_of_a_run(tmp_path):
     with tarfile.open(tmp_path / "m.tar", "w") as file:
         file.add(tiny_run("characters"), "run")
     assert open_model(tmp_path / "m.tar").vocabulary().size == 49

@@ -13,11 +13,7 @@ from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 from bilm.errors import WeightsError
 from bilm.storage.stored_model import open_model
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def make_tar(path, members):

@@ -12,11 +12,7 @@ from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
 from bilm.storage.finding import archive as archives
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_options_and_weights_are_two_files():

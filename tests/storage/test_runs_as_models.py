@@ -24,14 +24,9 @@ from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 from bilm.training.starting_point import Source
 
+pytestmark = pytest.mark.usefixtures("cache")
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 VOCABULARY = GOLDEN / "data" / "vocab.txt"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")

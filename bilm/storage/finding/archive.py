@@ -105,17 +105,17 @@ class Archive:
         Raises: WeightsError, also if the name of another member differs in case only.
         """
         room = MAX_BYTES
-        alike: dict[str, list[PurePath]] = {}
-        for place in self.members:
-            alike.setdefault(place.as_posix().casefold(), []).append(place)
+        alike: dict[str, list[str]] = {}
+        for name in map(PurePath.as_posix, self.members):
+            alike.setdefault(name.casefold(), []).append(name)
         for place in chosen:
             same = alike[place.as_posix().casefold()]
             if len(same) > 1:
                 raise WeightsError(
-                    f"{self.path}: found {', '.join(sorted(map(str, same)))}, whose names differ "
-                    "in case only; expected one of them"
+                    f"{self.path}: found {', '.join(sorted(same))}, whose names differ in case "
+                    "only; expected one of them"
                 )
-        for member in (self.members[place] for place in chosen):
+            member = self.members[place]
             if member.problem is not None:
                 raise WeightsError(f"{self.path}: {member.name} {member.problem}")
             most = MAX_JSON_BYTES if member.name.endswith(".json") else MAX_BYTES
