@@ -16,7 +16,7 @@ from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 from bilm.errors import WeightsError
 from bilm.storage.finding import download, registry
 from bilm.storage.finding.cache import RECORD, cached
-from bilm.storage.finding.download import ARCHIVE, Known, fetch
+from bilm.storage.finding.download import ARCHIVE, fetch
 from bilm.storage.finding.download import OPTIONS as OPTIONS_FILE
 from bilm.storage.finding.download import WEIGHTS as WEIGHT_FILE
 from bilm.storage.finding.web import Patience
@@ -121,13 +121,13 @@ def test_download_with_another_size_is_refused(server, tmp_path, monkeypatch, ca
         ("odd/file.hdf5", {}, "302.*file"),
         ("odd/circle.hdf5", {}, "302"),
         ("options.json", {}, "expected a complete HDF5 file"),
-        ("weights.hdf5", {"known": Known(size=5)}, "expected at most 5"),
+        ("weights.hdf5", {"size": 5}, "expected at most 5"),
         (
             "weights.hdf5",
-            {"known": Known(size=999_999)},
+            {"size": 999_999},
             "expected 999,999; the download may be truncated",
         ),
-        ("weights.hdf5", {"known": Known(sha256="0" * 64)}, "SHA-256"),
+        ("weights.hdf5", {"sha256": "0" * 64}, "SHA-256"),
         ("missing.hdf5", {}, "404"),
         ("weights.hdf5", {"kind": ARCHIVE}, r"expected a complete ZIP or tar\.gz archive"),
         ("weights.hdf5", {"kind": OPTIONS_FILE}, "expected a JSON object"),

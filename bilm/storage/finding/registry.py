@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 
 from bilm.errors import WeightsError
 from bilm.storage.finding import hub
-from bilm.storage.finding.download import ARCHIVE, OPTIONS, WEIGHTS, Kind, Known, copy_of, fetch
+from bilm.storage.finding.download import ARCHIVE, OPTIONS, WEIGHTS, Kind, copy_of, fetch
 
 
 class File(NamedTuple):
@@ -105,7 +105,7 @@ def _fetched(file: File, name: str) -> Path:
     urls, failed = sorted(file.urls, key=lambda url: not copy_of(url).exists()), None
     for url in urls:  # cached first; they also work offline
         try:
-            return fetch(url, file.kind, Known(file.size, file.sha256, name))
+            return fetch(url, file.kind, file.size, file.sha256, name)
         except WeightsError as error:
             cause = error.__cause__
             is_missing = isinstance(cause, HTTPError) and cause.code in MISSING
