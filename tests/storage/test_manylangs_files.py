@@ -61,10 +61,9 @@ def test_manylangs_opens_from_options_and_either_state_dict(model):
     assert [path.name for path in open_model(model).files] == [*names, "model.json"]
 
 
-def test_manylangs_in_one_inner_folder_opens(tmp_path):
-    write_model(tmp_path / "a" / "inside")
-    assert resolve(tmp_path / "a")[1] == tmp_path / "a" / "inside" / "encoder.pkl"
-    write_model(tmp_path / "a" / "other")
+def test_manylangs_models_in_two_inner_folders_are_refused(tmp_path):
+    for name in ("inside", "other"):
+        write_model(tmp_path / "a" / name)
     with pytest.raises(WeightsError, match="ELMoForManyLangs models in inside, other"):
         resolve(tmp_path / "a")
 
