@@ -50,9 +50,14 @@ class StoredWeights:
         table: Tensors | None = None,
     ):
         self.options, self.n_words = options, n_words
-        self._weights = _Unchanging(weights)
-        self._table = None if table is None else _Unchanging(table)
-        files = self._weights.found, self._table and self._table.found
+        if table is None:
+            self._sources = [_Unchanging(weights, names.is_bilm)]
+        else:
+            self._sources = [
+                _Unchanging(table, lambda name: name == "embedding"),
+                _Unchanging(weights, lambda name: name.startswith("RNN_")),
+            ]
+        files = [source.found for source in self._sources]
         self.key = hashlib.sha256(repr(files).encode()).hexdigest()
         _known[self.key] = self
 
@@ -63,16 +68,13 @@ class StoredWeights:
         Raises: WeightsError if a dataset is missing; when the model is built, if a dataset has the
             wrong shape; when a variable is created, if its values are not finite.
         """
-        if self._table is None:
-            self._weights.start(model, names.is_bilm)
-            return
-        self._table.start(model, lambda name: name == "embedding")
-        self._weights.start(model, lambda name: name.startswith("RNN_"))
+        for source in self._sources:
+            source.start(model)
 
     @property
     def unchanged(self) -> bool:
         """Whether the files exist and are unchanged."""
-        return all(file is None or file.unchanged for file in (self._weights, self._table))
+        return all(source.unchanged for source in self._sources)
 
 
 def known(key: str | None) -> StoredWeights | None:
@@ -82,10 +84,10 @@ def known(key: str | None) -> StoredWeights | None:
 
 
 class _Unchanging:
-    """Tensors whose files must not change until all variables have been read."""
+    """Tensors whose files must not change until the variables of `only` have been read."""
 
-    def __init__(self, tensors: Tensors):
-        self.tensors = tensors
+    def __init__(self, tensors: Tensors, only: Callable[[str], bool]):
+        self.tensors, self.only = tensors, only
         self.found = self._look()
 
     def _look(self) -> list[tuple]:
@@ -101,9 +103,9 @@ class _Unchanging:
     def unchanged(self) -> bool:
         return all(p.is_file() for p in self.tensors.paths) and self._look() == self.found
 
-    def start(self, model: BiLM, only: Callable[[str], bool]) -> None:
+    def start(self, model: BiLM) -> None:
         places = names.stored_places(model)
-        for name, stored in names.found_names(model, self.tensors, only).items():
+        for name, stored in names.found_names(model, self.tensors, self.only).items():
             layer, attribute = places[name]
             padded = model.padding and name in names.PADDED
             layer.initial[attribute] = partial(self._initializer, stored, padded)
