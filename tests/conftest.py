@@ -54,6 +54,13 @@ def a_run(tmp_path) -> Path:
 
 
 @pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    """The cache of a test of its own."""
+    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
 def stored_model(tmp_path) -> Path:
     """A copy of a stored model's folder."""
     from stored_files import CASE

@@ -40,8 +40,8 @@ def _saved_model(
 def _onnx(model: str, weights: str | None, output: str, **_: Any) -> str:
     from bilm.elmo.layer import Elmo
     from bilm.export.onnx import export_onnx
-    from bilm.storage.formats.base import protect
     from bilm.storage.stored_model import open_model
+    from bilm.support.model_files import protect
 
     stored = open_model(model, weights)
     protect(output, *stored.own_files)

@@ -34,7 +34,8 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
     """Describe a stored model.
 
     The description contains the format, sizes, vocabulary, files with SHA-256, memory, and a line
-    of Python that loads the model. For a run, the last evaluations are also shown.
+    of Python that loads the model. Damaged or missing files are listed as problems. For a run, the
+    last evaluations are also shown.
 
     Examples:
       bilm info run
@@ -43,12 +44,18 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
       bilm info options.json --weights weights.hdf5
     """
     from bilm.storage.stored_model import open_model
+    from bilm.training.run_folder import RunFolder
 
     if (model is None) == (named_model is None):
         raise click.UsageError("expected one MODEL")
     stored = open_model(model or named_model or "", weights)
     found = stored.describe()
-    evaluations = _evaluations(stored.folder / "history.csv") if stored.checkpoint else []
+    evaluations = []
+    if stored.checkpoint:
+        folder = RunFolder(stored.folder)
+        evaluations = _evaluations(folder.history_file)
+        if folder.measured_file.exists() and folder.read_measured() is None:
+            found["problems"].append(f"{folder.measured_file}: not the record of a measurement")
     if json:
         print(as_json({**found, "evaluations": evaluations}, indent=2))
         return
@@ -117,7 +124,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         "memory": f"about {found['embedder_bytes'] / 1e6:,.2f} MB for an embedder's weights",
     }
     files = [f"{f['path']}: {f['bytes']:,} bytes, sha256 {f['sha256']}" for f in found["files"]]
-    several = [("metadata", line) for line in _metadata_lines(found["metadata"])]
+    several = [("problem", line) for line in found["problems"]]
+    several += [("metadata", line) for line in _metadata_lines(found["metadata"])]
     several += [("card", found["card"])] if found["card"] else []
     several += [("file", file) for file in files]
     for name, value in [*rows.items(), *several, ("use", found["use"])]:

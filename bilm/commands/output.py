@@ -15,6 +15,7 @@ from bilm.commands.terminal import printable
 from bilm.errors import OptionsError
 from bilm.support.extras import optional
 from bilm.support.files import replacing
+from bilm.support.model_files import protect
 
 ROW_GROUP = 10_000  # rows per row group of a Parquet file
 
@@ -75,8 +76,6 @@ def table(
         rows.writerow(column.name for column in columns)
         yield lambda row: rows.writerow(_fields(row))
         return
-    from bilm.storage.formats.base import protect  # imports NumPy, which --help does without
-
     open_table = TABLES[table_ending(output)]
     protect(output, *inputs)
     with replacing(output) as temporary, open_table(temporary, columns) as write:

@@ -46,7 +46,7 @@ def train(vocab: str | None, options: str | None, n_train_tokens: int | None, **
           --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
     """
     from bilm.options.files import load_run_options
-    from bilm.storage.formats.base import VOCABULARY
+    from bilm.support.model_files import VOCABULARY
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 

@@ -49,10 +49,6 @@ def vocab(
     from bilm.data.shards import resolve_shards
     from bilm.data.survey import check_tokenization
     from bilm.data.vocabulary_builder import build_vocabulary
-    from bilm.storage.formats.base import protect
-
-    for path in filter(None, (output, counts)):
-        protect(path)
 
     check_tokenization(resolve_shards(input_, on_bad_utf8))
     found = build_vocabulary(

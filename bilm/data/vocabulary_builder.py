@@ -17,7 +17,8 @@ from absl import logging
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
-from bilm.support.files import expanded, keep_inputs, replacing, scratch
+from bilm.support.files import expanded, replacing, scratch
+from bilm.support.model_files import protect
 from bilm.support.progress import Progress, progress
 
 WORDS_IN_MEMORY = 2_000_000  # about 300 MB
@@ -63,8 +64,8 @@ def build_vocabulary(
         max_size: most lines of `outfile`, including the marks.
         on_bad_utf8: see `bilm.data.shards.Shards`.
         words_in_memory: most distinct words that are counted or sorted in memory.
-    Raises: DataError if a shard cannot be read, is also an output, or if no word is left; OSError
-        if a file cannot be written.
+    Raises: DataError if a shard cannot be read or is also an output, if an output is a file of a
+        stored model, or if no word is left; OSError if a file cannot be written.
     """
     _check(min_count, max_size, words_in_memory)
     outputs = [Path(expanded(path)) for path in (outfile, counts_file) if path is not None]
@@ -95,12 +96,12 @@ def _check(min_count: int, max_size: int | None, words_in_memory: int) -> None:
 
 
 def _check_outputs(outputs: Sequence[Path], shards: Sequence[str]) -> None:
-    """Raise DataError if an output is a folder, one of the shards or the other output."""
+    """Raise DataError if an output is a folder, an input, the other output or a file of a model."""
     taken: list[str | Path] = [*shards]
     for output in outputs:
         if output.is_dir():
             raise DataError(f"{output}: a folder, expected the name of a file")
-        keep_inputs(output, *taken)
+        protect(output, *taken)
         taken.append(output)
 
 

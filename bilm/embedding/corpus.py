@@ -37,9 +37,9 @@ from bilm.embedding.parts import (
     write_rows,
 )
 from bilm.errors import DataError
-from bilm.storage.formats.base import protect
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
+from bilm.support.model_files import protect
 from bilm.support.progress import Progress, progress
 
 DTYPES = ("float32", "float16")

@@ -18,10 +18,10 @@ from bilm.data.windows import batches, needed_characters
 from bilm.errors import OptionsError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
-from bilm.storage.formats.base import protect
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, replacing
+from bilm.support.model_files import protect
 
 ENCODER_CHARACTERS = 1 << 14  # characters that the character CNN reads at a time
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time

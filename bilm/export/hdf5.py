@@ -18,11 +18,11 @@ from bilm.options.files import load_model_options, write_options
 from bilm.options.model_options import EXPORT_ID, N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import checkpoint_paths
-from bilm.storage.formats.base import OPTIONS
 from bilm.storage.formats.bilm_tf import HDF5_SUFFIXES, read_export_id
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, replacing
+from bilm.support.model_files import OPTIONS
 from bilm.training.run_folder import RunFolder
 
 

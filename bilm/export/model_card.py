@@ -20,9 +20,9 @@ from bilm.options.files import load_model_options
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import read_object
 from bilm.storage.checkpoint import Checkpoint
-from bilm.storage.formats.base import CARD
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing
+from bilm.support.model_files import CARD
 from bilm.training.run_folder import RunFolder
 
 TAGS = ("elmo", "bilm", "language-model", "word-embeddings")

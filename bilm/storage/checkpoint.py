@@ -33,9 +33,9 @@ from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
 from bilm.storage.hdf5 import Held
 from bilm.support.files import expanded, replacing
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST
 
-PREFIX = "model.ckpt"
-LIST = "checkpoint"  # lists the checkpoints; TensorFlow's own functions read it
+PREFIX, LIST = CHECKPOINT, CHECKPOINT_LIST
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 WEIGHTS, STATE, POSITION = "weights/", "state/", "position/"
 POSITION_PARTS = ("reader", "buffer", "rows")
@@ -79,6 +79,7 @@ class Checkpoint:
         best: lowest held-out perplexity so far; infinite if nothing was measured.
         position: of the readers of the text; None if the checkpoint does not contain it.
         shards: name and size of each file of the text, in order.
+        skipped: for each later checkpoint that cannot be used, the reason.
     Raises: WeightsError if it cannot be read, is not whole or is not a biLM's.
     """
 
@@ -90,8 +91,10 @@ class Checkpoint:
         self.files = _files(self.path)
         self.held = self._check_sizes()
         self.is_reference = not any(key.startswith(WEIGHTS) for key in self._shapes)
-        self._keys = {n: k for k in self._shapes if (n := _stored_name(k)) is not None}
+        variables = {k: names.OURS.variable_of(k) or names.TF1.variable_of(k) for k in self._shapes}
+        self._keys = {name: key for key, name in variables.items() if name is not None}
         self._kept: dict[str, np.ndarray] = {}
+        self.skipped: list[str] = []
         self.shapes = {name: tuple(self._shapes[key]) for name, key in self._keys.items()}
         self.dtypes = {n: np.dtype(self._dtypes[k].as_numpy_dtype) for n, k in self._keys.items()}
         bias = self.shapes.get(f"{names.SOFTMAX}b", ())
@@ -113,7 +116,10 @@ class Checkpoint:
             self.shards = [os.fsdecode(name) for name in facts.get("shards", [])]
         except (TypeError, ValueError, KeyError) as error:
             raise WeightsError(f"{self.path}: not a checkpoint of training ({error!r})") from error
-        self.position = self._position()
+        places = [key for key in self._shapes if key.startswith(POSITION)]
+        position = {k.removeprefix(POSITION).removesuffix(SUFFIX): self._tensor(k) for k in places}
+        has_place = any(array.size for array in position.values())
+        self.position: Position | None = position if has_place else None
 
     @classmethod
     def open(cls, path: str | Path, only: Callable[[str], bool] = none) -> Checkpoint:
@@ -121,7 +127,7 @@ class Checkpoint:
 
         Raises: WeightsError, also if one of these weights is damaged.
         """
-        found = cls(expanded(path) or "")
+        found = cls(expanded(path))
         found._kept = {name: found.read(name) for name in found.shapes if only(name)}
         return found
 
@@ -166,31 +172,21 @@ class Checkpoint:
             raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
         return value
 
-    def _position(self) -> Position | None:
-        keys = [key for key in self._shapes if key.startswith(POSITION)]
-        found = {key.removeprefix(POSITION).removesuffix(SUFFIX): self._tensor(key) for key in keys}
-        return found if any(array.size for array in found.values()) else None
-
     def _check_sizes(self) -> Held:
         """Count the numbers. Raises: WeightsError if the data files are too small for them."""
-        sizes = {key: math.prod(shape) for key, shape in self._shapes.items()}
-        data = [path for path in self.files if path.suffix != ".index"]
-
-        def is_number(key: str) -> bool:
-            return self._dtypes[key].is_floating or self._dtypes[key].is_integer
-
-        needed = sum(
+        total = needed = 0
+        for key, shape in self._shapes.items():
+            size, dtype = math.prod(shape), self._dtypes[key]
+            is_number = dtype.is_floating or dtype.is_integer
+            total += size
             # TensorFlow's first format, one file, may compress; a number takes a byte or more.
-            n * (self._dtypes[key].size if len(self.files) > 1 and is_number(key) else 1)
-            for key, n in sizes.items()
-        )
-        n_bytes = sum(path.stat().st_size for path in data)
+            needed += size * (dtype.size if len(self.files) > 1 and is_number else 1)
+        n_bytes = sum(path.stat().st_size for path in self.files if path.suffix != ".index")
         if needed > n_bytes:
             raise WeightsError(
-                f"{self.path}: not a whole checkpoint ({sum(sizes.values()):,} numbers, "
-                f"{n_bytes:,} bytes)"
+                f"{self.path}: not a whole checkpoint ({total:,} numbers, {n_bytes:,} bytes)"
             )
-        return Held(len(sizes), sum(sizes.values()))
+        return Held(len(self._shapes), total)
 
 
 def latest_checkpoint(
@@ -207,21 +203,21 @@ def latest_checkpoint(
     Returns: None if the folder contains no checkpoint.
     Raises: WeightsError if it contains some and none can be used.
     """
-    folder = expanded(folder) or ""
-    failed, tried = None, set()
-    while path := next((p for p in _candidates(folder) if p not in tried), None):
-        if failed is not None:
-            logging.warning("%s; trying %s, the one before it", failed, path)
+    folder = expanded(folder)
+    failed: dict[str, str] = {}
+    while path := next((p for p in _candidates(folder) if p not in failed), None):
+        if failed:
+            logging.warning("%s; trying %s, the one before it", [*failed.values()][-1], path)
         try:
             found = Checkpoint.open(path, none if whole else only)
             if whole:
                 found.check_all()
+            found.skipped = [*failed.values()]
             return found
         except WeightsError as error:
-            failed = error
-            tried.add(path)
-    if failed is not None:
-        raise WeightsError(f"{failed}; no other checkpoint in {folder} is whole")
+            failed[path] = str(error)
+    if failed:
+        raise WeightsError(f"{[*failed.values()][-1]}; no other checkpoint in {folder} is whole")
     return None
 
 
@@ -287,11 +283,6 @@ def _files(path: str) -> tuple[Path, ...]:
     return tuple(sorted(ours)) or (Path(path),)  # TensorFlow's first format is one file
 
 
-def _stored_name(key: str) -> str | None:
-    """Return the name of the variable that a key stores; None for any other tensor."""
-    return names.OURS.variable_of(key) or names.TF1.variable_of(key)
-
-
 def _candidates(folder: str | Path) -> list[str]:
     """Return the checkpoints that have our names, then those in TensorFlow's list.
 
@@ -307,9 +298,11 @@ def _listed(folder: Path) -> Iterator[str]:
         state = tf.train.get_checkpoint_state(str(folder))
     except (ValueError, OSError, tf.errors.OpError) as error:  # ValueError: bad UTF-8 too
         logging.warning("%s/%s: not a list of checkpoints (%s); ignored", folder, LIST, error)
-        state = None
-    listed = [] if state is None else [*state.all_model_checkpoint_paths][::-1]
-    for name in dict.fromkeys([state.model_checkpoint_path, *listed] if state else []):
+        return
+    if state is None:
+        return
+    latest, listed = state.model_checkpoint_path, [*state.all_model_checkpoint_paths][::-1]
+    for name in dict.fromkeys([latest, *listed]):
         # The list may contain absolute paths of the folder that this one was copied from.
         path = f"{folder}/{os.path.basename(name)}"
         if any(os.path.exists(path + end) for end in (".index", "")):
@@ -467,7 +460,12 @@ class CheckpointFolder:
             # Later ones were not whole: training continued from before them.
             paths = checkpoint_paths(self.folder)
             kept = paths[paths.index(path) :][: self.keep]
-            self._write_list(kept)
+            listed = [os.path.basename(path) for path in kept]
+            state = tf.compat.v1.train.generate_checkpoint_state_proto(
+                str(self.folder), listed[0], listed[::-1]
+            )
+            with replacing(self.folder / LIST) as temporary:
+                temporary.write_text(str(state), encoding="utf-8")
         except (tf.errors.OpError, OSError) as error:
             shutil.rmtree(f"{path}_temp", ignore_errors=True)
             _remove(path)
@@ -479,11 +477,3 @@ class CheckpointFolder:
             if old not in kept:
                 _remove(old)
         return path
-
-    def _write_list(self, paths: list[str]) -> None:
-        kept = [os.path.basename(path) for path in paths]
-        state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            str(self.folder), kept[0], kept[::-1]
-        )
-        with replacing(self.folder / LIST) as temporary:
-            temporary.write_text(str(state), encoding="utf-8")

@@ -46,7 +46,9 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
-        if _is_json_object(path):
+        with open(path, "rb") as start:
+            is_object = start.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+        if is_object:
             raise WeightsError(f"{path}: found JSON, expected an HDF5 file of weights; {SWAPPED}")
         with h5py.File(path, "r") as file:
             yield file
@@ -56,12 +58,6 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
         raise WeightsError(f"{path}: memory is insufficient, or the file is damaged") from error
     except DAMAGE as error:
         raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
-
-
-def _is_json_object(path: str | Path) -> bool:
-    """Return whether a file starts like a JSON object."""
-    with open(path, "rb") as file:
-        return file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
 class NewHDF5(h5py.File):

@@ -11,10 +11,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import h5py
 import numpy as np
 from absl import logging
 
@@ -151,7 +149,16 @@ def _parts(model: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]
     if isinstance(encoder, WordEncoder):
         yield "word table", encoder, {}
     else:
-        yield from _encoder_parts(encoder)
+        if encoder.words is not None:
+            yield "lexicon", encoder, {}
+        if encoder.filters:
+            yield "characters", encoder.cnn, {}
+            for i in range(len(encoder.filters)):
+                yield "filter", encoder.cnn, {"i": i}
+            for i in range(encoder.n_highway):
+                yield "highway", encoder.highway, {"i": i}
+        if encoder.has_projection:
+            yield "projection", encoder, {}
     for k, direction in enumerate(model.directions):
         for i, layer in enumerate(model.stacks[direction].layers):
             yield "cell", layer.cell, {"k": k, "i": i}
@@ -161,19 +168,6 @@ def _parts(model: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]
         if not model.options.share_embedding_softmax:
             yield "softmax kernel", model.softmax, {}
         yield "softmax bias", model.softmax, {}
-
-
-def _encoder_parts(encoder: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]:
-    if encoder.words is not None:
-        yield "lexicon", encoder, {}
-    if encoder.filters:
-        yield "characters", encoder.cnn, {}
-        for i in range(len(encoder.filters)):
-            yield "filter", encoder.cnn, {"i": i}
-        for i in range(encoder.n_highway):
-            yield "highway", encoder.highway, {"i": i}
-    if encoder.has_projection:
-        yield "projection", encoder, {}
 
 
 def stored_variables(model: Any) -> dict[str, Any]:
@@ -190,60 +184,56 @@ def stored_values(model: Any) -> dict[str, np.ndarray]:
     return values
 
 
-def other_names(name: str) -> list[str]:
-    """Return the names that a variable may have in HDF5 files, the preferred one first."""
-    return HDF5.names_of(name)
+def sizes(model: Any) -> dict[str, int]:
+    """Return the number of values of each variable of a `BiLM`, which need not be built."""
+    options = model.options
+    n_words, width = model.n_tokens or 0, options.lstm.projection_dim
+    table = n_words * width
+    of_words = {"embedding": table, f"{SOFTMAX}W": table, f"{SOFTMAX}b": n_words}
+    dense = sorted(
+        (name for name in stored_places(model) if name not in of_words),
+        key=lambda name: not name.startswith("RNN_"),  # the order of `dense_sizes`
+    )
+    return of_words | dict(zip(dense, dense_sizes(options), strict=True))
 
 
-def tf1_names(name: str) -> list[str]:
-    """Return the names that a variable may have in checkpoints of the TensorFlow 1 reference."""
-    return TF1.names_of(name)
-
-
-def assign(
-    model: Any,
-    stored: Iterable[str],
-    read: Callable[[str], np.ndarray | h5py.Dataset],
-    source: str,
-    names: Callable[[str], list[str]] = other_names,
-    only: Callable[[str], bool] = lambda name: True,
-) -> set[str]:
-    """Set a model's variables from values by name.
+def found_names(
+    model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+) -> dict[str, str]:
+    """Return the names in a file of a model's variables; unused tensors cause one warning.
 
     Args:
-        model: a built `BiLM`.
-        stored: the names in the source.
-        read: returns the value of such a name: an array, or an object with a shape that NumPy can
-            convert to an array.
-        source: names the source in messages.
-        names: function that returns the names that a variable may have in the source.
-        only: selects the variables to set.
-    Returns: the names in the source that were used.
-    Raises: WeightsError if a value is missing, has another shape or is not finite.
+        only: selects variables by name.
+    Raises: WeightsError if a variable is missing in the file.
     """
-    stored, used = set(stored), set()
-    for name, variable in stored_variables(model).items():
-        if not only(name):
-            continue
-        found = stored_name(name, stored, source, names)
-        padded = model.padding and name in PADDED
-        value = checked(read(found), tuple(variable.shape), padded, f"{source}: {found}")
-        variable.assign(value)
-        used.add(found)
-    return used
+    found = {}
+    for name in filter(only, stored_places(model)):
+        stored = next((other for other in HDF5.names_of(name) if other in tensors.names), None)
+        if stored is None:
+            raise WeightsError(f"{tensors.source}: {name} is missing; the options require it")
+        found[name] = stored
+    extra = sorted(filter(only, tensors.names.difference(found.values())))
+    if extra:
+        logging.warning(
+            "%s: the model does not use %d datasets: %s",
+            tensors.source, len(extra), ", ".join(extra[:8]),
+        )  # fmt: skip
+    return found
 
 
-def stored_name(
-    name: str,
-    stored: set[str],
-    source: str,
-    names: Callable[[str], list[str]] = other_names,
-) -> str:
-    """Return the name of a variable in a source. Raises: WeightsError if it is missing."""
-    for found in names(name):
-        if found in stored:
-            return found
-    raise WeightsError(f"{source}: {name} is missing; the options require it")
+def assign_tensors(
+    model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+) -> None:
+    """Set the variables of a built `BiLM` that `only` selects, from the tensors of a file.
+
+    Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
+    """
+    variables = stored_variables(model)
+    with tensors.opened() as read:
+        for name, stored in found_names(model, tensors, only).items():
+            variable, where = variables[name], f"{tensors.source}: {stored}"
+            padded = model.padding and name in PADDED
+            variable.assign(checked(read(stored), tuple(variable.shape), padded, where))
 
 
 def checked(value: Any, shape: tuple[int, ...], padded: bool, where: str) -> np.ndarray:
@@ -272,29 +262,6 @@ def check_shape(value: Any, shape: tuple[int, ...], padded: bool, where: str) ->
         raise WeightsError(f"{where} has shape {value.shape}, but the options require {expected}")
 
 
-def assign_tensors(
-    model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
-) -> None:
-    """Set a model's variables from the tensors of a file; unused tensors cause one warning.
-
-    Args:
-        only: selects the names of the variables to set.
-    Raises: WeightsError as `assign` does, or if the file is damaged.
-    """
-    with tensors.opened() as read:
-        used = assign(model, tensors.names, read, tensors.source, only=only)
-    warn_of_extra(tensors.names - used, tensors.source, only)
-
-
-def warn_of_extra(unused: set[str], path: str | Path, only: Callable[[str], bool]) -> None:
-    """Log one warning for the datasets that `only` selects but the model does not use."""
-    extra = sorted(filter(only, unused))
-    if extra:
-        logging.warning(
-            "%s: the model does not use %d datasets: %s", path, len(extra), ", ".join(extra[:8])
-        )
-
-
 def with_directions(options: ModelOptions, stored: Callable[[], Iterable[str]]) -> ModelOptions:
     """Return options that contain `bidirectional`; if the key is missing, it is derived from the
     names of the weights.
@@ -313,6 +280,11 @@ def is_bilm(name: str) -> bool:
     return not name.startswith(SOFTMAX)
 
 
+def softmax_names(model: Any) -> set[str]:
+    """Return the names of the variables of a model's softmax."""
+    return {name for name in stored_places(model) if not is_bilm(name)}
+
+
 def n_words(stored: Tensors) -> int:
     """Return the number of rows of the word table `embedding`. Raises: WeightsError."""
     with stored.opened() as tensor:
@@ -327,7 +299,7 @@ def n_words(stored: Tensors) -> int:
 def check_held(options: ModelOptions, found: Held, source: str, n_rows: int | None = None) -> None:
     """Check that files are large enough for their options, before memory is allocated.
 
-    `assign` detects smaller differences and names the variable.
+    `assign_tensors` detects smaller differences and names the variable.
 
     Args:
         found: the number of datasets and of numbers in the files.

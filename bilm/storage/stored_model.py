@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable
 from functools import cached_property, lru_cache
@@ -12,7 +13,7 @@ from typing import Any
 from absl import logging
 
 from bilm.data.vocabulary import Vocabulary, vocabulary_of, vocabulary_of_words
-from bilm.errors import OptionsError, WeightsError
+from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import read_object
@@ -21,11 +22,12 @@ from bilm.storage import names
 from bilm.storage.finding.cache import read_record
 from bilm.storage.finding.locate import locate
 from bilm.storage.finding.web import masked
-from bilm.storage.formats.base import CARD, META, VOCABULARY, Checkpoint, Format, Softmax, Tensors
+from bilm.storage.formats.base import Checkpoint, Format, Softmax, Tensors
 from bilm.storage.formats.known import model_at
 from bilm.storage.hdf5 import HDF5Tensors, Held
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of
+from bilm.support.model_files import CARD, META, VOCABULARY
 
 FLOAT = 4  # bytes
 
@@ -259,8 +261,8 @@ class StoredModel:
         """
         names.assign_tensors(model, self.tensors, only=names.is_bilm)
         if softmax and self.softmax is not None:
-            own = {name for name in names.stored_places(model) if not names.is_bilm(name)}
-            names.assign_tensors(model, self.softmax.tensors, only=own.__contains__)
+            only = names.softmax_names(model).__contains__
+            names.assign_tensors(model, self.softmax.tensors, only)
 
     def row_states(self, model: BiLM) -> tuple[dict, int]:
         """Return the LSTM states in a run's checkpoint, and their number of rows.
@@ -301,6 +303,43 @@ class StoredModel:
             vocabulary.require_words_of(Vocabulary(own))
         return vocabulary
 
+    @cached_property
+    def problems(self) -> list[str]:
+        """Messages about defects of the files that do not prevent the model from being opened:
+        damaged checkpoints that were skipped, a softmax of another export, options that do not fit
+        the weights, and a vocabulary that is missing or does not fit the softmax."""
+        found = [] if self.checkpoint is None else [*self.checkpoint.skipped]
+        for check in (self.check_size, self._check_shapes, self._check_vocabulary):
+            try:
+                check()
+            except BilmError as error:
+                found.append(str(error))
+                if check == self.check_size:  # a graph of these options may exceed the memory
+                    break
+        return found
+
+    def _check_shapes(self) -> None:
+        """Check the number of values of each tensor. Raises: WeightsError."""
+        model = BiLM(self.options, self.n_words, softmax=self.softmax is not None)
+        sizes = names.sizes(model)
+        parts: list[tuple[Tensors, Callable[[str], bool]]] = [(self.tensors, names.is_bilm)]
+        if self.softmax is not None:
+            parts.append((self.softmax.tensors, names.softmax_names(model).__contains__))
+        for tensors, only in parts:
+            with tensors.opened() as read:
+                for name, stored in names.found_names(model, tensors, only).items():
+                    shape = read(stored).shape
+                    if math.prod(shape) != sizes[name]:
+                        raise WeightsError(
+                            f"{tensors.source}: {stored} has shape {shape}, but the options "
+                            f"require {sizes[name]:,} values"
+                        )
+
+    def _check_vocabulary(self) -> None:
+        """Check the stored words. Raises: DataError if they are missing or differ in number."""
+        if self.n_words is not None:
+            self.vocabulary()
+
     def describe(self) -> dict[str, Any]:
         """Return a description with the keys of `bilm info --json`.
 
@@ -309,11 +348,7 @@ class StoredModel:
         options, files = self.options, list(self.files)
         try:
             softmax = self.softmax
-            self.check_size()
-        except WeightsError as error:
-            if self.checkpoint is not None:
-                raise
-            logging.warning("%s; the softmax is omitted from the description", error)
+        except WeightsError:  # one of the problems
             softmax = None
         vocabulary, card = self.folder / VOCABULARY, self.folder / CARD
         if self.checkpoint is not None:
@@ -329,16 +364,19 @@ class StoredModel:
         use = [repr(masked(given)) for given in self.given]
         if options.reads_words:
             use.append(f"vocab_file={str(vocabulary if vocabulary.exists() else VOCABULARY)!r}")
+        with self.tensors.opened() as read:
+            types = {read(name).dtype.name for name in self.tensors.names}
         return {
             "model": str(self),
             "format": description,
             **sizes_of(options, n_words, n_classes),
-            "stored_as": sorted(self.format.stored_types(options)),
+            "stored_as": sorted(types),
             "expects": self.format.expects,
             "metadata": _metadata(self.folder / META),
             "card": str(card) if card.is_file() else None,
             "files": [_describe_file(path) for path in dict.fromkeys(files) if path.is_file()],
             "use": f"embedder = bilm.ElmoEmbedder({', '.join(use)})",
+            "problems": self.problems,
         }
 
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import keras
@@ -49,9 +50,14 @@ class StoredWeights:
         table: Tensors | None = None,
     ):
         self.options, self.n_words = options, n_words
-        self._weights = _Unchanging(weights)
-        self._table = None if table is None else _Unchanging(table)
-        files = self._weights.found, self._table and self._table.found
+        if table is None:
+            self._sources = [_Unchanging(weights, names.is_bilm)]
+        else:
+            self._sources = [
+                _Unchanging(table, lambda name: name == "embedding"),
+                _Unchanging(weights, lambda name: name.startswith("RNN_")),
+            ]
+        files = [source.found for source in self._sources]
         self.key = hashlib.sha256(repr(files).encode()).hexdigest()
         _known[self.key] = self
 
@@ -62,16 +68,13 @@ class StoredWeights:
         Raises: WeightsError if a dataset is missing; when the model is built, if a dataset has the
             wrong shape; when a variable is created, if its values are not finite.
         """
-        if self._table is None:
-            self._weights.start(model, names.is_bilm)
-            return
-        self._table.start(model, lambda name: name == "embedding")
-        self._weights.start(model, lambda name: name.startswith("RNN_"))
+        for source in self._sources:
+            source.start(model)
 
     @property
     def unchanged(self) -> bool:
         """Whether the files exist and are unchanged."""
-        return all(file is None or file.unchanged for file in (self._weights, self._table))
+        return all(source.unchanged for source in self._sources)
 
 
 def known(key: str | None) -> StoredWeights | None:
@@ -81,10 +84,10 @@ def known(key: str | None) -> StoredWeights | None:
 
 
 class _Unchanging:
-    """Tensors whose files must not change until all variables have been read."""
+    """Tensors whose files must not change until the variables of `only` have been read."""
 
-    def __init__(self, tensors: Tensors):
-        self.tensors = tensors
+    def __init__(self, tensors: Tensors, only: Callable[[str], bool]):
+        self.tensors, self.only = tensors, only
         self.found = self._look()
 
     def _look(self) -> list[tuple]:
@@ -100,35 +103,27 @@ class _Unchanging:
     def unchanged(self) -> bool:
         return all(p.is_file() for p in self.tensors.paths) and self._look() == self.found
 
-    def start(self, model: BiLM, only: Callable[[str], bool]) -> None:
-        used: set[str] = set()
-        stored_names = self.tensors.names
-        for stored, (layer, name) in names.stored_places(model).items():
-            if not only(stored):
-                continue
-            found = names.stored_name(stored, stored_names, self.tensors.source)
-            padded = model.padding and stored in names.PADDED
-            layer.initial[name] = self._initializer(found, padded)
-            used.add(found)
-        names.warn_of_extra(stored_names - used, self.tensors.source, only)
+    def start(self, model: BiLM) -> None:
+        places = names.stored_places(model)
+        for name, stored in names.found_names(model, self.tensors, self.only).items():
+            layer, attribute = places[name]
+            padded = model.padding and name in names.PADDED
+            layer.initial[attribute] = partial(self._initializer, stored, padded)
 
-    def _initializer(self, name: str, padded: bool) -> Any:
-        """Return the function from a variable's shape to its initializer."""
+    def _initializer(self, name: str, padded: bool, shape: Any) -> Callable:
+        """Return the initializer of a variable. Raises: WeightsError if its shape differs."""
         where = f"{self.tensors.source}: {name}"
 
-        def initializer_for(shape: Any) -> Callable:
-            def read() -> np.ndarray:
-                with self._opened() as tensor:
-                    return names.checked(tensor(name), shape, padded, where)
-
-            def initialize(shape: Any, dtype: Any = None) -> Any:
-                return as_initial_value(read, shape, dtype)
-
+        def read() -> np.ndarray:
             with self._opened() as tensor:
-                names.check_shape(tensor(name), shape, padded, where)
-            return initialize
+                return names.checked(tensor(name), shape, padded, where)
 
-        return initializer_for
+        def initialize(shape: Any, dtype: Any = None) -> Any:
+            return as_initial_value(read, shape, dtype)
+
+        with self._opened() as tensor:
+            names.check_shape(tensor(name), shape, padded, where)
+        return initialize
 
     def _opened(self) -> AbstractContextManager[Callable[[str], Any]]:
         if all(path.is_file() for path in self.tensors.paths) and self._look() != self.found:

@@ -24,9 +24,9 @@ from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset
 from bilm.storage import names as weights
 from bilm.storage.finding.web import masked
-from bilm.storage.formats.base import OPTIONS, VOCABULARY
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
+from bilm.support.model_files import OPTIONS, VOCABULARY
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
 from bilm.training.plan import load_vocabulary

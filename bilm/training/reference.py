@@ -18,8 +18,8 @@ from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import perplexity
-from bilm.storage.formats.base import OPTIONS
 from bilm.storage.stored_model import open_model
+from bilm.support.model_files import OPTIONS
 from bilm.training.devices import make_strategy
 from bilm.training.run import TrainingRun, TrainResult
 

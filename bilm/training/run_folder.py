@@ -31,9 +31,9 @@ from bilm.storage.checkpoint import (
     none,
     remove_unfinished,
 )
-from bilm.storage.formats.base import OPTIONS, VOCABULARY
 from bilm.support.files import replacing
 from bilm.support.locks import NO_LOCKS
+from bilm.support.model_files import OPTIONS, VOCABULARY
 
 try:
     import fcntl

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -22,15 +23,10 @@ from bilm.storage.finding.cache import RECORD
 from bilm.storage.stored_model import open_model
 from bilm.training.history import COLUMNS, History
 
+pytestmark = pytest.mark.usefixtures("cache")
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 SENTENCE = ["a", "b"]
 OF_EXPORT = ("model", "format", "files", "use", "evaluations")  # not equal for a run and its export
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def info(run_here, *arguments):
@@ -75,7 +71,7 @@ def test_info_of_an_archived_run(tmp_path):
     archive = shutil.make_archive(str(tmp_path / "elmo_checkpoint"), "gztar", CHECKPOINT)
     found, expected = open_model(archive).describe(), open_model(CHECKPOINT).describe()
     assert found["format"] == "run of the TensorFlow 1 reference, model.ckpt-630 in an archive"
-    same = set(expected) - {"model", "format", "files", "use"}
+    same = set(expected) - {"model", "format", "files", "use", "problems"}
     assert {key: found[key] for key in same} == {key: expected[key] for key in same}
     assert found["files"][0]["path"] == archive
     assert used(found).shape == (3, 2, found["vector_dim"])
@@ -145,7 +141,8 @@ def test_info_omits_the_softmax_of_another_export(run_here, tmp_path, log):
     found = open_model(tmp_path, "one.hdf5").describe()
     assert found["softmax_parameters"] == 0 and found["vocabulary"] is None
     assert not any(file["path"].endswith("_softmax.hdf5") for file in found["files"])
-    assert "one_softmax.hdf5: of another export" in log.text
+    (problem,) = found["problems"]
+    assert "one_softmax.hdf5: of another export" in problem
 
 
 def test_info_of_a_model_that_reads_words(run_here, tmp_path):
@@ -180,6 +177,41 @@ def test_info_as_text(run_here):
         run_here("bilm info", case / "nowhere"),
         "nowhere: found neither a file or folder of this path nor a model",
     )
+
+
+def change_lstm(run):
+    values = json.loads((run / "options.json").read_text())
+    values["lstm"]["dim"] += 1
+    (run / "options.json").write_text(json.dumps(values))
+
+
+def shorten_vocabulary(run):
+    path = run / "vocab.txt"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+PROBLEMS = {
+    r"model\.ckpt-2: .* has shape .*, but the options require [\d,]+ values": change_lstm,
+    r"vocab\.txt: contains 48 words, but the model was trained with 49": shorten_vocabulary,
+    r"vocab\.txt": lambda run: (run / "vocab.txt").unlink(),
+    r"heldout\.json: not the record of a measurement": lambda run: (
+        run / "heldout.json"
+    ).write_text("{"),
+    r"model\.ckpt-9: not a whole checkpoint": lambda run: (run / "model.ckpt-9.index").write_text(
+        "x"
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_info_lists_problems(problem, run_here, tmp_path):
+    run = shutil.copytree(tiny_run("characters"), tmp_path / "run")
+    assert info(run_here, run)["problems"] == []
+    PROBLEMS[problem](run)
+    (found,) = info(run_here, run)["problems"]
+    assert re.search(problem, found)
+    lines = run_here("bilm info", run).stdout.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("problem ")] == [found]
 
 
 def test_info_shows_the_last_evaluations_of_a_run(run_here, tmp_path, monkeypatch):

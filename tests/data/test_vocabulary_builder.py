@@ -140,6 +140,16 @@ def test_vocabulary_outputs_must_not_be_inputs(corpus, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus"]
 
 
+@pytest.mark.parametrize("position", [0, 1])
+def test_vocabulary_does_not_replace_a_file_of_a_model(corpus, stored_model, tmp_path, position):
+    (stored_model / "vocab.txt").write_text("before")
+    outputs = [tmp_path / "v", tmp_path / "c"]
+    outputs[position] = stored_model / "vocab.txt"
+    with pytest.raises(DataError, match=r"vocab\.txt: is a file of the model"):
+        build_vocabulary(corpus, *outputs)
+    assert (stored_model / "vocab.txt").read_text() == "before"
+
+
 def test_vocabulary_on_a_full_disk_leaves_nothing(tmp_path):
     text = tmp_path / "text"
     text.write_text("".join(f"w{i}\n" for i in range(3000)))

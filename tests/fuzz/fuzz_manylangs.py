@@ -14,7 +14,7 @@ from manylangs_files import Reduced, legacy, small, write_model, zipped
 from stored_files import load_bilm
 
 from bilm import Elmo, ElmoEmbedder
-from bilm.storage.formats.state_dict import StateDict
+from bilm.storage.formats.pytorch import StateDict
 
 SENTENCES = [["The", "cat", "T\u00e9"], []]
 SIZES = (-1, 0, 1, 3, 1 << 31, 1 << 62, 1 << 63, True, None, "3")

@@ -21,11 +21,7 @@ from bilm.storage.finding.cache import (
     write_record,
 )
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def entry(key, n_bytes, days=0, **what):

@@ -1,7 +1,6 @@
 """Models on a server of the loopback: fetched whole, once, or not at all."""
 
 import base64
-import hashlib
 import shutil
 import socket
 import subprocess
@@ -17,19 +16,14 @@ from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 from bilm.errors import WeightsError
 from bilm.storage.finding import download, registry
 from bilm.storage.finding.cache import RECORD, cached
-from bilm.storage.finding.download import ARCHIVE, Known, fetch
+from bilm.storage.finding.download import ARCHIVE, fetch
 from bilm.storage.finding.download import OPTIONS as OPTIONS_FILE
 from bilm.storage.finding.download import WEIGHTS as WEIGHT_FILE
 from bilm.storage.finding.web import Patience
 
+pytestmark = pytest.mark.usefixtures("cache")
 OTHER_WEIGHTS = golden_cases("inference")[1].values[0] / "weights.hdf5"
 HASTE = Patience(seconds=0.5, rate=1000)  # with servers that never come to an end alone
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -81,29 +75,28 @@ def test_download_of_an_archive(server, tmp_path):
         resolve(f"{server}/weights.hdf5")
 
 
+def publish(tmp_path, monkeypatch, name, server):
+    """Serve a model of the registry under the file names of its publisher; return their paths."""
+    files, paths = [], []
+    for file, content in zip(registry.MODELS[name], (OPTIONS, WEIGHTS), strict=True):
+        (url,) = file.urls
+        paths.append("/" + "/".join(url.split("/")[-2:]))
+        (tmp_path / "served" / paths[-1][1:]).parent.mkdir(exist_ok=True)
+        shutil.copy(content, tmp_path / "served" / paths[-1][1:])
+        files.append(file._replace(urls=(server + paths[-1],)))
+    monkeypatch.setitem(registry.MODELS, name, tuple(files))
+    return paths
+
+
 def test_download_of_published_names(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "ENGLISH", server)
-    content = WEIGHTS.read_bytes()
-    checks = {"small": (len(content), hashlib.sha256(content).hexdigest())}
-    monkeypatch.setattr(registry, "CHECKS", checks)
-    for directory in registry.ENGLISH_NAMES.values():
-        folder = tmp_path / "served" / directory
-        folder.mkdir()
-        shutil.copy(OPTIONS, folder / f"elmo_{directory}_options.json")
-        shutil.copy(WEIGHTS, folder / f"elmo_{directory}_weights.hdf5")
-    for name, directory in registry.ENGLISH_NAMES.items():
+    for name in ("medium", "original", "original_5.5b"):
+        paths = publish(tmp_path, monkeypatch, name, server)
         assert same(resolve(name), (OPTIONS, WEIGHTS))
-        base = f"/{directory}/elmo_{directory}"
-        assert Handler.asked[-2:] == [f"{base}_options.json", f"{base}_weights.hdf5"]
+        assert Handler.asked[-2:] == paths
 
 
-def test_download_with_another_digest_is_refused(server, tmp_path, monkeypatch, cache):
-    monkeypatch.setattr(registry, "ENGLISH", server)
-    directory = registry.ENGLISH_NAMES["small"]
-    folder = tmp_path / "served" / directory
-    folder.mkdir()
-    shutil.copy(OPTIONS, folder / f"elmo_{directory}_options.json")
-    shutil.copy(WEIGHTS, folder / f"elmo_{directory}_weights.hdf5")
+def test_download_with_another_size_is_refused(server, tmp_path, monkeypatch, cache):
+    publish(tmp_path, monkeypatch, "small", server)
     with pytest.raises(WeightsError, match=r"expected 54,402,456"):
         resolve("small")
     assert not list(cache.rglob("*weights*"))
@@ -128,13 +121,13 @@ def test_download_with_another_digest_is_refused(server, tmp_path, monkeypatch, 
         ("odd/file.hdf5", {}, "302.*file"),
         ("odd/circle.hdf5", {}, "302"),
         ("options.json", {}, "expected a complete HDF5 file"),
-        ("weights.hdf5", {"known": Known(size=5)}, "expected at most 5"),
+        ("weights.hdf5", {"size": 5}, "expected at most 5"),
         (
             "weights.hdf5",
-            {"known": Known(size=999_999)},
+            {"size": 999_999},
             "expected 999,999; the download may be truncated",
         ),
-        ("weights.hdf5", {"known": Known(sha256="0" * 64)}, "SHA-256"),
+        ("weights.hdf5", {"sha256": "0" * 64}, "SHA-256"),
         ("missing.hdf5", {}, "404"),
         ("weights.hdf5", {"kind": ARCHIVE}, r"expected a complete ZIP or tar\.gz archive"),
         ("weights.hdf5", {"kind": OPTIONS_FILE}, "expected a JSON object"),
@@ -263,10 +256,10 @@ def test_download_of_another_scheme_is_refused(url):
 def test_secrets_in_urls_are_masked_in_messages_and_records(server, cache, caplog):
     caplog.set_level("INFO", logger="absl")
     host = server.removeprefix("http://")
-    url = f"http://me:hunter2@{host}/{{}}?id=7&access_token=hunter3"
+    url = f"http://me:hunter2@{host}/{{}}?id=7&access_token=hunter3#t=hunter4"
     found = fetch(url.format("weights.hdf5"), WEIGHT_FILE)
     assert found.read_bytes() == WEIGHTS.read_bytes()
-    assert f"***@{host}/weights.hdf5?id=7&access_token=***" in caplog.text
+    assert f"***@{host}/weights.hdf5?id=7&access_token=***#***" in caplog.text
     assert "hunter" not in (found.parent / RECORD).read_text() + caplog.text
     for name in ("missing.hdf5", "odd/html.hdf5", "odd/short.hdf5"):
         with pytest.raises(WeightsError, match=r"access_token=\*\*\*") as error:

@@ -1,22 +1,14 @@
 """Models are found by two files, a folder or a ZIP archive."""
 
-import os
 import shutil
-import zipfile
 
-import numpy as np
 import pytest
-from stored_files import OPTIONS, WEIGHTS, files_in, load_bilm, make_zip, resolve, same
+from stored_files import OPTIONS, WEIGHTS, files_in, load_bilm, resolve, same
 
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
-from bilm.storage.finding import archive as archives
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_options_and_weights_are_two_files():
@@ -100,16 +92,6 @@ def test_the_same_files_are_chosen_in_folders_and_archives(tmp_path, packed, exp
         assert [path.read_bytes() for path in resolve(model)] == [b"0", b"1"]
 
 
-def test_large_options_in_an_archive_are_refused(tmp_path, cache):
-    """Stored without compression, so that the ratio of sizes does not apply."""
-    with zipfile.ZipFile(tmp_path / "m.zip", "w") as file:
-        file.writestr("options.json", b" " * (2 << 20))
-        file.write(WEIGHTS, "weights.hdf5")
-    with pytest.raises(WeightsError, match=r"options\.json unpacks to 2,097,152 bytes"):
-        resolve(tmp_path / "m.zip")
-    assert not files_in(cache)
-
-
 def test_top_of_a_folder_precedes_folders_below(tmp_path, monkeypatch):
     """Two folders below are ambiguous."""
     folder = tmp_path / "small"
@@ -126,86 +108,6 @@ def test_top_of_a_folder_precedes_folders_below(tmp_path, monkeypatch):
     assert resolve("small")[0].parent.name == "small"
 
 
-@pytest.mark.parametrize("folder", ["", "147/"])
-def test_archive_gives_the_same_vectors(tmp_path, cache, folder):
-    names = [f"{folder}options.json", f"{folder}model.hdf5", f"{folder}README"]
-    archive = make_zip(tmp_path / "147.zip", names)
-    found = resolve(archive)
-    assert same(found, (OPTIONS, WEIGHTS))
-    assert all(cache in path.parents for path in found)
-    model = BidirectionalLanguageModel(archive)
-    ids = np.ones((1, 3, model.options.char_cnn.max_characters_per_token))
-    expected = BidirectionalLanguageModel(OPTIONS, WEIGHTS)(ids)["lm_embeddings"]
-    np.testing.assert_array_equal(model(ids)["lm_embeddings"], expected)
-
-
-def test_archive_is_unpacked_once(tmp_path, cache):
-    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5", "vocab.txt"])
-    with zipfile.ZipFile(archive, "a") as file:
-        file.writestr("__MACOSX/._model.hdf5", "")
-        file.writestr("._model.hdf5", "")
-        file.writestr("model_softmax.hdf5", "")
-        file.writestr("corpus.hdf5", "")
-    found = resolve(archive)
-    beside = [found[1].with_name(name) for name in ("vocab.txt", "weights_softmax.hdf5")]
-    assert sorted(files_in(cache)) == sorted([*found, *beside])
-    times = [p.stat().st_mtime_ns for p in found]
-    assert resolve(archive) == found
-    assert [p.stat().st_mtime_ns for p in found] == times
-    make_zip(archive, ["options.json", "model.hdf5"])  # another archive of that name
-    assert resolve(archive) != found
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["options.json"], r"found none, expected one \.hdf5"),
-        (["model.hdf5"], r"found none, expected one options\.json"),
-        (["options.json", "a.hdf5", "b.hdf5"], r"found a\.hdf5, b\.hdf5"),
-        (["a/options.json", "b/model.hdf5"], r"found none, expected one \.hdf5"),
-        (["a/b/options.json", "a/b/model.hdf5"], r"found none, expected one options\.json"),
-        (["../options.json", "../model.hdf5"], r"\.\./options\.json is a path out of"),
-        (["options.json", "model.hdf5", "a/../../README"], r"a/\.\./\.\./README is a path out of"),
-        (["options.json", "/tmp/model.hdf5"], r"/tmp/model\.hdf5 is a path out of"),
-        (["options.json", "..\\model.hdf5"], r"model\.hdf5 is a path out of"),
-        (["options.json", "C:\\model.hdf5"], r"model\.hdf5 is a path out of"),
-    ],
-)
-def test_hostile_or_incomplete_archive_is_refused(tmp_path, cache, names, message):
-    with zipfile.ZipFile(tmp_path / "m.zip", "w") as file:
-        for name in names:
-            info = zipfile.ZipInfo("x")
-            info.filename = name  # as it is; the constructor would tidy it
-            file.writestr(info, b"")
-    with pytest.raises(WeightsError, match=message) as error:
-        resolve(tmp_path / "m.zip")
-    assert str(tmp_path / "m.zip") in str(error.value)
-    assert files_in(tmp_path) == [tmp_path / "m.zip"]
-
-
-def test_archive_with_names_that_differ_in_case_is_refused(tmp_path, cache):
-    for names in (["model.hdf5", "Model.hdf5"], ["m/model.hdf5", "M/model.hdf5"]):
-        options = sorted({name.rpartition("/")[0] + "/options.json" for name in names})
-        archive = make_zip(tmp_path / "m.zip", [o.lstrip("/") for o in options] + names)
-        with pytest.raises(WeightsError, match=r"[Mm]/?.*, [Mm].*expected one"):
-            resolve(archive)
-    assert not files_in(cache)
-
-
-def test_archive_replaced_by_one_of_equal_size_and_time_is_unpacked_again(tmp_path):
-    other = tmp_path / "other.hdf5"
-    content = bytearray(WEIGHTS.read_bytes())
-    content[-1] ^= 1
-    other.write_bytes(content)
-    archive, stored = tmp_path / "m.zip", zipfile.ZIP_STORED
-    for weights in (WEIGHTS, other):
-        with zipfile.ZipFile(archive, "w", stored) as file:
-            for source, name in ((OPTIONS, "options.json"), (weights, "model.hdf5")):
-                file.writestr(zipfile.ZipInfo(name), source.read_bytes())
-        os.utime(archive, (1, 1))
-        assert same(resolve(archive), (OPTIONS, weights))
-
-
 @pytest.mark.parametrize("weights", ["elmo_weights.hdf5", "elmo.hdf5", "other.hdf5"])
 def test_options_beside_weights_given_by_name(tmp_path, weights):
     shutil.copy(OPTIONS, tmp_path / "elmo_options.json")
@@ -218,77 +120,46 @@ def test_options_beside_weights_given_by_name(tmp_path, weights):
         assert resolve(tmp_path, given) == (expected, tmp_path / weights)
 
 
-def test_encrypted_archive_is_refused(tmp_path, cache):
-    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
-    content = bytearray(archive.read_bytes())
-    start = 0
-    while (start := content.find(b"PK\x01\x02", start) + 1) > 0:
-        content[start + 7] |= 1  # the first flag of an entry in the directory
-    archive.write_bytes(content)
-    with pytest.raises(WeightsError, match=r"options\.json is encrypted"):
-        resolve(archive)
+FOREIGN = {
+    "a TensorFlow Hub module": ["saved_model.pb", "tfhub_module.pb", "variables/variables.index"],
+    "a TensorFlow SavedModel": ["saved_model.pb", "variables/variables.index"],
+    "an AllenNLP model without ELMo": [
+        "config.json",
+        "weights.th",
+        "vocabulary/tokens.txt",
+    ],
+    "a spaCy model": ["meta.json", "config.cfg", "tokenizer"],
+    "a Keras model": ["model.keras"],
+    "a PyTorch model of another kind": ["config.json", "pytorch_model.bin"],
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("packed", [False, True])
+def test_foreign_model_is_recognized(tmp_path, cache, name, packed):
+    folder = tmp_path / "model"
+    for file in FOREIGN[name]:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(b"x")
+    if packed:
+        folder = shutil.make_archive(str(tmp_path / "m"), "gztar", folder)
+    with pytest.raises(WeightsError, match=name) as error:
+        resolve(folder)
+    assert str(folder) in str(error.value) and "\n" not in str(error.value)
     assert not files_in(cache)
 
 
-def test_archive_with_other_compression_is_refused(tmp_path, cache):
-    with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_BZIP2) as file:
-        file.write(OPTIONS, "options.json")
-        file.write(WEIGHTS, "model.hdf5")
-    with pytest.raises(WeightsError, match=r"options\.json is compressed by another method"):
-        resolve(tmp_path / "m.zip")
+@pytest.mark.parametrize("below", ["3", "elmo/3"])
+def test_parent_of_a_tensorflow_hub_module_is_recognized(tmp_path, below):
+    module = tmp_path / "modules" / below
+    module.mkdir(parents=True)
+    for name in ("saved_model.pb", "tfhub_module.pb"):
+        (module / name).write_bytes(b"x")
+    with pytest.raises(WeightsError, match=r"a TensorFlow Hub module; .*tensorflow_hub"):
+        resolve(tmp_path / "modules")
 
 
-def test_zip_bomb_is_refused(tmp_path, cache):
-    zeros = tmp_path / "zeros"
-    with open(zeros, "wb") as file:
-        file.truncate(16 << 20)
-    archive = make_zip(tmp_path / "bomb.zip", ["options.json", "model.hdf5"], zeros)
-    with pytest.raises(WeightsError, match=r"model\.hdf5 unpacks to 16,777,216 bytes"):
-        resolve(archive)
-    assert not files_in(cache)
-
-
-def test_archive_over_the_size_limit_is_refused(tmp_path, cache, monkeypatch):
-    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
-    room = WEIGHTS.stat().st_size
-    monkeypatch.setattr(archives, "MAX_BYTES", room)  # enough for the weights alone
-    with pytest.raises(WeightsError, match=rf"m\.zip: model\.hdf5 unpacks to {room:,} bytes"):
-        resolve(archive)
-    assert not files_in(cache)
-
-
-def test_truncated_archive_is_an_error(tmp_path, cache):
-    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"])
-    whole = archive.read_bytes()
-    (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(WeightsError, match="neither a folder nor a ZIP"):
-        resolve(tmp_path / "cut.zip")
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 255
-    (tmp_path / "damaged.zip").write_bytes(damaged)
-    with pytest.raises(WeightsError, match="cannot be unpacked"):
-        resolve(tmp_path / "damaged.zip")
-    assert not list(cache.rglob("weights.hdf5"))
-
-
-def test_randomly_damaged_archive_is_an_error(tmp_path):
-    """Every damage raises WeightsError."""
-    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"], OPTIONS)
-    whole = archive.read_bytes()
-    random = np.random.default_rng(0)
-    n_refused = 0
-    for i in range(200):
-        damaged = bytearray(whole)
-        for position in random.integers(len(whole), size=3):
-            damaged[position] = random.integers(256)
-        (tmp_path / f"{i}.zip").write_bytes(damaged)
-        try:
-            resolve(tmp_path / f"{i}.zip")
-        except WeightsError:
-            n_refused += 1
-    assert n_refused > 100
-
-
-def test_unknown_name_lists_the_known_ones():
-    with pytest.raises(WeightsError, match=r"original_5\.5b"):
-        resolve("smal")
+def test_foreign_file_is_recognized(tmp_path):
+    (tmp_path / "weights.th").write_bytes(b"x")
+    with pytest.raises(WeightsError, match=r"weights\.th: found a PyTorch model of another kind"):
+        resolve(tmp_path / "weights.th")

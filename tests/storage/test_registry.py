@@ -14,19 +14,18 @@ from bilm.storage.finding.cache import entries, read_record
 from bilm.storage.finding.download import ARCHIVE, fetch
 from bilm.storage.finding.download import OPTIONS as JSON_FILE
 from bilm.storage.finding.download import WEIGHTS as WEIGHT_FILE
+from bilm.support.files import sha256_of
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     with serving(tmp_path / "served") as address:
         monkeypatch.setattr(registry, "NLPL", address)
-        monkeypatch.setattr(registry, "ARCHIVES", {"seqvec": f"{address}/seqvec.zip"})
+        (file,) = registry.MODELS["seqvec"]
+        local = file._replace(urls=(f"{address}/seqvec.zip",))
+        monkeypatch.setitem(registry.MODELS, "seqvec", (local,))
         for collection in registry.COLLECTIONS:
             (tmp_path / "served" / str(collection)).mkdir()
         yield tmp_path / "served"
@@ -67,10 +66,9 @@ def test_registry_unknown_name_suggests_a_similar_one():
     names = r"Names: .*small, .*seqvec, nlpl:NUMBER, hf:OWNER/NAME\[@REVISION\]"
     with pytest.raises(WeightsError, match=rf"did you mean original\? {names}"):
         resolve("orginal")
-    with pytest.raises(
-        WeightsError, match=r"orig/nal: found neither a file or folder of this path nor .* Names: "
-    ):
-        resolve("orig/nal")
+    nothing = "found neither a file or folder of this path nor a model of this name; names: "
+    with pytest.raises(WeightsError, match=f"a/b/c: {nothing}"):
+        resolve("a/b/c")
 
 
 def test_registry_nlpl_number_in_the_second_collection(server, monkeypatch):
@@ -102,6 +100,20 @@ def test_registry_nlpl_missing_number_is_refused(server, monkeypatch):
         resolve("nlpl:9")
 
 
+@pytest.mark.parametrize("sha256", [None, "of the file"])
+def test_registry_next_address_serves_the_same_content(server, sha256):
+    """After a missing file; with a SHA-256 also after any other failure."""
+    address = registry.NLPL
+    sha256 = sha256 and sha256_of(server / "weights.hdf5")
+    urls = f"{address}/none.hdf5", f"{address}/odd/short.hdf5", f"{address}/weights.hdf5"
+    file = registry.File(WEIGHT_FILE, urls[:: 1 if sha256 else 2], sha256=sha256)
+    found = registry._fetched(file, "name")
+    assert found.read_bytes() == WEIGHTS.read_bytes()
+    assert len(Handler.asked) == len(file.urls)
+    with pytest.raises(WeightsError, match="received 1,000 of 2,000 bytes"):
+        registry._fetched(file._replace(urls=urls[:2]), "name")
+
+
 def test_registry_seqvec_opens(server):
     inside = ["uniref50_v2/options.json", "uniref50_v2/weights.hdf5"]
     make_zip(server / "seqvec.zip", inside)
@@ -109,7 +121,7 @@ def test_registry_seqvec_opens(server):
 
 
 def test_download_that_changed_on_the_server_gives_a_warning(server, log):
-    url = registry.ARCHIVES["seqvec"]
+    (url,) = registry.MODELS["seqvec"][0].urls
     archive = make_zip(server / "seqvec.zip", ["options.json", "model.hdf5"])
     copy = fetch(url, ARCHIVE)
     first = read_record(copy.parent)

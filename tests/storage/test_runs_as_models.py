@@ -19,19 +19,12 @@ from tiny_runs import load_run
 from bilm import load_scorer
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.storage.formats.run import Run
 from bilm.storage.names import stored_values
-from bilm.storage.stored_model import open_model
 from bilm.training.finetuning import Source
 
+pytestmark = pytest.mark.usefixtures("cache")
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 VOCABULARY = GOLDEN / "data" / "vocab.txt"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +58,6 @@ def test_published_tf1_checkpoint_works_in_every_reader(published, tmp_path, cac
     weight_file, options_file = dump_weights(published, tmp_path / "out")
     found = stored_values(load_bilm(options_file, weight_file))
     assert_same(found, stored_values(load_bilm(CHECKPOINT)))
-
-
-def test_checkpoint_is_opened_by_its_index_file(tmp_path):
-    pair = CHECKPOINT / "options.json", CHECKPOINT / "model.ckpt-630.index"
-    assert isinstance(open_model(*pair).format, Run)
-    assert_same(stored_values(load_bilm(*pair)), stored_values(load_bilm(CHECKPOINT)))
 
 
 def test_run_is_found_in_one_folder_below(tmp_path):

@@ -62,14 +62,13 @@ def test_golden_training(folder, tmp_path):
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
     trainer = Trainer(options, n_tokens, Devices(strategy))
     with h5py.File(folder / "golden.hdf5") as golden:
-        names = weights.tf1_names
         initial = golden["initial"]
-        stored = [name for name in dataset_names(initial)]
+        stored = {weights.TF1.variable_of(name): name for name in dataset_names(initial)}
+        variables = weights.stored_variables(trainer.model)
+        assert set(stored) == set(variables)
         with strategy.scope():
-            used = weights.assign(
-                trainer.model, stored, lambda name: initial[name][...], "initial", names
-            )
-        assert used == set(stored)
+            for name, variable in variables.items():
+                variable.assign(initial[stored[name]][...])
         n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
         signature = batch_signature(
             options.model, options.batch_size, options.unroll_steps, n_negatives
@@ -94,7 +93,7 @@ def test_golden_training(folder, tmp_path):
                 np.testing.assert_allclose(found, value, atol=2e-5)
         final = golden["final"]
         for name, value in weights.stored_values(trainer.model).items():
-            found = next(n for n in weights.tf1_names(name) if n in final)
+            found = next(n for n in weights.TF1.names_of(name) if n in final)
             np.testing.assert_allclose(value, final[found], atol=2e-5, err_msg=name)
 
 

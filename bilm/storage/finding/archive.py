@@ -7,8 +7,9 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple, cast
 
@@ -42,14 +43,14 @@ class Member(NamedTuple):
         size: its declared size in bytes.
         limit: the largest size that its packed size permits.
         problem: the reason that it cannot be unpacked, None if it can.
-        entry: the archive library's own description.
+        open: function that returns its content.
     """
 
     name: str
     size: int
     limit: int
     problem: str | None
-    entry: zipfile.ZipInfo | tarfile.TarInfo
+    open: Callable[[], IO[bytes] | None]
 
 
 def is_archive(path: Path) -> bool:
@@ -70,13 +71,13 @@ def open_archive(path: Path) -> Iterator[Archive]:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as file:
-                yield Archive(path, file, _zip_members(file))
+                yield Archive(path, _zip_members(file))
         else:
             with (
                 _Bounded(path) as packed,
                 tarfile.open(fileobj=cast(IO[bytes], packed), mode="r:") as tar,
             ):
-                yield Archive(path, tar, _tar_members(tar, path))
+                yield Archive(path, _tar_members(tar, path))
     except WeightsError:
         raise
     except UNPACKING_ERRORS as error:
@@ -84,18 +85,23 @@ def open_archive(path: Path) -> Iterator[Archive]:
 
 
 class Archive:
-    """An open archive. Attributes: `members`, by their paths in it."""
+    """An open archive.
 
-    def __init__(
-        self, path: Path, file: zipfile.ZipFile | tarfile.TarFile, members: Iterator[Member]
-    ):
-        self.path, self._file = path, file
+    Args:
+        path: the file, for messages.
+        entries: its members, and whether each one is a folder.
+    Attributes: `members`, by their paths in it, without folders.
+    """
+
+    def __init__(self, path: Path, entries: Iterator[tuple[Member, bool]]):
+        self.path = path
         self.members: dict[PurePath, Member] = {}
-        for member in members:
+        for member, is_folder in entries:
             place = PureWindowsPath(member.name)  # splits at either kind of slash
             if place.anchor or ".." in place.parts:
                 raise WeightsError(f"{path}: {member.name} is a path out of the archive")
-            self.members[PurePosixPath(place.as_posix())] = member  # upper and lower case differ
+            if not is_folder:  # upper and lower case differ
+                self.members[PurePosixPath(place.as_posix())] = member
             if len(self.members) > MAX_MEMBERS:
                 raise WeightsError(f"{path}: more than {MAX_MEMBERS:,} files, expected a model")
 
@@ -105,17 +111,17 @@ class Archive:
         Raises: WeightsError, also if the name of another member differs in case only.
         """
         room = MAX_BYTES
-        alike: dict[str, list[PurePath]] = {}
-        for place in self.members:
-            alike.setdefault(place.as_posix().casefold(), []).append(place)
+        alike: dict[str, list[str]] = {}
+        for name in map(PurePath.as_posix, self.members):
+            alike.setdefault(name.casefold(), []).append(name)
         for place in chosen:
             same = alike[place.as_posix().casefold()]
             if len(same) > 1:
                 raise WeightsError(
-                    f"{self.path}: found {', '.join(sorted(map(str, same)))}, whose names differ "
-                    "in case only; expected one of them"
+                    f"{self.path}: found {', '.join(sorted(same))}, whose names differ in case "
+                    "only; expected one of them"
                 )
-        for member in (self.members[place] for place in chosen):
+            member = self.members[place]
             if member.problem is not None:
                 raise WeightsError(f"{self.path}: {member.name} {member.problem}")
             most = MAX_JSON_BYTES if member.name.endswith(".json") else MAX_BYTES
@@ -129,20 +135,13 @@ class Archive:
 
     def copy(self, place: PurePath, target: Path) -> None:
         """Unpack a member, whole or not at all; never more than its declared size."""
-        entry = self.members[place].entry
-        opened: IO[bytes] | None
-        if isinstance(self._file, zipfile.ZipFile):
-            assert isinstance(entry, zipfile.ZipInfo)
-            opened = self._file.open(entry)
-        else:
-            assert isinstance(entry, tarfile.TarInfo)
-            opened = self._file.extractfile(entry)
+        opened = self.members[place].open()
         assert opened is not None  # `check` has refused what is not a regular file
         with replacing(target) as temporary, opened as packed, open(temporary, "wb") as out:
             shutil.copyfileobj(packed, out, COPY_BYTES)
 
 
-def _zip_members(file: zipfile.ZipFile) -> Iterator[Member]:
+def _zip_members(file: zipfile.ZipFile) -> Iterator[tuple[Member, bool]]:
     for info in file.infolist():
         problem = None
         if info.flag_bits & 1:
@@ -150,16 +149,16 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[Member]:
         elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             problem = "is compressed by another method than deflate"
         limit = MAX_RATIO * max(info.compress_size, MIN_PACKED)
-        if not info.is_dir() or PureWindowsPath(info.filename).anchor or ".." in info.filename:
-            yield Member(info.filename, info.file_size, limit, problem, info)
+        content = partial(file.open, info)
+        yield Member(info.filename, info.file_size, limit, problem, content), info.is_dir()
 
 
-def _tar_members(file: tarfile.TarFile, path: Path) -> Iterator[Member]:
+def _tar_members(file: tarfile.TarFile, path: Path) -> Iterator[tuple[Member, bool]]:
     limit = MAX_RATIO * max(path.stat().st_size, MIN_PACKED)
     for info in file:
         problem = None if info.isreg() and not info.issparse() else "is not a regular file"
-        if not info.isdir() or ".." in info.name or PureWindowsPath(info.name).anchor:
-            yield Member(info.name, info.size, limit, problem, info)
+        content = partial(file.extractfile, info)
+        yield Member(info.name, info.size, limit, problem, content), info.isdir()
 
 
 def _plain_or_gzip(path: Path) -> IO[bytes]:

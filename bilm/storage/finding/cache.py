@@ -100,19 +100,14 @@ def alone(folder: Path) -> Iterator[None]:
         place = os.open(folder, os.O_RDONLY)
         try:
             with suppress(OSError):
-                _lock(place, folder)
+                try:
+                    fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    logging.info("%s: waiting for another process that is filling it", folder)
+                    fcntl.flock(place, fcntl.LOCK_EX)
             yield
         finally:
             os.close(place)  # which unlocks it
-
-
-def _lock(place: int, folder: Path) -> None:
-    """Wait for and take the lock of an open folder. Raises: OSError if locks are missing."""
-    try:
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        logging.info("%s: waiting for another process that is filling it", folder)
-        fcntl.flock(place, fcntl.LOCK_EX)
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -162,19 +157,17 @@ def entries(pattern: str = "*", days: float = 0) -> list[Entry]:
         pattern: selects entries by name; `*` and `?` are wildcards.
         days: select only entries unused for this number of days.
     """
-    paths = (path for path in cache_folder().glob(ENTRY) if not path.is_symlink())
-    found = [_entry(path) for path in paths if "source" in read_record(path)]
+    found = []
+    for folder in cache_folder().glob(ENTRY):
+        record = {} if folder.is_symlink() else read_record(folder)
+        names = dict.fromkeys(masked(str(record[k])) for k in ("source", "url") if k in record)
+        n_bytes = sum(map(_size, _content(folder))) if "source" in record else 0
+        if n_bytes and any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            used = (folder / RECORD).stat().st_mtime
+            found.append(Entry(folder, tuple(names), n_bytes, used))
     oldest = time.time() - days * DAY
-    return sorted(
-        (
-            entry
-            for entry in found
-            if entry.n_bytes
-            and (not days or entry.used <= oldest)
-            and any(fnmatch.fnmatchcase(name, pattern) for name in entry.names)
-        ),
-        key=lambda entry: -entry.used,
-    )
+    recent = sorted(found, key=lambda entry: -entry.used)
+    return [entry for entry in recent if not days or entry.used <= oldest]
 
 
 def remove(removed: Iterable[Entry]) -> None:
@@ -185,13 +178,6 @@ def remove(removed: Iterable[Entry]) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-
-
-def _entry(folder: Path) -> Entry:
-    record = read_record(folder)
-    names = [masked(str(record[key])) for key in ("source", "url") if key in record]
-    n_bytes = sum(map(_size, _content(folder)))
-    return Entry(folder, tuple(dict.fromkeys(names)), n_bytes, (folder / RECORD).stat().st_mtime)
 
 
 def _content(folder: Path) -> list[Path]:

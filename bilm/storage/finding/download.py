@@ -16,48 +16,37 @@ from bilm.options.schema import read_object
 from bilm.storage.finding.archive import MAX_BYTES, is_archive
 from bilm.storage.finding.cache import alone, cached, note_use, read_record, write_record
 from bilm.storage.finding.web import PATIENCE, Patience, masked, pieces
-from bilm.storage.hdf5 import open_hdf5
+from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import replacing
 
 
 class Kind(NamedTuple):
-    """A kind of download: a description, the largest size in bytes, and a check of the file."""
+    """A kind of download.
+
+    Fields:
+        name: its description in messages.
+        max_bytes: the largest size accepted.
+        check: function that raises BilmError or returns False if a file is not whole.
+    """
 
     name: str
     max_bytes: int
-    is_whole: Callable[[Path], bool]
+    check: Callable[[Path], object]
 
 
-class Known(NamedTuple):
-    """Facts about a file before it is downloaded: size in bytes, SHA-256, requested name."""
-
-    size: int | None = None
-    sha256: str | None = None
-    name: str | None = None  # if the user requested a name instead of the URL
-
-
-UNKNOWN = Known()
-
-
-def _reads(read: Callable[[Path], object], path: Path) -> bool:
-    try:
-        read(path)
-    except BilmError:
-        return False
-    return True
-
-
-def _open_hdf5(path: Path) -> None:
-    with open_hdf5(path):  # HDF5 itself detects a truncated file
-        pass
-
-
-OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, lambda path: _reads(read_object, path))
-WEIGHTS = Kind("a complete HDF5 file", MAX_BYTES, lambda path: _reads(_open_hdf5, path))
+OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, read_object)
+WEIGHTS = Kind("a complete HDF5 file", MAX_BYTES, HDF5Tensors)
 ARCHIVE = Kind("a complete ZIP or tar.gz archive", MAX_BYTES, is_archive)
 
 
-def fetch(url: str, kind: Kind, known: Known = UNKNOWN, patience: Patience = PATIENCE) -> Path:
+def fetch(
+    url: str,
+    kind: Kind,
+    size: int | None = None,
+    sha256: str | None = None,
+    name: str | None = None,
+    patience: Patience = PATIENCE,
+) -> Path:
     """Return the local copy of a URL; download it if it is missing.
 
     The size and the SHA-256 of the download are recorded beside it. A later download of the same
@@ -66,7 +55,8 @@ def fetch(url: str, kind: Kind, known: Known = UNKNOWN, patience: Patience = PAT
     Args:
         url: http or https.
         kind: the expected kind of file.
-        known: facts about the file.
+        size, sha256: expected size in bytes and SHA-256; None if they are unknown.
+        name: the name that the user requested, if it was not the URL.
         patience: time limits.
     Raises: WeightsError if the download fails, takes too long, is cut short or is of another kind,
         or if the local copy has another size than recorded; OSError for the disk. After an error
@@ -77,7 +67,7 @@ def fetch(url: str, kind: Kind, known: Known = UNKNOWN, patience: Patience = PAT
         with alone(target.parent):
             if not target.exists():  # another process may have downloaded it in the meantime
                 logging.info("%s: downloading to %s", masked(url), target.parent)
-                _download(url, target, kind, known, patience)
+                _download(url, target, kind, size, sha256, name or url, patience)
     note_use(target.parent)
     n_bytes, expected = target.stat().st_size, read_record(target.parent).get("bytes")
     if expected not in (None, n_bytes):
@@ -101,30 +91,39 @@ def _file_name(url: str) -> str:
     return name[-100:] if name not in ("", "..") else "file"
 
 
-def _download(url: str, target: Path, kind: Kind, known: Known, patience: Patience) -> None:
-    shown = masked(url)
+def _download(
+    url: str,
+    target: Path,
+    kind: Kind,
+    size: int | None,
+    sha256: str | None,
+    source: str,
+    patience: Patience,
+) -> None:
+    shown, digest, n_bytes = masked(url), hashlib.sha256(), 0
     with replacing(target) as part:
-        digest, n_bytes = hashlib.sha256(), 0
         with open(part, "wb") as file:
-            for piece in pieces(url, min(kind.max_bytes, known.size or kind.max_bytes), patience):
+            for piece in pieces(url, min(kind.max_bytes, size or kind.max_bytes), patience):
                 file.write(piece)
                 digest.update(piece)
                 n_bytes += len(piece)
-        if known.size not in (None, n_bytes):
+        if size not in (None, n_bytes):
             raise WeightsError(
-                f"{shown}: received {n_bytes:,} bytes, expected {known.size:,}; the download may "
-                f"be truncated"
+                f"{shown}: received {n_bytes:,} bytes, expected {size:,}; the download may be "
+                "truncated"
             )
-        sha256 = digest.hexdigest()
-        if known.sha256 not in (None, sha256):
-            raise WeightsError(f"{shown}: SHA-256 is {sha256}, expected {known.sha256}")
-        if not kind.is_whole(part):
+        if sha256 not in (None, digest.hexdigest()):
+            raise WeightsError(f"{shown}: SHA-256 is {digest.hexdigest()}, expected {sha256}")
+        try:
+            is_whole = kind.check(part) is not False
+        except BilmError:
+            is_whole = False
+        if not is_whole:
             with open(part, "rb") as file:
                 start = file.read(20)
             raise WeightsError(
                 f"{shown}: received {n_bytes:,} bytes that start with {start!r}, "
                 f"expected {kind.name}"
             )
-        write_record(
-            target.parent, known.name or url, "sha256", url=url, bytes=n_bytes, sha256=sha256
-        )
+        what = {"bytes": n_bytes, "sha256": digest.hexdigest()}
+        write_record(target.parent, source, "sha256", url=url, **what)

@@ -20,10 +20,9 @@ from bilm.storage.finding.archive import MAX_BYTES
 from bilm.storage.finding.cache import alone, cached, note_use, read_record, write_record
 from bilm.storage.finding.web import PATIENCE, masked
 from bilm.storage.formats.known import find
+from bilm.support.model_files import CARD
 
 PREFIX = "hf:"
-NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@(\S+))?", re.ASCII)
-CARD = "README.md"
 
 
 def snapshot(name: str) -> Path:
@@ -34,7 +33,7 @@ def snapshot(name: str) -> Path:
     Raises: WeightsError if huggingface_hub is missing or the download fails, if bilm cannot
         read the model, or if it is too large.
     """
-    parts = NAME.fullmatch(name)
+    parts = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@(\S+))?", name, re.ASCII)
     if parts is None:
         raise WeightsError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     entry = cached(name)
@@ -66,8 +65,8 @@ def _downloaded(name: str, repository: str, revision: str | None, entry: Path) -
             repository, revision=revision, files_metadata=True, timeout=PATIENCE.seconds
         )
     sizes = {PurePath(file.rfilename): file.size or 0 for file in info.siblings or ()}
-    files = {*find(list(sizes), Path(name)).files.values()}
-    files |= {PurePath(CARD)} & set(sizes)
+    _, found = find(list(sizes), Path(name))
+    files = {*found.values()} | {PurePath(CARD)} & set(sizes)
     n_bytes = sum(sizes[file] for file in files)
     if n_bytes > MAX_BYTES:
         raise WeightsError(f"{name}: has {n_bytes:,} bytes, expected at most {MAX_BYTES:,}")

@@ -18,7 +18,7 @@ from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.formats.known import find, model_at, unpacked
-from bilm.storage.formats.manylangs import CONFIG
+from bilm.support.model_files import CONFIG
 
 TAIL_BYTES = 1 << 16  # contains the directory of a ZIP archive or the checksum of a tar.gz
 
@@ -29,10 +29,9 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     An existing path takes precedence over a name. The model is at the top level of a folder or
     archive, or in a single folder inside it. A folder with checkpoints is always read as a run,
     with the options in `options.json`. An ELMoForManyLangs model has `config.json` and
-    `encoder.pkl`.
-    In other folders the weights are `model.hdf5`, or else `weights.hdf5`, or else the one file
-    `*_weights.hdf5`, or else the one HDF5 file except `*_softmax.hdf5`; their options are
-    `<stem>_options.json`, or else `options.json`, or else the one file `*options.json`.
+    `encoder.pkl`. In other folders the weights are `model.hdf5`, or else `weights.hdf5`, or else
+    the one file `*_weights.hdf5`, or else the one HDF5 file except `*_softmax.hdf5`; their options
+    are `<stem>_options.json`, or else `options.json`, or else the one file `*options.json`.
 
     Args:
         source: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, or a name of
@@ -52,7 +51,9 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
             return model_at(*found)
         path = found[0]
     if path.is_dir():
-        return find(_files_in(path), path).in_folder(path)
+        format_, files = find(_files_in(path), path)
+        options_file, weight_file, *_ = files.values()
+        return format_.found(path / options_file, path / weight_file)
     if not path.exists():
         raise WeightsError(
             f"{source}: found neither a file or folder of this path nor a model of this name; "
@@ -128,7 +129,7 @@ def _fingerprint(archive: Path) -> str:
 def _unpack(archive: Path, folder: Path) -> None:
     """Unpack a model's files. The two files that identify it are written last."""
     with open_archive(archive) as opened:
-        chosen = find(list(opened.members), archive).files
+        _, chosen = find(list(opened.members), archive)
         opened.check(list(chosen.values()))
         source = read_record(archive.parent).get("source", str(archive.resolve()))
         write_record(folder, source, "archive", archive=str(archive.resolve()))

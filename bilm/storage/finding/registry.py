@@ -1,4 +1,4 @@
-"""The names of models: those in the package, and published ones.
+"""The names of models: those in the package, and published ones with their addresses.
 
 Addresses, sizes and hashes of published files are those that their publishers state, see
 `docs/models.md`; the files themselves were not available when this was written.
@@ -9,25 +9,48 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
+from typing import NamedTuple
 from urllib.error import HTTPError
 
 from bilm.errors import WeightsError
-from bilm.storage.finding import download, hub
-from bilm.storage.finding.download import Known, copy_of, fetch
+from bilm.storage.finding import hub
+from bilm.storage.finding.download import ARCHIVE, OPTIONS, WEIGHTS, Kind, copy_of, fetch
 
-PACKAGED = Path(__file__).resolve().parents[2] / "models"
-ENGLISH = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
-ENGLISH_NAMES = {
-    "small": "2x1024_128_2048cnn_1xhighway",
-    "medium": "2x2048_256_2048cnn_1xhighway",
-    "original": "2x4096_512_2048cnn_2xhighway",
-    "original_5.5b": "2x4096_512_2048cnn_2xhighway_5.5B",
+
+class File(NamedTuple):
+    """A published file.
+
+    Fields:
+        kind: the kind of file.
+        urls: its addresses, in the order in which they are tried.
+        size, sha256: size in bytes and SHA-256; None if they are unknown.
+    """
+
+    kind: Kind
+    urls: tuple[str, ...]
+    size: int | None = None
+    sha256: str | None = None
+
+
+def _english(name: str, size: int | None = None, sha256: str | None = None) -> tuple[File, File]:
+    base = f"https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/{name}/elmo_{name}"
+    weights = File(WEIGHTS, (f"{base}_weights.hdf5",), size, sha256)
+    return File(OPTIONS, (f"{base}_options.json",)), weights
+
+
+MODELS: dict[str, tuple[File, ...]] = {  # options and weights, or an archive
+    "small": _english(
+        "2x1024_128_2048cnn_1xhighway",
+        54_402_456,
+        "747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229",
+    ),
+    "medium": _english("2x2048_256_2048cnn_1xhighway"),
+    "original": _english("2x4096_512_2048cnn_2xhighway"),
+    "original_5.5b": _english("2x4096_512_2048cnn_2xhighway_5.5B"),
+    "seqvec": (File(ARCHIVE, ("https://rostlab.org/~deepppi/seqvec.zip",)),),  # its README
 }
-# Size and SHA-256 of the published weights, if known.
-CHECKS = {"small": (54_402_456, "747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229")}
-ARCHIVES = {"seqvec": "https://rostlab.org/~deepppi/seqvec.zip"}  # README of mheinzinger/SeqVec
 NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
-NLPL_NAME = re.compile(r"nlpl:(\d{1,9})")
+PACKAGED = Path(__file__).resolve().parents[2] / "models"
 PATTERNS = "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"
 MISSING = (404, 410)  # HTTP statuses of a file that does not exist
 
@@ -39,7 +62,7 @@ def packaged() -> dict[str, Path]:
 
 def names() -> list[str]:
     """Return all fixed names; `PATTERNS` lists the names with a variable part."""
-    return [*packaged(), *ENGLISH_NAMES, *ARCHIVES]
+    return [*packaged(), *MODELS]
 
 
 def looked_up(name: str) -> tuple[Path, ...] | None:
@@ -52,46 +75,41 @@ def looked_up(name: str) -> tuple[Path, ...] | None:
     """
     if name in packaged():
         return (packaged()[name],)
-    if name in ENGLISH_NAMES:
-        return _english(name)
-    if name in ARCHIVES:
-        return (fetch(ARCHIVES[name], download.ARCHIVE, Known(name=name)),)
-    if name.startswith("nlpl:"):
-        return (_nlpl(name),)
     if name.startswith(hub.PREFIX):
         return (hub.snapshot(name),)
-    return None
+    files = _nlpl(name) if name.startswith("nlpl:") else MODELS.get(name, ())
+    return tuple(_fetched(file, name) for file in files) or None
 
 
 def near(name: str) -> str:
     """Return a hint for an error message: the most similar name, if any, and all names."""
     close = difflib.get_close_matches(str(name), names(), 1)
     known = ", ".join([*names(), *PATTERNS])
-    return (f"did you mean {close[0]}? " if close else "") + f"Names: {known}"
+    return f"did you mean {close[0]}? Names: {known}" if close else f"names: {known}"
 
 
-def _english(name: str) -> tuple[Path, Path]:
-    base = f"{ENGLISH}/{ENGLISH_NAMES[name]}/elmo_{ENGLISH_NAMES[name]}"
-    size, sha256 = CHECKS.get(name, (None, None))
-    known = Known(size, sha256, name)
-    return (
-        fetch(f"{base}_options.json", download.OPTIONS, Known(name=name)),
-        fetch(f"{base}_weights.hdf5", download.WEIGHTS, known),
-    )
-
-
-def _nlpl(name: str) -> Path:
-    """Return the archive of a number, from the first collection that contains it."""
-    number = NLPL_NAME.fullmatch(name)
+def _nlpl(name: str) -> tuple[File]:
+    """Return the archive of a number, which is in one of the collections."""
+    number = re.fullmatch(r"nlpl:(\d{1,9})", name)
     if number is None:
         raise WeightsError(f"{name}: the number is missing, expected a name such as nlpl:144")
-    urls = [f"{NLPL}/{collection}/{number[1]}.zip" for collection in COLLECTIONS]
-    urls.sort(key=lambda url: not copy_of(url).exists())  # cached first; they also work offline
-    for url in urls:
+    return (File(ARCHIVE, tuple(f"{NLPL}/{c}/{number[1]}.zip" for c in COLLECTIONS)),)
+
+
+def _fetched(file: File, name: str) -> Path:
+    """Return the local copy of a file, from the first address that has it.
+
+    With a SHA-256 all addresses have the same content, so that any failure leads to the next one.
+    Otherwise only a missing file does.
+    """
+    urls, failed = sorted(file.urls, key=lambda url: not copy_of(url).exists()), None
+    for url in urls:  # cached first; they also work offline
         try:
-            return fetch(url, download.ARCHIVE, Known(name=name))
+            return fetch(url, file.kind, file.size, file.sha256, name)
         except WeightsError as error:
             cause = error.__cause__
-            if not (isinstance(cause, HTTPError) and cause.code in MISSING):
+            is_missing = isinstance(cause, HTTPError) and cause.code in MISSING
+            if len(urls) == 1 or not (is_missing or file.sha256):
                 raise
-    raise WeightsError(f"{name}: neither {' nor '.join(urls)} exists")
+            failed = failed if is_missing else error
+    raise failed or WeightsError(f"{name}: neither {' nor '.join(urls)} exists")

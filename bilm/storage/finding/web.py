@@ -1,9 +1,8 @@
 """Downloading an http or https URL from a server that may be slow, hostile or broken.
 
 This module uses only the standard library. `read1` returns the bytes that have arrived without
-waiting for
-more, so that a minimum rate can be checked. The opener has no handlers for FTP and files, so it
-does not follow redirects to them.
+waiting for more, so that a minimum rate can be checked. The opener has no handlers for FTP and
+files, so it does not follow redirects to them.
 """
 
 from __future__ import annotations
@@ -28,13 +27,15 @@ from bilm.errors import WeightsError
 SECRET_KEYS = "token|key|secret|pass|pwd|auth|sig|cred|session|code"
 USER_INFO = re.compile(r"(?<=://)[^/?#\s@]+@")
 SECRET_VALUE = re.compile(rf"([?&;#][^=&;#\s]*(?:{SECRET_KEYS})[^=&;#\s]*=)[^&;#\s'\"]+", re.I)
+FRAGMENT = re.compile(r"(://[^\s#'\"]*#)[^\s'\"]+")
 PIECE = 1 << 18  # bytes read at once, at most
 LOG_SECONDS = 5
 
 
 def masked(text: str) -> str:
-    """Return a text whose URLs show neither a user and password nor the values of secret keys."""
-    return SECRET_VALUE.sub(r"\1***", USER_INFO.sub("***@", text))
+    """Return a text whose URLs show neither users and passwords, nor the values of secret keys, nor
+    fragments."""
+    return FRAGMENT.sub(r"\1***", SECRET_VALUE.sub(r"\1***", USER_INFO.sub("***@", text)))
 
 
 class Patience(NamedTuple):

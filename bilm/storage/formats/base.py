@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from fnmatch import fnmatch
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from bilm.errors import DataError, OptionsError
+from bilm.errors import OptionsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import Held
-from bilm.support.files import keep_inputs, output_path
+from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
 
-OPTIONS, VOCABULARY = "options.json", "vocab.txt"
-CARD, META = "README.md", "meta.json"
-# Names of the files of a model, in all formats: an output replaces none of them.
-OPTIONS_NAMES = (OPTIONS, f"*_{OPTIONS}", "config.json", "checkpoint")
-WEIGHTS_NAMES = (
-    "model.ckpt-*", "*weights*.hdf5", "*_softmax.hdf5", "weights.th", "encoder.pkl",
-    "token_embedder.pkl",
-)  # fmt: skip
-OTHER_NAMES = (VOCABULARY, "heldout.json", "history.csv", "char.dic", "word.dic")
+WORDS_AS_TRAINED = "words tokenized like the training text, in their original case"
 
 
 class Tensors(Protocol):
@@ -34,7 +24,7 @@ class Tensors(Protocol):
     Attributes:
         source: names the files in messages.
         paths: the files that the values are read from.
-        names: the tensors' names, each one of `bilm.storage.names.other_names`.
+        names: the tensors' names, in the table `HDF5` of `bilm.storage.names`.
     """
 
     source: str
@@ -46,8 +36,8 @@ class Tensors(Protocol):
         they declare."""
 
     def opened(self) -> AbstractContextManager[Callable[[str], Any]]:
-        """Open the files; yield a function from a name to an object with a shape that NumPy can
-        convert to an array."""
+        """Open the files; yield a function from a name to an object with a shape and a dtype that
+        NumPy can convert to an array."""
 
 
 class LazyTensor(NamedTuple):
@@ -81,19 +71,12 @@ class Softmax(NamedTuple):
 
 
 class Checkpoint(Protocol):
-    """The part of `bilm.storage.checkpoint.Checkpoint` that model readers use, without TensorFlow.
-
-    Attributes:
-        path: its path, without the endings of its files.
-        files: the index and the data files.
-        is_reference: whether the TensorFlow 1 reference wrote it.
-        n_words: number of words that its softmax predicts.
-        shapes, dtypes: shape and dtype of each weight, by name.
-        held: number of its tensors, and of numbers in them.
-    """
+    """The part of `bilm.storage.checkpoint.Checkpoint` that readers of models use, for modules that
+    do not import TensorFlow."""
 
     path: str
     files: tuple[Path, ...]
+    skipped: list[str]
     is_reference: bool
     n_words: int
     shapes: dict[str, tuple[int, ...]]
@@ -102,10 +85,10 @@ class Checkpoint(Protocol):
 
     @property
     def state(self) -> list[np.ndarray]:
-        """LSTM states of the rows at the end of training. Raises: WeightsError if missing."""
+        """See `bilm.storage.checkpoint.Checkpoint.state`."""
 
     def read(self, name: str) -> np.ndarray:
-        """Return a weight. Raises: WeightsError if it is missing or damaged."""
+        """See `bilm.storage.checkpoint.Checkpoint.read`."""
 
 
 class Format(ABC):
@@ -113,21 +96,23 @@ class Format(ABC):
 
     Args:
         options_file, weight_file: the two paths that identify the model.
-
     Class attributes:
-        name: the format's name in messages, such as "an ELMoForManyLangs model".
+        name: the format's name in messages, such as "ELMoForManyLangs".
         trainable: whether models of this format can be trained further; they may have a softmax.
         expects: the kind of tokens that its models were trained on.
         copies: names, or name patterns, of the cached copies of the two paths.
+    Attributes: `softmax_path`, the path of the softmax of an export, whether it exists or not.
     """
 
     name: ClassVar[str]
-    trainable: ClassVar[bool]
-    expects: ClassVar[str]
+    trainable: ClassVar[bool] = True
+    expects: ClassVar[str] = WORDS_AS_TRAINED
     copies: ClassVar[tuple[str, str]]
 
     def __init__(self, options_file: Path, weight_file: Path):
         self.options_file, self.weight_file = options_file.absolute(), weight_file.absolute()
+        self.folder = self.options_file.parent
+        self.softmax_path = self.weight_file.with_name(self.weight_file.stem + SOFTMAX_ENDING)
 
     @classmethod
     @abstractmethod
@@ -137,8 +122,7 @@ class Format(ABC):
         Args:
             paths: relative to the folder or archive.
             where: the folder or archive, for messages.
-        Returns: dict from the names of cached copies to the paths, the two of `copies` first; None
-            if
+        Returns: the paths by the names of their cached copies, the two of `copies` first; None if
             the files are of another format.
         Raises: WeightsError if they contain several models, or part of one.
         """
@@ -154,18 +138,13 @@ class Format(ABC):
         return cls(options_file, weight_file)
 
     @property
-    def folder(self) -> Path:
-        """The folder that contains the options."""
-        return self.options_file.parent
-
-    @property
-    @abstractmethod
     def description(self) -> str:
         """The format and, for a run, the checkpoint."""
+        return self.name
 
-    @abstractmethod
     def files(self) -> list[Path]:
         """Return the files that the model is read from, without its softmax and vocabulary."""
+        return [self.options_file, self.weight_file]
 
     @abstractmethod
     def options(self) -> ModelOptions:
@@ -178,21 +157,15 @@ class Format(ABC):
     def tensors(self, options: ModelOptions) -> Tensors:
         """Open the weights of the biLM. Raises: OptionsError, WeightsError."""
 
-    @abstractmethod
     def softmax(self) -> Softmax | None:
         """Open the softmax; return None if the model has none. Raises: WeightsError."""
-
-    @abstractmethod
-    def stored_types(self, options: ModelOptions) -> set[str]:
-        """Return the names of the types that the numbers are stored as. Raises: WeightsError."""
-
-    @property
-    def softmax_path(self) -> Path:
-        """The path of the softmax, whether it exists or not."""
-        return self.weight_file.with_name(f"{self.weight_file.stem}_softmax.hdf5")
+        return None
 
     def use_softmax(self, path: Path) -> None:
-        """Replace the file of the softmax. Raises: OptionsError if the format has no such file."""
+        """Replace the file of the softmax.
+
+        Raises: OptionsError if the format has no such file; WeightsError if it is missing.
+        """
         raise OptionsError(
             f"{path}: {self.folder} is a model of format {self.name}, which has no softmax file; "
             "remove the argument softmax"
@@ -208,39 +181,4 @@ class Format(ABC):
 
     def own_files(self) -> list[Path]:
         """Return all files of the model and beside it that an output must not replace."""
-        return [*self.files(), self.folder / VOCABULARY]
-
-
-def types_of(tensors: Tensors) -> set[str]:
-    """Return the names of the types of tensors. Raises: WeightsError."""
-    with tensors.opened() as read:
-        return {read(name).dtype.name for name in tensors.names}
-
-
-def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
-    """Check that an output does not replace an input, or a file of a run or other stored model.
-
-    Raises: DataError if it does.
-    """
-    keep_inputs(output, *inputs)
-    target = output_path(output)
-    if target.is_file() and _is_of_model(target):
-        raise DataError(
-            f"{output}: is a file of the model in {target.parent}; choose another name, or remove "
-            "the file first"
-        )
-
-
-def _is_of_model(file: Path) -> bool:
-    """Return whether a file has a name of a model's file and is beside options and weights."""
-    beside = [entry.name for entry in file.parent.iterdir()]
-    has_options, has_weights = (
-        any(_matches(name, patterns) for name in beside)
-        for patterns in (OPTIONS_NAMES, WEIGHTS_NAMES)
-    )
-    patterns = (*OPTIONS_NAMES, *WEIGHTS_NAMES, *OTHER_NAMES)
-    return has_options and has_weights and _matches(file.name, patterns)
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch(name, pattern) for pattern in patterns)
+        return [*self.files(), self.folder / VOCABULARY, self.softmax_path]

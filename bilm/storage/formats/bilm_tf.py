@@ -7,10 +7,11 @@ from pathlib import Path, PurePath
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.files import load_model_options
 from bilm.options.model_options import EXPORT_ID, ModelOptions
-from bilm.storage.formats.base import CARD, META, OPTIONS, VOCABULARY, Format, Softmax, types_of
+from bilm.storage.formats.base import Format, Softmax
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
 from bilm.storage.names import with_directions
+from bilm.support.model_files import CARD, META, OPTIONS, SOFTMAX_ENDING, VOCABULARY
 
 HDF5_SUFFIXES = (".hdf5", ".h5")
 ALLENNLP_FOLDER = "fta"  # "files to archive"
@@ -27,17 +28,10 @@ class BilmTf(Format):
     The softmax of an export is `<stem>_softmax.hdf5`, with its words, beside the weights. Weights,
     options and softmax of one export share an id: they are renamed into place one after the other,
     and a kill in between leaves files of two exports whose shapes may be equal.
-
     """
 
     name = "bilm-tf"
-    trainable = True
-    expects = "words tokenized like the training text, in their original case"
     copies = (OPTIONS, "weights.hdf5")
-
-    def __init__(self, options_file: Path, weight_file: Path):
-        super().__init__(options_file, weight_file)
-        self._softmax_path = super().softmax_path
 
     @classmethod
     def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath]:
@@ -68,7 +62,7 @@ class BilmTf(Format):
         named = [p for p in map(chosen.with_name, options_names(chosen)) if p in options]
         its_options = named[0] if named else _only(options, EXPECTED_OPTIONS, where, paths)
         companions = {
-            "weights_softmax.hdf5": chosen.with_name(f"{chosen.stem}_softmax.hdf5"),
+            f"weights{SOFTMAX_ENDING}": chosen.with_name(chosen.stem + SOFTMAX_ENDING),
             **{name: chosen.with_name(name) for name in (VOCABULARY, CARD, META)},
         }
         found: dict[str, PurePath] = dict(zip(cls.copies, (its_options, chosen), strict=True))
@@ -78,15 +72,6 @@ class BilmTf(Format):
     def owns(cls, weight_file: Path) -> bool:
         """Return True: the format is the last one that is tried."""
         return True
-
-    @property
-    def description(self) -> str:
-        """The format's name."""
-        return self.name
-
-    def files(self) -> list[Path]:
-        """Return options and weights."""
-        return [self.options_file, self.weight_file]
 
     def options(self) -> ModelOptions:
         """Read the options.
@@ -100,17 +85,14 @@ class BilmTf(Format):
                 "expected char_cnn or a model that reads words"
             )
         options = with_directions(options, lambda: HDF5Tensors(self.weight_file).names)
-        self._check_export(self.options_file, options.other.get(EXPORT_ID), optional=True)
+        export_id = options.other.get(EXPORT_ID)
+        if export_id is not None:  # options of a run have none
+            self._check_export(self.options_file, export_id)
         return options
 
     def tensors(self, options: ModelOptions) -> HDF5Tensors:
         """Open the weights. Raises: WeightsError."""
         return HDF5Tensors(self.weight_file)
-
-    @property
-    def softmax_path(self) -> Path:
-        """The path of the softmax, whether it exists or not."""
-        return self._softmax_path
 
     def use_softmax(self, path: Path) -> None:
         """Replace the file of the softmax. Raises: WeightsError if the file is missing."""
@@ -119,7 +101,7 @@ class BilmTf(Format):
                 f"{path}: no such file; expected a softmax, which bilm export --include_softmax "
                 "writes"
             )
-        self._softmax_path = path.absolute()
+        self.softmax_path = path.absolute()
 
     def softmax(self) -> Softmax | None:
         """Open the softmax. Raises: WeightsError if it is of another export, or is damaged."""
@@ -131,23 +113,10 @@ class BilmTf(Format):
             words = strings(file, "vocabulary")
         return Softmax(HDF5Tensors(path), len(words), words)
 
-    def stored_types(self, options: ModelOptions) -> set[str]:
-        """Return the types of the weights."""
-        return types_of(self.tensors(options))
-
-    def own_files(self) -> list[Path]:
-        """Return options, weights, softmax and vocabulary."""
-        return [*super().own_files(), self.softmax_path]
-
-    def _check_export(self, path: Path, id_: object, optional: bool = False) -> None:
-        """Check that a file and the weights are of one export.
-
-        Args:
-            id_: the export id of the file.
-            optional: accept a file without an id, such as the options of a run.
-        """
+    def _check_export(self, path: Path, id_: object) -> None:
+        """Check that a file, with its export id, and the weights are of one export."""
         expected = read_export_id(self.weight_file)
-        if id_ != expected and not (optional and id_ is None):
+        if id_ != expected:
             raise WeightsError(
                 f"{path}: of another export ({id_ or 'unnamed'}) than {self.weight_file} "
                 f"({expected or 'unnamed'}); export the model again with bilm export"

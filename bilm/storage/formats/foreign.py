@@ -17,10 +17,7 @@ class Foreign(NamedTuple):
     advice: str
 
 
-def _any_ends(*endings: str) -> Callable[[set[str]], bool]:
-    return lambda names: any(name.endswith(endings) for name in names)
-
-
+PYTORCH = (".pt", ".pth", ".th", ".pkl", ".ckpt", ".safetensors", "pytorch_model.bin")
 KINDS = (
     Foreign(
         lambda names: {"saved_model.pb", "tfhub_module.pb"} <= names,
@@ -43,12 +40,12 @@ KINDS = (
         "load it with spacy.load",
     ),
     Foreign(
-        _any_ends(".keras", ".weights.h5"),
+        lambda names: any(name.endswith((".keras", ".weights.h5")) for name in names),
         "a Keras model",
         "load it with keras.models.load_model",
     ),
     Foreign(
-        _any_ends(".pt", ".pth", ".th", ".pkl", ".ckpt", ".safetensors", "pytorch_model.bin"),
+        lambda names: any(name.endswith(PYTORCH) for name in names),
         "a PyTorch model of another kind than ELMoForManyLangs",
         "convert it to the HDF5 format of bilm-tf",
     ),
@@ -58,7 +55,5 @@ KINDS = (
 def what_it_is(paths: list[PurePath]) -> str | None:
     """Return a description of the model in a folder or archive, and advice; None if unknown."""
     names = {part for path in paths for part in path.parts}
-    for kind in KINDS:
-        if kind.holds(names):
-            return f"found {kind.name}; {EXPECTED}; {kind.advice}"
-    return None
+    found = next((kind for kind in KINDS if kind.holds(names)), None)
+    return found and f"found {found.name}; {EXPECTED}; {found.advice}"

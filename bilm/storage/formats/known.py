@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import BilmTf
 from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.run import Run
 
-FORMATS: tuple[type[Format], ...] = (ManyLangs, Run, BilmTf)  # the last one owns all other paths
+# In the order in which they are tried; the last one owns all other paths.
+FORMATS: tuple[type[Format], ...] = (
+    ManyLangs,
+    Run,
+    BilmTf,
+)
 
 
-class Found(NamedTuple):
-    """A model among files: its format, and its files by the names that copies of them get."""
+def find(paths: list[PurePath], where: Path) -> tuple[type[Format], dict[str, PurePath]]:
+    """Find the model among the files of a folder or archive.
 
-    format: type[Format]
-    files: dict[str, PurePath]
-
-    def in_folder(self, folder: Path) -> Format:
-        """Return the model, whose files are in a folder."""
-        options_file, weight_file, *_ = self.files.values()
-        return self.format.found(folder / options_file, folder / weight_file)
-
-
-def find(paths: list[PurePath], where: Path) -> Found:
-    """Find the model among the files of a folder or archive: see `Format.find`.
-
+    Returns: its format, and its files as `Format.find` returns them.
     Raises: WeightsError if there is no model, or more than one.
     """
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
     tried = ((format_, format_.find(paths, where)) for format_ in FORMATS)
-    return next(Found(format_, files) for format_, files in tried if files)
+    return next((format_, files) for format_, files in tried if files)
 
 
 def unpacked(folder: Path) -> Format | None:

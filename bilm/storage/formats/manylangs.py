@@ -8,6 +8,7 @@ the 1 that bilm adds. See Che et al. 2018, Towards Better UD Parsing.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,12 +43,11 @@ from bilm.options.schema import (
     key,
     unexpected,
 )
-from bilm.storage.formats.base import Format, LazyTensor, types_of
-from bilm.storage.formats.state_dict import StateDict
+from bilm.storage.formats.base import Format, LazyTensor
+from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.hdf5 import Held
+from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS
 
-CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"
-LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
 MAX_LEXICON_BYTES = 256 << 20  # a million words take about 15 MB
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
@@ -166,18 +166,12 @@ class ManyLangs(Format):
         """Return whether the name is that of one of the two state dicts."""
         return weight_file.name in (ENCODER, EMBEDDER)
 
-    @property
-    def description(self) -> str:
-        """The format's name."""
-        return self.name
-
     def files(self) -> list[Path]:
         """Return the options, the state dicts, the lexicons and the configuration."""
         home, configuration = self.weight_file.parent, _configuration_file(self.options_file)
-        found = [self.options_file]
-        found += [home / name for name in (ENCODER, EMBEDDER, *LEXICONS.values())]
-        found += [configuration] if isinstance(configuration, Path) else []
-        return [path for path in dict.fromkeys(found) if path.exists()]
+        names = ENCODER, EMBEDDER, *LEXICONS.values()
+        found = [self.options_file, *(home / name for name in names)]
+        return [p for p in [*found, configuration] if isinstance(p, Path) and p.exists()]
 
     def options(self) -> ModelOptions:
         """Read configuration and lexicons. Raises: OptionsError, DataError, WeightsError."""
@@ -208,14 +202,6 @@ class ManyLangs(Format):
         return ManyLangsTensors(
             self._embedder, StateDict(self.weight_file.parent / ENCODER), options
         )
-
-    def softmax(self) -> None:
-        """Return None: the format does not store a softmax."""
-        return None
-
-    def stored_types(self, options: ModelOptions) -> set[str]:
-        """Return the types of the weights."""
-        return types_of(self.tensors(options))
 
     @functools.cached_property
     def _embedder(self) -> StateDict:
@@ -347,14 +333,11 @@ def embedder_rows(options: ModelOptions) -> Iterator[Row]:
             yield row(f"CNN/b_cnn_{i}", f"convolutions.{i}.bias", (n_filters,))
             n += n_filters
         for i in range(encoder.n_highway):
-            name, weight, bias = (
-                f"CNN_high_{i}",
-                f"highways._layers.{i}.weight",
-                f"highways._layers.{i}.bias",
-            )
+            name, stored = f"CNN_high_{i}", f"highways._layers.{i}"
             for part, convert in (("transform", _transform), ("carry", _carry)):
+                weight = f"{stored}.weight"
                 yield Row(f"{name}/W_{part}", (weight,), (2 * n, n), (n, n), convert)
-                yield Row(f"{name}/b_{part}", (bias,), (2 * n,), (n,), convert)
+                yield Row(f"{name}/b_{part}", (f"{stored}.bias",), (2 * n,), (n,), convert)
     n += words.dim if words is not None else 0
     yield Row("CNN_proj/W_proj", ("projection.weight",), (width, n), (n, width), np.transpose)
     yield row("CNN_proj/b_proj", "projection.bias", (width,))
@@ -386,22 +369,22 @@ class ManyLangsTensors:
     def __init__(self, embedder: StateDict, encoder: StateDict, options: ModelOptions):
         self.paths: tuple[Path, ...] = (encoder.path, embedder.path)
         self.source = str(encoder.path.parent)
-        self._dicts = {embedder: embedder_rows(options), encoder: encoder_rows(options)}
         self._found: dict[str, LazyTensor] = {}
-        for source, rows in self._dicts.items():
-            used: set[str] = set()
+        for source, rows in (embedder, embedder_rows(options)), (encoder, encoder_rows(options)):
+            unused = set(source.shapes)
             for row in rows:
                 self._found[row.variable] = _lazy(source, row)
-                used.update(row.stored)
-            _warn_of_extra(source, used)
+                unused.difference_update(row.stored)
+            if unused:
+                shown = re.sub(r"[^ -~]", "?", ", ".join(sorted(unused)[:8]))[:300]
+                logging.warning("%s: %d tensors are not used: %s", source.path, len(unused), shown)
         self.names = set(self._found)
+        shapes = [*embedder.shapes.values(), *encoder.shapes.values()]
+        self._held = Held(len(shapes), sum(map(math.prod, shapes)))
 
     def held(self) -> Held:
         """Count the tensors of the files and their numbers."""
-        return Held(
-            sum(len(source.shapes) for source in self._dicts),
-            sum(source.n_numbers() for source in self._dicts),
-        )
+        return self._held
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
@@ -418,23 +401,13 @@ def _lazy(source: StateDict, row: Row) -> LazyTensor:
             raise WeightsError(
                 f"{source.path}: {name} {what}, the configuration requires shape {row.stored_shape}"
             )
-    convert = row.convert
-    if convert is None:
-        read = partial(_kernel, source, row.stored)
-    else:
-        read = partial(_converted, source, row.stored[0], convert)
-    return LazyTensor(row.shape, source.dtypes[row.stored[0]], read)
+    return LazyTensor(row.shape, source.dtypes[row.stored[0]], partial(_value, source, row))
 
 
-def _converted(source: StateDict, name: str, convert: Convert) -> np.ndarray:
-    return convert(source.read(name))
-
-
-def _warn_of_extra(source: StateDict, used: set[str]) -> None:
-    extra = sorted(set(source.shapes) - used)
-    if extra:
-        shown = re.sub(r"[^ -~]", "?", ", ".join(extra[:8]))[:300]
-        logging.warning("%s: %d tensors are not used: %s", source.path, len(extra), shown)
+def _value(source: StateDict, row: Row) -> np.ndarray:
+    if row.convert is None:
+        return _kernel(source, row)
+    return row.convert(source.read(row.stored[0]))
 
 
 def _convolution(value: np.ndarray) -> np.ndarray:
@@ -449,16 +422,16 @@ def _carry(value: np.ndarray) -> np.ndarray:
     return -value[len(value) // 2 :].T
 
 
-def _kernel(source: StateDict, names: tuple[str, ...]) -> np.ndarray:
+def _kernel(source: StateDict, row: Row) -> np.ndarray:
     """Return input over recurrent weights, the gates i, f, g, o in bilm's order i, g, f, o.
 
     The kernel is filled in place: it is the largest tensor and determines the peak of memory.
     """
-    n_columns, width = source.shapes[names[0]]
+    n_columns, width = row.stored_shape
     dim = n_columns // 4
-    kernel: np.ndarray = np.empty((2 * width, n_columns), np.float32)
+    kernel: np.ndarray = np.empty(row.shape, np.float32)
     with np.errstate(over="ignore"):  # an infinite value is refused later
-        for k, name in enumerate(names):
+        for k, name in enumerate(row.stored):
             stored = source.read(name)
             for place, gate in enumerate(GATES):
                 columns = slice(place * dim, (place + 1) * dim)

@@ -16,12 +16,13 @@ from bilm.errors import WeightsError
 from bilm.options.files import load_model_options
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
-from bilm.storage.formats.base import OPTIONS, VOCABULARY, Checkpoint, Format, LazyTensor, Softmax
+from bilm.storage.formats.base import Checkpoint, Format, LazyTensor, Softmax
 from bilm.storage.hdf5 import Held
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, OPTIONS, VOCABULARY
 
-LIST, INDEX = "checkpoint", ".index"
-OURS = re.compile(r"model\.ckpt-\d+(\.index|\.data-\d+-of-\d+)?")
-PART = re.compile(r"(.+)(\.index|\.data-\d+-of-\d+)")
+INDEX = ".index"
+PART = re.compile(r".+(\.index|\.data-\d+-of-\d+)")
+OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+)?")
 
 # By folder, and whether the softmax was needed: the version of the last checkpoint that was whole.
 _whole: dict[tuple[Path, bool], tuple] = {}
@@ -34,8 +35,6 @@ class Run(Format):
     """
 
     name = "TensorFlow checkpoint"
-    trainable = True
-    expects = "words tokenized like the training text, in their original case"
     copies = (OPTIONS, f"*{INDEX}")
 
     def __init__(self, options_file: Path, weight_file: Path):
@@ -48,7 +47,13 @@ class Run(Format):
 
         Raises: WeightsError if there are several runs, or no options beside the checkpoints.
         """
-        homes = {p.parent for p in paths if len(p.parts) <= 2 and _is_of_run(p, paths)}
+        indexed = {p.parent for p in paths if p.suffix == INDEX}
+        homes = {
+            p.parent
+            for p in paths
+            if len(p.parts) <= 2
+            and (OURS.fullmatch(p.name) or (p.name == CHECKPOINT_LIST and p.parent in indexed))
+        }
         if at_the_top := {home for home in homes if not home.parts}:
             homes = at_the_top
         elif any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths):
@@ -62,12 +67,12 @@ class Run(Format):
         beside = {p.name: p for p in paths if p.parent == home}
         if OPTIONS not in beside:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
-        is_part = (PART.fullmatch, OURS.fullmatch)
-        parts = {n: p for n, p in sorted(beside.items()) if any(match(n) for match in is_part)}
-        index = min(parts.values(), key=lambda p: not p.name.endswith(INDEX))
+        parts = {n: beside[n] for n in sorted(beside) if PART.fullmatch(n) or OURS.fullmatch(n)}
+        index = min(parts.values(), key=lambda p: p.suffix != INDEX)
         vocabularies = [p for p in beside.values() if re.fullmatch(r"vocab.*\.txt", p.name)]
-        found = {OPTIONS: home / OPTIONS, index.name: index, **parts}
-        found |= {LIST: beside[LIST]} if LIST in beside else {}
+        found = {OPTIONS: beside[OPTIONS], index.name: index, **parts}
+        if CHECKPOINT_LIST in beside:
+            found[CHECKPOINT_LIST] = beside[CHECKPOINT_LIST]
         return found | ({VOCABULARY: vocabularies[0]} if len(vocabularies) == 1 else {})
 
     @classmethod
@@ -105,10 +110,6 @@ class Run(Format):
         checkpoint = self.checkpoint(with_softmax=True)
         return Softmax(RunTensors(checkpoint), checkpoint.n_words, None)
 
-    def stored_types(self, options: ModelOptions) -> set[str]:
-        """Return the types of the weights, softmax included."""
-        return {dtype.name for dtype in self.checkpoint().dtypes.values()}
-
     def checkpoint(self, with_softmax: bool = False) -> Checkpoint:
         """Return the checkpoint: the latest one whose weights can be read, or the given one.
 
@@ -121,11 +122,9 @@ class Run(Format):
         return self._checkpoint
 
     def _opened(self, with_softmax: bool) -> Checkpoint:
-        from bilm.storage.checkpoint import Checkpoint, latest_checkpoint, none
+        from bilm.storage.checkpoint import Checkpoint, every, latest_checkpoint, none
 
-        def needed(name: str) -> bool:
-            return with_softmax or names.is_bilm(name)
-
+        needed = every if with_softmax else names.is_bilm
         if not self.weight_file.is_dir():
             return Checkpoint.open(self.weight_file.with_suffix(""), needed)
         key = self.weight_file, with_softmax
@@ -149,7 +148,7 @@ class Run(Format):
     def own_files(self) -> list[Path]:
         """Return the files of all checkpoints in the folder too."""
         parts = [p for p in sorted(self.folder.iterdir()) if PART.fullmatch(p.name)]
-        return [*super().own_files(), self.folder / LIST, *parts]
+        return [*super().own_files(), self.folder / CHECKPOINT_LIST, *parts]
 
 
 class RunTensors:
@@ -167,22 +166,11 @@ class RunTensors:
     @contextmanager
     def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
         """Yield the function that returns a tensor, which is read when it is converted."""
-        shapes, dtypes, read = (
-            self._checkpoint.shapes,
-            self._checkpoint.dtypes,
-            self._checkpoint.read,
-        )
-        yield lambda name: LazyTensor(shapes[name], dtypes[name], partial(read, name))
+        found = self._checkpoint
+        yield lambda n: LazyTensor(found.shapes[n], found.dtypes[n], partial(found.read, n))
 
 
 def _version(checkpoint: Checkpoint) -> tuple:
     """Return a value that changes when the files of a checkpoint change."""
     stats = ((path, path.stat()) for path in checkpoint.files)
     return tuple((path.absolute(), s.st_ino, s.st_size, s.st_mtime_ns) for path, s in stats)
-
-
-def _is_of_run(path: PurePath, paths: list[PurePath]) -> bool:
-    """Return whether a file shows that its folder contains a run."""
-    beside = (p.name for p in paths if p.parent == path.parent)
-    is_list = path.name == LIST and any(name.endswith(INDEX) for name in beside)
-    return is_list or OURS.fullmatch(path.name) is not None

@@ -1,0 +1,240 @@
+"""Models in ZIP and tar archives: unpacked into the cache once; hostile archives are refused."""
+
+import gzip
+import io
+import os
+import shutil
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+from manylangs_files import write_model
+from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
+
+from bilm import BidirectionalLanguageModel
+from bilm.errors import WeightsError
+from bilm.storage.finding import archive as archives
+from bilm.storage.stored_model import open_model
+
+pytestmark = pytest.mark.usefixtures("cache")
+MODEL = {"options.json": OPTIONS.read_bytes(), "weights.hdf5": WEIGHTS.read_bytes()}
+KINDS = ["m.zip", "m.tar", "m.tar.gz"]
+
+
+def pack(path, members):
+    """Write an archive of contents by name; in a tar archive, None is a folder, a string a link."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+            for name, content in members.items():
+                info = zipfile.ZipInfo("x")
+                info.filename = name  # as it is; the constructor would tidy it
+                file.writestr(info, content, zipfile.ZIP_DEFLATED)
+        return path
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as file:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            if content is None:
+                info.type = tarfile.DIRTYPE
+            elif isinstance(content, str):
+                info.type, info.linkname = tarfile.SYMTYPE, content
+            info.size = len(content) if isinstance(content, bytes) else 0
+            file.addfile(info, io.BytesIO(content) if info.size else None)
+    return path
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("inside", ["", "./", "147/"])
+def test_archive_is_unpacked_into_the_cache(tmp_path, cache, name, inside):
+    folder = {inside: None} if inside and name != "m.zip" else {}
+    archive = pack(tmp_path / name, folder | {inside + k: v for k, v in MODEL.items()})
+    found = resolve(archive)
+    assert same(found, (OPTIONS, WEIGHTS)) and all(cache in path.parents for path in found)
+    archive_time = archive.stat().st_mtime_ns
+    assert resolve(archive) == found and archive.stat().st_mtime_ns == archive_time
+
+
+def test_archive_gives_the_same_vectors(tmp_path):
+    model = BidirectionalLanguageModel(pack(tmp_path / "m.zip", MODEL))
+    ids = np.ones((1, 3, model.options.char_cnn.max_characters_per_token))
+    expected = BidirectionalLanguageModel(OPTIONS, WEIGHTS)(ids)["lm_embeddings"]
+    np.testing.assert_array_equal(model(ids)["lm_embeddings"], expected)
+
+
+def test_archive_is_unpacked_once(tmp_path, cache):
+    others = ["__MACOSX/._model.hdf5", "._model.hdf5", "model_softmax.hdf5", "corpus.hdf5"]
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5", "vocab.txt", *others])
+    found = resolve(archive)
+    beside = [found[1].with_name(name) for name in ("vocab.txt", "weights_softmax.hdf5")]
+    assert sorted(files_in(cache)) == sorted([*found, *beside])
+    times = [p.stat().st_mtime_ns for p in found]
+    assert resolve(archive) == found
+    assert [p.stat().st_mtime_ns for p in found] == times
+    make_zip(archive, ["options.json", "model.hdf5"])  # another archive of that name
+    assert resolve(archive) != found
+
+
+def test_manylangs_archive_unpacks_its_configuration_only(tmp_path):
+    """The configuration is found through the path in `config.json`; other files stay packed."""
+    folder = write_model(tmp_path / "top")
+    (folder / "conf").mkdir()
+    (folder / "model.json").rename(folder / "conf" / "model.json")
+    (folder / "config.json").write_text('{"config_path": "conf/model.json"}')
+    (folder / "classifier.pkl").write_bytes(b"x")
+    archive = open_model(shutil.make_archive(str(tmp_path / "m"), "zip", folder))
+    assert archive.options == open_model(folder).options
+    assert not list(archive.folder.glob("classifier.pkl"))
+
+
+ALLENNLP = "fta/model.text_field_embedder.token_embedders.elmo."
+
+
+def test_allennlp_archive_with_fta_files_is_refused(tmp_path, cache):
+    """The files in fta/ hold the weights from before the model's training."""
+    members = {
+        "config.json": b"{}",
+        "weights.th": b"x",
+        f"{ALLENNLP}options_file": MODEL["options.json"],
+        f"{ALLENNLP}weight_file": MODEL["weights.hdf5"],
+    }
+    archive = pack(tmp_path / "model.tar.gz", members)
+    with pytest.raises(WeightsError, match=r"fta/ contains the ELMo weights from before its train"):
+        resolve(archive)
+    assert not files_in(cache)
+
+
+def test_archive_replaced_by_one_of_equal_size_and_time_is_unpacked_again(tmp_path):
+    other = tmp_path / "other.hdf5"
+    content = bytearray(WEIGHTS.read_bytes())
+    content[-1] ^= 1
+    other.write_bytes(content)
+    archive = tmp_path / "m.tar"
+    for weights in (WEIGHTS, other):
+        pack(archive, MODEL | {"weights.hdf5": weights.read_bytes()})
+        os.utime(archive, (1, 1))
+        assert same(resolve(archive), (OPTIONS, weights))
+
+
+@pytest.mark.parametrize("kind", ["m.zip", "m.tar"])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["options.json"], r"found none, expected one \.hdf5"),
+        (["model.hdf5"], r"found none, expected one options\.json"),
+        (["options.json", "a.hdf5", "b.hdf5"], r"found a\.hdf5, b\.hdf5"),
+        (["a/options.json", "b/model.hdf5"], r"found none, expected one \.hdf5"),
+        (["a/b/options.json", "a/b/model.hdf5"], r"found none, expected one options\.json"),
+        (["../options.json", "../model.hdf5"], r"\.\./options\.json is a path out of"),
+        (["options.json", "model.hdf5", "a/../../README"], r"a/\.\./\.\./README is a path out of"),
+        (["options.json", "/tmp/model.hdf5"], r"/tmp/model\.hdf5 is a path out of"),
+        (["options.json", "..\\model.hdf5"], r"model\.hdf5 is a path out of"),
+        (["options.json", "C:\\model.hdf5"], r"model\.hdf5 is a path out of"),
+        (["options.json", "model.hdf5", "Model.hdf5"], r"[Mm]odel.*, [Mm].*expected one"),
+        (
+            [f"{m}/{n}" for m in "mM" for n in ("options.json", "model.hdf5")],
+            r"m/.*, .*expected one|M/.*, .*expected one",
+        ),
+    ],
+)
+def test_hostile_or_incomplete_archive_is_refused(tmp_path, kind, names, message):
+    archive = pack(tmp_path / kind, {name: b"x" for name in names})
+    with pytest.raises(WeightsError, match=message) as error:
+        resolve(archive)
+    assert str(archive) in str(error.value)
+    assert files_in(tmp_path) == [archive]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("m.tar", {"weights.hdf5": "/etc/passwd"}, "weights.hdf5 is not a regular file"),
+        ("m.tar", {"options.json": b" " * (2 << 20)}, "options.json unpacks to 2,097,152 bytes"),
+        ("m.tar.gz", {"weights.hdf5": bytes(16 << 20)}, "unpacks to"),
+        ("m.zip", {"weights.hdf5": bytes(16 << 20)}, "weights.hdf5 unpacks to 16,777,216 bytes"),
+    ],
+)
+def test_archive_of_large_or_special_files_is_refused(tmp_path, kind, changes, message):
+    archive = pack(tmp_path / kind, MODEL | changes)
+    with pytest.raises(WeightsError, match=message):
+        resolve(archive)
+    assert files_in(tmp_path) == [archive]
+
+
+def test_archive_over_the_size_limit_is_refused(tmp_path, cache, monkeypatch):
+    archive = pack(tmp_path / "m.zip", MODEL)
+    room = WEIGHTS.stat().st_size
+    monkeypatch.setattr(archives, "MAX_BYTES", room)  # enough for the weights alone
+    with pytest.raises(WeightsError, match=rf"m\.zip: weights\.hdf5 unpacks to {room:,} bytes"):
+        resolve(archive)
+    assert not files_in(cache)
+
+
+def test_encrypted_archive_is_refused(tmp_path, cache):
+    archive = pack(tmp_path / "m.zip", MODEL)
+    content = bytearray(archive.read_bytes())
+    start = 0
+    while (start := content.find(b"PK\x01\x02", start) + 1) > 0:
+        content[start + 7] |= 1  # the first flag of an entry in the directory
+    archive.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"options\.json is encrypted"):
+        resolve(archive)
+    assert not files_in(cache)
+
+
+def test_archive_with_other_compression_is_refused(tmp_path):
+    """And large options without compression, so that the ratio of sizes does not apply."""
+    for how, content, message in (
+        (zipfile.ZIP_BZIP2, MODEL["options.json"], "is compressed by another method"),
+        (zipfile.ZIP_STORED, b" " * (2 << 20), "unpacks to 2,097,152 bytes"),
+    ):
+        with zipfile.ZipFile(tmp_path / "m.zip", "w", how) as file:
+            file.writestr("options.json", content)
+            file.write(WEIGHTS, "model.hdf5")
+        with pytest.raises(WeightsError, match=rf"options\.json {message}"):
+            resolve(tmp_path / "m.zip")
+
+
+def test_tar_header_with_huge_size_is_refused(tmp_path):
+    """For example the header of a long name, which `tarfile` reads at once."""
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
+    (tmp_path / "m.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20))
+    with pytest.raises(WeightsError, match=r"one of its headers declares 1,073,\d{3},\d{3} bytes"):
+        resolve(tmp_path / "m.tar")
+
+
+@pytest.mark.parametrize("kind", ["m.zip", "m.tar.gz"])
+def test_truncated_archive_is_an_error(tmp_path, cache, kind):
+    whole = pack(tmp_path / kind, MODEL).read_bytes()
+    for n in range(0, len(whole) - 20, 997):
+        (tmp_path / f"{n}_{kind}").write_bytes(whole[:n])
+        with pytest.raises(WeightsError):
+            resolve(tmp_path / f"{n}_{kind}")
+    assert not list(cache.rglob("weights.hdf5"))
+
+
+def test_randomly_damaged_archive_is_an_error(tmp_path):
+    """Every damage raises WeightsError."""
+    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"], OPTIONS)
+    whole = archive.read_bytes()
+    random = np.random.default_rng(0)
+    n_refused = 0
+    for i in range(200):
+        damaged = bytearray(whole)
+        for position in random.integers(len(whole), size=3):
+            damaged[position] = random.integers(256)
+        (tmp_path / f"{i}.zip").write_bytes(damaged)
+        try:
+            resolve(tmp_path / f"{i}.zip")
+        except WeightsError:
+            n_refused += 1
+    assert n_refused > 100
+
+
+def test_nested_archive_is_not_opened(tmp_path):
+    inner = pack(tmp_path / "inner.zip", MODEL)
+    with pytest.raises(WeightsError, match="found none"):
+        resolve(pack(tmp_path / "m.zip", {"inner.zip": inner.read_bytes()}))
+    (tmp_path / "m.gz").write_bytes(gzip.compress(b"x" * 100))
+    with pytest.raises(WeightsError, match="neither a folder nor a ZIP"):
+        resolve(tmp_path / "m.gz")
