@@ -21,7 +21,7 @@ from bilm.data.stream import Position, check_shards, describe_part, describe_sha
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.options.run_options import RunOptions
-from bilm.scoring.perplexity import Evaluator, Perplexity, explaining_memory
+from bilm.scoring.perplexity import Evaluator, Perplexity, explaining_memory, heldout_windows
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.files import expanded
 from bilm.training.checkpoints import RunCheckpoints, Saving
@@ -386,7 +386,9 @@ class TrainingLoop:
 
     def _measure(self, heldout: Any, whole: bool) -> Perplexity:
         n_rows = self.checkpoints.content.batch_size
-        found = agreement.agreed_perplexity(self.hosts, lambda: self.evaluator(heldout, n_rows))
+        found = agreement.agreed_perplexity(
+            self.hosts, lambda: self.evaluator(heldout_windows(heldout, n_rows))
+        )
         self.report.heldout(self.step, found, whole)
         return found
 

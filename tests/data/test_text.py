@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from bilm.data import text
-from bilm.data.shards import Shards, count_tokens, require_files, resolve_shards
-from bilm.data.text import read_lines, writing_text
+from bilm.data.shards import Shards, count_tokens, resolve_shards
+from bilm.data.text import read_lines, require_files, writing_text
 from bilm.errors import DataError
 
 

@@ -91,11 +91,6 @@ class Corpus:
         return self.form.read(self._source)
 
 
-def read_corpus(corpus: str | os.PathLike) -> Iterator[list[str]]:
-    """Yield the words of each sentence of a file: see `Corpus`."""
-    return (record.words for record in Corpus(corpus))
-
-
 def require_text(path: str | os.PathLike) -> None:
     """Check that a file contains text, with one sentence per line, by the ending of its name.
 

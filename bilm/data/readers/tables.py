@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.data.readers.form import Form, InputFile, Record, checked_id
-from bilm.data.text import placed_lines, whole_lines
+from bilm.data.text import read_lines, whole_lines
 from bilm.errors import DataError
 from bilm.support.extras import optional
 
@@ -69,7 +69,7 @@ def _delimited(path: str, cells: Cells, decoding: str, **dialect: Any) -> Iterat
 
 def jsonl_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
     """Yield the rows of a file with one JSON object per line; blank lines are skipped."""
-    for number, _, _, line in placed_lines(path, decoding):
+    for number, line in read_lines(path, decoding):
         if not line:
             continue
         where = f"{path}, line {number}"
