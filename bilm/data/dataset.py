@@ -261,7 +261,8 @@ class BidirectionalLMDataset:
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
         """Return windows for training: see `LMDataset.iter_batches`."""
-        return _merge(r.iter_batches(batch_size, num_steps, first_batch) for r in self.readers)
+        placed = self.iter_placed_batches(batch_size, num_steps, first_batch=first_batch)
+        return (window for window, _ in placed)
 
     def iter_placed_batches(
         self,

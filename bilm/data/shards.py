@@ -58,10 +58,6 @@ class Shards(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         return self.paths[index]
 
-    def of(self, paths: Iterable[str | os.PathLike]) -> Shards:
-        """Return `Shards` of other files with the same `on_bad_utf8`."""
-        return Shards(paths, self.on_bad_utf8)
-
     def thinned(self, stride: int) -> Shards:
         """Return `Shards` of the same files with another `stride`."""
         return Shards(self.paths, self.on_bad_utf8, self.name, stride)

@@ -19,10 +19,7 @@ MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
 
 
 def survey(
-    shards: Shards,
-    vocab: Vocabulary,
-    check_order: bool = True,
-    sample: bool = False,
+    shards: Shards, vocab: Vocabulary, check_order: bool = True, sample: bool = False
 ) -> TextCounts:
     """Count the text and log what is skipped, truncated, replaced or out of order.
 
@@ -92,7 +89,7 @@ def check_tokenization(shards: Shards) -> bool:
     name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     check = TokenizationCheck(name)
     n_words = -(-SAMPLE_WORDS // len(files))
-    count_tokens(shards.of(files), on_words=check.add, max_tokens=n_words)
+    count_tokens(Shards(files, shards.on_bad_utf8), on_words=check.add, max_tokens=n_words)
     return check.warn()
 
 

@@ -6,7 +6,7 @@ Only `Batcher` and `TokenBatcher` shift ids by one, because models with padding 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -119,30 +119,25 @@ class LexiconAlphabet:
         """Return the ids of words and their characters, int32 (n, width)."""
         rows: np.ndarray = np.full((len(words), self.width), self.pad, np.int32)
         for row, word in zip(rows, words, strict=True):
-            word = word[: self.max_characters - 2]
             if self.words is not None:
-                row[0] = self.words.get(word, self.words[OOV])
-            if self.characters is not None:
-                letters = _letters(word, self.characters)
+                short = word[: self.max_characters - 2]
+                row[0] = self.words.get(short, self.words[OOV])
+            if (ids := self.characters) is not None:
+                inside = [ids.get(letter, ids[OOV]) for letter in self._letters(word)]
+                letters = [ids[EOW], *inside, ids[BOW]]  # this order is correct: see the class
                 row[self.n_word_columns : self.n_word_columns + len(letters)] = letters
         return rows
 
     def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
         """Return the number of columns of each row that are not padding, int (n,)."""
         # The rows do not show it, because a character may have the id of padding.
-        longest = self.max_characters - 2
-        letters = [
-            1 if word[:longest] in (self.begin, self.end) else len(word[:longest]) for word in words
-        ]
-        has_characters = self.characters is not None
-        return self.n_word_columns + has_characters * (np.array(letters, int) + 2)
+        letters = np.array([len(self._letters(word)) for word in words], int)
+        return self.n_word_columns + (self.characters is not None) * (letters + 2)
 
-
-def _letters(word: str, ids: Mapping[str, int]) -> list[int]:
-    marks = lexicon_options.BOS, lexicon_options.EOS
-    inside = [word] if word in marks else word
-    # This order is correct: see `LexiconAlphabet`.
-    return [ids[EOW], *(ids.get(letter, ids[OOV]) for letter in inside), ids[BOW]]
+    def _letters(self, word: str) -> Sequence[str]:
+        """Return the characters of a word; the mark of a sentence is one character."""
+        word = word[: self.max_characters - 2]
+        return [word] if word in (self.begin, self.end) else word
 
 
 Alphabet = ByteAlphabet | LexiconAlphabet

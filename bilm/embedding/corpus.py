@@ -99,9 +99,8 @@ def dump_bilm_embeddings(
     protect(outfile, dataset_file, vocab_file)
 
     corpus = Corpus(dataset_file, **reading)
-    # In HDF5 each sentence is a dataset, named by its id if it has one.
-    name_of = dataset_name if form == "hdf5" and not is_pooled else str
-    text = _survey(corpus, part_sentences, name_of)
+    by_sentence = form == "hdf5" and not is_pooled  # datasets, named by ids if there are any
+    text = _survey(corpus, part_sentences, dataset_name if by_sentence else str)
 
     model = open_model(options_file, weight_file)
     run: dict[str, object] = {
@@ -120,7 +119,16 @@ def dump_bilm_embeddings(
     if form == "parquet" and len(set(numbers)) < len(numbers):
         raise OptionsError(f"layers is {layers!r}: a layer occurs twice")
     n_rows = text.n_sentences if is_pooled else text.n_tokens
-    content = Content(shape, dtype, is_pooled, numbers, corpus.has_ids, text.n_sentences, n_rows)
+    content = Content(
+        shape=shape,
+        dtype=dtype,
+        is_pooled=is_pooled,
+        by_sentence=by_sentence,
+        layers=numbers,
+        has_ids=corpus.has_ids,
+        n_sentences=text.n_sentences,
+        n_rows=n_rows,
+    )
     run |= {
         "dataset": text.digest,
         "vocabulary": embedder.vocab_file and sha256_of(embedder.vocab_file),

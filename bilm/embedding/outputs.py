@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import h5py
 import numpy as np
@@ -75,6 +75,8 @@ class Content(NamedTuple):
         shape: shape of a row, (D,) or (layers, D).
         dtype: `float32` or `float16`.
         is_pooled: whether a sentence has one row; otherwise it has one per word.
+        by_sentence: whether the output has a dataset per sentence, (layers, T, D); its parts then
+            contain the bytes of these arrays, and otherwise of (T, layers, D).
         layers: numbers of the layers in a row; empty if it has one layer.
         has_ids: whether sentences have ids.
         n_sentences: number of sentences.
@@ -84,6 +86,7 @@ class Content(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     is_pooled: bool
+    by_sentence: bool
     layers: Sequence[int]
     has_ids: bool
     n_sentences: int
@@ -99,23 +102,26 @@ class Content(NamedTuple):
         return 1 if self.is_pooled else len(record.words)
 
     def groups(self, parts: Iterable[Path]) -> Iterator[tuple[list[Record], np.ndarray]]:
-        """Yield some sentences at a time, in order, and their rows as a memory map, (rows, ...).
+        """Yield some sentences at a time, in order, and their rows, (rows, ...).
 
         Raises: DataError for a damaged part.
         """
-        row_bytes = self.row_bytes
         for part in parts:
-            records, rows = read_part(part, self)
-            group: list[Record] = []
-            begin = end = 0
-            for record in records:
-                n = self.rows_of(record)
-                if group and (end + n - begin) * row_bytes > GROUP_BYTES:
-                    yield group, rows[begin:end]
-                    group, begin = [], end
-                group.append(record)
-                end += n
-            yield group, rows[begin:end]
+            records, group = read_records(part, self), list[Record]()
+            n_rows, most = 0, GROUP_BYTES // self.row_bytes
+            with open(part, "rb") as file:
+                for record in records:
+                    n = self.rows_of(record)
+                    if group and n_rows + n > most:
+                        yield group, self._read_rows(file, n_rows)
+                        group, n_rows = [], 0
+                    group.append(record)
+                    n_rows += n
+                yield group, self._read_rows(file, n_rows)
+
+    def _read_rows(self, file: BinaryIO, n: int) -> np.ndarray:
+        numbers = np.fromfile(file, self.dtype, n * math.prod(self.shape))
+        return numbers.reshape(n, *self.shape)
 
 
 # --- parts ---
@@ -246,10 +252,10 @@ def write_part(
     starts = [n * content.row_bytes for n in accumulate(n_rows, initial=0)]
     with replacing(path) as temporary, open(temporary, "wb") as file:
         for number, _, vectors in embedded:
-            if not content.is_pooled and vectors.ndim == 3:
+            if vectors.ndim == 3 and not content.by_sentence:
                 vectors = vectors.swapaxes(0, 1)  # layers, T, D -> T, layers, D
             file.seek(starts[number])
-            file.write(vectors.astype(content.dtype, copy=False).tobytes())
+            file.write(np.ascontiguousarray(vectors, content.dtype).data)
             yield records[number]
         file.seek(starts[-1])
         text = json.dumps(records, ensure_ascii=False).encode()
@@ -257,8 +263,8 @@ def write_part(
         file.write(TRAILER.pack(len(text), digest_of(records), MAGIC))
 
 
-def read_part(part: Path, content: Content) -> tuple[list[Record], np.ndarray]:
-    """Return the sentences of a part, and their rows as a memory map, (rows, ...).
+def read_records(part: Path, content: Content) -> list[Record]:
+    """Return the sentences of a part; its rows are at its start.
 
     Raises: DataError if the part is damaged.
     """
@@ -271,15 +277,12 @@ def read_part(part: Path, content: Content) -> tuple[list[Record], np.ndarray]:
         found = digest_of(records)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise _damaged(part, error) from error
-    n_rows = sum(map(content.rows_of, records))
-    expected = n_rows * content.row_bytes
+    expected = sum(map(content.rows_of, records)) * content.row_bytes
     if end != expected:
         raise _damaged(part, f"{end:,} bytes of vectors, expected {expected:,}")
     if found != digest:
         raise _damaged(part, "its words or ids have changed")
-    if not n_rows:  # an empty file cannot be mapped
-        return records, np.empty((0, *content.shape), content.dtype)
-    return records, np.memmap(part, content.dtype, "r", shape=(n_rows, *content.shape))
+    return records
 
 
 def stored_digest(part: Path) -> bytes:
@@ -329,7 +332,7 @@ def _pyarrow(outfile: str | os.PathLike) -> tuple[Any, Any]:
 
 def write_hdf5(merged: Path, parts: Iterable[Path], content: Content) -> None:
     """Write an HDF5 file: pooled vectors as one dataset, or a dataset per sentence."""
-    (_write_pooled if content.is_pooled else _write_datasets)(merged, parts, content)
+    (_write_datasets if content.by_sentence else _write_pooled)(merged, parts, content)
 
 
 def _write_datasets(merged: Path, parts: Iterable[Path], content: Content) -> None:
@@ -345,9 +348,8 @@ def _write_datasets(merged: Path, parts: Iterable[Path], content: Content) -> No
                 start = 0
                 for words, id_ in records:
                     vectors = rows[start : start + len(words)]
+                    vectors = vectors.reshape(*content.shape[:-1], len(words), content.shape[-1])
                     start += len(words)
-                    if vectors.ndim == 3:
-                        vectors = vectors.swapaxes(0, 1)  # T, layers, D -> layers, T, D
                     name = str(number) if id_ is None else dataset_name(id_)
                     attributes = file.create_dataset(name, data=vectors).attrs
                     attributes[SENTENCE] = join_words(words)

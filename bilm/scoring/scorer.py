@@ -143,8 +143,17 @@ class Scorer:
         self._proper = np.flatnonzero(proper)
         char_cnn = model.options.char_cnn
         self._spell = ByteAlphabet(char_cnn.max_characters_per_token) if char_cnn else None
-        batch, *carried = self._signature()
-        self._run_losses = compiled(self._losses, [batch, *carried])
+        shapes, of_ids = distinct_shapes(model.options), keras.KerasTensor((None, None), "int32")
+        if self._spell is None:
+            distinct: Any = keras.KerasTensor(shapes, "int32")
+        else:
+            distinct = tuple(keras.KerasTensor(shape, "int32") for shape in shapes)
+        by_direction = dict.fromkeys(model.directions, of_ids)
+        batch = {"distinct": distinct, "places": by_direction, "targets": dict(by_direction)}
+        state = model.flatten_state(model.zero_state(0))
+        state = [keras.KerasTensor((None, part.shape[1]), "float32") for part in state]
+        mask = keras.KerasTensor((None, None), "bool")
+        self._run_losses = compiled(self._losses, [batch, mask, state])
         steps = dict.fromkeys(model.directions, keras.KerasTensor((None,), "int32"))
         self._run_predictions = compiled(self._predictions, [batch, steps])
 
@@ -280,18 +289,15 @@ class Scorer:
 
         return [Row(i, iter([(0, words)]), encode) for i, words in enumerate(sentences)]
 
-    def _outputs(self, batch, mask, state):
-        """Return each direction's outputs, layer by layer, and the next state."""
-        return self.model.windows(self.model.encode(batch), state, mask)
-
     def _losses(self, batch, mask, state):
         """Run on from a state: losses float (B, T) a direction, and the next state."""
-        outputs, state = self._outputs(batch, mask, self.model.pack_state(state))
+        state = self.model.pack_state(state)
+        outputs, state = self.model.windows(self.model.encode(batch), state, mask)
         return self.model.losses(outputs, batch["targets"]), self.model.flatten_state(state)
 
     def _predictions(self, batch, steps):
         """Return all words' log-probabilities at N steps per direction of one row: float (N, V)."""
-        outputs, _ = self._outputs(batch, None, self.model.zero_state(1))
+        outputs, _ = self.model.windows(self.model.encode(batch), self.model.zero_state(1))
         softmax, logs = self.model.softmax, {}
         for direction in self.model.directions:
             hidden = ops.take(outputs[direction][-1][0], steps[direction], axis=0)  # N, P
@@ -302,20 +308,6 @@ class Scorer:
     def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:
         order = np.argsort(-logs, kind="stable")[:n]
         return [Substitute(self.words[self._proper[i]], float(logs[i])) for i in order]
-
-    def _signature(self) -> list:
-        places = dict.fromkeys(self.model.directions, keras.KerasTensor((None, None), "int32"))
-        shapes = distinct_shapes(self.model.options)
-        if self._spell:
-            distinct = tuple(keras.KerasTensor(shape, "int32") for shape in shapes)
-        else:
-            distinct = keras.KerasTensor(shapes, "int32")
-        state = self.model.flatten_state(self.model.zero_state(0))
-        return [
-            {"distinct": distinct, "places": places, "targets": dict(places)},
-            keras.KerasTensor((None, None), "bool"),
-            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
-        ]
 
 
 def _checked_position(position: int, n_words: int) -> int:

@@ -91,8 +91,6 @@ def test_invalid_utf8_can_be_replaced(tmp_path, pack):
     assert (counts.n_tokens, counts.n_replaced) == (5, 2)
     with pytest.raises(DataError, match="text, line 1: not UTF-8"):
         count_tokens(Shards([path]))
-    for make in (Shards, replaced.of):  # other files, and what becomes of their bytes
-        assert make([path, path]).on_bad_utf8 == ("error" if make is Shards else "replace")
     with pytest.raises(DataError, match="on_bad_utf8=ignore: expected one of"):
         Shards([path], "ignore")
 
