@@ -10,8 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.data.characters import alphabet_of
+from bilm.data.vocabulary import Batcher, TokenBatcher, alphabet_of
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import DataError

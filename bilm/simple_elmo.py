@@ -11,8 +11,7 @@ from absl import logging
 from bilm.data.vocabulary import BOS, EOS
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
-from bilm.scoring.load import load_scorer
-from bilm.scoring.scorer import Scorer
+from bilm.scoring.scorer import Scorer, load_scorer
 from bilm.storage.stored_model import StoredModel, open_model
 
 LAYERS = ("average", "top", "all")

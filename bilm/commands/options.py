@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from bilm.data.shards import ON_BAD_UTF8
-from bilm.data.text import STANDARD_INPUT
+from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.options.schema import LARGEST
 
@@ -286,7 +285,7 @@ scorer_options = model_options(
 
 def open_scorer(model: Mapping[str, str | None]) -> Scorer:
     """Load the scorer that the values of `scorer_options` select. Raises: BilmError."""
-    from bilm.scoring.load import load_scorer
+    from bilm.scoring.scorer import load_scorer
 
     weights, softmax = model["weights"], model["softmax"]
     return load_scorer(model["model"], model["vocab"], weight_file=weights, softmax_file=softmax)
@@ -433,7 +432,8 @@ def run_arguments(values: Mapping[str, Any], hosts: Alone | Hosts) -> dict[str, 
 
     Raises: DataError if a text cannot be read more than once; OptionsError for missing devices.
     """
-    from bilm.data.shards import require_files, resolve_shards
+    from bilm.data.shards import resolve_shards
+    from bilm.data.text import require_files
     from bilm.training.devices import make_strategy
     from bilm.training.run import Saving
 

@@ -52,14 +52,13 @@ def test(
     from bilm.data.shards import count_tokens, resolve_shards
     from bilm.data.survey import check_tokenization
     from bilm.errors import BilmError
-    from bilm.scoring.load import load_language_model
     from bilm.scoring.perplexity import heldout_dataset, perplexity
     from bilm.storage.stored_model import open_model
 
     if stateless and start == "checkpoint":
         raise click.UsageError("--stateless starts from zero state: remove --start=checkpoint")
     stored = open_model(model, weights, softmax)
-    found, vocabulary = load_language_model(stored, vocab)
+    found, vocabulary = stored.build_language_model(), stored.vocabulary(vocab)
     text = resolve_shards(input_, on_bad_utf8)
     check_tokenization(text)
     state = None

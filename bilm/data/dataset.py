@@ -23,7 +23,6 @@ MAX_SENTENCE_BATCH = 16_384  # most predictions of a batch of sentences, with pa
 SENTENCE_WINDOW = 2_048  # predictions per window of such a batch; bounds memory
 LONG_SENTENCE = 4_096  # words; characters of longer sentences are computed in pieces
 
-
 Windows = Iterator[Window]
 
 
@@ -60,12 +59,14 @@ class LMDataset:
         self.direction = "backward" if reverse else "forward"
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
-    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | Spelled | None]]:
-        """Return each sentence's ids, int32 (n + 2,), and characters, int32 (n + 2, C) or None.
+    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Yield each sentence's ids, int32 (n + 2,), and characters, int32 (n + 2, C) or None.
 
         Raises: DataError if a shard cannot be read, or if an endless reader finds only blank lines.
         """
-        return (self._encode(words, True) for _, words in self._sentences(self._stream()))
+        for _, words in self._sentences(self._stream()):
+            ids, characters = self._encode(words)
+            yield ids, None if characters is None else characters[:]
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
         """Return windows for training. Each row continues in the next window.
@@ -81,7 +82,8 @@ class LMDataset:
             int32 (B, T, C) or None.
         Raises: DataError as `get_sentence` does, or if a count is below 1.
         """
-        return (w for w, *_ in self._iter_windows(batch_size, num_steps, first_batch))
+        placed = self.iter_placed_batches(batch_size, num_steps, first_batch=first_batch)
+        return (window for window, _ in placed)
 
     def iter_placed_batches(
         self,
@@ -101,25 +103,11 @@ class LMDataset:
         Raises: DataError as `iter_batches` does, and if the position is of a batch size other
             than B.
         """
+        _check_counts(batch_size, num_steps)
+        own = range(batch_size) if own is None else own
         mine = f"{self.direction}_"
         if position is not None:
             position = {k.removeprefix(mine): v for k, v in position.items() if k.startswith(mine)}
-        windows = self._iter_windows(batch_size, num_steps, first_batch, position, own)
-        for window, sources, stream, rows in windows:
-            places = np.array([(row.reference, row.at) for row in rows], np.int64)
-            parts = stream.position() | {"rows": places}
-            yield window, Trace({mine + name: part for name, part in parts.items()}, sources)
-
-    def _iter_windows(
-        self,
-        batch_size: int,
-        num_steps: int,
-        first_batch: int = 0,
-        position: Position | None = None,
-        own: range | None = None,
-    ) -> Iterator[tuple[Window, list[int], SentenceStream, list[Row]]]:
-        _check_counts(batch_size, num_steps)
-        own = range(batch_size) if own is None else own
         stream = self._stream(position)
         sentences = self._sentences(stream)
         rows = [Row(i - own.start, sentences, self._encode) for i in range(batch_size)]
@@ -134,7 +122,9 @@ class LMDataset:
                 if row.advance(num_steps, window if i in own else None, sources) < num_steps:
                     return
             if window is not None:
-                yield window, sources, stream, rows
+                places = np.array([(row.reference, row.at) for row in rows], np.int64)
+                parts = stream.position() | {"rows": places}
+                yield window, Trace({mine + name: part for name, part in parts.items()}, sources)
 
     def _put_back(self, rows: list[Row], places: np.ndarray) -> None:
         """Move each row back to its place in its sentence."""
@@ -222,14 +212,12 @@ class LMDataset:
             if not stream.next_epoch():
                 raise DataError(f"{self.filepattern}: contains no sentence: every line is blank")
 
-    def _encode(
-        self, words: list[str], whole: bool = False
-    ) -> tuple[np.ndarray, np.ndarray | Spelled | None]:
+    def _encode(self, words: list[str]) -> tuple[np.ndarray, np.ndarray | Spelled | None]:
         words = words[::-1] if self.reverse else words
         ids = self.vocab.encode(words, self.reverse, split=False)
         if not isinstance(self.vocab, UnicodeCharsVocabulary):
             return ids, None
-        if len(words) > LONG_SENTENCE and not whole:
+        if len(words) > LONG_SENTENCE:
             first, last = (EOS, BOS) if self.reverse else (BOS, EOS)
             return ids, Spelled(self.vocab.spell, [first, *words, last])
         return ids, self.vocab.encode_chars(words, self.reverse, split=False)
@@ -273,7 +261,8 @@ class BidirectionalLMDataset:
 
     def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
         """Return windows for training: see `LMDataset.iter_batches`."""
-        return _merge(r.iter_batches(batch_size, num_steps, first_batch) for r in self.readers)
+        placed = self.iter_placed_batches(batch_size, num_steps, first_batch=first_batch)
+        return (window for window, _ in placed)
 
     def iter_placed_batches(
         self,

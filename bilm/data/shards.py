@@ -10,7 +10,6 @@ from itertools import islice
 from typing import NamedTuple, overload
 
 from bilm.data.readers import Corpus, require_text
-from bilm.data.text import ON_BAD_UTF8 as ON_BAD_UTF8
 from bilm.data.text import (
     STANDARD_INPUT,
     decoded,
@@ -42,8 +41,8 @@ class Shards(Sequence[str]):
         name: str | None = None,
         stride: int = 1,
     ):
-        decoding(on_bad_utf8)
-        self.paths, self.on_bad_utf8 = tuple(os.fspath(path) for path in paths), on_bad_utf8
+        self.paths = tuple(os.fspath(path) for path in paths)
+        self.on_bad_utf8, self.errors = on_bad_utf8, decoding(on_bad_utf8)
         self.name = name or next(iter(self.paths), "no file")
         self.stride = stride
 
@@ -59,10 +58,6 @@ class Shards(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         return self.paths[index]
 
-    def of(self, paths: Iterable[str | os.PathLike]) -> Shards:
-        """Return `Shards` of other files with the same `on_bad_utf8`."""
-        return Shards(paths, self.on_bad_utf8)
-
     def thinned(self, stride: int) -> Shards:
         """Return `Shards` of the same files with another `stride`."""
         return Shards(self.paths, self.on_bad_utf8, self.name, stride)
@@ -71,11 +66,11 @@ class Shards(Sequence[str]):
         self, shard: int = 0, offset: int = 0, number: int = 0
     ) -> Iterator[tuple[int, int, int, str]]:
         """Return the lines of a file with their positions: see `bilm.data.text.placed_lines`."""
-        return placed_lines(self.paths[shard], decoding(self.on_bad_utf8), offset, number)
+        return placed_lines(self.paths[shard], self.errors, offset, number)
 
     def lines_at(self, shard: int, offsets: Iterable[int]) -> Iterator[str]:
         """Return the lines that start at these byte positions: see `bilm.data.text.lines_at`."""
-        return lines_at(self.paths[shard], decoding(self.on_bad_utf8), offsets)
+        return lines_at(self.paths[shard], self.errors, offsets)
 
     def texts(self) -> Iterator[str]:
         """Return the stripped text of each line that is not blank, file after file.
@@ -151,13 +146,6 @@ def matching_files(filepattern: str | os.PathLike) -> list[str]:
     return paths
 
 
-def require_files(paths: Iterable[str | os.PathLike]) -> None:
-    """Raise DataError for a pipe, which can be read only once."""
-    for path in paths:
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise DataError(f"{path}: must be a regular file: it is read more than once")
-
-
 class TextCounts(NamedTuple):
     """Counts of a text.
 
@@ -200,7 +188,7 @@ def count_tokens(
     n_sentences = n_tokens = n_blank = n_replaced = n_long = 0
     for n_done, path in enumerate(shards, start=1):
         enough = math.inf if max_tokens is None else n_tokens + max_tokens
-        for text, is_replaced in _texts(path, shards.on_bad_utf8):
+        for text, is_replaced in _texts(path, shards.errors):
             n_replaced += is_replaced
             words = text.split()
             if not words:
@@ -219,16 +207,16 @@ def count_tokens(
     return TextCounts(n_sentences, n_tokens, n_blank, n_replaced, n_long)
 
 
-def _texts(path: str, on_bad_utf8: str) -> Iterator[tuple[str, bool]]:
+def _texts(path: str, errors: str) -> Iterator[tuple[str, bool]]:
     """Yield the text of each line, including blank lines, and whether it contained invalid
     UTF-8 that was replaced."""
     for number, start, line in raw_lines(path):
         try:
             yield decoded(line, start, "strict"), False
         except UnicodeDecodeError as error:
-            if on_bad_utf8 == "error":
+            if errors == "strict":
                 raise not_utf8(path, number, error) from error
-            yield decoded(line, start, decoding(on_bad_utf8)), True
+            yield decoded(line, start, errors), True
 
 
 def _count_long(text: str, words: list[str], max_bytes: int) -> int:

@@ -169,20 +169,10 @@ def describe_lines(shards: Shards, references: Sequence[int]) -> list[str]:
     described, shards = [], Shards(shards, "replace")  # only byte positions matter
     for shard, group in groupby(sorted(set(references)), lambda r: r // SHARD_BYTES):
         offsets = {reference % SHARD_BYTES for reference in group}
-        numbers = [number for number, start, _, _ in _at(shards.lines(shard), offsets)]
+        found = (number for number, start, _, _ in shards.lines(shard) if start in offsets)
+        numbers = list(islice(found, len(offsets)))  # reading stops after the last
         described.append(f"{shards[shard]}, {_ranges(numbers)}")
     return described
-
-
-def _at(lines: Iterator[tuple], offsets: set[int]) -> Iterator[tuple]:
-    """Yield the lines that start at these byte positions, and stop after the last."""
-    left = len(offsets)
-    for line in lines:
-        if line[1] in offsets:
-            yield line
-            left -= 1
-            if not left:
-                return
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -19,10 +19,7 @@ MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
 
 
 def survey(
-    shards: Shards,
-    vocab: Vocabulary,
-    check_order: bool = True,
-    sample: bool = False,
+    shards: Shards, vocab: Vocabulary, check_order: bool = True, sample: bool = False
 ) -> TextCounts:
     """Count the text and log what is skipped, truncated, replaced or out of order.
 
@@ -36,7 +33,7 @@ def survey(
     """
     check_tokenization(shards)
     words = _WordCounts(vocab)
-    max_length = getattr(vocab, "max_word_length", None)
+    max_length, where = getattr(vocab, "max_word_length", None), "sample: " if sample else ""
     # The other two are the begin and end marks of the word.
     max_bytes = None if max_length is None else max_length - 2
     counts = count_tokens(
@@ -48,22 +45,35 @@ def survey(
     )
     if not sample:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
-    _report(counts, max_bytes, "sample: " if sample else "")
-    if check_order and counts.n_tokens and vocab.unk >= 0:
+    if counts.n_blank:
+        logging.info("%s%s empty lines, which are skipped", where, f"{counts.n_blank:,}")
+    if counts.n_long:
         logging.info(
-            "%s%.2g %% of the words are not in the vocabulary",
-            "sample: " if sample else "",
-            100 * words.total()[vocab.unk] / counts.n_tokens,
-        )
-    disorder = find_disorder(words.total(), vocab) if check_order else None
-    if disorder is not None:
+            "%s%s words, %.2g %%, have more than %d bytes and are truncated",
+            where, f"{counts.n_long:,}", 100 * counts.n_long / counts.n_tokens, max_bytes,
+        )  # fmt: skip
+    if counts.n_replaced:
+        logging.warning(
+            "%s%s lines contain invalid UTF-8, which is read as U+FFFD",
+            where, f"{counts.n_replaced:,}",
+        )  # fmt: skip
+    if check_order:
+        _check_words(counts, words.total(), vocab, where)
+    return counts
+
+
+def _check_words(counts: TextCounts, totals: np.ndarray, vocab: Vocabulary, where: str) -> None:
+    """Log how many words are unknown, and warn if the vocabulary is not sorted by frequency."""
+    if counts.n_tokens and vocab.unk >= 0:
+        share = 100 * totals[vocab.unk] / counts.n_tokens
+        logging.info("%s%.2g %% of the words are not in the vocabulary", where, share)
+    if (disorder := find_disorder(totals, vocab)) is not None:
         (early, n_early), (late, n_late) = disorder
         logging.warning(
             "%s: not sorted by descending frequency in this text: %r, which occurs %s times, "
             "precedes %r, which occurs %s times; negative sampling assumes that order",
             vocab.filename, early, f"{n_early:,}", late, f"{n_late:,}",
         )  # fmt: skip
-    return counts
 
 
 def check_tokenization(shards: Shards) -> bool:
@@ -79,7 +89,7 @@ def check_tokenization(shards: Shards) -> bool:
     name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     check = TokenizationCheck(name)
     n_words = -(-SAMPLE_WORDS // len(files))
-    count_tokens(shards.of(files), on_words=check.add, max_tokens=n_words)
+    count_tokens(Shards(files, shards.on_bad_utf8), on_words=check.add, max_tokens=n_words)
     return check.warn()
 
 
@@ -130,22 +140,6 @@ class _WordCounts:
         self._counts += np.bincount(ids, minlength=self._vocab.size)
         self._words.clear()
         return self._counts
-
-
-def _report(counts: TextCounts, max_bytes: int | None, where: str) -> None:
-    if counts.n_blank:
-        logging.info("%s%s empty lines, which are skipped", where, f"{counts.n_blank:,}")
-    if counts.n_long:
-        share = 100 * counts.n_long / counts.n_tokens
-        logging.info(
-            "%s%s words, %.2g %%, have more than %d bytes and are truncated",
-            where, f"{counts.n_long:,}", share, max_bytes,
-        )  # fmt: skip
-    if counts.n_replaced:
-        logging.warning(
-            "%s%s lines contain invalid UTF-8, which is read as U+FFFD",
-            where, f"{counts.n_replaced:,}",
-        )  # fmt: skip
 
 
 def _log_shard(k: int, n: int) -> None:

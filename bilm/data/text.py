@@ -20,16 +20,26 @@ MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
 ON_BAD_UTF8 = ("error", "replace")
 
 
-def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
+def require_files(paths: Iterable[str | os.PathLike]) -> None:
+    """Raise DataError for a pipe, which can be read only once."""
+    for path in paths:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise DataError(f"{path}: must be a regular file: it is read more than once")
+
+
+def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tuple[int, str]]:
     r"""Yield the number, starting at 1, and the stripped text of each line.
 
     Only "\n" ends a line; U+2028, U+0085 and similar characters do not. The file is decompressed
     if it starts with gzip's magic number. A byte order mark at the start is skipped.
 
+    Args:
+        path: the file.
+        errors: "strict", or "replace" to decode invalid UTF-8 as U+FFFD.
     Raises: DataError, naming the file and, if known, the line, if the file cannot be read, is
         truncated, is not UTF-8 or has a line longer than `MAX_LINE_BYTES`.
     """
-    return ((number, text) for number, _, _, text in placed_lines(path, "strict"))
+    return ((number, text) for number, _, _, text in placed_lines(path, errors))
 
 
 def placed_lines(
@@ -37,9 +47,10 @@ def placed_lines(
 ) -> Iterator[tuple[int, int, int, str]]:
     """Yield the number, the start and end byte positions, and the stripped text of each line.
 
+    Byte positions refer to the uncompressed content.
+
     Args:
-        path: the file; byte positions refer to its uncompressed content.
-        errors: "strict", or "replace" to decode invalid UTF-8 as U+FFFD.
+        path, errors: see `read_lines`.
         offset, number: byte position at which to start, and number of lines before it.
     Raises: DataError as `read_lines` does.
     """
@@ -54,7 +65,7 @@ def placed_lines(
 def whole_lines(path: str | os.PathLike, errors: str) -> Iterator[str]:
     """Yield the text of each line unchanged, with surrounding whitespace and its line end.
 
-    See `placed_lines` for `errors`. Raises: DataError as `read_lines` does.
+    See `read_lines` for `errors` and the exceptions.
     """
     for number, start, line in raw_lines(path):
         try:
@@ -149,16 +160,14 @@ def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
 def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
     """Open a UTF-8 text file for writing, gzip if its name ends with `.gz`.
 
-    The file is written atomically when the block succeeds. The same text always produces the same
-    bytes.
+    The file is renamed into place when the block succeeds.
 
     Raises: OSError as `bilm.support.files.replacing` does.
     """
     with replacing(path) as temporary, ExitStack() as stack:
         file: BinaryIO = stack.enter_context(open(temporary, "wb"))
         if os.fspath(path).lower().endswith(".gz"):
-            # The header contains neither name nor time, so that the same text produces the same
-            # bytes.
+            # A header without name and time: the same text produces the same bytes.
             packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
             file = cast(BinaryIO, stack.enter_context(packed))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))

@@ -1,32 +1,156 @@
-"""Vocabulary files: map words to ids. These ids are not shifted for padding; `batcher` shifts
-them."""
+"""Words -> ids: of their characters, of a vocabulary file, and of batches for pretrained models.
+
+Only `Batcher` and `TokenBatcher` shift ids by one, because models with padding reserve 0 for it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from bilm.data.characters import (
-    BOS,
-    BOS_CHAR,
-    BOW_CHAR,
-    EOS,
-    EOS_CHAR,
-    EOW_CHAR,
-    PAD_CHAR,
-    CharacterEncoder,
-)
 from bilm.data.text import read_lines
+from bilm.data.tokenization import checked_sentences
 from bilm.errors import DataError
-from bilm.options.model_options import ModelOptions
+from bilm.options import lexicon_options
+from bilm.options.lexicon_options import BOW, EOW, OOV, PAD, LexiconEncoderOptions
+from bilm.options.model_options import N_CHARACTERS, ModelOptions
 from bilm.support.files import expanded
 
-UNK = "<UNK>"
+BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 MARKS = (BOS, EOS, UNK)
 NOT_A_WORD = "!!!MAXTERMID"  # a line of some vocabulary files that has no id
+
+# A character is one of 256 bytes or one of five marks.
+BOS_CHAR, EOS_CHAR, BOW_CHAR, EOW_CHAR, PAD_CHAR = range(256, 261)
+_MARK_LETTERS = {BOS: chr(BOS_CHAR), EOS: chr(EOS_CHAR)}
+
+MAX_CACHED_WORDS, MAX_CACHED_LETTERS = 1 << 17, 256
+
+
+# --- characters ---
+
+
+class ByteAlphabet:
+    """bilm-tf's spelling of a word: a mark, its UTF-8 bytes, truncated if necessary, a mark and
+    padding.
+
+    `<S>` and `</S>` have one character each, `BOS_CHAR` and `EOS_CHAR`, instead of their bytes.
+
+    Args:
+        width: C, characters of a word with its two marks; at least 3.
+    Attributes: `begin` and `end`, the words for a sentence's marks; `width`, the columns of a row;
+        `n_ids`, the number of ids of each column, int (width,); `n_word_columns`, the columns
+        before the characters; `pad`, the id that follows a word's characters.
+    Raises: DataError if `width` is below 3.
+    """
+
+    begin, end, pad = BOS, EOS, PAD_CHAR
+    n_word_columns = 0
+
+    def __init__(self, width: int):
+        if width < 3:
+            raise DataError(
+                f"max_word_length is {width}, expected at least 3: two marks and a character"
+            )
+        self.width = width
+        self.n_ids = np.full(width, N_CHARACTERS)
+        self._rows = _Rows(width)
+
+    def __call__(self, words: Iterable[str]) -> np.ndarray:
+        """Return the characters of words, int32 (n, C)."""
+        # Joining bytes is much faster than stacking arrays. A bytearray makes the array writable.
+        rows = bytearray().join(map(self._rows.__getitem__, words))
+        return np.frombuffer(rows, "<i4").reshape(-1, self.width)
+
+    def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
+        """Return the number of columns of each row that are not padding, int (n,)."""
+        return (rows != PAD_CHAR).sum(axis=1)
+
+
+class _Rows(dict):
+    """Cache from a word to the bytes of its row; it is emptied when it is full."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.width = width
+
+    def __missing__(self, word: str) -> bytes:
+        if len(self) >= MAX_CACHED_WORDS:
+            self.clear()
+        room = self.width - 2
+        letters = _MARK_LETTERS.get(word)
+        if letters is None:
+            letters = word[:room].encode("utf-8", "ignore")[:room].decode("latin-1")
+        row = chr(BOW_CHAR) + letters + chr(EOW_CHAR)
+        # UTF-32 encodes each character of a string as an int32.
+        found = row.ljust(self.width, chr(PAD_CHAR)).encode("utf-32-le")
+        if len(word) <= MAX_CACHED_LETTERS:
+            self[word] = found
+        return found
+
+
+class LexiconAlphabet:
+    """ELMoForManyLangs' spelling: code points and words by lexicons; see `ByteAlphabet`.
+
+    A word is truncated to C - 2 code points and then looked up. Its characters are enclosed by the
+    ids of `<eow>` and `<bow>`, in this order: the original swapped them during training.
+    """
+
+    begin, end = lexicon_options.BOS, lexicon_options.EOS
+    oov, bow, eow = OOV, BOW, EOW
+
+    def __init__(self, options: LexiconEncoderOptions):
+        self.max_characters = options.max_characters_per_token
+        self.words = options.words.lexicon if options.words else None
+        self.characters = options.characters.lexicon if options.characters else None
+        self.pad = self.characters[PAD] if self.characters else 0
+        n_ids = [options.words.n_rows] if options.words else []
+        self.n_word_columns = len(n_ids)
+        if options.characters:
+            n_ids += [options.characters.n_rows] * self.max_characters
+        self.n_ids = np.array(n_ids)
+        self.width = len(n_ids)
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Return the ids of words and their characters, int32 (n, width)."""
+        rows: np.ndarray = np.full((len(words), self.width), self.pad, np.int32)
+        for row, word in zip(rows, words, strict=True):
+            if self.words is not None:
+                short = word[: self.max_characters - 2]
+                row[0] = self.words.get(short, self.words[OOV])
+            if (ids := self.characters) is not None:
+                inside = [ids.get(letter, ids[OOV]) for letter in self._letters(word)]
+                letters = [ids[EOW], *inside, ids[BOW]]  # this order is correct: see the class
+                row[self.n_word_columns : self.n_word_columns + len(letters)] = letters
+        return rows
+
+    def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
+        """Return the number of columns of each row that are not padding, int (n,)."""
+        # The rows do not show it, because a character may have the id of padding.
+        letters = np.array([len(self._letters(word)) for word in words], int)
+        return self.n_word_columns + (self.characters is not None) * (letters + 2)
+
+    def _letters(self, word: str) -> Sequence[str]:
+        """Return the characters of a word; the mark of a sentence is one character."""
+        word = word[: self.max_characters - 2]
+        return [word] if word in (self.begin, self.end) else word
+
+
+Alphabet = ByteAlphabet | LexiconAlphabet
+
+
+def alphabet_of(options: ModelOptions) -> Alphabet | None:
+    """Return a model's alphabet; None if the model reads words of a vocabulary file."""
+    if options.char_cnn is not None:
+        return ByteAlphabet(options.char_cnn.max_characters_per_token)
+    return LexiconAlphabet(options.lexicon_encoder) if options.lexicon_encoder else None
+
+
+# --- vocabulary files ---
 
 
 class Vocabulary:
@@ -34,8 +158,7 @@ class Vocabulary:
 
     The id of a word is its line number, starting at 0. Blank lines are counted; the line
     `!!!MAXTERMID` is not. A word that occurs more than once has its last id, as in bilm-tf. `<S>`,
-    `</S>` and
-    `<UNK>` may be on any line; the id of a missing mark is -1.
+    `</S>` and `<UNK>` may be on any line; the id of a missing mark is -1.
 
     Args:
         filename: one word per line.
@@ -113,8 +236,7 @@ class Vocabulary:
             word = words[int(np.argmin(ids))]
             raise DataError(
                 f"{self.filename}: contains neither {word!r} nor {UNK}, the replacement for "
-                f"unknown words; "
-                "use the vocabulary that the model was trained with"
+                "unknown words; use the vocabulary that the model was trained with"
             )
         return ids
 
@@ -176,17 +298,17 @@ class UnicodeCharsVocabulary(Vocabulary):
     ):
         super().__init__(filename, validate_file, words)
         self.max_word_length = max_word_length
-        self._characters = CharacterEncoder(max_word_length)
-        self.bos_chars, self.eos_chars = self._characters([BOS, EOS])
+        self.spell = ByteAlphabet(max_word_length)  # words -> characters, int32 (n, C)
+        self.bos_chars, self.eos_chars = self.spell([BOS, EOS])
 
     @cached_property
     def word_char_ids(self) -> np.ndarray:
         """The characters of every word of the file, int32 (size, C), computed when first used."""
-        return self._characters.spell_once(self._words)
+        return self.spell(self._words)
 
     def word_to_char_ids(self, word: str) -> np.ndarray:
         """Return the characters of a word, int32 (C,)."""
-        return self._characters([word])[0]
+        return self.spell([word])[0]
 
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
@@ -198,10 +320,6 @@ class UnicodeCharsVocabulary(Vocabulary):
         words = sentence.split() if split and isinstance(sentence, str) else sentence
         first, last = (EOS, BOS) if reverse else (BOS, EOS)
         return self.spell([first, *words, last])
-
-    def spell(self, words: Sequence[str]) -> np.ndarray:
-        """Return the characters of words, int32 (n, C)."""
-        return self._characters(words)
 
 
 def load_vocab(
@@ -255,3 +373,87 @@ def vocabulary_of(
             f"{n_tokens:,}; use the vocabulary that the model was trained with"
         )
     return vocab
+
+
+# --- batches for pretrained models ---
+
+
+class Batcher:
+    """Sentences -> character ids.
+
+    Args:
+        lm_vocab_file: ignored, because characters represent every word; if given, it must exist.
+        max_token_length: C, characters of a word with its two marks. It must be the model's
+            `max_characters_per_token`: words are truncated to it, so that another number gives
+            other vectors to sentences with long words.
+    Raises: DataError if the file is missing or `max_token_length` is below 3.
+    """
+
+    def __init__(self, lm_vocab_file: str | os.PathLike | None, max_token_length: int):
+        if lm_vocab_file is not None and not os.path.isfile(expanded(lm_vocab_file)):
+            raise DataError(
+                f"{lm_vocab_file}: no such file; character input needs none, so pass None"
+            )
+        self._alphabet: Alphabet = ByteAlphabet(max_token_length)
+
+    @classmethod
+    def of(cls, alphabet: Alphabet) -> Batcher:
+        """Return a batcher with another alphabet; C is the alphabet's `width`."""
+        made = cls.__new__(cls)
+        made._alphabet = alphabet
+        return made
+
+    def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.
+
+        T is the number of words of the longest sentence. Each sentence is enclosed by `<S>` and
+        `</S>`. An empty batch gives (0, 2, C).
+
+        Raises: DataError if a sentence is not a list of words.
+        """
+        spell = self._alphabet
+        return _padded(sentences, spell, (spell.begin, spell.end), (spell.width,))
+
+
+class TokenBatcher:
+    """Sentences -> word ids, for a model with a table of word vectors.
+
+    Args:
+        lm_vocab_file: one word per line, in the table's order, with `<S>` and `</S>`, and with
+            `<UNK>` for other words.
+    Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
+    """
+
+    def __init__(self, lm_vocab_file: str | os.PathLike):
+        self._vocab = Vocabulary(lm_vocab_file)
+        self._vocab.require_marks((BOS, EOS))
+
+    def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end.
+
+        An empty batch gives (0, 2).
+
+        Raises: DataError if a sentence is not a list of words, or if a word is missing in a
+            vocabulary without `<UNK>`.
+        """
+        return _padded(sentences, self._vocab.known_ids, (BOS, EOS), ())
+
+
+def _padded(
+    sentences: Iterable[Iterable[str]],
+    encode: Callable[[list[str]], np.ndarray],
+    marks: tuple[str, str],
+    shape: tuple[int, ...],
+) -> np.ndarray:
+    """Return the shifted ids of sentences with their marks, int64 (n, T + 2, ...)."""
+    checked, (begin, end) = checked_sentences(sentences), marks
+    n_steps = max(map(len, checked), default=0) + 2
+    ids: np.ndarray = np.zeros((len(checked), n_steps, *shape), np.int64)
+    for row, words in zip(ids, checked, strict=True):
+        row[: len(words) + 2] = shifted(encode([begin, *words, end]))
+    return ids
+
+
+def shifted(ids: Any) -> Any:
+    """Return ids, an array or a tensor, plus 1: models with padding reserve 0 for it."""
+    return ids + 1

@@ -19,14 +19,13 @@ from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
 from bilm.support.files import expanded, replacing, scratch
 from bilm.support.model_files import protect
-from bilm.support.progress import Progress, progress
+from bilm.support.progress import progress
 
 WORDS_IN_MEMORY = 2_000_000  # about 300 MB
 MAX_RUNS = 64  # sorted files that are open and merged at a time
 
 NOT_COUNTED = frozenset([*MARKS, NOT_A_WORD])
 WordCount = tuple[str, int]
-Combine = Callable[[Iterable[WordCount]], Iterator[WordCount]]
 
 
 class VocabularyCounts(NamedTuple):
@@ -67,69 +66,71 @@ def build_vocabulary(
     Raises: DataError if a shard cannot be read or is also an output, if an output is a file of a
         stored model, or if no word is left; OSError if a file cannot be written.
     """
-    _check(min_count, max_size, words_in_memory)
-    outputs = [Path(expanded(path)) for path in (outfile, counts_file) if path is not None]
-    shards = resolve_shards(filepattern, on_bad_utf8)
-    _check_outputs(outputs, shards)
-    with scratch(outfile) as folder:
-        counter = _Counter(folder, words_in_memory)
-        with progress("counting words", "bytes", _n_bytes(shards)) as shown:
-            for i in range(len(shards)):
-                counter.add(_sentences(shards, i, shown))
-        counter.log(len(shards))
-        kept = _Kept(min_count)
-        ordered = _by_frequency(kept.select(counter.merged()), folder, words_in_memory)
-        room = None if max_size is None else max_size - len(MARKS)
-        n_words, n_covered = _write(ordered, room, outputs, os.fspath(filepattern))
-    return VocabularyCounts(
-        counter.n_sentences, kept.n_tokens, kept.n_distinct, counter.n_marks, n_words, n_covered
-    )
-
-
-def _check(min_count: int, max_size: int | None, words_in_memory: int) -> None:
     least = {"min_count": (min_count, 1), "words_in_memory": (words_in_memory, 1)}
     if max_size is not None:
         least["max_size"] = (max_size, len(MARKS) + 1)  # the marks and a word
     for name, (found, expected) in least.items():
         if found < expected:
             raise DataError(f"{name}: found {found}, expected at least {expected}")
-
-
-def _check_outputs(outputs: Sequence[Path], shards: Sequence[str]) -> None:
-    """Raise DataError if an output is a folder, an input, the other output or a file of a model."""
+    outputs = [Path(expanded(path)) for path in (outfile, counts_file) if path is not None]
+    shards = resolve_shards(filepattern, on_bad_utf8)
     taken: list[str | Path] = [*shards]
     for output in outputs:
         if output.is_dir():
             raise DataError(f"{output}: a folder, expected the name of a file")
         protect(output, *taken)
         taken.append(output)
+    with scratch(outfile) as folder:
+        counter = _Counter(folder, words_in_memory)
+        counter.count(shards)
+        frequent = (pair for pair in counter.merged() if pair[1] >= min_count)
+        ordered = _by_frequency(frequent, folder, words_in_memory)
+        room = None if max_size is None else max_size - len(MARKS)
+        n_words, n_covered = _write(ordered, room, outputs, os.fspath(filepattern))
+    return VocabularyCounts(
+        counter.n_sentences,
+        counter.n_tokens - counter.n_marks,
+        counter.n_distinct,
+        counter.n_marks,
+        n_words,
+        n_covered,
+    )
 
 
 class _Counter:
     """Counts words, and writes sorted counts to files when there are too many for the memory."""
 
     def __init__(self, folder: Path, words_in_memory: int):
-        self.runs, self.words_in_memory = _Runs(folder / "words"), words_in_memory
+        self.runs, self.words_in_memory = _Runs(folder / "words", combine=_summed), words_in_memory
         self.counts: Counter[str] = Counter()
-        self.n_sentences = self.n_tokens = self.n_marks = 0
+        self.n_sentences = self.n_tokens = self.n_marks = self.n_distinct = 0
 
-    def add(self, sentences: Iterable[list[str]]) -> None:
-        """Count a shard."""
-        counts, limit = self.counts, self.words_in_memory
-        for words in sentences:
-            counts.update(words)
-            self.n_sentences += 1
-            self.n_tokens += len(words)
-            if len(counts) > limit:
-                self._spill()
+    def count(self, shards: Shards) -> None:
+        """Count the words of all files, and log how much was read."""
+        plain = all(os.path.isfile(path) and not path.endswith(".gz") for path in shards)
+        n_bytes = sum(map(os.path.getsize, shards)) if plain else None
+        with progress("counting words", "bytes", n_bytes) as shown:
+            for shard in range(len(shards)):
+                for _, start, end, text in shards.lines(shard):
+                    if words := text.split():
+                        self.counts.update(words)
+                        self.n_sentences += 1
+                        self.n_tokens += len(words)
+                        if len(self.counts) > self.words_in_memory:
+                            self._spill()
+                    shown.add(end - start)
+        logging.info(
+            "%d shards read: %s sentences, %s tokens",
+            len(shards), f"{self.n_sentences:,}", f"{self.n_tokens:,}",
+        )  # fmt: skip
 
     def merged(self) -> Iterator[WordCount]:
         """Yield every distinct word with its count, sorted by the word."""
-        if not self.runs.paths:
-            yield from self._sorted()
-            return
-        self._spill()
-        yield from _summed(self.runs.merged())
+        if self.runs.paths:
+            self._spill()
+        for pair in self.runs.merged() if self.runs.paths else self._sorted():
+            self.n_distinct += 1
+            yield pair
 
     def _sorted(self) -> list[WordCount]:
         self.n_marks += sum(self.counts.pop(name, 0) for name in NOT_COUNTED)
@@ -137,44 +138,8 @@ class _Counter:
 
     def _spill(self) -> None:
         logging.info("%d distinct words: writing sorted counts to disk", len(self.counts))
-        self.runs.add(self._sorted(), combine=_summed)
+        self.runs.add(self._sorted())
         self.counts.clear()
-
-    def log(self, n_shards: int) -> None:
-        """Log how much was read."""
-        logging.info(
-            "%d shards read: %s sentences, %s tokens",
-            n_shards, f"{self.n_sentences:,}", f"{self.n_tokens:,}",
-        )  # fmt: skip
-
-
-def _n_bytes(shards: Shards) -> int | None:
-    """Return the size of all files; None if one of them is a pipe or compressed."""
-    plain = all(os.path.isfile(path) and not path.endswith(".gz") for path in shards)
-    return sum(map(os.path.getsize, shards)) if plain else None
-
-
-def _sentences(shards: Shards, shard: int, shown: Progress) -> Iterator[list[str]]:
-    """Yield the words of each line of a file that is not blank, and report its bytes."""
-    for _, start, end, text in shards.lines(shard):
-        if text:
-            yield text.split()
-        shown.add(end - start)
-
-
-class _Kept:
-    """Selects frequent words, and counts all."""
-
-    def __init__(self, min_count: int):
-        self.min_count = min_count
-        self.n_distinct = self.n_tokens = 0
-
-    def select(self, counts: Iterable[WordCount]) -> Iterator[WordCount]:
-        for word, number in counts:
-            self.n_distinct += 1
-            self.n_tokens += number
-            if number >= self.min_count:
-                yield word, number
 
 
 class _Runs:
@@ -182,17 +147,27 @@ class _Runs:
 
     Words contain neither tabs nor line feeds. The files are text, because reading a pickle could
     execute code.
+
+    Args:
+        prefix: start of the names of the files.
+        key: key by which the pairs are sorted; None for the pairs themselves.
+        combine: applied to the merged pairs.
     """
 
-    def __init__(self, prefix: Path, key: Callable[[WordCount], tuple] | None = None):
-        self.prefix, self.key = prefix, key
+    def __init__(
+        self,
+        prefix: Path,
+        key: Callable[[WordCount], tuple] | None = None,
+        combine: Callable[[Iterable[WordCount]], Iterator[WordCount]] = iter,
+    ):
+        self.prefix, self.key, self.combine = prefix, key, combine
         self.paths: list[Path] = []
         self._numbers = count()
 
-    def add(self, pairs: Iterable[WordCount], combine: Combine = iter) -> None:
+    def add(self, pairs: Iterable[WordCount]) -> None:
         """Write a sorted file; when there are `MAX_RUNS` files, merge them into one first."""
         if len(self.paths) == MAX_RUNS:
-            runs, whole = self.paths, self._store(combine(self.merged()))
+            runs, whole = self.paths, self._store(self.merged())
             for path in runs:
                 path.unlink()
             self.paths = [whole]
@@ -202,7 +177,7 @@ class _Runs:
         """Yield the pairs of all files in order."""
         with ExitStack() as stack:
             files = [stack.enter_context(_opened(path, "r")) for path in self.paths]
-            yield from heapq.merge(*map(_pairs, files), key=self.key)
+            yield from self.combine(heapq.merge(*map(_pairs, files), key=self.key))
 
     def _store(self, pairs: Iterable[WordCount]) -> Path:
         path = self.prefix.with_name(f"{self.prefix.name}.{next(self._numbers)}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.characters import PAD_CHAR, word_lengths
+from bilm.data.vocabulary import PAD_CHAR
 from bilm.options.model_options import CharCnnOptions, ModelOptions
 
 # Of the distinct words in a window of English text, 37 % have at most 6 bytes including their
@@ -128,15 +128,18 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
         direction `places` and `targets`, int32 (B, T).
     """
     directions = options.directions
-    key = "token_ids" if options.reads_words else "tokens_characters"
+    key = "token_ids" if options.char_cnn is None else "tokens_characters"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])
     lead = tokens.shape[:3]
-    if options.reads_words:
+    if options.char_cnn is None:
         distinct, places = np.unique(tokens.reshape(-1), return_inverse=True)
         distinct = distinct.astype(np.int32)
     else:
-        rows, places = _distinct_rows(tokens.reshape(-1, tokens.shape[-1]).astype(np.int16))
-        distinct, order = grouped(rows, options)
+        # Rows are compared as bytes.
+        rows = np.ascontiguousarray(tokens.reshape(-1, tokens.shape[-1]), np.int16)
+        keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
+        _, first, places = np.unique(keys, return_index=True, return_inverse=True)
+        distinct, order = grouped(rows[first], options.char_cnn)
         places = order[places]
     places = places.reshape(lead).astype(np.int32)
     return {
@@ -148,23 +151,12 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
     }
 
 
-def group_lengths(options: ModelOptions) -> list[int]:
+def _groups(char_cnn: CharCnnOptions) -> tuple[list[int], int]:
     """Return the maximum length of the tokens of each group except the last, whose length is
-    not limited."""
-    char_cnn = required_char_cnn(options)
-    widest, limit = widest_filter(char_cnn), char_cnn.max_characters_per_token
-    return [length for length in GROUP_LENGTHS if length + widest < limit]
-
-
-def required_char_cnn(options: ModelOptions) -> CharCnnOptions:
-    """Return the options of the character CNN of a model that has one."""
-    assert options.char_cnn is not None
-    return options.char_cnn
-
-
-def widest_filter(char_cnn: CharCnnOptions) -> int:
-    """Return the number of characters that the widest filter reads."""
-    return max(width for width, _ in char_cnn.filters)
+    not limited, and the width of the widest filter."""
+    widest = max(width for width, _ in char_cnn.filters)
+    limit = char_cnn.max_characters_per_token
+    return [length for length in GROUP_LENGTHS if length + widest < limit], widest
 
 
 def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarray:
@@ -173,14 +165,15 @@ def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarra
 
     All windows of the `widest` filter that start after the word contain only padding. One of them
     is read, so omitting the others does not change the maximum. The result is rounded up, because
-    oneDNN compiles
-    code for each width.
+    oneDNN compiles code for each width.
     """
     needed: np.ndarray = -(-(lengths + widest) // CHARACTER_STEP) * CHARACTER_STEP
     return np.minimum(needed, width)
 
 
-def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+def grouped(
+    rows: np.ndarray, char_cnn: CharCnnOptions
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Group tokens by length and truncate the padding after them: see `needed_characters`.
 
     Each group is padded with empty rows to one of a few sizes, because oneDNN compiles and caches
@@ -188,16 +181,13 @@ def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, 
 
     Args:
         rows: characters of a token per row, integer (U, C).
-        options: options of the model.
     Returns: the groups, int32 (U_i, C_i), and the place of each token among the rows of all groups,
-        (U,). C_i is the bound of `group_lengths` plus the widest filter; in the last group, it is
+        (U,). C_i is the maximum length of a token plus the widest filter; in the last group, it is
         the width that its longest token requires.
     """
-    char_cnn = required_char_cnn(options)
-    lengths, bounds = word_lengths(rows), group_lengths(options)
-    widest, limit = widest_filter(char_cnn), char_cnn.max_characters_per_token
-    last = int(needed_characters(lengths.max(initial=0), widest, limit))
-    widths = [bound + widest for bound in bounds] + [last]
+    lengths, (bounds, widest) = (rows != PAD_CHAR).sum(axis=1), _groups(char_cnn)
+    last = needed_characters(lengths.max(initial=0), widest, char_cnn.max_characters_per_token)
+    widths = [bound + widest for bound in bounds] + [int(last)]
     member = np.searchsorted(bounds, lengths)
     order: np.ndarray = np.empty(len(rows), np.int64)
     groups, n_before = [], 0
@@ -216,18 +206,10 @@ def grouped(rows: np.ndarray, options: ModelOptions) -> tuple[tuple[np.ndarray, 
 
 def distinct_shapes(options: ModelOptions) -> Any:
     """Return the shape of `distinct` in a batch, or its shape for each group of characters."""
-    if options.reads_words:
+    if options.char_cnn is None:
         return (None,)
-    widest = widest_filter(required_char_cnn(options))
-    return [(None, length + widest) for length in group_lengths(options)] + [(None, None)]
-
-
-def _distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct rows of a matrix and each row's place among them, comparing bytes."""
-    rows = np.ascontiguousarray(rows)
-    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
-    _, first, places = np.unique(keys, return_index=True, return_inverse=True)
-    return rows[first], places
+    bounds, widest = _groups(options.char_cnn)
+    return [(None, bound + widest) for bound in bounds] + [(None, None)]
 
 
 def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:

@@ -10,8 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.data.characters import alphabet_of
+from bilm.data.vocabulary import Batcher, TokenBatcher, alphabet_of
 from bilm.elmo.weighting import weight_layers  # noqa: F401 (bilm-tf has it here)
 from bilm.language_model import BiLM
 from bilm.layers.functional import token_mask, with_marks, without_marks

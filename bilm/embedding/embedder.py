@@ -1,35 +1,45 @@
-"""Sentences -> vectors as NumPy arrays; equal sentences have equal vectors."""
+"""Sentences -> vectors as NumPy arrays; equal sentences have equal vectors.
+
+`ElmoEmbedder` looks up words in a `TokenCache` and packs sentences end to end into rows;
+`PackedRunner` runs the biLM over the rows, a window of steps at a time; a `Collector` per sentence
+collects or pools the vectors of its words.
+"""
 
 from __future__ import annotations
 
+import heapq
 import math
+import operator
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+import keras
 import numpy as np
+from keras import ops
 
 from bilm.data.tokenization import TokenizationCheck, checked_sentence
-from bilm.embedding.collecting import (
-    COLLECTORS,
-    EachWord,
-    Layers,
-    check_pool,
-    layer_selector,
-    unit_length,
-)
-from bilm.embedding.packed_runner import MAX_ROWS, PackedRunner
+from bilm.embedding.choices import POOLS
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
+from bilm.language_model import BiLM
+from bilm.layers.functional import compiled
+from bilm.layers.state import TableRows
 from bilm.storage.stored_model import StoredModel, open_model
 
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
 WINDOW_TOKENS = 1 << 18  # most tokens that are read ahead if sentences are long
 WINDOW_BYTES = 1 << 28  # most bytes of vectors of the tokens that are read ahead
+MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
+REPEATS = 8  # multiply the table instead of each token from this mean number of uses per row on
+
+Layers = str | Sequence[int]
+T = TypeVar("T")
 
 
 class ElmoEmbedder:
@@ -89,7 +99,9 @@ class ElmoEmbedder:
         encode = WordVectors(self.model, self.vocab_file)
         self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)
         self._runner = PackedRunner(self.model, batch_tokens)
-        self.n_layers, self.dim = self._runner.n_layers, self._runner.dim
+        lstm = self.options.lstm
+        self.n_layers = lstm.n_layers + 1
+        self.dim = len(self.model.directions) * lstm.projection_dim
         self.tokenization = TokenizationCheck("sentences to embed")
 
     def __reduce__(self):
@@ -121,27 +133,29 @@ class ElmoEmbedder:
 
         Raises: DataError if a sentence is not a list of words.
         """
-        select = layer_selector(layers, self.n_layers)
-        return self._in_order(sentences, select, EachWord)
+        return self._in_order(sentences, self.selection(layers))
 
     def embed_as_completed(
-        self, sentences: Iterable[Sequence[str]], layers: Layers = "all", pool: str = "none"
+        self,
+        sentences: Iterable[Sequence[str]],
+        layers: Layers = "all",
+        pool: str = "none",
+        normalize: bool = False,
     ) -> Generator[tuple[int, list[str], np.ndarray], None, None]:
         """Embed a stream of sentences and yield each as soon as it has been computed.
 
-        Other sentences are computed while the caller processes a result. `pool` is the argument of
-        `sentence_vectors`, or `none` for each word's vectors.
+        Other sentences are computed while the caller processes a result. `pool` and `normalize` are
+        arguments of `sentence_vectors`; the pool `none` gives each word's vectors.
 
         Yields: number of the sentence, counted from 0, its words and its vectors.
         Raises: DataError if a sentence is not a list of words; OptionsError.
         """
-        select = layer_selector(layers, self.n_layers)
-        check_pool(pool, normalize=False)
+        selection = self.selection(layers, pool, normalize)
 
         def numbered() -> Generator[tuple[int, list[str], np.ndarray], None, None]:
             first = 0
-            for group in self._groups(sentences, self._limit(select, COLLECTORS[pool])):
-                with closing(self._embed(group, select, COLLECTORS[pool])) as embedded:
+            for group in self._groups(sentences, selection):
+                with closing(self._embed(group, selection)) as embedded:
                     for k, vectors in embedded:
                         yield first + k, group[k], vectors
                 first += len(group)
@@ -169,22 +183,26 @@ class ElmoEmbedder:
         Returns: float32 (n, 2 P).
         Raises: DataError if a sentence is not a list of words; OptionsError.
         """
-        select = layer_selector(layers, self.n_layers)
-        check_pool(pool, normalize)
+        selection = self.selection(layers, pool, normalize)
         if pool == "none":
             raise OptionsError("pool is 'none', expected mean or max: one vector per sentence")
-        vectors = list(self._in_order(sentences, select, COLLECTORS[pool]))
-        if normalize:
-            vectors = [unit_length(vector) for vector in vectors]
-        *before, _, dim = select(self._empty()).shape
-        return np.array(vectors, np.float32).reshape(-1, *before, dim)
+        vectors = list(self._in_order(sentences, selection))
+        return np.array(vectors, np.float32).reshape(-1, *selection.shape)
+
+    def selection(
+        self, layers: Layers = "all", pool: str = "none", normalize: bool = False
+    ) -> Selection:
+        """Return the selection of these layers and pool from the vectors of this model.
+
+        Raises: OptionsError for a layer that does not exist, and as `check_pool` does.
+        """
+        return Selection(layers, pool, normalize, self.n_layers, self.dim)
 
     def warm_up(
         self, sentences: Iterable[Sequence[str]], layers: Layers = "all", pool: str = "none"
     ) -> None:
         """Fill the cache with the words of sentences, in the same way as embedding them."""
-        limit = self._limit(layer_selector(layers, self.n_layers), COLLECTORS[pool])
-        for group in self._groups(sentences, limit):
+        for group in self._groups(sentences, self.selection(layers, pool)):
             self._look_up(group)
 
     def clear_cache(self) -> None:
@@ -193,41 +211,38 @@ class ElmoEmbedder:
         self._cache.clear()
 
     def _in_order(
-        self, sentences: Iterable[Sequence[str]], select: Callable, collector: type
+        self, sentences: Iterable[Sequence[str]], selection: Selection
     ) -> Iterator[np.ndarray]:
         """Embed a stream of sentences and yield their collected vectors in order."""
 
         def in_order(group):
-            results = dict(self._embed(group, select, collector))
+            results = dict(self._embed(group, selection))
             return (results.pop(k) for k in range(len(group)))
 
-        groups = self._groups(sentences, self._limit(select, collector))
-        return chain.from_iterable(map(in_order, groups))
+        return chain.from_iterable(map(in_order, self._groups(sentences, selection)))
 
-    def _limit(self, select: Callable, collector: type) -> int:
-        """Return how many tokens may be read ahead, so that their vectors fit in memory."""
-        if collector is not EachWord:
-            return WINDOW_TOKENS
-        *before, _, dim = select(self._empty()).shape
-        return min(WINDOW_BYTES // (4 * math.prod(before) * dim), WINDOW_TOKENS)
-
-    def _groups(self, sentences: Iterable[Sequence[str]], limit: int) -> Iterator[list[list[str]]]:
+    def _groups(
+        self, sentences: Iterable[Sequence[str]], selection: Selection
+    ) -> Iterator[list[list[str]]]:
         """Yield sentences in groups that are packed together.
 
         A group has about as many tokens as `WINDOW_BATCHES` batches. If sentences are long, it has
-        as many tokens as fill all rows, but no more than `limit`.
+        as many tokens as fill all rows, but no more than those whose vectors fit in memory.
         """
         if isinstance(sentences, Set | Mapping):
             raise DataError(f"sentences are a {type(sentences).__name__}, which has no order")
+        most = WINDOW_TOKENS
+        if selection.pool == "none":
+            most = min(WINDOW_BYTES // (4 * math.prod(selection.shape)), most)
         least, n_rows = WINDOW_BATCHES * self.batch_tokens, min(MAX_ROWS, self.batch_tokens)
         group: list[list[str]] = []
         n_tokens = longest = 0
         checked = (checked_sentence(words, f"sentence {i}") for i, words in enumerate(sentences))
         for words in self.tokenization.watch(checked):
             group.append(words)
-            n_tokens += len(group[-1]) + 2
-            longest = max(longest, len(group[-1]) + 2)
-            if n_tokens >= max(least, min(n_rows * longest, limit)):
+            n_tokens += len(words) + 2
+            longest = max(longest, len(words) + 2)
+            if n_tokens >= max(least, min(n_rows * longest, most)):
                 yield group
                 group, n_tokens, longest = [], 0, 0
         if group:
@@ -240,19 +255,18 @@ class ElmoEmbedder:
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
     def _embed(
-        self, group: list[list[str]], select: Callable, collector: type
+        self, group: list[list[str]], selection: Selection
     ) -> Generator[tuple[int, np.ndarray], None, None]:
         """Yield the number and the collected vectors of each sentence of a group, when computed."""
         places, table = self._look_up(group)
         filled, (begin, end) = [k for k, words in enumerate(group) if words], self._marks
-        collect = partial(collector, select(self._empty()).shape)
         if filled:
             sentences = [np.array([places[w] for w in (begin, *group[k], end)]) for k in filled]
-            with closing(self._runner(table, sentences, select, collect)) as embedded:
+            with closing(self._runner(table, sentences, selection)) as embedded:
                 for k, vectors in embedded:
                     yield filled[k], vectors
                     self._check_process()
-        yield from ((k, collect(0).result()) for k, words in enumerate(group) if not words)
+        yield from ((k, Collector(selection, 0).result()) for k, w in enumerate(group) if not w)
 
     def _check_process(self) -> None:
         """Raise BilmError in a forked process, which lacks TensorFlow's threads."""
@@ -263,12 +277,276 @@ class ElmoEmbedder:
                 "multiprocessing.get_context('spawn')"
             )
 
-    def _empty(self) -> np.ndarray:
-        return np.empty((self.n_layers, 0, self.dim), np.float32)
-
 
 def _unpickled(cls: type[ElmoEmbedder], *arguments: Any) -> ElmoEmbedder:
     """Load a pickled embedder. In a forked process its first use raises the error: an error raised
     here would kill a worker of `multiprocessing.Pool`, and its caller would wait forever."""
     is_forked = cls._process not in (None, os.getpid())
     return cls.__new__(cls) if is_forked else cls(*arguments)
+
+
+# --- selecting layers and collecting the vectors of a sentence ---
+
+
+def check_pool(pool: str, normalize: bool) -> None:
+    """Raise OptionsError for an unknown `pool`, or for `normalize` without pooling."""
+    if pool not in POOLS:
+        raise OptionsError(f"pool is {pool!r}, expected one of {', '.join(POOLS)}")
+    if normalize and pool == "none":
+        raise OptionsError("normalize requires one vector per sentence: set pool to mean or max")
+
+
+def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function that selects `layers` from an array (n_layers, ..., T, D).
+
+    Raises: OptionsError if `layers` does not name existing layers.
+    """
+    named = {
+        "all": lambda array: array,
+        "top": lambda array: array[-1],
+        "average": lambda array: array.mean(axis=0),
+        "sum": lambda array: array.sum(axis=0),
+    }
+    if isinstance(layers, str) and layers in named:
+        return named[layers]
+    chosen = layer_numbers(layers)
+    if not chosen or not all(0 <= i < n_layers for i in chosen):
+        raise OptionsError(
+            f"layers is {layers!r}, expected {', '.join(named)} or a list of numbers "
+            f"from 0 to {n_layers - 1}"
+        )
+    return lambda array: array[chosen]
+
+
+def layer_numbers(layers: Layers) -> list[int]:
+    """Return the numbers in `layers`; an empty list for names such as "all"."""
+    try:
+        parts = layers.split(",") if isinstance(layers, str) else map(operator.index, layers)
+        return list(map(int, parts))
+    except (TypeError, ValueError):
+        return []
+
+
+class Selection:
+    """The layers to select from a model's arrays, and how to pool a sentence's words.
+
+    Args:
+        layers, pool, normalize: see `ElmoEmbedder`; the pool `none` keeps each word's vectors.
+        n_layers, dim: numbers of layers and features of the arrays, (n_layers, ..., T, dim).
+    Attributes: `select`, the function of `layer_selector`; `shape`, of the vectors of a word or a
+        pooled sentence: (D,), or (layers, D) if several layers are selected.
+    Raises: OptionsError as `layer_selector` and `check_pool` do.
+    """
+
+    def __init__(self, layers: Layers, pool: str, normalize: bool, n_layers: int, dim: int):
+        self.select = layer_selector(layers, n_layers)
+        check_pool(pool, normalize)
+        self.pool, self.normalize = pool, normalize
+        *before, _, dim = self.select(np.empty((n_layers, 0, dim), np.float32)).shape
+        self.shape: tuple[int, ...] = (*before, dim)
+
+
+class Collector:
+    """Collects or pools the vectors of a sentence of `n_words` words from windows of steps."""
+
+    def __init__(self, selection: Selection, n_words: int):
+        self._pool, self._normalize = selection.pool, selection.normalize
+        self._n_words = n_words
+        *before, dim = selection.shape
+        if self._pool == "none":
+            self._vectors: np.ndarray = np.empty((*before, n_words, dim), np.float32)
+        elif self._pool == "mean":
+            self._vectors = np.zeros(selection.shape)
+        else:
+            start = -np.inf if n_words else 0
+            self._vectors = np.full(selection.shape, start, np.float32)
+
+    def add(self, found: dict[str, np.ndarray], at: int) -> None:
+        """Add the sentence's part of a window, (..., T, P) by direction.
+
+        `at` is the sentence's step at the start of the window; the begin mark is step 0. It is
+        negative if the sentence starts inside the window.
+        """
+        n_steps, dim = next(iter(found.values())).shape[-2:]
+        first, stop = max(at, 1), min(at + n_steps, self._n_words + 1)
+        if first >= stop:
+            return
+        for i, (direction, vectors) in enumerate(found.items()):
+            vectors = vectors[..., first - at : stop - at, :]
+            features = slice(i * dim, (i + 1) * dim)
+            if self._pool == "mean":
+                self._vectors[..., features] += vectors.sum(axis=-2, dtype=np.float64)
+            elif self._pool == "max":
+                largest = self._vectors[..., features]
+                np.maximum(largest, vectors.max(axis=-2), out=largest)
+            elif direction == "backward":  # its first step reads the last word
+                words = slice(self._n_words - stop + 1, self._n_words - first + 1)
+                self._vectors[..., words, features] = vectors[..., ::-1, :]
+            else:
+                self._vectors[..., first - 1 : stop - 1, features] = vectors
+
+    def result(self) -> np.ndarray:
+        """Return float32 (..., T, D), or (..., D) if pooled; without words, zeros."""
+        vectors = self._vectors
+        if self._pool == "mean":
+            vectors = (vectors / max(self._n_words, 1)).astype(np.float32)
+        if self._normalize:
+            vectors = (vectors / (np.linalg.norm(vectors) or 1.0)).astype(np.float32)
+        return vectors
+
+
+# --- running the biLM over packed sentences ---
+
+
+class Packing(NamedTuple):
+    """The place of each sentence in a grid of rows and steps: `rows`, `starts`, integer (n,)."""
+
+    rows: np.ndarray
+    starts: np.ndarray
+    n_rows: int
+    n_steps: int
+
+
+def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
+    """Assign sentences to rows, the longest first, each to the row that ends earliest.
+
+    The number of rows is the total length divided by the longest length, at most `max_rows`; above
+    8, it is rounded up to a multiple of 8. The ends of rows differ by at most that length (R. L.
+    Graham 1969, Bounds on multiprocessing timing anomalies).
+
+    Args:
+        lengths: steps of each sentence, integer (n,), with n and all lengths above 0.
+        max_rows: maximum number of rows.
+    """
+    n_rows = int(np.clip(lengths.sum() // lengths.max(), 1, max_rows))
+    n_rows = min(n_rows + -n_rows % 8, max_rows, len(lengths)) if n_rows > 8 else n_rows
+    ends = [(0, row) for row in range(n_rows)]
+    rows: np.ndarray = np.empty(len(lengths), np.int64)
+    starts: np.ndarray = np.empty(len(lengths), np.int64)
+    for i in np.argsort(-lengths, kind="stable"):
+        starts[i], rows[i] = ends[0]
+        heapq.heapreplace(ends, (int(starts[i] + lengths[i]), int(rows[i])))
+    return Packing(rows, starts, n_rows, max(ends)[0])
+
+
+def ahead(values: Iterator[T]) -> Generator[T, None, None]:
+    """Yield the values of an iterator, computing the next one while the caller uses the last.
+
+    The iterator runs in a separate thread; TensorFlow's and NumPy's operations release the
+    interpreter lock. At most one value is waiting. Errors of the iterator are raised here. Closing
+    waits for the value that is being computed.
+    """
+
+    def following() -> list[T]:
+        return list(islice(values, 1))
+
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
+        future = thread.submit(following)
+        while found := future.result():
+            future = thread.submit(following)
+            yield found[0]
+
+
+class PackedRunner:
+    """Runs a biLM over token vectors of sentences, each from zero state.
+
+    Args:
+        model: the biLM, with its weights.
+        batch_tokens: maximum number of tokens in a window of steps.
+    """
+
+    def __init__(self, model: BiLM, batch_tokens: int):
+        self.model, self.batch_tokens = model, batch_tokens
+        state = model.flatten_state(model.zero_state(0))
+        signature = [
+            keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
+            {d: keras.KerasTensor((None, None), "int32") for d in model.directions},
+            keras.KerasTensor((None, None), "bool"),
+            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
+        ]
+        self._run_steps = compiled(self._steps, signature)
+        self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
+
+    def __call__(
+        self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection
+    ) -> Generator[tuple[int, np.ndarray], None, None]:
+        """Run over sentences with their marks, given as rows of a table of token vectors.
+
+        Yields the number of each sentence and its collected result, without its marks, as soon as
+        its last step is computed. A direction stops at the last word that it reads, because no
+        result depends on the mark after it.
+
+        Args:
+            table: token vectors, float32 (U, P).
+            sentences: rows of the table, integer (T + 2,).
+            selection: what to select from layers, float32 (layers + 1, ..., D).
+        """
+        lengths = np.array([len(rows) - 1 for rows in sentences])
+        packing = pack(lengths)
+        places, fresh = self._lay_out(sentences, packing)
+        waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
+        running: dict[int, Collector] = {}
+        windows = self._windows(table, places, fresh)
+        if fresh.size > self.batch_tokens and keras.backend.backend() == "tensorflow":
+            # The caller collects and writes while the next steps are computed. Other backends have
+            # settings that depend on the thread.
+            windows = ahead(windows)
+        with closing(windows):
+            for steps, found in windows:
+                selected = {
+                    d: selection.select(ops.convert_to_numpy(layers)) for d, layers in found.items()
+                }
+                while waiting and packing.starts[waiting[-1]] < steps.stop:
+                    k = waiting.pop()
+                    running[k] = Collector(selection, int(lengths[k]) - 1)
+                for k, collector in list(running.items()):
+                    # The sentence's step at the window's start.
+                    at = steps.start - int(packing.starts[k])
+                    own = {d: s[..., packing.rows[k], :, :] for d, s in selected.items()}
+                    collector.add(own, at)
+                    if packing.starts[k] + lengths[k] <= steps.stop:
+                        yield k, running.pop(k).result()
+
+    def _windows(
+        self, table: np.ndarray, places: dict[str, np.ndarray], fresh: np.ndarray
+    ) -> Generator[tuple[slice, dict[str, Any]], None, None]:
+        """Yield the steps of each window, and its layers by direction: (layers + 1, B, T, P)."""
+        n_rows, n_all = fresh.shape
+        state = self.model.flatten_state(self.model.zero_state(n_rows))
+        tensor = ops.convert_to_tensor(table)
+        n_steps = max(self.batch_tokens // n_rows, 1)
+        repeats = n_rows * min(n_steps, n_all) / len(table)
+        run = self._run_rows if repeats >= REPEATS else self._run_steps
+        for start in range(0, n_all, n_steps):
+            steps = slice(start, min(start + n_steps, n_all))
+            window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
+            found, state = run(tensor, window, ops.convert_to_tensor(fresh[:, steps]), state)
+            yield steps, found
+
+    def _lay_out(
+        self, sentences: list[np.ndarray], packing: Packing
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return each direction's rows of the table, integer (B, T), in its reading order, and the
+        starts of sentences, boolean (B, T)."""
+        shape = packing.n_rows, packing.n_steps
+        places: dict[str, np.ndarray] = {
+            d: np.zeros(shape, np.int32) for d in self.model.directions
+        }
+        fresh: np.ndarray = np.zeros(shape, bool)
+        for rows, row, start in zip(sentences, packing.rows, packing.starts, strict=True):
+            fresh[row, start] = True
+            for direction in self.model.directions:
+                in_order = rows[:0:-1] if direction == "backward" else rows[:-1]
+                places[direction][row, start : start + len(in_order)] = in_order
+        return places, fresh
+
+    def _steps(self, table, places, fresh, state, as_rows=False):
+        """Continue from a state: integer (B, T) by direction -> float (layers + 1, B, T, P).
+
+        `as_rows` multiplies the table with the first layers' weights, instead of each token.
+        """
+        vectors = {d: ops.take(table, places[d], axis=0) for d in self.model.directions}
+        read = {d: TableRows(table, p) for d, p in places.items()} if as_rows else vectors
+        outputs, state = self.model.windows(read, self.model.pack_state(state), fresh=fresh)
+        layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in self.model.directions}
+        return layers, self.model.flatten_state(state)

@@ -56,10 +56,10 @@ def read_ids(path: str | os.PathLike) -> list[str]:
             return _ids_of_npz(expanded(path))
         with _opened(path) as file:
             if BY_ID in file.attrs:
-                return [_text(file[name].attrs[ID]) for _, name in _names(file, path)]
+                return [str(file[name].attrs[ID]) for _, name in _names(file, path)]
             if IDS not in file:
                 raise DataError(f"{path}: does not contain ids")
-            return [_text(id_) for id_ in file[IDS][...]]
+            return file[IDS].asstr()[...].tolist()
     except DataError:
         raise
     except (*DAMAGE, zipfile.BadZipFile, EOFError, MemoryError) as error:
@@ -80,10 +80,6 @@ def _ids_of_npz(path: str) -> list[str]:
             raise DataError(f"{path}: does not contain ids")
         text, offsets = array(IDS_UTF8).tobytes(), array(IDS_OFFSETS).tolist()
     return [text[start:stop].decode() for start, stop in pairwise(offsets)]
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def join_words(words: list[str]) -> str:

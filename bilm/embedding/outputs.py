@@ -1,4 +1,8 @@
-"""Merges the parts of a corpus into one file; the ending of its name determines the format.
+"""The files that `bilm embed` writes: parts that survive an interruption, merged into one output.
+
+An interrupted run leaves its finished parts in the folder `<outfile>.parts`. A part contains the
+vectors of some sentences, their words and ids as JSON, and a trailer. Merging reads nothing but
+parts. The ending of the output's name determines its format:
 
 - HDF5: sentence i, counted from 0, is the dataset `"i"`, with its words in the attribute
   `sentence`. If sentences have ids, the datasets are named by them, with _ instead of /, and have
@@ -14,55 +18,310 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
+import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import h5py
 import numpy as np
 
 from bilm.data.readers import Record
 from bilm.embedding.choices import FORMATS
-from bilm.embedding.collecting import layer_numbers
 from bilm.embedding.embedding_file import (
     BY_ID,
     ID,
     IDS,
     IDS_OFFSETS,
     IDS_UTF8,
+    PLACE,
+    SENTENCE,
     dataset_name,
     join_words,
 )
-from bilm.embedding.parts import Wanted, bytes_of_row, damaged, read_rows
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.support.extras import optional
+from bilm.support.files import (
+    LOCK,
+    PREFIX,
+    beside,
+    hold,
+    output_path,
+    remove_leftovers,
+    replacing,
+    scratch,
+)
 
+RUN = "run.json"
+VERSION = 2  # version of the parts; those of version 1 do not contain words and ids
+TRAILER = struct.Struct("<Q32s8s")  # at the end of a part: bytes of JSON, digest, MAGIC
+MAGIC = b"bilmrows"
 GROUP_BYTES = 1 << 26  # vectors written at a time, a row group of Parquet
 STRINGS_BYTES = 1 << 20  # an array of strings may always be this large
+
+
+class Content(NamedTuple):
+    """The content of an output.
+
+    Fields:
+        shape: shape of a row, (D,) or (layers, D).
+        dtype: `float32` or `float16`.
+        is_pooled: whether a sentence has one row; otherwise it has one per word.
+        by_sentence: whether the output has a dataset per sentence, (layers, T, D); its parts then
+            contain the bytes of these arrays, and otherwise of (T, layers, D).
+        layers: numbers of the layers in a row; empty if it has one layer.
+        has_ids: whether sentences have ids.
+        n_sentences: number of sentences.
+        n_rows: number of rows of all sentences.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_pooled: bool
+    by_sentence: bool
+    layers: Sequence[int]
+    has_ids: bool
+    n_sentences: int
+    n_rows: int
+
+    @property
+    def row_bytes(self) -> int:
+        """The number of bytes of a row."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def rows_of(self, record: Record) -> int:
+        """Return the number of rows of a sentence."""
+        return 1 if self.is_pooled else len(record.words)
+
+    def groups(self, parts: Iterable[Path]) -> Iterator[tuple[list[Record], np.ndarray]]:
+        """Yield some sentences at a time, in order, and their rows, (rows, ...).
+
+        Raises: DataError for a damaged part.
+        """
+        for part in parts:
+            records, group = read_records(part, self), list[Record]()
+            n_rows, most = 0, GROUP_BYTES // self.row_bytes
+            with open(part, "rb") as file:
+                for record in records:
+                    n = self.rows_of(record)
+                    if group and n_rows + n > most:
+                        yield group, self._read_rows(file, n_rows)
+                        group, n_rows = [], 0
+                    group.append(record)
+                    n_rows += n
+                yield group, self._read_rows(file, n_rows)
+
+    def _read_rows(self, file: BinaryIO, n: int) -> np.ndarray:
+        numbers = np.fromfile(file, self.dtype, n * math.prod(self.shape))
+        return numbers.reshape(n, *self.shape)
+
+
+# --- parts ---
+
+
+class Parts(NamedTuple):
+    """The parts 0, 1, 2, ... of an output in a folder, each complete or missing; see `open_parts`.
+
+    Fields:
+        outfile: the file into which the parts are merged.
+        folder: the folder of the parts.
+    """
+
+    outfile: Path
+    folder: Path
+
+    def path(self, part: int) -> Path:
+        """Return the path of a part."""
+        return self.folder / f"{part:06d}.rows"
+
+    def n_closed(self) -> int:
+        """Return the number of parts before the first missing one."""
+        n_parts = 0
+        while self.path(n_parts).exists():
+            n_parts += 1
+        return n_parts
+
+    def merge(self, n_parts: int, write: Callable[[Path, list[Path]], None]) -> None:
+        """Merge the parts into one file, rename it into place and remove the folder.
+
+        Args:
+            n_parts: number of parts.
+            write: writes the file; called with its temporary name and the paths of the parts.
+        Raises: OSError, naming `outfile`, if it cannot be written; DataError for a damaged part.
+        """
+        with replacing(self.outfile) as merged:
+            write(merged, [self.path(part) for part in range(n_parts)])
+        # After a kill, the folder is either complete or among the leftovers that the next run
+        # removes.
+        with scratch(self.outfile) as folder:
+            os.rename(self.folder, folder / "parts")
+
+
+@contextmanager
+def open_parts(outfile: str | os.PathLike, run: dict[str, object]) -> Iterator[Parts]:
+    """Open the folder `<outfile>.parts`; in the block no other process can write the same output.
+
+    Args:
+        outfile: the file into which the parts are merged.
+        run: the settings that determine the result, by name, as JSON values. An existing folder is
+            continued only with the settings that it was created with.
+    Raises: DataError if another process is writing the folder, or if it was created with other
+        settings or by an earlier version; OSError if it cannot be written.
+    """
+    target = output_path(outfile)
+    folder = beside(target, ".parts")
+    remove_leftovers(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    # A run that is killed at its start leaves only these.
+    foreign = [n for n in os.listdir(folder) if n != LOCK and not n.startswith(PREFIX)]
+    if foreign and not (folder / RUN).exists():
+        raise DataError(f"{folder}: not a folder of parts; remove it, or choose another output")
+    lock = hold(folder / LOCK, os.O_CREAT)
+    if lock is None:
+        raise DataError(
+            f"{folder}: another process is writing {target}; wait until it ends, or choose another "
+            "output"
+        )
+    try:
+        _check_run(folder, {"version": VERSION, **run})
+        yield Parts(target, folder)
+    finally:
+        os.close(lock)
+
+
+def _check_run(folder: Path, run: dict[str, object]) -> None:
+    """Store the settings in a new folder, or compare them with the stored ones."""
+    path = folder / RUN
+    if not path.exists():
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(run), encoding="utf-8")
+        return
+    try:
+        found = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path}: damaged ({error}); remove the folder") from error
+    if found.get("version") != VERSION:
+        raise DataError(
+            f"{folder}: its parts were written by another version of bilm; remove the folder and "
+            "repeat the command"
+        )
+    other = [name for name in run if found.get(name) != run[name]]
+    if other:
+        raise DataError(
+            f"{folder}: the parts differ from this command in {', '.join(other)}; repeat the "
+            "command that wrote them, choose another output, or remove the folder"
+        )
+
+
+def digest_of(records: Iterable[Record]) -> bytes:
+    """Return the SHA-256 of the words and ids of sentences.
+
+    Different sentences have different digests if no word contains a tab.
+    """
+    digest = hashlib.sha256()
+    for words, id_ in records:
+        # FE and FF do not occur in UTF-8: FE marks an id, FF replaces a line feed in a word or id.
+        line = f"{len(words)}\t" + "\t".join(words)
+        digest.update(line.encode().replace(b"\n", b"\xff") + b"\n")
+        if id_ is not None:
+            digest.update(b"\xfe" + id_.encode().replace(b"\n", b"\xff") + b"\n")
+    return digest.digest()
+
+
+def write_part(
+    path: Path,
+    records: Sequence[Record],
+    embedded: Iterable[tuple[int, list[str], np.ndarray]],
+    content: Content,
+) -> Iterator[Record]:
+    """Write a part: the vectors of words, or one per sentence, then words and ids.
+
+    Args:
+        embedded: number, words and vectors of each record, in any order.
+    Yields: each record after its vectors have been written.
+    """
+    n_rows = map(content.rows_of, records)
+    starts = [n * content.row_bytes for n in accumulate(n_rows, initial=0)]
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        for number, _, vectors in embedded:
+            if vectors.ndim == 3 and not content.by_sentence:
+                vectors = vectors.swapaxes(0, 1)  # layers, T, D -> T, layers, D
+            file.seek(starts[number])
+            file.write(np.ascontiguousarray(vectors, content.dtype).data)
+            yield records[number]
+        file.seek(starts[-1])
+        text = json.dumps(records, ensure_ascii=False).encode()
+        file.write(text)
+        file.write(TRAILER.pack(len(text), digest_of(records), MAGIC))
+
+
+def read_records(part: Path, content: Content) -> list[Record]:
+    """Return the sentences of a part; its rows are at its start.
+
+    Raises: DataError if the part is damaged.
+    """
+    n_bytes, digest = _trailer(part)
+    end = part.stat().st_size - TRAILER.size - n_bytes
+    try:
+        with open(part, "rb") as file:
+            file.seek(end)
+            records = [Record(words, id_) for words, id_ in json.loads(file.read(n_bytes))]
+        found = digest_of(records)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise _damaged(part, error) from error
+    expected = sum(map(content.rows_of, records)) * content.row_bytes
+    if end != expected:
+        raise _damaged(part, f"{end:,} bytes of vectors, expected {expected:,}")
+    if found != digest:
+        raise _damaged(part, "its words or ids have changed")
+    return records
+
+
+def stored_digest(part: Path) -> bytes:
+    """Return the digest of the words and ids in a part. Raises: DataError if it is damaged."""
+    return _trailer(part)[1]
+
+
+def _trailer(part: Path) -> tuple[int, bytes]:
+    """Return the number of bytes of JSON in a part, and its digest."""
+    try:
+        with open(part, "rb") as file:
+            file.seek(-TRAILER.size, os.SEEK_END)
+            n_bytes, digest, magic = TRAILER.unpack(file.read())
+    except (OSError, struct.error) as error:
+        raise _damaged(part, error) from error
+    if magic != MAGIC or n_bytes > part.stat().st_size - TRAILER.size:
+        raise _damaged(part, "its end is missing")
+    return n_bytes, digest
+
+
+def _damaged(part: Path, reason: object) -> DataError:
+    return DataError(f"{part}: damaged ({reason}); remove it and repeat the command")
+
+
+# --- the formats of outputs ---
 
 
 def format_of(outfile: str | os.PathLike) -> str:
     """Return the format of an output, by its ending: `npz`, `parquet` or `hdf5`.
 
-    Raises: OptionsError if the ending is unknown.
+    Raises: OptionsError if the ending is unknown; BilmError if its package is not installed.
     """
     ending = Path(outfile).suffix
     if ending.lower() not in FORMATS:
         found = f"unknown ending {ending!r}" if ending else "a name without an ending"
         raise OptionsError(f"{outfile}: {found}; expected one of {', '.join(FORMATS)}")
-    return FORMATS[ending.lower()]
-
-
-def check_output(outfile: str | os.PathLike) -> None:
-    """Check that an output can be written.
-
-    Raises: OptionsError for an unknown ending; BilmError if a package is not installed.
-    """
-    if format_of(outfile) == "parquet":
+    if FORMATS[ending.lower()] == "parquet":
         _pyarrow(outfile)
+    return FORMATS[ending.lower()]
 
 
 def _pyarrow(outfile: str | os.PathLike) -> tuple[Any, Any]:
@@ -71,76 +330,65 @@ def _pyarrow(outfile: str | os.PathLike) -> tuple[Any, Any]:
     return arrow, parquet
 
 
-class Content(NamedTuple):
-    """The content of an output.
-
-    Fields:
-        wanted: what is stored for each sentence.
-        shape: shape of a row, (D,) or (layers, D).
-        has_ids: whether sentences have ids.
-        n_sentences: number of sentences.
-        n_rows: number of rows: one per sentence if pooled, otherwise one per word.
-    """
-
-    wanted: Wanted
-    shape: tuple[int, ...]
-    has_ids: bool
-    n_sentences: int
-    n_rows: int
-
-    def groups(self, parts: Iterable[Path]) -> Iterator[tuple[list[Record], np.ndarray]]:
-        """Yield some sentences at a time, in order, and their rows as a memory map, (rows, ...).
-
-        Raises: DataError for a damaged part.
-        """
-        row_bytes = bytes_of_row(self.shape, self.wanted.dtype)
-        for part in parts:
-            records, rows = read_rows(part, self.wanted, self.shape)
-            group: list[Record] = []
-            begin = end = 0
-            for record in records:
-                n = self.wanted.n_rows(record)
-                if group and (end + n - begin) * row_bytes > GROUP_BYTES:
-                    yield group, rows[begin:end]
-                    group, begin = [], end
-                group.append(record)
-                end += n
-            yield group, rows[begin:end]
+def write_hdf5(merged: Path, parts: Iterable[Path], content: Content) -> None:
+    """Write an HDF5 file: pooled vectors as one dataset, or a dataset per sentence."""
+    (_write_datasets if content.by_sentence else _write_pooled)(merged, parts, content)
 
 
-def merge_datasets(merged: Path, parts: Iterable[Path], content: Content | None = None) -> None:
-    """Write an HDF5 file with a dataset per sentence, named by its id or else its number."""
-    del content
+def _write_datasets(merged: Path, parts: Iterable[Path], content: Content) -> None:
+    """Write a dataset per sentence, named by its id or else its number."""
     with NewHDF5(merged) as file:
-        pass
+        if content.has_ids:
+            file.attrs[BY_ID] = True
+    number = 0
     for part in parts:
         # Reopened for each part, because HDF5's memory for an open file grows with its content.
-        with NewHDF5(merged, "a") as file, _opened(part) as source:
-            for name in sorted(source, key=int):
-                id_ = source[name].attrs.get(ID)
-                if id_ is not None:
-                    file.attrs[BY_ID] = True
-                target = name if id_ is None else dataset_name(id_)
-                h5py.h5o.copy(source.id, name.encode(), file.id, target.encode())
-                file.check()
+        with NewHDF5(merged, "a") as file:
+            for records, rows in content.groups([part]):
+                start = 0
+                for words, id_ in records:
+                    vectors = rows[start : start + len(words)]
+                    vectors = vectors.reshape(*content.shape[:-1], len(words), content.shape[-1])
+                    start += len(words)
+                    name = str(number) if id_ is None else dataset_name(id_)
+                    attributes = file.create_dataset(name, data=vectors).attrs
+                    attributes[SENTENCE] = join_words(words)
+                    if id_ is not None:
+                        attributes[ID], attributes[PLACE] = id_, number
+                    file.check()
+                    number += 1
+
+
+def _write_pooled(merged: Path, parts: Iterable[Path], content: Content) -> None:
+    """Write pooled vectors: `vectors` (n, ...), `sentences` and `ids`."""
+    text, n = h5py.string_dtype(), content.n_sentences
+    with NewHDF5(merged) as file:
+        vectors = file.create_dataset("vectors", (n, *content.shape), content.dtype)
+        sentences = file.create_dataset("sentences", (n,), text)
+        ids = file.create_dataset(IDS, (n,), text) if content.has_ids else None
+        start = 0
+        for records, rows in content.groups(parts):
+            stop = start + len(records)
+            vectors[start:stop] = rows
+            sentences[start:stop] = [join_words(record.words) for record in records]
+            if ids is not None:
+                ids[start:stop] = [record.id for record in records]
+            file.check()
+            start = stop
 
 
 def write_npz(merged: Path, parts: Iterable[Path], content: Content) -> None:
     """Write `vectors`; the `offsets` of sentences, unless pooled; and the ids."""
     ids: list[str] = []
-    n_done = 0
-    lengths: np.ndarray = np.zeros(content.n_sentences + 1, np.int64)
+    lengths = [0]
     with zipfile.ZipFile(merged, "w") as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as file:
-            shape = (content.n_rows, *content.shape)
-            _write_header(file, shape, np.dtype(content.wanted.dtype))
+            _write_header(file, (content.n_rows, *content.shape), np.dtype(content.dtype))
             for records, rows in content.groups(parts):
                 file.write(rows.data)
                 ids += [record.id for record in records if record.id is not None]
-                n_rows = list(map(content.wanted.n_rows, records))
-                lengths[n_done + 1 : n_done + 1 + len(records)] = n_rows
-                n_done += len(records)
-        arrays = {} if content.wanted.pooled else {"offsets": np.cumsum(lengths)}
+                lengths += [len(record.words) for record in records]
+        arrays = {} if content.is_pooled else {"offsets": np.cumsum(lengths, dtype=np.int64)}
         if content.has_ids:
             arrays |= _arrays_of_ids(ids)
         for name, array in arrays.items():
@@ -166,28 +414,20 @@ def _write_header(file: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def write_table(merged: Path, parts: Iterable[Path], content: Content) -> None:
-    """Write an HDF5 file of pooled vectors: `vectors` (n, ...), `sentences` and `ids`."""
-    text, n = h5py.string_dtype(), content.n_sentences
-    with NewHDF5(merged) as file:
-        vectors = file.create_dataset("vectors", (n, *content.shape), content.wanted.dtype)
-        sentences = file.create_dataset("sentences", (n,), text)
-        ids = file.create_dataset(IDS, (n,), text) if content.has_ids else None
-        start = 0
-        for records, rows in content.groups(parts):
-            stop = start + len(records)
-            vectors[start:stop] = rows
-            sentences[start:stop] = [join_words(record.words) for record in records]
-            if ids is not None:
-                ids[start:stop] = [record.id for record in records]
-            file.check()
-            start = stop
-
-
 def write_parquet(merged: Path, parts: Iterable[Path], content: Content) -> None:
     """Write a Parquet file with a row per sentence: see the module."""
     pyarrow, parquet = _pyarrow(merged)
-    schema = _schema(pyarrow, content)
+    kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.dtype]
+    vector = pyarrow.list_(kind, content.shape[-1])
+    fields = [("id", pyarrow.string())] if content.has_ids else []
+    if content.is_pooled:
+        fields.append(("sentence", pyarrow.string()))
+    else:
+        fields.append(("words", pyarrow.list_(pyarrow.string())))
+        vector = pyarrow.list_(vector)
+    names = [f"layer_{number}" for number in content.layers]
+    names = names or ["vector" if content.is_pooled else "vectors"]
+    schema = pyarrow.schema([*fields, *((name, vector) for name in names)])
     # Vectors do not compress well, and words are small in comparison.
     how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
     with (
@@ -199,58 +439,19 @@ def write_parquet(merged: Path, parts: Iterable[Path], content: Content) -> None
             writer.write_table(pyarrow.table(columns, schema))
 
 
-def _schema(pyarrow: Any, content: Content) -> Any:
-    """Return the names and types of Parquet's columns."""
-    kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.wanted.dtype]
-    vector = pyarrow.list_(kind, content.shape[-1])
-    ids = [("id", pyarrow.string())] if content.has_ids else []
-    if content.wanted.pooled:
-        words, of_layer = ("sentence", pyarrow.string()), vector
-    else:
-        words, of_layer = ("words", pyarrow.list_(pyarrow.string())), pyarrow.list_(vector)
-    return pyarrow.schema([*ids, words, *((name, of_layer) for name in column_names(content))])
-
-
-def check_names(outfile: str | os.PathLike, content: Content) -> None:
-    """Raise OptionsError if two columns of Parquet would have one name."""
-    names = column_names(content)
-    if format_of(outfile) == "parquet" and len(set(names)) < len(names):
-        raise OptionsError(f"layers is {content.wanted.layers!r}: a layer occurs twice")
-
-
-def column_names(content: Content) -> list[str]:
-    """Return the names of Parquet's columns of vectors."""
-    if len(content.shape) == 1:
-        return ["vector" if content.wanted.pooled else "vectors"]
-    numbers = layer_numbers(content.wanted.layers) or range(content.shape[0])  # for "all"
-    return [f"layer_{number}" for number in numbers]
-
-
-def _columns(pyarrow: Any, content: Content, records: list[Record], rows: np.ndarray) -> list:
+def _columns(pyarrow: Any, content: Content, records: list[Record], rows: np.ndarray) -> list[Any]:
     """Return Parquet's columns for some sentences."""
-    columns: list[Any]
-    if content.wanted.pooled:
-        columns = [[join_words(record.words) for record in records]]
-    else:
-        columns = [[record.words for record in records]]
-    if content.has_ids:
-        columns.insert(0, [record.id for record in records])
+    columns: list[Any] = [[record.id for record in records]] if content.has_ids else []
+    as_text = join_words if content.is_pooled else list
+    columns.append([as_text(record.words) for record in records])
     offsets: np.ndarray = np.cumsum([0, *(len(record.words) for record in records)], dtype=np.int32)
-    for i in range(len(column_names(content))):
-        values = rows if rows.ndim == 2 else rows[:, i]
+    for values in [rows] if rows.ndim == 2 else rows.swapaxes(0, 1):
         flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
         vectors = pyarrow.FixedSizeListArray.from_arrays(flat, content.shape[-1])
-        if not content.wanted.pooled:
+        if not content.is_pooled:
             vectors = pyarrow.ListArray.from_arrays(pyarrow.array(offsets), vectors)
         columns.append(vectors)
     return columns
 
 
-WRITERS = {"hdf5": write_table, "npz": write_npz, "parquet": write_parquet}
-
-
-def _opened(part: Path) -> h5py.File:
-    try:
-        return h5py.File(part, "r")
-    except OSError as error:
-        raise damaged(part, error) from error
+WRITERS = {"hdf5": write_hdf5, "npz": write_npz, "parquet": write_parquet}

@@ -11,9 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.batcher import shifted
-from bilm.data.characters import BOS, EOS, alphabet_of
-from bilm.data.vocabulary import Vocabulary, vocabulary_of
+from bilm.data.vocabulary import BOS, EOS, Vocabulary, alphabet_of, shifted, vocabulary_of
 from bilm.data.windows import batches, needed_characters
 from bilm.errors import OptionsError
 from bilm.language_model import BiLM

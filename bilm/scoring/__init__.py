@@ -1,5 +1,5 @@
 """Perplexity, log-probabilities of sentences, and likely substitutes of a word.
 
-`scorer` computes probabilities with a language model, `load` loads the model, and `perplexity`
-evaluates held-out text. Imports `storage` and everything below it.
+`scorer` loads a language model and computes probabilities with it, and `perplexity` evaluates
+held-out text. Imports `storage` and everything below it.
 """

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
@@ -71,6 +71,31 @@ def heldout_dataset(
     return reader(filepattern, vocab, test=True)
 
 
+def heldout_windows(
+    dataset: LMDataset | BidirectionalLMDataset,
+    batch_size: int,
+    stateless: bool = False,
+    drop_remainder: bool = False,
+) -> Windows:
+    """Yield the windows of held-out text; see `perplexity` for the arguments.
+
+    Raises: DataError if there are no predictions.
+    """
+    if stateless:
+        windows = dataset.iter_sentence_batches(batch_size)
+    else:
+        n_steps = max(N_STEPS, PREDICTIONS_A_WINDOW // batch_size)
+        windows = dataset.iter_evaluation(batch_size, n_steps, drop_remainder)
+    first = next(windows, None)
+    if first is None:
+        raise DataError(
+            f"{dataset.filepattern}: no predictions to measure: the text is empty or has fewer "
+            f"sentences than the {batch_size} rows requested; reduce batch_size"
+        )
+    yield first
+    yield from windows
+
+
 class Evaluator:
     """Computes the perplexity of a `BiLM` with its softmax; compiled once for all texts."""
 
@@ -78,30 +103,18 @@ class Evaluator:
         self.model = model
         self._run = tf.function(self._window, autograph=False, reduce_retracing=True)
 
-    def __call__(
-        self,
-        dataset: LMDataset | BidirectionalLMDataset,
-        batch_size: int,
-        stateless: bool = False,
-        drop_remainder: bool = False,
-        state: Any = None,
-        total: int | None = None,
-    ) -> Perplexity:
-        """Return the perplexity of a text: see `perplexity`."""
-        if stateless and (drop_remainder or state is not None):
-            raise ValueError(
-                "stateless=True starts each sentence from zero state; do not pass state or "
-                "drop_remainder with it"
-            )
-        if stateless:
-            batches = dataset.iter_sentence_batches(batch_size)
-        else:
-            n_steps = max(N_STEPS, PREDICTIONS_A_WINDOW // batch_size)
-            batches = dataset.iter_evaluation(batch_size, n_steps, drop_remainder)
-        state = None if stateless else state
+    def __call__(self, windows: Windows, state: Any = None, total: int | None = None) -> Perplexity:
+        """Return the perplexity of the text of `heldout_windows`.
+
+        Args:
+            windows: windows of rows that continue from one window to the next, except where
+                `first` is True.
+            state: initial state of the rows; None for zero state.
+            total: number of predictions per direction, used to estimate the remaining time.
+        """
         sums, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
         with progress("evaluating", "predictions per direction", total) as shown:
-            for window in batches:
+            for window in windows:
                 mask: Any = window["mask"]
                 if state is None or window.get("first"):
                     state = self.model.zero_state(len(mask))
@@ -110,11 +123,6 @@ class Evaluator:
                     sums[name] += float(loss)
                 n_predictions += (n_new := int(mask.sum()))
                 shown.add(n_new)
-        if not n_predictions:
-            raise DataError(
-                f"{dataset.filepattern}: no predictions to measure: the text is empty or has fewer "
-                f"sentences than the {batch_size} rows requested; reduce batch_size"
-            )
         return Perplexity.of(sums, n_predictions)
 
     def _window(self, batch, mask, state):
@@ -144,12 +152,12 @@ def perplexity(
         stateless: start each sentence from zero state; the result then depends on the sentences
             only.
         drop_remainder: stop at the step at which a row finds no more text, as the reference does.
-        state: initial state of the rows; None for zero state.
-        total: number of predictions per direction, used to estimate the remaining time.
+        state, total: see `Evaluator`.
     Raises: DataError if there are no predictions; OutOfMemoryError.
     """
     with explaining_memory(dataset.filepattern, "batch_size"):
-        return Evaluator(model)(dataset, batch_size, stateless, drop_remainder, state, total)
+        windows = heldout_windows(dataset, batch_size, stateless, drop_remainder)
+        return Evaluator(model)(windows, state, total)
 
 
 def _exp(loss: float) -> float:

@@ -1,18 +1,18 @@
-"""`Scorer`: log-probabilities of sentences and likely substitutes of a word."""
+"""`Scorer`: log-probabilities of sentences and likely substitutes of a word, of a stored model."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.characters import BOS, EOS, CharacterEncoder
 from bilm.data.tokenization import checked_sentence
-from bilm.data.vocabulary import MARKS, UNK
+from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet
 from bilm.data.windows import (
     KEY_SUFFIX,
     Row,
@@ -22,11 +22,13 @@ from bilm.data.windows import (
     empty_window,
     model_batch,
 )
-from bilm.errors import DataError
+from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.scoring.perplexity import Perplexity
+from bilm.storage.stored_model import StoredModel, open_model
 
+PathLike = str | Path  # of a file or folder
 WINDOW_BATCHES = 4  # number of batches whose sentences are sorted by length together
 PREDICTED_AT_ONCE = 1 << 24  # log-probabilities (positions times words) computed at once
 
@@ -140,11 +142,18 @@ class Scorer:
         proper = [self._ids[w] == i and w not in ("", *MARKS) for i, w in enumerate(words)]
         self._proper = np.flatnonzero(proper)
         char_cnn = model.options.char_cnn
-        self._characters: CharacterEncoder | None = None
-        if char_cnn is not None:
-            self._characters = CharacterEncoder(char_cnn.max_characters_per_token)
-        batch, *carried = self._signature()
-        self._run_losses = compiled(self._losses, [batch, *carried])
+        self._spell = ByteAlphabet(char_cnn.max_characters_per_token) if char_cnn else None
+        shapes, of_ids = distinct_shapes(model.options), keras.KerasTensor((None, None), "int32")
+        if self._spell is None:
+            distinct: Any = keras.KerasTensor(shapes, "int32")
+        else:
+            distinct = tuple(keras.KerasTensor(shape, "int32") for shape in shapes)
+        by_direction = dict.fromkeys(model.directions, of_ids)
+        batch = {"distinct": distinct, "places": by_direction, "targets": dict(by_direction)}
+        state = model.flatten_state(model.zero_state(0))
+        state = [keras.KerasTensor((None, part.shape[1]), "float32") for part in state]
+        mask = keras.KerasTensor((None, None), "bool")
+        self._run_losses = compiled(self._losses, [batch, mask, state])
         steps = dict.fromkeys(model.directions, keras.KerasTensor((None,), "int32"))
         self._run_predictions = compiled(self._predictions, [batch, steps])
 
@@ -259,7 +268,7 @@ class Scorer:
         self, sentences: list[list[str]], n_rows: int, n_steps: int
     ) -> Iterator[tuple[slice, dict]]:
         """Yield parts of the steps of sentences, sorted by descending length, and their batches."""
-        n_chars = None if self._characters is None else self._characters.max_word_length
+        n_chars = self._spell.width if self._spell else None
         rows = {d: self._rows(sentences, d == "backward") for d in self.model.directions}
         n_predictions = len(sentences[0]) + 1
         for start in range(0, n_predictions, n_steps):
@@ -276,22 +285,19 @@ class Scorer:
         def encode(words: list[str]) -> tuple[np.ndarray, Spelled | None]:
             words = [BOS, *words, EOS][:: -1 if reverse else 1]
             ids = np.array([self._ids.get(word, self._ids[UNK]) for word in words], np.int32)
-            return ids, None if self._characters is None else Spelled(self._characters, words)
+            return ids, Spelled(self._spell, words) if self._spell else None
 
         return [Row(i, iter([(0, words)]), encode) for i, words in enumerate(sentences)]
 
-    def _outputs(self, batch, mask, state):
-        """Return each direction's outputs, layer by layer, and the next state."""
-        return self.model.windows(self.model.encode(batch), state, mask)
-
     def _losses(self, batch, mask, state):
         """Run on from a state: losses float (B, T) a direction, and the next state."""
-        outputs, state = self._outputs(batch, mask, self.model.pack_state(state))
+        state = self.model.pack_state(state)
+        outputs, state = self.model.windows(self.model.encode(batch), state, mask)
         return self.model.losses(outputs, batch["targets"]), self.model.flatten_state(state)
 
     def _predictions(self, batch, steps):
         """Return all words' log-probabilities at N steps per direction of one row: float (N, V)."""
-        outputs, _ = self._outputs(batch, None, self.model.zero_state(1))
+        outputs, _ = self.model.windows(self.model.encode(batch), self.model.zero_state(1))
         softmax, logs = self.model.softmax, {}
         for direction in self.model.directions:
             hidden = ops.take(outputs[direction][-1][0], steps[direction], axis=0)  # N, P
@@ -302,20 +308,6 @@ class Scorer:
     def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:
         order = np.argsort(-logs, kind="stable")[:n]
         return [Substitute(self.words[self._proper[i]], float(logs[i])) for i in order]
-
-    def _signature(self) -> list:
-        places = dict.fromkeys(self.model.directions, keras.KerasTensor((None, None), "int32"))
-        shapes = distinct_shapes(self.model.options)
-        if self._characters is not None:
-            distinct = tuple(keras.KerasTensor(shape, "int32") for shape in shapes)
-        else:
-            distinct = keras.KerasTensor(shapes, "int32")
-        state = self.model.flatten_state(self.model.zero_state(0))
-        return [
-            {"distinct": distinct, "places": places, "targets": dict(places)},
-            keras.KerasTensor((None, None), "bool"),
-            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
-        ]
 
 
 def _checked_position(position: int, n_words: int) -> int:
@@ -346,3 +338,62 @@ def perplexity_of_scores(scores: Iterable[Score]) -> Perplexity:
     if not n_predictions:
         raise DataError("found no sentences, expected at least one")
     return Perplexity.of(sums, n_predictions)
+
+
+# --- scoring with a stored model ---
+
+
+def load_scorer(
+    model: PathLike | StoredModel | None = None,
+    vocab_file: PathLike | None = None,
+    options_file: PathLike | None = None,
+    weight_file: PathLike | None = None,
+    softmax_file: PathLike | None = None,
+    save_dir: PathLike | None = None,
+) -> Scorer:
+    """Load a language model that scores sentences and predicts words.
+
+    Args:
+        model: a run or an export with its softmax, see `bilm.storage.stored_model.open_model`.
+            `save_dir` and `options_file` are other names of this argument.
+        vocab_file: the vocabulary of a run; None for `vocab.txt` in its folder. An export has its
+            own words.
+        weight_file: the HDF5 weights, where `model` is an options file.
+        softmax_file: HDF5 with `softmax/W`, `softmax/b` and `vocabulary`, as `dump_weights` writes
+            it; None for `<stem>_softmax.hdf5` beside the weights.
+    Raises: OptionsError, also unless one model is given; WeightsError, DataError.
+    """
+    names = {"model": model, "save_dir": save_dir, "options_file": options_file}
+    given = {name: value for name, value in names.items() if value is not None}
+    if len(given) != 1:
+        found = ", ".join(given) or "no model"
+        raise OptionsError(f"given: {found}; expected one model, as load_scorer(model)")
+    (one,) = given.values()
+    stored = open_model(one, weight_file, softmax_file)
+    language_model, vocab = stored.build_language_model(), stored.vocabulary(vocab_file)
+    return Scorer(language_model, [vocab.id_to_word(i) for i in range(vocab.size)])
+
+
+def score(
+    sentences: Iterable[Sequence[str]],
+    model: PathLike | StoredModel | None = None,
+    **files: PathLike | None,
+) -> Iterator[Score]:
+    """Yield the log-probabilities of sentences: see `Scorer.score`.
+
+    Args:
+        sentences: lists of words.
+        model, files: see `load_scorer`.
+    """
+    return load_scorer(model, **files).score(sentences)
+
+
+def substitutes(
+    tokens: Sequence[str], position: int, n: int = 10, **files: PathLike
+) -> Substitutes:
+    """Return the likeliest words at a position: see `Scorer.substitutes`.
+
+    `files` are the arguments of `load_scorer`. Each call loads the model; for several calls, use
+    the `Scorer` that `load_scorer` returns.
+    """
+    return load_scorer(**files).substitutes(tokens, position, n)

@@ -21,7 +21,7 @@ from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import RunOptions
-from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset
+from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, heldout_windows
 from bilm.storage import names as weights
 from bilm.storage.finding.web import masked
 from bilm.storage.stored_model import StoredModel, open_model
@@ -127,7 +127,7 @@ def finetune(
         if heldout:
             logging.info("measuring the held-out text before the first step")
             dataset = heldout_dataset(heldout, vocab, options.bidirectional)
-            found = Evaluator(model)(dataset, options.batch_size)
+            found = Evaluator(model)(heldout_windows(dataset, options.batch_size))
             logging.info("before: held-out perplexity from zero state: %s", found)
             measured = found._asdict()
         record.update(source=start.id, before=measured, after=None, text=text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
@@ -22,7 +21,7 @@ from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import MAX_SEED, RunOptions
-from bilm.scoring.perplexity import Evaluator, Perplexity, explaining_memory
+from bilm.scoring.perplexity import Evaluator, Perplexity, explaining_memory, heldout_windows
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.files import expanded
 from bilm.training.checkpoints import RunCheckpoints, Saving
@@ -386,7 +385,10 @@ class TrainingLoop:
 
     def _measure(self, heldout: Any, whole: bool) -> Perplexity:
         n_rows = self.checkpoints.content.batch_size
-        measure = functools.partial(self.evaluator, heldout, n_rows)
+
+        def measure() -> Perplexity:
+            return self.evaluator(heldout_windows(heldout, n_rows))
+
         found = Perplexity(*self.hosts.from_chief("evaluation", measure))
         self.report.heldout(self.step, found, whole)
         return found

@@ -6,7 +6,7 @@ import pytest
 from command_runs import assert_fails, run
 from tiny_runs import tiny_run
 
-from bilm.data.readers import read_corpus
+from bilm.data.readers import Corpus
 
 pytestmark = pytest.mark.clients
 
@@ -33,7 +33,7 @@ def test_each_input_form_becomes_lines_of_words(name, content, flags, expected, 
     wrote = f"wrote {text}: {len(expected)} sentences, {n_words} words\n"
     assert (done.returncode, done.stdout) == (0, wrote), done.stderr
     assert text.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected)
-    assert list(read_corpus(text)) == [line.split() for line in expected]
+    assert [record.words for record in Corpus(text)] == [line.split() for line in expected]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_words_with_blanks_become_several(name, content, flags, run_here, tmp_pa
     done = run_here("bilm text", "--input", corpus, "--output", text, *flags)
     assert done.stdout == f"wrote {text}: 2 sentences, 6 words\n"
     assert "in 1 sentences a word is empty or contains blanks" in done.stderr
-    assert list(read_corpus(text)) == [["a", "b", "c", "d", "e"], ["f"]]
+    assert [record.words for record in Corpus(text)] == [["a", "b", "c", "d", "e"], ["f"]]
 
 
 def test_json_has_the_counts(run_here, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data import characters
+from bilm.data import vocabulary
 from bilm.data.vocabulary import (
     BOS_CHAR,
     BOW_CHAR,
@@ -111,11 +111,11 @@ def test_missing_marks_do_not_change_characters(tmp_path):
 
 
 def test_character_cache_is_bounded_and_results_are_writable(tmp_path, monkeypatch):
-    monkeypatch.setattr(characters, "MAX_CACHED_WORDS", 4)
+    monkeypatch.setattr(vocabulary, "MAX_CACHED_WORDS", 4)
     vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)
     words = [f"w{i}" for i in range(50)]
     chars = vocab.encode_chars(words, split=False)
-    assert len(vocab._characters._rows) <= 4
+    assert len(vocab.spell._rows) <= 4
     chars[:] = 0  # writes to a copy, not to the cache
     assert vocab.encode_chars(words, split=False)[1:-1].tolist() == [spell(w, 6) for w in words]
 

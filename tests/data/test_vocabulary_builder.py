@@ -4,7 +4,6 @@ import gzip
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,6 @@ from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import DataError
 
-GOLDEN_TEXT = str(Path(__file__).parents[1] / "golden" / "data" / "train" / "*")
 COMMAND = [sys.executable, "-m", "bilm", "vocab"]
 
 
@@ -83,14 +81,6 @@ def test_counting_through_files_gives_the_same_vocabulary(
     words = (folder / "v").read_text(encoding="utf-8").split("\n")[:-1]
     assert words == [*MARKS, *(word for word, _ in expected)]
     assert sorted(p.name for p in folder.iterdir()) == ["c", "text", "v"]  # nothing is left over
-
-
-def test_vocabulary_of_a_real_corpus_through_files(tmp_path):
-    whole = build_vocabulary(GOLDEN_TEXT, tmp_path / "v", tmp_path / "c")
-    spilled = build_vocabulary(GOLDEN_TEXT, tmp_path / "w", tmp_path / "d", words_in_memory=3)
-    assert whole == spilled
-    assert (tmp_path / "v").read_bytes() == (tmp_path / "w").read_bytes()
-    assert (tmp_path / "c").read_bytes() == (tmp_path / "d").read_bytes()
 
 
 def test_vocabulary_builder_memory_is_bounded(tmp_path, monkeypatch):

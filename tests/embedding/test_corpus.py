@@ -12,8 +12,8 @@ import pytest
 from absl import logging
 from conftest import golden_cases
 
-from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.data.readers import read_corpus
+from bilm.data.readers import Corpus
+from bilm.data.vocabulary import Batcher, TokenBatcher
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
@@ -66,6 +66,10 @@ def outfile(tmp_path):
     return tmp_path / "out" / "vectors.hdf5"
 
 
+def read_corpus(path):
+    return [record.words for record in Corpus(path)]
+
+
 def dump(text, outfile, **kwargs):
     return dump_bilm_embeddings(None, text, *FILES, outfile, part_sentences=PART, **kwargs)
 
@@ -113,12 +117,12 @@ def test_corpus_of_conllu_and_gzip(tmp_path, outfile):
         opened = gzip.open if name.endswith("gz") else open
         with opened(tmp_path / name, "wt", encoding="utf-8") as file:
             file.write(CONLLU)
-        assert list(read_corpus(tmp_path / name)) == CONLLU_SENTENCES
+        assert read_corpus(tmp_path / name) == CONLLU_SENTENCES
     assert dump(tmp_path / "b.CONLLU.gz", outfile) == 2
     assert [words for _, words, _ in read_embeddings(outfile)] == CONLLU_SENTENCES
     with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
         file.write("a b\n\nc\n")
-    assert list(read_corpus(tmp_path / "text.gz")) == [["a", "b"], [], ["c"]]
+    assert read_corpus(tmp_path / "text.gz") == [["a", "b"], [], ["c"]]
 
 
 @pytest.mark.parametrize("line", ["word", "word\tx", "1 word x", "\tx"])
@@ -126,7 +130,7 @@ def test_invalid_conllu_is_refused(tmp_path, line):
     path = tmp_path / "bad.conllu"
     path.write_text(f"# comment\n1\tgood\n{line}\n")
     with pytest.raises(DataError, match=r"bad\.conllu, line 3: .* CoNLL-U"):
-        list(read_corpus(path))
+        read_corpus(path)
 
 
 def test_words_are_stored_unchanged_except_nul(tmp_path, outfile):
@@ -170,7 +174,7 @@ def test_paths_in_the_home_folder(text, tmp_path, monkeypatch):
     dump_token_embeddings("~/vocab.txt", *files, "~/tokens.hdf5")
     found = {path.name for path in tmp_path.iterdir() if not path.is_symlink()}
     assert found == {"in", "out.hdf5", "tokens.hdf5"}
-    assert next(read_corpus("~/in/text.txt")) == LINES[0].split()
+    assert read_corpus("~/in/text.txt")[0] == LINES[0].split()
     assert Batcher("~/vocab.txt", 50).batch_sentences([]).shape == (0, 2, 50)
     assert TokenBatcher("~/vocab.txt").batch_sentences([]).shape == (0, 2)
 

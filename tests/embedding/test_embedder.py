@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-from bilm.data.batcher import Batcher
+from bilm.data.vocabulary import Batcher
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.token_cache import TokenCache, dump_token_embeddings
 from bilm.errors import DataError, OptionsError

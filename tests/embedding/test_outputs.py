@@ -149,15 +149,15 @@ def test_npz_and_hdf5_of_an_empty_corpus(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bilm.embedding import parts
+from bilm.embedding import outputs
 from bilm.embedding.corpus import dump_bilm_embeddings
-sums, done = parts.accumulate, []
+sums, done = outputs.accumulate, []
 def sums_or_death(*arguments, **how):
     done.append(arguments)
     if len(done) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return sums(*arguments, **how)
-parts.accumulate = sums_or_death
+outputs.accumulate = sums_or_death
 table, options, weights, outfile = map(Path, sys.argv[1:])
 dump_bilm_embeddings(None, table, options, weights, outfile, part_sentences=4, column="text",
                      id_column="id")

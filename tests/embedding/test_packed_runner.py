@@ -9,9 +9,8 @@ from conftest import golden_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.embedding import packed_runner
-from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.packed_runner import MAX_ROWS, ahead, pack
+from bilm.embedding import embedder as embedder_module
+from bilm.embedding.embedder import MAX_ROWS, ElmoEmbedder, PackedRunner, ahead, pack
 
 FOLDER = golden_cases("inference")[0].values[0]
 SEQUENCES = [list("ACDEFGHIKL" * n) for n in (9, 1, 5, 3)]
@@ -24,7 +23,7 @@ def load(**how):
 @pytest.fixture
 def ways(monkeypatch):
     """How each window ran: by rows of a table, or by vectors."""
-    found, windows = [], packed_runner.PackedRunner._windows
+    found, windows = [], PackedRunner._windows
 
     def noted(self, *arguments):
         runs = self._run_rows, self._run_steps
@@ -36,7 +35,7 @@ def ways(monkeypatch):
         yield from windows(self, *arguments)
         self._run_rows, self._run_steps = runs
 
-    monkeypatch.setattr(packed_runner.PackedRunner, "_windows", noted)
+    monkeypatch.setattr(PackedRunner, "_windows", noted)
     return found
 
 
@@ -49,9 +48,9 @@ def test_products_from_a_table_equal_others(monkeypatch, ways, precision, max_jo
 
         monkeypatch.setattr(lstm_weights, "MAX_JOINT", max_joint)
     embedder = load(precision=precision)
-    monkeypatch.setattr(packed_runner, "REPEATS", np.inf)
+    monkeypatch.setattr(embedder_module, "REPEATS", np.inf)
     expected = embedder.embed_batch(SEQUENCES, "all")
-    monkeypatch.setattr(packed_runner, "REPEATS", 8)
+    monkeypatch.setattr(embedder_module, "REPEATS", 8)
     found = embedder.embed_batch(SEQUENCES, "all")
     assert ways == [False, True]
     for vectors, wanted in zip(found, expected, strict=True):

@@ -18,10 +18,10 @@ from killed_export import FILES
 from stored_files import load_bilm
 from tiny_runs import VOCABULARY, load_run, tiny_run
 
-from bilm.data.batcher import Batcher
+from bilm.data.vocabulary import Batcher
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.load import load_scorer
+from bilm.scoring.scorer import load_scorer
 from bilm.storage.stored_model import StoredModel
 
 SENTENCE = ["money", "w3", "日本語", "unheard-of", "Москва"]

@@ -13,8 +13,7 @@ if keras.backend.backend() != "tensorflow":
 from stored_files import load_bilm
 from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
 
-from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.data.vocabulary import vocabulary_of
+from bilm.data.vocabulary import Batcher, TokenBatcher, vocabulary_of
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.hdf5 import dataset_names

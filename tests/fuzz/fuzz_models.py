@@ -18,7 +18,7 @@ from tiny_runs import GOLDEN, HELDOUT, TEXT, VOCABULARY, load_run, tiny_options
 
 from bilm import Elmo, read_embeddings
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.load import load_scorer
+from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.training.devices import make_strategy
 from bilm.training.finetuning import Source

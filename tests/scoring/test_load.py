@@ -20,9 +20,8 @@ from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.load import load_scorer
 from bilm.scoring.perplexity import heldout_dataset, perplexity
-from bilm.scoring.scorer import Scorer, perplexity_of_scores
+from bilm.scoring.scorer import Scorer, load_scorer, perplexity_of_scores
 from bilm.storage import names as weights
 from bilm.storage.hdf5 import save_hdf5
 

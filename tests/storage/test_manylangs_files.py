@@ -17,7 +17,7 @@ from stored_files import resolve
 from bilm import ElmoEmbedder
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.load import load_scorer
+from bilm.scoring.scorer import load_scorer
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.stored_model import open_model
 from bilm.training.finetuning import Source

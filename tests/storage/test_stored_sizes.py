@@ -56,7 +56,7 @@ def fine_tune(folder):
 
 
 def ask(folder):
-    from bilm.scoring.load import load_scorer
+    from bilm.scoring.scorer import load_scorer
 
     load_scorer(options_file=folder)
 
@@ -108,7 +108,7 @@ def test_options_with_more_parts_than_the_weights_are_refused(reader, part, valu
 @pytest.mark.skipif(not on_tensorflow, reason="checkpoints are TensorFlow's")
 @pytest.mark.parametrize("values", [{"n_layers": 200}, {"dim": 1 << 30}, {"n_layers": 40_000}])
 def test_options_with_other_sizes_than_the_checkpoint_are_refused(values, tmp_path):
-    from bilm.scoring.load import load_scorer
+    from bilm.scoring.scorer import load_scorer
 
     run = shutil.copytree(GOLDEN / "checkpoint" / "chars", tmp_path / "run")
     set_options(run, lstm=values)

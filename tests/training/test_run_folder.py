@@ -29,8 +29,8 @@ from tiny_runs import (
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.load import load_scorer
 from bilm.scoring.perplexity import heldout_dataset, perplexity
+from bilm.scoring.scorer import load_scorer
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Alone

@@ -1,4 +1,4 @@
-"""Readers of input files: one module per form, each with a `FORM` that declares it.
+"""Readers of input files: text here, every other form in a module with a `FORM` that declares it.
 
 To add a form, write a module with a `FORM` and add its name to `MODULES`. Help, error messages and
 the arguments of `Corpus` follow from the declaration. Imports `data.text`, `data.tokenization`,
@@ -15,19 +15,36 @@ from pathlib import Path
 from absl import logging
 
 from bilm.data.readers.form import Form, InputFile, Record
-from bilm.data.text import decoding, raw_lines
-from bilm.data.tokenization import sentence_splitter, tokenizer
+from bilm.data.text import decoding, raw_lines, read_lines
+from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
 from bilm.errors import DataError
 
-MODULES = ("tables", "conllu", "fasta", "text")  # the last one reads files with any other ending
-FORMS: tuple[Form, ...] = tuple(import_module(f"{__name__}.{name}").FORM for name in MODULES)
 PACKED = ".gz"
+
+
+def read_text(source: InputFile) -> Iterator[Record]:
+    """Yield a record per line, also for an empty one; or the sentences of each paragraph."""
+    lines = (line for _, line in read_lines(source.path, source.errors))
+    for text in paragraphs(lines) if source.wrapped else lines:
+        for words in source.split(text):
+            yield Record(words)
+
+
+TEXT = Form(
+    name="text",
+    endings=(),
+    help="text, one sentence per line, words separated by blanks; --tokenize splits other text",
+    read=read_text,
+    options=frozenset({"tokenize"}),
+)
+MODULES = ("tables", "conllu", "fasta")
+FORMS: tuple[Form, ...] = (*(import_module(f"{__name__}.{m}").FORM for m in MODULES), TEXT)
 
 
 def form_of(path: str | os.PathLike) -> Form:
     """Return the form of a file by the ending of its name, before `.gz` if that is the last."""
     ending = Path(os.fspath(path).lower().removesuffix(PACKED)).suffix
-    return next((form for form in FORMS if ending in form.endings), FORMS[-1])
+    return next((form for form in FORMS if ending in form.endings), TEXT)
 
 
 def help_lines() -> list[str]:
@@ -89,11 +106,6 @@ class Corpus:
 
     def __iter__(self) -> Iterator[Record]:
         return self.form.read(self._source)
-
-
-def read_corpus(corpus: str | os.PathLike) -> Iterator[list[str]]:
-    """Yield the words of each sentence of a file: see `Corpus`."""
-    return (record.words for record in Corpus(corpus))
 
 
 def require_text(path: str | os.PathLike) -> None:

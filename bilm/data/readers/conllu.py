@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bilm.data.readers.form import Form, InputFile, Record
-from bilm.data.text import placed_lines
+from bilm.data.text import read_lines
 from bilm.errors import DataError
 
 
@@ -17,7 +17,7 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
     Raises: DataError, naming file and line, for a malformed line.
     """
     words: list[str] = []
-    for number, _, _, line in placed_lines(source.path, source.errors):
+    for number, line in read_lines(source.path, source.errors):
         if not line and words:
             yield Record(words)
             words = []

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bilm.data.readers.form import Form, InputFile, Record, checked_id
-from bilm.data.text import placed_lines
+from bilm.data.text import read_lines
 from bilm.errors import DataError
 
 
@@ -21,7 +21,7 @@ def read_fasta(source: InputFile) -> Iterator[Record]:
     """
     path = source.path
     id_, start, parts = "", 0, list[str]()
-    for number, _, _, line in placed_lines(path, source.errors):
+    for number, line in read_lines(path, source.errors):
         if line.startswith(">"):
             if id_:
                 yield _sequence(id_, parts, f"{path}, line {start}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.data.readers.form import Form, InputFile, Record, checked_id
-from bilm.data.text import placed_lines, whole_lines
+from bilm.data.text import read_lines, whole_lines
 from bilm.errors import DataError
 from bilm.support.extras import optional
 
@@ -38,17 +39,8 @@ class Cells(NamedTuple):
         return [list(names).index(name) for name in found]
 
 
-def csv_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
-    """Yield the rows of a CSV file with a header line (RFC 4180)."""
-    return _delimited(path, cells, decoding, delimiter=",", quoting=csv.QUOTE_MINIMAL)
-
-
-def tsv_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
-    """Yield the rows of a TSV file with a header line; quotes have no special meaning."""
-    return _delimited(path, cells, decoding, delimiter="\t", quoting=csv.QUOTE_NONE)
-
-
-def _delimited(path: str, cells: Cells, decoding: str, **dialect: Any) -> Iterator[Row]:
+def delimited_rows(path: str, cells: Cells, decoding: str, **dialect: Any) -> Iterator[Row]:
+    """Yield the rows of a CSV or TSV file with a header line (RFC 4180)."""
     rows = csv.reader(whole_lines(path, decoding), strict=True, **dialect)
     try:
         header = next(rows, [])
@@ -69,7 +61,7 @@ def _delimited(path: str, cells: Cells, decoding: str, **dialect: Any) -> Iterat
 
 def jsonl_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
     """Yield the rows of a file with one JSON object per line; blank lines are skipped."""
-    for number, _, _, line in placed_lines(path, decoding):
+    for number, line in read_lines(path, decoding):
         if not line:
             continue
         where = f"{path}, line {number}"
@@ -126,8 +118,8 @@ def _checked(text: Any, id_: Any, cells: Cells, where: str) -> Row:
 
 
 ROWS: dict[str, Callable[[str, Cells, str], Iterator[Row]]] = {
-    ".csv": csv_rows,
-    ".tsv": tsv_rows,
+    ".csv": delimited_rows,
+    ".tsv": partial(delimited_rows, delimiter="\t", quoting=csv.QUOTE_NONE),
     ".jsonl": jsonl_rows,
     ".ndjson": jsonl_rows,
     ".parquet": parquet_rows,

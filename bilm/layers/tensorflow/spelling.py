@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.batcher import shifted
-from bilm.data.characters import (
+from bilm.data.vocabulary import (
     BOS,
     BOS_CHAR,
     BOW_CHAR,
@@ -20,6 +19,7 @@ from bilm.data.characters import (
     PAD_CHAR,
     Alphabet,
     LexiconAlphabet,
+    shifted,
 )
 
 
