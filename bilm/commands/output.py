@@ -7,19 +7,20 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.commands.terminal import printable
 from bilm.errors import OptionsError
-from bilm.support.extras import optional
 from bilm.support.files import replacing
+from bilm.support.imports import optional
 
 ROW_GROUP = 10_000  # rows per row group of a Parquet file
+TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables, and their delimiters
 
 Row = Sequence[Any]
-Write = Callable[[Row], None]
+Write = Callable[[Row], object]
 
 
 def show(found: Mapping[str, Any], text: str, json: bool) -> None:
@@ -71,16 +72,19 @@ def table(
     Raises: OptionsError for an unsupported ending; DataError if the output is also an input.
     """
     if output is None:
-        rows = csv.writer(_Printed(), delimiter="\t", lineterminator="\n")
-        rows.writerow(column.name for column in columns)
-        yield lambda row: rows.writerow(_fields(row))
+        yield _delimited(_Printed(), columns, "\t")
         return
     from bilm.storage.formats.base import protect  # imports NumPy, which --help does without
 
-    open_table = TABLES[table_ending(output)]
+    ending = table_ending(output)
     protect(output, *inputs)
-    with replacing(output) as temporary, open_table(temporary, columns) as write:
-        yield write
+    with replacing(output) as temporary:
+        if ending == ".parquet":
+            with _parquet(temporary, columns) as write:
+                yield write
+        else:
+            with open(temporary, "w", encoding="utf-8", newline="") as file:
+                yield _delimited(file, columns, TABLES[ending])
 
 
 def table_ending(output: str) -> str:
@@ -99,31 +103,17 @@ class _Printed:
         sys.stdout.write(printable(text))
 
 
-def _fields(row: Row) -> list[str]:
-    """Return the values of a row as text."""
-    return [_field(value) for value in row]
+def _delimited(file: Any, columns: Sequence[Column], delimiter: str) -> Write:
+    """Write the header of a CSV or TSV table; return the function that writes a row."""
+    rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+    rows.writerow(column.name for column in columns)
+    return lambda row: rows.writerow(map(_field, row))
 
 
 def _field(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6f}"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@contextmanager
-def _delimited(path: Path, columns: Sequence[Column], delimiter: str) -> Iterator[Write]:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-        rows.writerow(column.name for column in columns)
-        yield lambda row: rows.writerow(_fields(row))
-
-
-def _csv(path: Path, columns: Sequence[Column]) -> AbstractContextManager[Write]:
-    return _delimited(path, columns, ",")
-
-
-def _tsv(path: Path, columns: Sequence[Column]) -> AbstractContextManager[Write]:
-    return _delimited(path, columns, "\t")
 
 
 @contextmanager
@@ -152,10 +142,3 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[Write]:
 
         yield write
         flush()
-
-
-TABLES: dict[str, Callable[[Path, Sequence[Column]], AbstractContextManager[Write]]] = {
-    ".csv": _csv,
-    ".tsv": _tsv,
-    ".parquet": _parquet,
-}

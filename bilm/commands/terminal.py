@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 OUTPUT = "standard output"
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
+INTERRUPTED = 130  # exit status after Ctrl-C: 128 plus the number of the signal, as in shells
 KEPT = "\t\n"
 CONTROLS = {
     code: f"\\x{code:02x}"

@@ -6,7 +6,7 @@ and checks sentences. `vocabulary`, `characters` and `batcher` turn words into i
 `vocabulary_builder` read a corpus before training. Imports `errors`, `support` and `options`.
 """
 
-from bilm.support.lazy_imports import lazily
+from bilm.support.imports import lazily
 
 __getattr__, __dir__, __all__ = lazily(
     __name__,

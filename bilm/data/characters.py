@@ -10,9 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bilm.errors import DataError
-from bilm.options import lexicon_options
-from bilm.options.lexicon_options import BOW, EOW, OOV, PAD, LexiconEncoderOptions
-from bilm.options.model_options import N_CHARACTERS, ModelOptions
+from bilm.options import model_options
+from bilm.options.model_options import (
+    BOW,
+    EOW,
+    N_CHARACTERS,
+    OOV,
+    PAD,
+    LexiconEncoderOptions,
+    ModelOptions,
+)
 
 BOS, EOS = "<S>", "</S>"
 
@@ -115,7 +122,7 @@ class LexiconAlphabet:
     ids of `<eow>` and `<bow>`, in this order: the original swapped them during training.
     """
 
-    begin, end = lexicon_options.BOS, lexicon_options.EOS
+    begin, end = model_options.BOS, model_options.EOS
     oov, bow, eow = OOV, BOW, EOW
 
     def __init__(self, options: LexiconEncoderOptions):
@@ -154,7 +161,7 @@ class LexiconAlphabet:
 
 
 def _letters(word: str, ids: Mapping[str, int]) -> list[int]:
-    marks = lexicon_options.BOS, lexicon_options.EOS
+    marks = model_options.BOS, model_options.EOS
     inside = [word] if word in marks else word
     # This order is correct: see `LexiconAlphabet`.
     return [ids[EOW], *(ids.get(letter, ids[OOV]) for letter in inside), ids[BOW]]

@@ -38,7 +38,7 @@ from bilm.embedding.embedding_file import (
 from bilm.embedding.parts import Wanted, bytes_of_row, damaged, read_rows
 from bilm.errors import OptionsError
 from bilm.storage.hdf5 import NewHDF5
-from bilm.support.extras import optional
+from bilm.support.imports import optional
 
 GROUP_BYTES = 1 << 26  # vectors written at a time, a row group of Parquet
 STRINGS_BYTES = 1 << 20  # an array of strings may always be this large

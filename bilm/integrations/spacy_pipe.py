@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.support.extras import needed
 from bilm.support.files import replacing
+from bilm.support.imports import needed
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import Layers

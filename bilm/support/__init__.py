@@ -1,6 +1,6 @@
 """Helpers that are not specific to language models.
 
-`files` writes outputs atomically and `locks` locks files. `extras` imports optional packages,
-`lazy_imports` imports public names on first use, `progress` reports progress, `process` configures
-TensorFlow's process, and `installation` detects a conflicting installation. Imports `errors`.
+`files` writes outputs atomically and locks files, `imports` imports public names on first use and
+optional packages, `progress` reports progress, and `process` configures TensorFlow's process.
+Imports `errors`.
 """

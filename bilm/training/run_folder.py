@@ -18,8 +18,8 @@ from bilm.data.dataset import Reader
 from bilm.data.stream import describe_part
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
-from bilm.options.files import load_model_options, write_options
-from bilm.options.run_options import CHANGEABLE, RunOptions
+from bilm.options.run_options import CHANGEABLE, RunOptions, load_model_options
+from bilm.options.schema import write as write_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
     LIST,
@@ -32,8 +32,7 @@ from bilm.storage.checkpoint import (
     remove_unfinished,
 )
 from bilm.storage.formats.base import OPTIONS, VOCABULARY
-from bilm.support.files import replacing
-from bilm.support.locks import NO_LOCKS
+from bilm.support.files import NO_LOCKS, replacing
 
 try:
     import fcntl

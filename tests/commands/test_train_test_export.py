@@ -242,6 +242,19 @@ def test_perplexity_by_start_and_export_of_a_run(run_here, tmp_path):
     assert (done.returncode, done.stdout) == (0, "".join(f"wrote {path}\n" for path in written))
 
 
+def test_finetune_names_the_model_in_a_warning_about_the_order_of_its_words(run_here, tmp_path):
+    """Its words, which are stored with its softmax, are read from a temporary file."""
+    model, text = tmp_path / "elmo", tmp_path / "text"
+    dump_weights(tiny_run("characters"), model, include_softmax=True)
+    *_, rarest = VOCABULARY.read_text(encoding="utf-8").split()
+    text.write_text(f"{rarest} {rarest} .\n" * 50, encoding="utf-8")
+    values = {"model": model, "input": text, "output": tmp_path / "run", "n_steps": 1}
+    done = run_here("bilm finetune", *words(values))
+    assert done.returncode == 0, done.stderr
+    expected = f"the vocabulary of {model}: not sorted by descending frequency in this text"
+    assert [line for line in done.stderr.splitlines() if line.startswith(expected)]
+
+
 def test_train_elmo_continues_a_run_with_its_own_options(run_here, tmp_path):
     """A new run of this script has the reference's recipe, whose model is too large for a test."""
     folder = shutil.copytree(tiny_run("words"), tmp_path / "run")

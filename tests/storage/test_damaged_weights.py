@@ -10,8 +10,8 @@ from stored_files import OPTIONS, WEIGHTS
 
 from bilm import BidirectionalLanguageModel, Elmo
 from bilm.errors import WeightsError
-from bilm.options.files import load_model_options
-from bilm.options.sizes import dense_sizes
+from bilm.options.model_options import dense_sizes
+from bilm.options.run_options import load_model_options
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.storage.names import assign_tensors, n_words, stored_values
 

@@ -26,7 +26,7 @@ from tunings import (
 
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 from bilm.storage.names import is_bilm, stored_values
 from bilm.training.run import Saving
 

@@ -8,8 +8,8 @@ if keras.backend.backend() != "tensorflow":
 from tiny_runs import VARIANTS, run, tiny_options
 
 from bilm.language_model import BiLM
-from bilm.options.files import load_run_options
-from bilm.options.sizes import count_parameters
+from bilm.options.model_options import count_parameters
+from bilm.options.run_options import load_run_options
 from bilm.storage.names import stored_values
 from bilm.training import memory_estimate
 

@@ -27,7 +27,7 @@ from tiny_runs import (
 from bilm.data.dataset import SHUFFLE_BUFFER
 from bilm.data.shards import Shards
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.training import plan
 from bilm.training import run as training

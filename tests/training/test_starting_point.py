@@ -29,7 +29,7 @@ from tunings import (
 
 from bilm.errors import DataError, OptionsError
 from bilm.export.hdf5 import dump_weights
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 from bilm.storage.names import is_bilm, stored_values, stored_variables
 from bilm.training import run as training
 from bilm.training.devices import make_strategy
