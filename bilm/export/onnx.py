@@ -37,9 +37,6 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
     with needed("onnx", "An export to ONNX"):
         import onnxruntime
         import tf2onnx
-    if not elmo.built:
-        elmo.build()
-    elmo.require_weights()
     probe = elmo.batcher().batch_sentences([WARM_UP.split(), WARM_UP.split()[:2]])
     probe = np.asarray(probe, np.int32)
     signature = [tf.TensorSpec((None, None, probe.shape[2]), tf.int32, name="ids")]

@@ -118,14 +118,12 @@ def remove_leftovers(path: str | os.PathLike) -> None:
     target = output_path(path)
     if not target.parent.is_dir():
         return
-    with os.scandir(target.parent) as entries:
-        prefix = _prefix(target)
-        found = [e for e in entries if e.name.startswith(prefix)]
-    for entry in found:
+    prefix = _prefix(target)
+    for folder in [path for path in target.parent.iterdir() if path.name.startswith(prefix)]:
         with suppress(OSError):  # the folder cannot be locked, or another process is removing it
-            status = entry.stat(follow_symlinks=False)
+            status = folder.lstat()
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                _remove_if_dead(Path(entry.path))
+                _remove_if_dead(folder)
 
 
 def output_path(path: str | os.PathLike) -> Path:
@@ -179,9 +177,8 @@ def expanded(path: str | os.PathLike | None) -> str | None:
 def beside(path: Path, ending: str) -> Path:
     """Return the path with an ending appended; if the name becomes too long, a digest replaces
     it."""
-    name = path.name + ending
-    fits = len(os.fsencode(name)) <= MAX_NAME_BYTES
-    return path.with_name(name if fits else _digest(path.name) + ending)
+    fits = len(os.fsencode(path.name + ending)) <= MAX_NAME_BYTES
+    return path.with_name((path.name if fits else _digest(path.name)) + ending)
 
 
 def sha256_of(path: str | os.PathLike) -> str:

@@ -2,13 +2,9 @@
 
 import shutil
 
-import keras
 import numpy as np
 import pytest
 from command_runs import assert_fails
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, before_last_save, made_once, three_steps, tiny_run
 
 from bilm.embedding import outputs

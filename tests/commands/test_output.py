@@ -11,12 +11,8 @@ import sys
 import time
 
 import click
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails, run, words_of
 from conftest import golden_cases
 from tiny_runs import HELDOUT, TEXT, tiny_run

@@ -5,11 +5,7 @@ import shutil
 import signal
 import subprocess
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails, environment, run, words_of
 from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run, weights_of
 

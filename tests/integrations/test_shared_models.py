@@ -2,11 +2,7 @@
 
 import shutil
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import tiny_run
 
 from bilm.errors import WeightsError
