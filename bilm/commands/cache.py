@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.output import as_json
-from bilm.commands.terminal import printable
+from bilm.commands.output import as_json, printable
 
 if TYPE_CHECKING:
     from bilm.storage.finding.cache import Entry

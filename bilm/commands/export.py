@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.terminal import printable
+from bilm.commands.output import printable
 
 
 def _hdf5(model: str, output: str, include_softmax: bool, vocab: str | None, **_: Any) -> str:

@@ -13,8 +13,7 @@ import click
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.output import as_json
-from bilm.commands.terminal import printable
+from bilm.commands.output import as_json, printable
 from bilm.training.history import COLUMNS, read_history
 
 META_CHARACTERS = 200  # of a line of metadata

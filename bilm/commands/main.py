@@ -11,8 +11,11 @@ import importlib
 import inspect
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from logging import WARNING, Formatter, LogRecord
 from typing import Any, NoReturn
@@ -20,7 +23,7 @@ from typing import Any, NoReturn
 import click
 
 import bilm
-from bilm.commands import terminal
+from bilm.commands.output import OUTPUT, open_streams, output_error, printable, say
 from bilm.errors import BilmError
 from bilm.support.imports import conflict
 from bilm.support.process import LOG_LEVEL, MUTE, is_loud, keep_freed_memory, quiet, share_cores
@@ -42,7 +45,8 @@ Option names may be written with dashes or underscores. To enable shell completi
 ~/.bashrc (for zsh: to ~/.zshrc, with zsh_source instead of bash_source):
   eval "$(_BILM_COMPLETE=bash_source bilm)"
 """
-FAILED, WRONG_USE, INTERRUPTED, BROKEN_PIPE = 1, 2, terminal.INTERRUPTED, 141  # exit statuses
+FAILED, WRONG_USE = 1, 2  # exit statuses
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
 QUIET = "bilm.quiet"  # key of the context's `meta`
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/")  # in the paths of modules whose notes are hidden
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -85,7 +89,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run `bilm` with the arguments of the command line, and exit."""
-    terminal.start()
+    _start()
     if instruction := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
 
@@ -95,8 +99,13 @@ def main() -> NoReturn:
 
 def run_script(command: click.Command) -> NoReturn:
     """Run a command that was started as a script of `bin/`, and exit."""
-    terminal.start()
+    _start()
     sys.exit(run(command, os.path.basename(sys.argv[0]), sys.argv[1:]))
+
+
+def _start() -> None:
+    _exit_on_interrupt()
+    open_streams()
 
 
 # --- commands ---
@@ -155,7 +164,7 @@ class Command(click.Command):
                 # When a worker dies, TensorFlow reports each exchange; the command reports it once.
                 os.environ.setdefault(LOG_LEVEL, MUTE)
             start_tensorflow()
-        with terminal.interruptible() as pressed:
+        with _interruptible() as pressed:
             try:
                 return super().invoke(ctx)
             except BaseException:
@@ -237,18 +246,18 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
                         name = f"{program} {context.invoked_subcommand}"
         except click.exceptions.Exit as stop:  # after --help and --version
             status = stop.exit_code
-        if unwritten := terminal.output_error():
+        if unwritten := output_error():
             raise unwritten
         return status if isinstance(status, int) else 0
     except click.UsageError as wrong:
         own = wrong.ctx.command_path if wrong.ctx else name
         return _fail(own, f"{wrong.format_message().rstrip('.')}; see {own} --help", WRONG_USE)
     except (KeyboardInterrupt, click.Abort):
-        terminal.say("interrupted")
+        say("interrupted")
         return INTERRUPTED
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and error.filename == terminal.OUTPUT:
-            terminal.output_error()  # `| head` has read enough
+        if isinstance(error, BrokenPipeError) and error.filename == OUTPUT:
+            output_error()  # `| head` has read enough
             return BROKEN_PIPE
         named = error.filename and error.strerror
         return _fail(name, f"{os.fsdecode(error.filename)}: {error.strerror}" if named else error)
@@ -263,7 +272,7 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
 
 def _fail(program: str, error: object, status: int = FAILED) -> int:
     """Print an error in one line and return the exit status."""
-    terminal.say(f"{program}: error: {' '.join(str(error).split())}")
+    say(f"{program}: error: {' '.join(str(error).split())}")
     return status
 
 
@@ -285,7 +294,7 @@ class _Printable(Formatter):
     """Plain log lines with control characters escaped."""
 
     def format(self, record: LogRecord) -> str:
-        return terminal.printable(super().format(record))
+        return printable(super().format(record))
 
 
 def start_tensorflow() -> None:
@@ -301,3 +310,42 @@ def start_tensorflow() -> None:
 def _is_for_users(record: LogRecord) -> bool:
     """Return False for notes of TensorFlow and tf2onnx, such as the time of saving a checkpoint."""
     return record.levelno >= WARNING or not any(part in record.pathname for part in FOREIGN)
+
+
+# --- Ctrl-C ---
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Make Ctrl-C raise KeyboardInterrupt inside the block, so that temporary files are removed.
+
+    Before and after the block, Ctrl-C ends the process at once: during an import the exception
+    could become another one, and during the exit of Python it would print a traceback.
+
+    Yields: an event that Ctrl-C sets; the interrupted code may replace the exception by another.
+    """
+    pressed = threading.Event()
+
+    def handler(*_: object) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    _on_interrupt(handler)
+    try:
+        yield pressed
+    finally:
+        _exit_on_interrupt()
+
+
+def _exit_on_interrupt() -> None:
+    def handler(*_: object) -> None:
+        os.write(2, b"interrupted\n")
+        os._exit(INTERRUPTED)
+
+    _on_interrupt(handler)
+
+
+def _on_interrupt(handler: Callable[..., None]) -> None:
+    # `nohup` and the background jobs of a shell ignore Ctrl-C on purpose.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, handler)

@@ -166,13 +166,11 @@ class Elmo(keras.layers.Layer):
         # Set `trainable` again, now that the sublayers exist. The setter is called directly,
         # because Keras ignores `x.a = x.a`.
         Elmo.trainable.fset(self, self.trainable)
-        n_layers = self.options.lstm.n_layers + 1
         for mix in self.mixes:
-            mix.build((None, n_layers, None, None))
-        if self.combine == "top":
-            for k in range(self.n_representations):
-                kind = dict(initializer="ones", dtype="float32", autocast=False)
-                self.gammas.append(self.add_weight(shape=(), name=f"gamma_{k}", **kind))
+            mix.build((None, self.options.lstm.n_layers + 1, None, None))
+        for k in range(self.n_representations if self.combine == "top" else 0):
+            kind = dict(initializer="ones", dtype="float32", autocast=False)
+            self.gammas.append(self.add_weight(shape=(), name=f"gamma_{k}", **kind))
         if input_shape is not None and len(input_shape) == 3:
             self.supports_jit = not self.stateful
         self.built = True
@@ -318,17 +316,16 @@ class Elmo(keras.layers.Layer):
 
     def combined(self, layers: Any, mask: Any, k: int = 0) -> Any:
         """Return representation k, 0 outside the mask: float (B, T, width)."""
-        return self._combine(layers, mask, k) * ops.cast(mask, layers.dtype)[..., None]
-
-    def _combine(self, layers: Any, mask: Any, k: int) -> Any:
         if self.combine == "mix":
-            return self.mixes[k](layers, mask=mask)
-        if self.combine == "top":
-            return self.gammas[k] * layers[:, -1]
-        if self.combine == "average":
-            return ops.mean(layers, axis=1)
-        n_layers = layers.shape[1]
-        return ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
+            vectors = self.mixes[k](layers, mask=mask)
+        elif self.combine == "top":
+            vectors = self.gammas[k] * layers[:, -1]
+        elif self.combine == "average":
+            vectors = ops.mean(layers, axis=1)
+        else:
+            n_layers = layers.shape[1]
+            vectors = ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
+        return vectors * ops.cast(mask, layers.dtype)[..., None]
 
     def speller(self) -> Any:
         """Return the function that converts strings to ids; it is created at the first call.
