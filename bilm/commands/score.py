@@ -27,9 +27,9 @@ TOKEN_COLUMNS = (
     Column("known", bool), Column("token", str),
 )  # fmt: skip
 NOTE = """
-Sentences without words, such as blank lines, are skipped; --id_column adds a column `id`, by which
-the rows of a table can be found again. Each sentence starts from zero state.
-Log-probabilities are natural logarithms. The columns are
+Sentences without words, such as blank lines, are skipped. Each sentence starts from zero state.
+Log-probabilities are natural logarithms. With --id_column, the first column is `id`, which contains
+the ids of the input. The other columns are
   forward, backward  log-probability of the sentence in each direction
   mean               average log-probability per prediction
   predictions        number of predictions per direction: the number of words plus one

@@ -18,8 +18,10 @@ TOLERANCE = 1e-4  # maximum error on the test input, relative to the largest val
 
 
 def export_onnx(elmo: Elmo, path: str | Path) -> None:
-    """Export an `Elmo` layer to one ONNX file, after comparing the outputs of ONNX Runtime with
-    those of the layer, because some converter versions reverse the order of loops.
+    """Export an `Elmo` layer to one ONNX file.
+
+    The outputs of ONNX Runtime are first compared with the layer's, because some versions of the
+    converter reverse the order of loops.
 
     The input is `ids` int32 (B, T + 2, C), the character ids that a `Batcher` returns
     (`elmo.batcher()`); `Batcher` does not require TensorFlow. The outputs are `mean` float32
