@@ -26,9 +26,8 @@ settings.load_profile("repeatable")
 TENSORFLOW_ONLY = (
     "commands/test_export.py", "commands/test_output.py", "commands/test_model_forms.py",
     "commands/test_train_test_export.py", "elmo/test_elmo_in*.py", "elmo/test_elmo_weights.py",
-    "elmo/test_layer.py", "export/*.py", "integrations/test_shared_models.py",
-    "tests/test_benchmarks.py", "tests/test_examples.py", "tests/test_public_interface.py",
-    "tests/test_readme.py",
+    "elmo/test_layer.py", "export/*.py", "tests/test_benchmarks.py", "tests/test_examples.py",
+    "tests/test_public_interface.py", "tests/test_readme.py",
 )  # fmt: skip
 
 GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")

@@ -1,6 +1,8 @@
-"""Installation: the TensorFlow 1 package `bilm` in the same folder, files of the package."""
+"""Missing extras, the TensorFlow 1 package `bilm` in the same folder, files of the package."""
 
+import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +11,33 @@ from pathlib import Path
 import pytest
 from stored_files import OPTIONS, WEIGHTS
 
+import bilm
+
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "expected"),
+    [
+        ("vectorizer", "sklearn", r"bilm\.ElmoVectorizer requires (sklearn\S*).*\[sklearn\]'"),
+        ("spacy_pipe", "spacy", r"The spaCy component bilm requires (spacy\S*).*\[spacy\]'"),
+    ],
+)
+def test_missing_extra_is_named(module, package, expected, monkeypatch):
+    loaded = [name for name in sys.modules if name.split(".")[0] == package]
+    for name in (*loaded, f"bilm.integrations.{module}"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it raises ImportError
+    with pytest.raises(ImportError) as error:
+        importlib.import_module(f"bilm.integrations.{module}")
+    assert re.fullmatch(expected, str(error.value))
+    assert ", which is not installed: in a checkout of bilm, run pip install '.[" in str(
+        error.value
+    )
+
+
+def test_public_names_that_require_an_extra_are_not_in_all():
+    assert "ElmoVectorizer" not in bilm.__all__ and "ElmoVectorizer" in dir(bilm)
 
 
 @pytest.fixture
