@@ -20,9 +20,8 @@ import numpy as np
 from absl import app, flags
 
 from bilm.data import BidirectionalLMDataset, UnicodeCharsVocabulary
-from bilm.options.files import load_run_options
-from bilm.options.run_options import RunOptions
-from bilm.options.sizes import count_parameters, dense_sizes
+from bilm.options.model_options import count_parameters, dense_sizes
+from bilm.options.run_options import RunOptions, load_run_options
 from bilm.training.sampling import LogUniformSampler
 
 FLAGS = flags.FLAGS

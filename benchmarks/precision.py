@@ -22,7 +22,7 @@ from absl import app, flags, logging
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import PRECISIONS
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 
 LAST = 50  # number of averaged losses
 SENTENCES = 100

@@ -21,7 +21,7 @@ from absl import app, flags
 
 from bilm.data.vocabulary import PAD_CHAR
 from bilm.language_model import BiLM
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer

@@ -25,8 +25,7 @@ from pathlib import Path
 import common
 from absl import app, flags
 
-from bilm.options.files import load_run_options
-from bilm.options.run_options import RunOptions
+from bilm.options.run_options import RunOptions, load_run_options
 
 RECIPES = (
     "adagrad:",

@@ -22,7 +22,7 @@ import numpy as np
 from absl import app, flags, logging
 
 from bilm.layers.functional import PRECISIONS
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 
 SAMPLE = 50  # batches whose distinct tokens are counted
 

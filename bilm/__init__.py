@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bilm.support.lazy_imports import lazily
+from bilm.support.imports import lazily
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ _get, __dir__, __all__ = lazily(
         "read_ids": "embedding.embedding_file",
         "score": "scoring.scorer",
         "substitutes": "scoring.scorer",
-        "weight_layers": "elmo.weighting",
+        "weight_layers": "elmo.layer",
     },
     optional={"ElmoVectorizer": "integrations.vectorizer"},
 )
@@ -39,7 +39,7 @@ _get, __dir__, __all__ = lazily(
 
 def __getattr__(name: str) -> Any:
     value = _get(name)
-    from bilm.support.installation import warn_of_conflict  # only when bilm is used
+    from bilm.support.imports import warn_of_conflict  # only when bilm is used
 
     warn_of_conflict()
     return value

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -55,56 +53,6 @@ def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> Non
         )
 
 
-def ids_of(inputs: Any, options: ModelOptions, speller: Callable) -> Any:
-    """Return the ids of the inputs of a layer, which are strings or integers.
-
-    Args:
-        speller: returns the function from strings to ids; called for strings only.
-    Raises: DataError for inputs of another type or shape; ValueError for strings if the model reads
-        words.
-    """
-    dtype = keras.backend.standardize_dtype(inputs.dtype)
-    if dtype == "string":
-        if options.reads_words:
-            raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
-        _check_strings(inputs)
-        return speller()(inputs)
-    if "int" not in dtype:
-        raise DataError(
-            f"the inputs are {dtype}, expected strings or integer ids; set the type with "
-            "keras.Input(shape, dtype=...) or `input_dtype` of the class of your model"
-        )
-    check_ids_shape(inputs.shape, options)
-    return inputs
-
-
-def rows_and_steps(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """Return the first two axes of the inputs of a layer. Raises: DataError for fewer axes."""
-    if len(shape) < 2:
-        raise _no_tokens(f"have shape {tuple(shape)}")
-    return tuple(shape[:2])
-
-
-def _check_strings(inputs: Any) -> None:
-    """Check that strings have the shape (B, T). Raises: DataError."""
-    if hasattr(inputs, "to_tensor"):
-        raise _no_tokens("are ragged")
-    if len(inputs.shape) != 2:
-        raise _no_tokens(f"have shape {tuple(inputs.shape)}")
-
-
-def _no_tokens(found: str) -> DataError:
-    return DataError(
-        f"strings {found}, expected tokens (B, T) with '' as padding; split sentences with "
-        "tf.strings.split(sentences).to_tensor()"
-    )
-
-
-def is_string(inputs: Any) -> bool:
-    """Return whether a tensor contains strings."""
-    return keras.backend.standardize_dtype(inputs.dtype) == "string"
-
-
 class BidirectionalLanguageModel:
     """A stored biLM that embeds the output of `Batcher` or `TokenBatcher`.
 
@@ -149,13 +97,16 @@ class BidirectionalLanguageModel:
             of words; and `token_embeddings` float32 (B, T + 2, P), including the marks.
         """
         ids = _array(ids)
-        self._check(ids)
+        check_ids_shape(ids.shape, self.options)
+        alphabet = alphabet_of(self.options)
+        n_ids = np.array([self.model.n_tokens]) if alphabet is None else alphabet.n_ids
+        if ids.size and not ((ids >= 0) & (ids <= n_ids)).all():
+            raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids.max()}")
         ids = ids.astype(np.int32)
         result = self._run(ids, self._start(ids.shape[0]))
         if self.stateful:
-            for rows, last in zip(
-                self._rows, self.model.flatten_state(result["state"]), strict=True
-            ):
+            states = self.model.flatten_state(result["state"])
+            for rows, last in zip(self._rows, states, strict=True):
                 rows[: ids.shape[0]] = ops.convert_to_numpy(last)
         mask = ops.convert_to_numpy(without_marks(result["mask"]))
         layers = ops.convert_to_numpy(result["layers"])[:, :, 1:-1]
@@ -169,13 +120,6 @@ class BidirectionalLanguageModel:
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
         """Return a batcher that makes the ids of this model: see `bilm.model.batcher`."""
         return batcher(self.options, lm_vocab_file)
-
-    def _check(self, ids: np.ndarray) -> None:
-        check_ids_shape(ids.shape, self.options)
-        alphabet = alphabet_of(self.options)
-        n_ids = np.array([self.model.n_tokens]) if alphabet is None else alphabet.n_ids
-        if ids.size and not ((ids >= 0) & (ids <= n_ids)).all():
-            raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids.max()}")
 
     def reset_states(self) -> None:
         """Set the states of all rows to zero."""

@@ -41,12 +41,9 @@ class ElmoModel:
         self._scorer: Scorer | None = None
 
     def load(
-        self,
-        directory: str | Path | StoredModel,
-        max_batch_size: int = 32,
-        limit: int = 100,
+        self, directory: str | Path | StoredModel, max_batch_size: int = 32, limit: int = 100,
         full: bool = False,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Load a model.
 
         Args:
@@ -68,10 +65,7 @@ class ElmoModel:
         return "The model is now loaded."
 
     def get_elmo_vectors(
-        self,
-        texts: Sequence[Sequence[str]],
-        warmup: bool = True,
-        layers: str = "average",
+        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str = "average"
     ) -> np.ndarray:
         """Return the vectors of sentences in one array, padded with zeros.
 
@@ -94,10 +88,7 @@ class ElmoModel:
         return vectors
 
     def get_elmo_vector_average(
-        self,
-        texts: Sequence[Sequence[str]],
-        warmup: bool = True,
-        layers: str = "average",
+        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str = "average"
     ) -> np.ndarray:
         """Return one vector per sentence: the mean over its words, divided by its L2 norm.
 
@@ -114,10 +105,7 @@ class ElmoModel:
         return np.divide(means, norms, out=np.zeros_like(means), where=norms > 0)
 
     def get_elmo_substitutes(
-        self,
-        data: Sequence[str | Sequence[str]],
-        topn: int = 3,
-        nodelimiters: bool = True,
+        self, data: Sequence[str | Sequence[str]], topn: int = 3, nodelimiters: bool = True
     ) -> list[list[dict[str, object]]]:
         """Return the words that the language model predicts at the position of each word.
 
@@ -167,8 +155,7 @@ def _likeliest(
     """Return ids, words and log-probabilities of the `topn` likeliest of (V,) words."""
     order = np.argsort(-logs, kind="stable")
     if nodelimiters:
-        order = order[: topn + len((BOS, EOS))]
-        order = [i for i in order if words[i] not in (BOS, EOS)]
+        order = [i for i in order[: topn + 2] if words[i] not in (BOS, EOS)]
     order = [int(i) for i in order[:topn]]
     return {
         "candidates": order,

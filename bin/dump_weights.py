@@ -4,8 +4,8 @@
 import click
 
 from bilm.commands.export import export
+from bilm.commands.main import command, run_script
 from bilm.commands.options import FILE, option
-from bilm.commands.program import command, run_script
 
 
 @command()

@@ -3,8 +3,8 @@
 
 import click
 
+from bilm.commands.main import command, run_script
 from bilm.commands.options import FILE, Integer, option
-from bilm.commands.program import command, run_script
 from bilm.commands.test import test
 
 

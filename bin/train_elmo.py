@@ -3,8 +3,8 @@
 
 import click
 
+from bilm.commands.main import command, run_script
 from bilm.commands.options import FILE, option
-from bilm.commands.program import command, run_script
 from bilm.commands.train import train
 
 
@@ -26,7 +26,7 @@ def train_elmo(context: click.Context, save_dir: str, vocab_file: str, train_pre
 
     options = None if RunFolder(save_dir).stored_options_file() else "original_2018"
     return context.invoke(
-        train, input_=train_prefix, vocab=vocab_file, output=save_dir, options=options
+        train, train_prefix=train_prefix, vocab=vocab_file, save_dir=save_dir, options=options
     )
 
 

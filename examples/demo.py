@@ -17,7 +17,7 @@ import running
 
 import bilm
 from bilm.data.vocabulary import MARKS
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 
 WORD = "with"
 CONTEXTS = (  # the name of a statement, and a preposition

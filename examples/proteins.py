@@ -33,9 +33,10 @@ import running
 import bilm
 from bilm.data.text import read_lines
 from bilm.data.vocabulary_builder import build_vocabulary
-from bilm.options.files import load_run_options, write_options
-from bilm.support.extras import needed
+from bilm.options.run_options import load_run_options
+from bilm.options.schema import write as write_options
 from bilm.support.files import replacing
+from bilm.support.imports import needed
 
 OPTIONS = {  # a residue is one letter, so filters wider than 1 are useless
     "bidirectional": True,

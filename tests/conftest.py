@@ -22,6 +22,14 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
+# Tests of training, commands, exports and strings in graphs, which only TensorFlow supports.
+TENSORFLOW_ONLY = (
+    "commands/test_export.py", "commands/test_output.py", "commands/test_model_forms.py",
+    "commands/test_train_test_export.py", "elmo/test_elmo_in*.py", "elmo/test_elmo_weights.py",
+    "elmo/test_layer.py", "export/*.py", "tests/test_benchmarks.py", "tests/test_examples.py",
+    "tests/test_public_interface.py", "tests/test_readme.py",
+)  # fmt: skip
+
 GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")
 
 
@@ -121,6 +129,14 @@ def pytest_configure():
         cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()
         tf.config.set_logical_device_configuration(cpu, [one, one])
+
+
+def pytest_ignore_collect(collection_path):
+    """Skip the modules of TENSORFLOW_ONLY on other backends."""
+    import keras
+
+    other = keras.backend.backend() != "tensorflow"
+    return (other and any(map(collection_path.match, TENSORFLOW_ONLY))) or None
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,6 @@ ANY_BACKEND = [
     "bilm.language_model",
     "bilm.model",
     "bilm.elmo.layer",
-    "bilm.elmo.weighting",
     "bilm.embedding.embedder",
     "bilm.embedding.token_cache",
 ]

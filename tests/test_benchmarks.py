@@ -5,12 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import pytest
 from tiny_runs import HELDOUT, TEXT, VOCABULARY
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 SMALL_SOFTMAX = "--negatives", "64", "--n_tokens", "2000"

@@ -8,18 +8,13 @@ import sys
 from pathlib import Path
 
 import h5py
-import keras
 import pytest
-from conftest import golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the examples train on TensorFlow", allow_module_level=True)
+from stored_files import OPTIONS, WEIGHTS
 
 # Optional packages; without them, only the numbers are tested.
 PLOTS = all(map(importlib.util.find_spec, ("matplotlib", "sklearn")))
 EXAMPLES = Path(__file__).parent.parent / "examples"
-CASE = golden_cases("inference")[0].values[0]
-MODEL = ["--model", CASE / "options.json", "--weights", CASE / "weights.hdf5"]
+MODEL = ["--model", OPTIONS, "--weights", WEIGHTS]
 
 
 def run(name, *arguments):
@@ -72,12 +67,36 @@ def test_tagger_entities_of_iob2_tags():
     assert entities([]) == set()
 
 
-@pytest.mark.slow
-def test_sentence_classifier_prints_layer_weights_and_accuracy(tmp_path):
-    data = tmp_path / "polarity.tsv"
+def films(path):
+    """Write texts whose words determine their labels; return the path."""
     kinds = [("pos", "good"), ("neg", "bad")]
     rows = [f"{kinds[i % 2][0]}\t{kinds[i % 2][1]} film {i}" for i in range(40)]
-    data.write_text("\n".join(["label\ttext", *rows]), encoding="utf-8")
+    path.write_text("\n".join(["label\ttext", *rows]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.clients
+@pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="make test-clients")
+def test_classify_learns(tmp_path):
+    data = films(tmp_path / "films.tsv")
+    out = run("classify.py", *MODEL, "--train", data, "--folds", "2")
+    means = re.findall(r"^accuracy, (ELMo|bag).*: mean ([\d.]+) \(", out, re.MULTILINE)
+    assert [name for name, _ in means] == ["ELMo", "bag"]
+    assert all(float(mean) == 100 for _, mean in means)
+
+
+@pytest.mark.clients
+@pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="make test-clients")
+def test_classify_names_missing_data(tmp_path):
+    done = finished("classify.py", *MODEL, "--train", tmp_path / "films.tsv")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    expected = "films.tsv: cannot be read: No such file or directory"
+    assert done.stderr.splitlines()[-1].endswith(expected)
+
+
+@pytest.mark.slow
+def test_sentence_classifier_prints_layer_weights_and_accuracy(tmp_path):
+    data = films(tmp_path / "polarity.tsv")
     out = run("sentence_classifier.py", *MODEL, "--train", data, "--dev", data, "--epochs", "2")
     assert re.search(r"weights of the layers.*\[.*\]\ndev accuracy: [\d.]+\n$", out)
 
@@ -122,3 +141,40 @@ def test_proteins_compares_families_and_writes_vectors(tmp_path):
     with h5py.File(folder / "families.hdf5") as file:
         assert file["ids"][:2].tolist() == [b"sp|P110|X", b"sp|P111|X"]
     assert not PLOTS or (folder / "families.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_demo_trains_exports_and_finds_neighbours(tmp_path):
+    folder = tmp_path / "demo"
+    done = finished("demo.py", "--work_dir", folder, "--n_steps", "60")
+    assert done.returncode == 0, done.stderr[-2000:]
+    n_words = len((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())
+    alone = re.search(r"frequencies of words alone: ([\d.]+)$", done.stdout, re.MULTILINE)[1]
+    last = r"^held-out perplexity: unigram ([\d.]+), biLM ([\d.]+)$"
+    unigram, model = re.search(last, done.stdout, re.MULTILINE).groups()
+    assert alone == unigram
+    assert 1 < float(unigram) < n_words and 1 < float(model) < n_words
+    logged = re.search(r"step 60: held-out perplexity .*, mean ([\d.]+)", done.stderr)
+    assert abs(float(logged[1]) - float(model)) < 0.06  # one or two decimals
+
+    assert (folder / "model" / "weights.hdf5").is_file()
+    _, *contexts = done.stdout.split("\n\n")
+    assert len(contexts) == 2
+    for context in contexts:
+        head, *rows = context.strip().splitlines()
+        word = re.match(r"words used most like '(\w+)' in: .*\[\1\]", head)[1]
+        assert len(rows) == 5
+        found = [re.fullmatch(r"  (-?[\d.]+)  (\S+) +(.*)", row).groups() for row in rows]
+        cosines = [float(cosine) for cosine, _, _ in found]
+        assert cosines == sorted(cosines, reverse=True) and -1 <= cosines[-1] <= cosines[0] <= 1
+        assert all(f"[{other}]" in sentence for _, other, sentence in found)
+        assert len({other.lower() for _, other, _ in found} | {word}) == 6
+
+
+@pytest.mark.slow
+def test_demo_refuses_folder_with_other_files(tmp_path):
+    (tmp_path / "vocab.txt").write_text("mine\n")
+    done = finished("demo.py", "--work_dir", tmp_path)
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1 and str(tmp_path) in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["vocab.txt"]

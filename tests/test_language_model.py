@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 from bilm.language_model import BiLM
-from bilm.options.files import load_run_options
 from bilm.options.model_options import ModelOptions
+from bilm.options.run_options import load_run_options
 
 CHARACTERS = {
     "activation": "relu",

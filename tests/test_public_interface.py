@@ -5,11 +5,8 @@ import pickle
 
 import keras
 import pytest
-from conftest import golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("tests TensorFlow strings and graphs", allow_module_level=True)
 import tensorflow as tf
+from conftest import golden_cases
 
 import bilm
 from bilm.errors import BilmError, WeightsError

@@ -1,8 +1,8 @@
 """The program `bilm`: one module per subcommand, one function each, declared with click.
 
-`main` lists the subcommands and imports each when it is used. `program` runs a command: it starts
-the log and TensorFlow, and turns errors into one line and an exit status. `options` contains the
-types of option values and the options that several commands share. `output` prints results and
-writes tables. `terminal` prepares the standard streams and handles Ctrl-C. No other package imports
-this one; the scripts in `bin/` and the examples do.
+`main` lists the subcommands, imports each when it is used, and runs it: it starts the log and
+TensorFlow, handles Ctrl-C, and turns errors into one line and an exit status. `options` contains
+the types of option values and the options that several commands share. `output` prepares the
+standard streams, prints results and writes tables. No other package imports this one; the scripts
+in `bin/` and the examples do.
 """

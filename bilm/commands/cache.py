@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
-from bilm.commands.output import as_json
-from bilm.commands.program import command
-from bilm.commands.terminal import printable
+from bilm.commands.main import command
+from bilm.commands.output import as_json, printable
 
 if TYPE_CHECKING:
     from bilm.storage.finding.cache import Entry
@@ -47,23 +46,15 @@ def cache(older_than: float, prune: str | None, json: bool) -> None:
             raise BilmError(f"{prune}: no entry in {cache_folder()} matches this name")
         remove(found)
     if json:
-        print(as_json([_as_object(entry) for entry in found], indent=2))
+        keys = ("folder", "names", "bytes", "used")
+        rows = ((str(e.folder), list(e.names), e.n_bytes, _day(e)) for e in found)
+        print(as_json([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
         return
     for entry in found:
         print(printable(f"{entry.n_bytes:>15,}  {_day(entry)}  {'  '.join(entry.names)}"))
     removed = " removed" if prune is not None else ""
     total = sum(entry.n_bytes for entry in found)
     print(printable(f"{total:>15,}  bytes{removed} in {cache_folder()}"))
-
-
-def _as_object(entry: Entry) -> dict[str, Any]:
-    """Return an entry for JSON."""
-    return {
-        "folder": str(entry.folder),
-        "names": list(entry.names),
-        "bytes": entry.n_bytes,
-        "used": _day(entry),
-    }
 
 
 def _day(entry: Entry) -> str:

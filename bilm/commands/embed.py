@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bilm.commands import options as opt
+from bilm.commands.main import command
 from bilm.commands.output import show
-from bilm.commands.program import command
 from bilm.embedding.choices import FORMATS, HELP, POOLS
+from bilm.errors import BilmError
 
 OUTPUT_NOTE = """
 The output contains layers + 1 vectors per word with --layers all, two with --layers 0,2, and one
@@ -31,7 +32,7 @@ def output_forms_help() -> str:
     "Corpus",
     opt.text_input("Corpus.", "twice", metavar="FILE"),
     opt.column_option,
-    opt.option("--id_column", opt.TEXT, "Column of a table that contains the ids.", metavar="NAME"),
+    opt.id_column_option,
     opt.option("--id_field", opt.Integer(0), "Index, from 0, of the part of a FASTA header "
                "to use as the id; the header is split at | and blanks.", "the first word"),
     opt.bad_utf8_option,
@@ -67,8 +68,18 @@ def embed(
       bilm embed --model seqvec --input proteins.fasta --output proteins.npz \\
           --layers sum --pool mean
     """
-    from bilm.embedding.corpus import dump_bilm_embeddings
+    from absl import logging
 
-    n_sentences = dump_bilm_embeddings(vocab, input_, model, weights, output, **how)
+    from bilm.embedding.corpus import dump_bilm_embeddings
+    from bilm.support.files import beside, output_path
+
+    try:
+        n_sentences = dump_bilm_embeddings(vocab, input_, model, weights, output, **how)
+    except BilmError:  # its message says what to do
+        raise
+    except BaseException:
+        if (parts := beside(output_path(output), ".parts")).is_dir():
+            logging.warning("%s: contains the finished parts; the same command continues", parts)
+        raise
     found = {"output": output, "sentences": n_sentences}
     show(found, f"wrote {output}: {n_sentences:,} sentences", json)

@@ -9,10 +9,8 @@ import click
 from click.core import ParameterSource
 
 from bilm.commands import options as opt
-from bilm.commands.output import show
-from bilm.commands.program import command
-
-MAX_SENTENCES, MAX_TOKENS, MAX_WORDS = 256, 512, 10_000
+from bilm.commands.main import command
+from bilm.commands.output import printable
 
 
 def _hdf5(model: str, output: str, include_softmax: bool, vocab: str | None, **_: Any) -> str:
@@ -50,14 +48,9 @@ def _onnx(model: str, weights: str | None, output: str, **_: Any) -> str:
 
 
 def _projector(
-    model: str,
-    weights: str | None,
-    output: str,
-    counts: str | None,
-    max_words: int,
-    vocab: str | None,
-    **_: Any,
-) -> str:
+    model: str, weights: str | None, output: str, counts: str | None, max_words: int,
+    vocab: str | None, **_: Any
+) -> str:  # fmt: skip
     from bilm.export.projector import export_projector
 
     if counts is None:
@@ -102,8 +95,7 @@ FORMS = {
         _onnx,
         ("weights",),
         "one file. The model reads the character ids that bilm.Batcher computes and returns the "
-        "outputs of "
-        "serving_default. It requires the extra onnx.",
+        "outputs of serving_default. It requires the extra onnx.",
     ),
     "projector": Form(
         _projector,
@@ -137,14 +129,14 @@ it (ZIP, tar, tar.gz) or the URL of one. Other formats accept any stored biLM, a
 @opt.group(
     "saved_model",
     opt.option("--max_sentences", opt.Integer(1), "Maximum number of sentences in a request.",
-               default=MAX_SENTENCES),
+               default=256),
     opt.option("--max_tokens", opt.Integer(1), "Maximum number of tokens in a sentence of a "
-               "request.", default=MAX_TOKENS),
+               "request.", default=512),
 )  # fmt: skip
 @opt.group(
     "projector",
     opt.option("--counts", opt.FILE, "TSV file with words and counts, sorted by descending count."),
-    opt.option("--max_words", opt.Integer(1), "Maximum number of words.", default=MAX_WORDS),
+    opt.option("--max_words", opt.Integer(1), "Maximum number of words.", default=10_000),
 )
 @click.pass_context
 def export(context: click.Context, to: str, **values: Any) -> None:
@@ -157,13 +149,13 @@ def export(context: click.Context, to: str, **values: Any) -> None:
       bilm export --model elmo --to onnx --output elmo.onnx
       bilm export --model elmo --to projector --counts counts.tsv --output projector
     """
-    from bilm.support.progress import working
+    from bilm.support.progress import progress
 
     form = FORMS[to]
     for name in OPTIONS:
         is_given = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
         if is_given and name not in form.options:
             raise click.UsageError(f"--{name} has no effect with --to {to}")
-    with working(f"exporting to {to}"):
+    with progress(f"exporting to {to}"):
         text = form.write(**values)
-    show({}, text, json=False)
+    print(printable(text))

@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from bilm.commands import options as opt
-from bilm.commands.program import command
-from bilm.commands.terminal import INTERRUPTED
+from bilm.commands.main import INTERRUPTED, command
 
 CHANGES = (
-    "batch_size",
-    "dropout",
-    "n_epochs",
-    "n_negative_samples_batch",
-    "sample_softmax",
-    "state_reset_probability",
-    "unroll_steps",
-    *opt.RATE,
-)
+    "batch_size", "dropout", "n_epochs", "n_negative_samples_batch", "sample_softmax",
+    "state_reset_probability", "unroll_steps", *opt.RATE,
+)  # fmt: skip
 OF_MODEL = "from the model"
 NOTE = """
 A run contains its softmax and its vocab.txt. An export contains both if <stem>_softmax.hdf5 is
@@ -74,13 +67,9 @@ def finetune(
 
     with opt.run_hosts(run) as hosts:
         result = finetune_model(
-            model,
-            weight_file=weights,
-            vocab_file=vocab,
-            new_vocab_file=new_vocab,
-            changes=opt.given(run, CHANGES),
-            **opt.run_arguments(run, hosts),
-        )
+            model, weight_file=weights, vocab_file=vocab, new_vocab_file=new_vocab,
+            changes=opt.given(run, CHANGES), **opt.run_arguments(run, hosts),
+        )  # fmt: skip
     for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):
         if measured is not None and hosts.is_chief:
             print(f"PERPLEXITY {name} = {measured.mean}")

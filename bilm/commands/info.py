@@ -12,9 +12,8 @@ from typing import Any
 import click
 
 from bilm.commands import options as opt
-from bilm.commands.output import as_json
-from bilm.commands.program import command
-from bilm.commands.terminal import printable
+from bilm.commands.main import command
+from bilm.commands.output import as_json, printable
 from bilm.training.history import COLUMNS, read_history
 
 META_CHARACTERS = 200  # of a line of metadata

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from bilm.commands.main import Option
 from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.options.schema import LARGEST
@@ -49,9 +50,9 @@ class File(click.ParamType):
         """Return the name with `~` replaced by the home folder."""
         if not value:
             self.fail("the value is empty; expected a file name", param, ctx)
-        if value.startswith("-") and value != "-":
-            message = f"{value!r} looks like an option; expected a name, such as ./{value}"
-            self.fail(message, param, ctx)
+        if value.startswith("-"):
+            what = "looks like an option" if value != "-" else "is a standard stream, not a file"
+            self.fail(f"{value!r} {what}; expected a name, such as ./{value}", param, ctx)
         found = os.path.expanduser(value)
         if found.startswith("~") and not os.path.lexists(found):
             self.fail(f"the home folder of {found.partition('/')[0]} is unknown", param, ctx)
@@ -94,43 +95,38 @@ class Text(click.ParamType):
     name = "text"
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
-        """Return the text."""
         try:
             return os.fsencode(value).decode()
         except UnicodeDecodeError as error:
             self.fail(f"{value!r} is not UTF-8 ({error.reason})", param, ctx)
 
 
-class OneOf(click.ParamType):
+class OneOf(click.Choice):
     """One of a few words."""
 
-    name = "word"
-
     def __init__(self, words: Iterable[str]):
-        self.words = list(words)
+        super().__init__(list(words))
 
     def get_metavar(self, param: click.Parameter, ctx: Context = None) -> str:
-        """Return the words, for the help."""
-        return "|".join(self.words)
+        return "|".join(self.choices)
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
-        """Return the word."""
-        if value not in self.words:
-            self.fail(f"{value!r} is not one of {', '.join(self.words)}", param, ctx)
+        if value not in self.choices:
+            self.fail(f"{value!r} is not one of {', '.join(self.choices)}", param, ctx)
         return value
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the words that match."""
-        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+def _is_plain(value: Any) -> bool:
+    """Return False for text with underscores or digits of other scripts, which Python accepts."""
+    return not isinstance(value, str) or (value.isascii() and "_" not in value)
 
 
 class Integer(click.IntRange):
     """An integer in a range, of at most 64 bits."""
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> int:
-        """Return the integer."""
+        if not _is_plain(value):
+            self.fail(f"{value!r} is not a valid integer", param, ctx)
         found = super().convert(value, param, ctx)
         if abs(found) > LARGEST:
             self.fail(f"{value} exceeds {LARGEST}", param, ctx)
@@ -141,37 +137,26 @@ class Number(click.FloatRange):
     """A finite number in a range."""
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> float:
-        """Return the number."""
+        if not _is_plain(value):
+            self.fail(f"{value!r} is not a valid number", param, ctx)
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
             self.fail(f"{value} is not a finite number", param, ctx)
         return found
 
 
-class Words(click.ParamType):
-    """Words separated by commas."""
-
-    name = "words"
-
-    def convert(self, value: Any, param: Parameter, ctx: Context) -> Any:
-        """Return the words."""
-        return value.split(",") if isinstance(value, str) else value
-
-
-class Gpus(Words):
+class Gpus(click.ParamType):
     """Numbers of GPUs separated by commas."""
 
+    name = "numbers"
+
     def convert(self, value: Any, param: Parameter, ctx: Context) -> Any:
-        """Return the numbers."""
-        # `int` alone would accept digits of other scripts and raise an error for very long numbers.
-        names = super().convert(value, param, ctx)
-        numbers = [int(name) for name in names if re.fullmatch(r"\s*[0-9]{1,4}\s*", name)]
+        names = value.split(",") if isinstance(value, str) else value
+        # `int` alone would raise an error for very long numbers.
+        numbers = [int(n) for n in names if re.fullmatch(r"\s*[0-9]{1,4}\s*", str(n))]
         if len(set(numbers)) < len(names):
-            self.fail(
-                f"{value!r}: expected distinct GPU numbers separated by commas, such as 0,1",
-                param,
-                ctx,
-            )
+            expected = "expected distinct GPU numbers separated by commas, such as 0,1"
+            self.fail(f"{value!r}: {expected}", param, ctx)
         return numbers
 
 
@@ -179,12 +164,6 @@ FILE, TEXT = File(), Text()
 
 
 # --- declaring options ---
-
-
-class Option(click.Option):
-    """An option that the help shows under the title of its group."""
-
-    group = ""
 
 
 def option(
@@ -202,8 +181,6 @@ def option(
     """
     if isinstance(type, click.IntRange | click.FloatRange):
         more.setdefault("metavar", "X" if isinstance(type, Number) else "N")
-    elif isinstance(type, File):
-        more.setdefault("metavar", "FILE")
     if unset is not None:
         more["show_default"] = unset
     names = [name] if dest is None else [name, dest]
@@ -218,24 +195,16 @@ def flag(name: str, help: str, unset: str | None = None, **more: Any) -> Decorat
 
 
 def group(title: str, *options: Decorator) -> Decorator:
-    """Declare options that the help shows under a title, in this order."""
+    """Declare options, in this order, that the help shows under a title.
+
+    Options that belong to a group already, such as those of other groups, stay in it.
+    """
 
     def decorate(function: Decorated) -> Decorated:
         for declare in reversed(options):
             function = declare(function)
             declared = function.__click_params__[-1]  # type: ignore[attr-defined]
             declared.group = declared.group or title
-        return function
-
-    return decorate
-
-
-def together(*decorators: Decorator) -> Decorator:
-    """Return one decorator that applies several, so that their options appear in this order."""
-
-    def decorate(function: Decorated) -> Decorated:
-        for declare in reversed(decorators):
-            function = declare(function)
         return function
 
     return decorate
@@ -258,29 +227,25 @@ The command requires a model with its softmax. An exported model has one if it w
 """
 
 weights_option = option("--weights", FILE, "HDF5 weights; required if MODEL is an options file.")
-vocab_option = option(
-    "--vocab",
-    FILE,
-    "Vocabulary of the model, one word per line.",
-    "vocab.txt in the model's folder",
-)
 
 
 def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decorator:
     """Declare --model, --weights, --vocab and the given options."""
-    model = option("--model", FILE, help, metavar="MODEL", required=True)
-    return group("Model", model, weights_option, vocab_option, *more)
+    return group(
+        "Model",
+        option("--model", FILE, help, metavar="MODEL", required=True),
+        weights_option,
+        option("--vocab", FILE, "Vocabulary of the model, one word per line.",
+               "vocab.txt in the model's folder"),
+        *more,
+    )  # fmt: skip
 
 
 scorer_options = model_options(
-    option(
-        "--softmax",
-        FILE,
-        "HDF5 softmax of an exported model.",
-        "<stem>_softmax.hdf5 beside the weights",
-    ),
+    option("--softmax", FILE, "HDF5 softmax of an exported model.",
+           "<stem>_softmax.hdf5 beside the weights"),
     help="Stored model with its softmax.",
-)
+)  # fmt: skip
 
 
 def open_scorer(model: Mapping[str, str | None]) -> Scorer:
@@ -298,51 +263,54 @@ def input_forms_help() -> str:
     """Return the paragraph about the input forms."""
     from bilm.data.readers import help_lines
 
-    title = (
-        "The ending of --input selects the input form; files may be compressed with gzip (.csv.gz):"
-    )
-    return "\n".join([title, *(f"  {line}" for line in help_lines())])
+    title = "The ending of --input selects the input form; files may be compressed with gzip "
+    return "\n".join([f"{title}(.csv.gz):", *(f"  {line}" for line in help_lines())])
 
 
 bad_utf8_option = option(
-    "--on_bad_utf8",
-    OneOf(ON_BAD_UTF8),
-    "What to do with bytes that are not UTF-8: end with an error, or replace them with U+FFFD.",
-    default="error",
-)
+    "--on_bad_utf8", OneOf(ON_BAD_UTF8), "What to do with bytes that are not UTF-8: end with an "
+    "error, or replace them with U+FFFD.", default="error",
+)  # fmt: skip
 tokenize_option = option(
-    "--tokenize",
-    TEXT,
-    "Split text into words with spaCy's rules for a language, such as en.",
-    "split at blanks",
-    metavar="LANG",
-)
+    "--tokenize", TEXT, "Split text into words with spaCy's rules for a language, such as en.",
+    "split at blanks", metavar="LANG",
+)  # fmt: skip
 column_option = option(
     "--column", TEXT, "Column of a table that contains the text.", metavar="NAME"
 )
+id_column_option = option(
+    "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
+)
+table_option = option("--output", FILE, "Table to write: .csv, .tsv or .parquet.")
 json_option = group("Results", flag("--json", "Print one JSON object."))
 
 
 def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
     """Declare --input; `passes` states how often the command reads the text: see `TextInput`."""
-    more = {"metavar": "PATTERN", "required": True, **more}
+    more = {"metavar": "PATTERN", "required": True, "dest": "input_", **more}
     help += " - is standard input"
     help += ", which must be a redirected file, not a pipe." if passes else "."
-    return option("--input", TextInput(passes), help, dest="input_", **more)
+    return option("--input", TextInput(passes), help, **more)
 
 
 # --- training ---
 
+RUN = (  # arguments of `bilm.TrainingRun`
+    "train_prefix", "save_dir", "heldout_prefix", "eval_steps", "heldout_sentences", "n_steps",
+    "seed", "precision", "resume", "on_bad_utf8", "log_steps",
+)  # fmt: skip
 PASSES = "once per epoch"
 STORED = "from the options, or "
 
 text_and_folder = group(
     "Text and folder",
-    text_input("Training text: a file or a quoted pattern.", PASSES),
-    option("--output", FILE, "Folder of the run.", metavar="FOLDER", required=True),
-    option("--heldout", TextInput(PASSES), "Held-out text to evaluate on.", metavar="PATTERN"),
+    text_input("Training text: a file or a quoted pattern.", PASSES, dest="train_prefix"),
+    option("--output", FILE, "Folder of the run.", dest="save_dir", metavar="FOLDER",
+           required=True),
+    option("--heldout", TextInput(PASSES), "Held-out text to evaluate on.", dest="heldout_prefix",
+           metavar="PATTERN"),
     bad_utf8_option,
-)
+)  # fmt: skip
 length_and_reports = group(
     "Length and reports",
     option("--n_steps", Integer(1), "Number of steps of the run; overrides --n_epochs."),
@@ -377,7 +345,7 @@ devices = group(
 )  # fmt: skip
 several_hosts = group(
     "Several hosts (docs/clusters.md)",
-    option("--workers", Words(), "Addresses of all worker processes, the chief first.",
+    option("--workers", TEXT, "Addresses of all worker processes, the chief first.",
            "from TF_CONFIG, or no other workers", metavar="HOST:PORT,..."),
     option("--worker_index", Integer(0), "Index of this process in --workers, starting at 0."),
     option("--join_minutes", Number(0, YEAR), "Maximum number of minutes to wait for the other "
@@ -405,8 +373,8 @@ def run_options(rate: str, warmup: str) -> Decorator:
         option("--decay_floor", Number(0, 1), "Final learning rate, as a fraction of "
                "--learning_rate.", f"{STORED}0"),
     )  # fmt: skip
-    return together(
-        text_and_folder, length_and_reports, optimizer, checkpoints, devices, several_hosts
+    return group(
+        "", text_and_folder, length_and_reports, optimizer, checkpoints, devices, several_hosts
     )
 
 
@@ -417,7 +385,8 @@ def run_hosts(values: Mapping[str, Any]) -> Alone | Hosts:
     from bilm.training.hosts.cluster import find_cluster
     from bilm.training.hosts.exchange import Alone, Hosts
 
-    cluster = find_cluster(values["workers"], values["worker_index"])
+    workers = values["workers"]
+    cluster = find_cluster(workers and workers.split(","), values["worker_index"])
     if cluster is None:
         return Alone()
     hosts = Hosts(cluster, values["join_minutes"])
@@ -437,13 +406,10 @@ def run_arguments(values: Mapping[str, Any], hosts: Alone | Hosts) -> dict[str, 
     from bilm.training.devices import make_strategy
     from bilm.training.run import Saving
 
-    for pattern in (values["input_"], values["heldout"]):
-        require_files([] if pattern is None else resolve_shards(pattern))
-    same = "eval_steps heldout_sentences n_steps seed precision resume on_bad_utf8 log_steps"
+    for pattern in filter(None, (values["train_prefix"], values["heldout_prefix"])):
+        require_files(resolve_shards(pattern))
     return {
-        "train_prefix": values["input_"],
-        "save_dir": values["output"],
-        "heldout_prefix": values["heldout"],
+        **{name: values[name] for name in RUN},
         "strategy": make_strategy(
             values["gpus"], values["n_gpus"], values["cpu_replicas"], values["tf32"], hosts
         ),
@@ -451,7 +417,6 @@ def run_arguments(values: Mapping[str, Any], hosts: Alone | Hosts) -> dict[str, 
         "saving": Saving(
             values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
         ),
-        **{name: values[name] for name in same.split()},
     }
 
 

@@ -1,26 +1,115 @@
-"""Results: text or JSON on standard output, and tables in files or on standard output."""
+"""The standard streams; results as text or JSON on standard output, and tables.
+
+--help imports this module, so NumPy is imported in functions only.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilm.commands.terminal import printable
 from bilm.errors import OptionsError
-from bilm.support.extras import optional
 from bilm.support.files import replacing
+from bilm.support.imports import optional
 from bilm.support.model_files import protect
 
+OUTPUT = "standard output"
+KEPT = "\t\n"
+CONTROLS = {
+    code: f"\\x{code:02x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0))  # C0, DEL and C1
+    if chr(code) not in KEPT
+}
 ROW_GROUP = 10_000  # rows per row group of a Parquet file
+TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables, and their delimiters
 
 Row = Sequence[Any]
-Write = Callable[[Row], None]
+Write = Callable[[Row], object]
+
+
+# --- standard streams ---
+
+
+def open_streams() -> None:
+    """Prepare the standard streams of a command's process: UTF-8 in every locale."""
+    is_replaced = sys.stdout is not sys.__stdout__  # by a test
+    _open_closed_streams()
+    # Output is UTF-8 in every locale, as input is. Bytes of a file name that are not UTF-8 are
+    # printed unchanged.
+    if not is_replaced:
+        old = sys.stdout
+        by_line = not isinstance(old, io.TextIOWrapper) or old.line_buffering or old.write_through
+        output = io.BufferedWriter(_Output(1, "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(output, "utf-8", "surrogateescape", line_buffering=by_line)
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+class _Output(io.FileIO):
+    """Standard output; errors in writing to it carry its name."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = OUTPUT
+            raise
+
+
+def printable(text: str) -> str:
+    r"""Return the text with control characters escaped, such as `\x1b`; tabs and line ends stay.
+
+    Text from files could otherwise move the cursor of a terminal or change its title.
+    """
+    return text.translate(CONTROLS)
+
+
+def output_error() -> OSError | None:
+    """Flush standard output and return the error if that fails.
+
+    After an error, the unwritten text is discarded, so that Python does not fail at exit.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return error
+    return None
+
+
+def say(line: str) -> None:
+    """Print a line on standard error after the output; ignore errors in writing it."""
+    output_error()
+    with suppress(OSError):
+        print(printable(line), file=sys.stderr, flush=True)
+
+
+def _open_closed_streams() -> None:
+    """Open closed standard streams, so that no other file gets the descriptors 0 to 2.
+
+    Reading closed standard input and writing closed standard output are errors, as in other
+    tools. A closed standard error discards the log.
+    """
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)  # gets the lowest free descriptor
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+
+
+# --- results ---
 
 
 def show(found: Mapping[str, Any], text: str, json: bool) -> None:
@@ -72,14 +161,17 @@ def table(
     Raises: OptionsError for an unsupported ending; DataError if the output is also an input.
     """
     if output is None:
-        rows = csv.writer(_Printed(), delimiter="\t", lineterminator="\n")
-        rows.writerow(column.name for column in columns)
-        yield lambda row: rows.writerow(_fields(row))
+        yield _delimited(_Printed(), columns, "\t")
         return
-    open_table = TABLES[table_ending(output)]
+    ending = table_ending(output)
     protect(output, *inputs)
-    with replacing(output) as temporary, open_table(temporary, columns) as write:
-        yield write
+    with replacing(output) as temporary:
+        if ending == ".parquet":
+            with _parquet(temporary, columns) as write:
+                yield write
+        else:
+            with open(temporary, "w", encoding="utf-8", newline="") as file:
+                yield _delimited(file, columns, TABLES[ending])
 
 
 def table_ending(output: str) -> str:
@@ -98,31 +190,17 @@ class _Printed:
         sys.stdout.write(printable(text))
 
 
-def _fields(row: Row) -> list[str]:
-    """Return the values of a row as text."""
-    return [_field(value) for value in row]
+def _delimited(file: Any, columns: Sequence[Column], delimiter: str) -> Write:
+    """Write the header of a CSV or TSV table; return the function that writes a row."""
+    rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+    rows.writerow(column.name for column in columns)
+    return lambda row: rows.writerow(map(_field, row))
 
 
 def _field(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6f}"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@contextmanager
-def _delimited(path: Path, columns: Sequence[Column], delimiter: str) -> Iterator[Write]:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-        rows.writerow(column.name for column in columns)
-        yield lambda row: rows.writerow(_fields(row))
-
-
-def _csv(path: Path, columns: Sequence[Column]) -> AbstractContextManager[Write]:
-    return _delimited(path, columns, ",")
-
-
-def _tsv(path: Path, columns: Sequence[Column]) -> AbstractContextManager[Write]:
-    return _delimited(path, columns, "\t")
 
 
 @contextmanager
@@ -151,10 +229,3 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[Write]:
 
         yield write
         flush()
-
-
-TABLES: dict[str, Callable[[Path, Sequence[Column]], AbstractContextManager[Write]]] = {
-    ".csv": _csv,
-    ".tsv": _tsv,
-    ".parquet": _parquet,
-}

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from bilm.commands import options as opt
-from bilm.commands.output import Column, Row, as_json, table
-from bilm.commands.program import command
+from bilm.commands.main import command
+from bilm.commands.output import Column, Row, as_json, table, table_ending
 
 if TYPE_CHECKING:
+    from bilm.data.readers import Record
     from bilm.scoring.scorer import Score
 
 NAN = float("nan")
 SENTENCE_COLUMNS = (
-    Column("forward", float),
-    Column("backward", float),
-    Column("mean", float),
-    Column("predictions", int),
-    Column("unknown", str),
-    Column("sentence", str),
-)
+    Column("forward", float), Column("backward", float), Column("mean", float),
+    Column("predictions", int), Column("unknown", str), Column("sentence", str),
+)  # fmt: skip
 TOKEN_COLUMNS = (
-    Column("sentence", int),
-    Column("forward", float),
-    Column("backward", float),
-    Column("known", bool),
-    Column("token", str),
-)
+    Column("sentence", int), Column("forward", float), Column("backward", float),
+    Column("known", bool), Column("token", str),
+)  # fmt: skip
 NOTE = """
 Sentences without words, such as blank lines, are skipped. Each sentence starts from zero state.
-Log-probabilities are natural logarithms. The columns are
+Log-probabilities are natural logarithms. With --id_column, the first column is `id`, which contains
+the ids of the input. The other columns are
   forward, backward  log-probability of the sentence in each direction
   mean               average log-probability per prediction
   predictions        number of predictions per direction: the number of words plus one
@@ -69,18 +65,19 @@ class Token(NamedTuple):
     "Text",
     opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
     opt.column_option,
+    opt.id_column_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
 )
 @opt.group(
     "Results",
-    opt.option("--output", opt.FILE, "Table to write: .csv, .tsv or .parquet."),
+    opt.table_option,
     opt.flag("--per_token", "Write one row per token."),
     opt.flag("--json", "Print one JSON object per line, one for each sentence."),
 )
 def score(
-    input_: str, column: str | None, on_bad_utf8: str, tokenize: str | None, output: str | None,
-    per_token: bool, json: bool, **model: str | None
+    input_: str, column: str | None, id_column: str | None, on_bad_utf8: str, tokenize: str | None,
+    output: str | None, per_token: bool, json: bool, **model: str | None
 ) -> None:  # fmt: skip
     """Print the log-probabilities of sentences.
 
@@ -89,12 +86,13 @@ def score(
     Examples:
       bilm score --model run --input dev.txt > dev.tsv
       bilm score --model elmo --input dev.txt --per_token --output dev.csv
+      bilm score --model elmo --input reviews.csv --column text --id_column id --output scores.csv
       echo "The bank closed ." | bilm score --model run --per_token
     """
     from absl import logging
 
-    from bilm.commands.output import table_ending
-    from bilm.data.shards import matching_files, read_sentences
+    from bilm.data.readers import Corpus
+    from bilm.data.shards import matching_files
     from bilm.data.text import STANDARD_INPUT
     from bilm.data.tokenization import TokenizationCheck
     from bilm.scoring.scorer import perplexity_of_scores
@@ -104,29 +102,44 @@ def score(
         raise click.UsageError("--json prints all values: remove --output and --per_token")
     if output is not None:
         table_ending(output)
-    text = "-" if input_ == STANDARD_INPUT else input_
-    sentences = read_sentences(text, on_bad_utf8, column, tokenize)
-    files = [] if text == "-" else matching_files(text)
-    total = None
-    if output is not None and files and all(map(os.path.isfile, files)):
-        total = sum(1 for _ in read_sentences(text, on_bad_utf8, column))
+    files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
+
+    def records(tokenize: str | None = None) -> Iterator[Record]:
+        corpora = [
+            Corpus(path, column, id_column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+            for path in files
+        ]
+        return (record for corpus in corpora for record in corpus if record.words)
+
+    read, total = records(tokenize), None
+    if output is not None and all(map(os.path.isfile, files)):
+        total = sum(1 for _ in records())
     scorer = opt.open_scorer(model)
-    checked = TokenizationCheck(input_, frozenset(scorer.words)).watch(sentences)
+    ids: deque[str | None] = deque()  # of the sentences that are read and not yet scored
+
+    def sentences() -> Iterator[list[str]]:
+        for words, id_ in read:
+            ids.append(id_)
+            yield words
+
+    checked = TokenizationCheck(input_, frozenset(scorer.words)).watch(sentences())
+    scores = ((ids.popleft(), found) for found in scorer.score(checked))
 
     def written() -> Iterator[Score]:
         if json:
-            for found in scorer.score(checked):
-                print(as_json(_as_object(found)))
+            for id_, found in scores:
+                print(as_json(({"id": id_} if id_column else {}) | _as_object(found)))
                 yield found
             return
         columns = TOKEN_COLUMNS if per_token else SENTENCE_COLUMNS
+        columns = (*([Column("id", str)] if id_column else []), *columns)
         with (
             table(output, columns, [*files, *model.values()]) as write,
             progress("scoring", "sentences", total) as shown,
         ):
-            for number, found in enumerate(scorer.score(checked)):
+            for number, (id_, found) in enumerate(scores):
                 for row in _rows(number, found, per_token):
-                    write(row)
+                    write((id_, *row) if id_column else row)
                 if output is not None:
                     shown.add(1)
                 yield found
@@ -142,8 +155,7 @@ def _unknown(found: Score) -> list[str]:
 def _rows(number: int, found: Score, per_token: bool) -> Iterator[Row]:
     """Yield the rows of a sentence."""
     if per_token:
-        for token in _tokens(found):
-            yield number, *token
+        yield from ((number, *token) for token in _tokens(found))
         return
     totals = (found.total.get(direction, NAN) for direction in ("forward", "backward"))
     words = " ".join(found.tokens)

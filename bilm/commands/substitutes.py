@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
-from bilm.commands.output import Column, show, table
-from bilm.commands.program import command
+from bilm.commands.main import command
+from bilm.commands.output import Column, show, table, table_ending
 
 if TYPE_CHECKING:
     from bilm.scoring.scorer import Substitute, Substitutes
 
 COLUMNS = (
-    Column("direction", str),
-    Column("rank", int),
-    Column("log_probability", float),
+    Column("direction", str), Column("rank", int), Column("log_probability", float),
     Column("word", str),
-)
+)  # fmt: skip
 NOTE = """
 The sentence contains tokens separated by blanks, or text that --tokenize splits. The token at the
 position is ignored. `forward` predicts from the tokens before the position and `backward` from
 those after it, with natural log-probabilities; `both` ranks by the product of the two
-probabilities, and its numbers are sums of logarithms. A warning lists the other tokens that the
+probabilities, and its numbers are sums of logarithms. --output writes one row per direction and
+word. A warning lists the other tokens that the
 vocabulary does not contain; --json lists them under the key `unknown`.
 """
 
@@ -32,13 +31,12 @@ vocabulary does not contain; --json lists them under the key `unknown`.
     "Position",
     opt.option("--sentence", opt.TEXT, "Tokens separated by blanks.", required=True),
     opt.tokenize_option,
-    opt.option("--position", int, "Index of a token, from 0.", metavar="N", required=True),
+    opt.option("--position", opt.Integer(0), "Index of a token, from 0.", required=True),
     opt.option("--n", opt.Integer(1), "Number of words in each direction.", default=10),
 )
 @opt.group(
     "Results",
-    opt.option("--output", opt.FILE, "Table to write: .csv, .tsv or .parquet, one row per "
-               "direction and word."),
+    opt.table_option,
     opt.flag("--json", "Print one JSON object: for each direction a list of [word, "
              "log-probability]."),
 )  # fmt: skip
@@ -55,7 +53,6 @@ def substitutes(
     """
     from absl import logging
 
-    from bilm.commands.output import table_ending
     from bilm.data.tokenization import tokenizer
 
     if output is not None:
@@ -70,22 +67,22 @@ def substitutes(
     if output is not None:
         with table(output, COLUMNS, model.values()) as write:
             for direction, ranked in _directions(found).items():
-                for rank, (word, value) in enumerate(ranked or (), start=1):
+                for rank, (word, value) in enumerate(ranked, start=1):
                     write((direction, rank, float(value), word))
     if json or output is None:
         show(found._asdict() | {"unknown": unknown}, _columns(found), json)
 
 
-def _directions(found: Substitutes) -> dict[str, list[Substitute] | None]:
-    return {"forward": found.forward, "backward": found.backward, "both": found.both}
+def _directions(found: Substitutes) -> dict[str, list[Substitute]]:
+    """Return the words of each direction that the model has, and of both."""
+    return {name: words for name, words in found._asdict().items() if isinstance(words, list)}
 
 
 def _columns(found: Substitutes) -> str:
     """Return a column of text for each direction and for both."""
     columns = []
     for name, words in _directions(found).items():
-        if words is not None:
-            width = max(map(len, [name, *(word for word, _ in words)]))
-            cells = [f"{word:<{width}} {value:>8.3f}" for word, value in words]
-            columns.append([f"{name:<{width + 9}}", *cells])
+        width = max(map(len, [name, *(word for word, _ in words)]))
+        cells = [f"{word:<{width}} {value:>8.3f}" for word, value in words]
+        columns.append([f"{name:<{width + 9}}", *cells])
     return "\n".join("   ".join(row).rstrip() for row in zip(*columns, strict=True))

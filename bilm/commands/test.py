@@ -7,8 +7,8 @@ import os
 import click
 
 from bilm.commands import options as opt
+from bilm.commands.main import command
 from bilm.commands.output import show
-from bilm.commands.program import command
 
 NOTE = """
 The LSTM states are carried from sentence to sentence within a row, so the result depends on
@@ -69,21 +69,13 @@ def test(
                 f"--batch_size={batch_size}: the checkpoint has {n_rows} rows; use "
                 f"--batch_size={n_rows}"
             )
-    result = perplexity(
-        found,
-        heldout_dataset(text, vocabulary, len(found.options.directions) == 2),
-        batch_size,
-        stateless=stateless,
-        state=state,
-        total=count_tokens(text).n_predictions if all(map(os.path.isfile, text)) else None,
-    )
+    dataset = heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
+    total = count_tokens(text).n_predictions if all(map(os.path.isfile, text)) else None
+    result = perplexity(found, dataset, batch_size, stateless=stateless, state=state, total=total)
     figures: dict[str, float] = {
-        f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()
+        **{f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()},
+        "PREDICTIONS PER DIRECTION": result.n_predictions,
+        "AVERAGE PERPLEXITY": result.mean,
     }
-    figures["PREDICTIONS PER DIRECTION"] = result.n_predictions
-    figures["AVERAGE PERPLEXITY"] = result.mean
-    show(
-        {name.lower().replace(" ", "_"): value for name, value in figures.items()},
-        "\n".join(f"{name} = {value}" for name, value in figures.items()),
-        json,
-    )
+    keyed = {name.lower().replace(" ", "_"): value for name, value in figures.items()}
+    show(keyed, "\n".join(f"{name} = {value}" for name, value in figures.items()), json)

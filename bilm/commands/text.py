@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bilm.commands import options as opt
+from bilm.commands.main import command
 from bilm.commands.output import show
-from bilm.commands.program import command
 
 WORDS_NOTE = """
 If a word of a list or of a CoNLL-U file contains blanks, it becomes several words; the log reports
@@ -52,17 +52,10 @@ def text(
     if tokenize:
         quiet()  # spaCy imports TensorFlow
     corpus = Corpus(
-        input_,
-        column,
-        tokenize=tokenize,
-        on_bad_utf8=on_bad_utf8,
-        split_sentences=split_sentences,
+        input_, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, split_sentences=split_sentences
     )
     n_sentences = n_words = n_changed = 0
-    with (
-        writing_text(output) as file,
-        progress("writing", "sentences") as shown,
-    ):
+    with writing_text(output) as file, progress("writing", "sentences") as shown:
         for record in corpus:
             words = " ".join(record.words).split()  # as readers of the text will split it
             n_sentences += 1
@@ -75,8 +68,5 @@ def text(
             "%s: in %s sentences a word is empty or contains blanks; the text has other words "
             "there, because text is split at blanks", output, f"{n_changed:,}"
         )  # fmt: skip
-    show(
-        {"output": output, "sentences": n_sentences, "words": n_words},
-        f"wrote {output}: {n_sentences:,} sentences, {n_words:,} words",
-        json,
-    )
+    found = {"output": output, "sentences": n_sentences, "words": n_words}
+    show(found, f"wrote {output}: {n_sentences:,} sentences, {n_words:,} words", json)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from bilm.commands import options as opt
+from bilm.commands.main import command
 from bilm.commands.output import show
-from bilm.commands.program import command
 
 NOTE = """
 The text is UTF-8, plain or gzip, with one tokenized sentence per line. Words of equal frequency are
 sorted by their characters. <S>, </S> and <UNK> in the text are not counted as words. If the text
-has
-more distinct words than --words_in_memory, sorted counts are written to a temporary folder beside
---output. The output files are renamed into place when they are complete.
+has more distinct words than --words_in_memory, sorted counts are written to a temporary folder
+beside --output. The output files are renamed into place when they are complete.
 """
 
 
@@ -52,14 +51,9 @@ def vocab(
 
     check_tokenization(resolve_shards(input_, on_bad_utf8))
     found = build_vocabulary(
-        input_,
-        output,
-        counts,
-        min_count=min_count,
-        max_size=max_size,
-        on_bad_utf8=on_bad_utf8,
+        input_, output, counts, min_count=min_count, max_size=max_size, on_bad_utf8=on_bad_utf8,
         words_in_memory=words_in_memory,
-    )
+    )  # fmt: skip
     lines = [
         f"wrote {output}: {found.n_words:,} of {found.n_distinct:,} distinct words, "
         f"{100 * found.n_covered / found.n_tokens:.2f} % of {found.n_tokens:,} tokens"

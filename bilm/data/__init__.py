@@ -6,7 +6,7 @@ into the windows of training, evaluation and scoring. `survey` and `vocabulary_b
 corpus before training. Imports `errors`, `support` and `options`.
 """
 
-from bilm.support.lazy_imports import lazily
+from bilm.support.imports import lazily
 
 __getattr__, __dir__, __all__ = lazily(
     __name__,

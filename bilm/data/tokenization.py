@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from absl import logging
 
 from bilm.errors import DataError
-from bilm.support.extras import optional
+from bilm.support.imports import optional
 
 # The full stop is left out because abbreviations end with one.
 PUNCTUATION = ",;:!?…،؛؟。、，；：！？।"

@@ -15,9 +15,16 @@ import numpy as np
 from bilm.data.text import read_lines
 from bilm.data.tokenization import checked_sentences
 from bilm.errors import DataError
-from bilm.options import lexicon_options
-from bilm.options.lexicon_options import BOW, EOW, OOV, PAD, LexiconEncoderOptions
-from bilm.options.model_options import N_CHARACTERS, ModelOptions
+from bilm.options import model_options
+from bilm.options.model_options import (
+    BOW,
+    EOW,
+    N_CHARACTERS,
+    OOV,
+    PAD,
+    LexiconEncoderOptions,
+    ModelOptions,
+)
 from bilm.support.files import expanded
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
@@ -100,7 +107,7 @@ class LexiconAlphabet:
     ids of `<eow>` and `<bow>`, in this order: the original swapped them during training.
     """
 
-    begin, end = lexicon_options.BOS, lexicon_options.EOS
+    begin, end = model_options.BOS, model_options.EOS
     oov, bow, eow = OOV, BOW, EOW
 
     def __init__(self, options: LexiconEncoderOptions):

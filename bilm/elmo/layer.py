@@ -1,4 +1,5 @@
-"""`Elmo`, a Keras layer that returns one context-dependent vector per token."""
+"""`Elmo`, a Keras layer that returns one context-dependent vector per token; bilm-tf's function
+`weight_layers`, which returns named learned mixes of a biLM's layers."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ import keras
 from keras import ops
 
 from bilm.data.vocabulary import Batcher, TokenBatcher, alphabet_of
-from bilm.elmo.weighting import weight_layers  # noqa: F401 (bilm-tf has it here)
+from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.layers.functional import token_mask, with_marks, without_marks
-from bilm.layers.scalar_mix import ScalarMix
-from bilm.model import batcher, ids_of, is_string, rows_and_steps
+from bilm.layers.scalar_mix import ScalarMix, normalized
+from bilm.model import batcher, check_ids_shape
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import unexpected
 from bilm.storage import stored_weights
@@ -164,13 +165,11 @@ class Elmo(keras.layers.Layer):
         # Set `trainable` again, now that the sublayers exist. The setter is called directly,
         # because Keras ignores `x.a = x.a`.
         Elmo.trainable.fset(self, self.trainable)
-        n_layers = self.options.lstm.n_layers + 1
         for mix in self.mixes:
-            mix.build((None, n_layers, None, None))
-        if self.combine == "top":
-            for k in range(self.n_representations):
-                kind = dict(initializer="ones", dtype="float32", autocast=False)
-                self.gammas.append(self.add_weight(shape=(), name=f"gamma_{k}", **kind))
+            mix.build((None, self.options.lstm.n_layers + 1, None, None))
+        for k in range(self.n_representations if self.combine == "top" else 0):
+            kind = dict(initializer="ones", dtype="float32", autocast=False)
+            self.gammas.append(self.add_weight(shape=(), name=f"gamma_{k}", **kind))
         if input_shape is not None and len(input_shape) == 3:
             self.supports_jit = not self.stateful
         self.built = True
@@ -187,7 +186,7 @@ class Elmo(keras.layers.Layer):
     def layers_of(self, inputs: Any, training: bool | None = None) -> Any:
         """Return layers float (B, layers + 1, T, 2 P), mask (B, T) and token vectors (B, T, P)."""
         self.require_weights()
-        ids = ids_of(inputs, self.options, self.speller)
+        ids = self._ids_of(inputs)
         start = self._row_states().start(ops.shape(ids)[0]) if self.stateful else None
         result = self.bilm(ids, start, training=bool(training) and self.trainable_bilm)
         if self.stateful:
@@ -201,6 +200,31 @@ class Elmo(keras.layers.Layer):
             layers = ops.stop_gradient(layers)
         return layers, mask, vectors
 
+    def _ids_of(self, inputs: Any) -> Any:
+        """Return the ids of inputs, which are strings or integers.
+
+        Raises: DataError for inputs of another type or shape; ValueError for strings if the model
+            reads words.
+        """
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if dtype == "string":
+            if self.options.reads_words:
+                raise ValueError(
+                    "this biLM reads word ids from TokenBatcher; it cannot spell strings"
+                )
+            if hasattr(inputs, "to_tensor"):
+                raise _no_tokens("are ragged")
+            if len(inputs.shape) != 2:
+                raise _no_tokens(f"have shape {tuple(inputs.shape)}")
+            return self.speller()(inputs)
+        if "int" not in dtype:
+            raise DataError(
+                f"the inputs are {dtype}, expected strings or integer ids; set the type with "
+                "keras.Input(shape, dtype=...) or `input_dtype` of the class of your model"
+            )
+        check_ids_shape(inputs.shape, self.options)
+        return inputs
+
     def require_weights(self) -> None:
         """Check that weights have been loaded if the layer was created from options only.
 
@@ -212,7 +236,7 @@ class Elmo(keras.layers.Layer):
     def compute_mask(self, inputs: Any, previous: Any = None) -> Any:
         """Return the mask of the tokens, boolean (B, T), or a list with one mask per
         representation."""
-        if is_string(inputs):
+        if keras.backend.standardize_dtype(inputs.dtype) == "string":
             mask = ops.not_equal(inputs, "")
             mask = with_marks(mask) if self.keep_sentence_boundaries else mask
         else:
@@ -225,7 +249,9 @@ class Elmo(keras.layers.Layer):
         width = len(self.bilm.directions) * self.options.lstm.projection_dim
         if self.combine == "concat":
             width *= self.options.lstm.n_layers + 1
-        n_rows, n_steps = rows_and_steps(input_shape)
+        if len(input_shape) < 2:
+            raise _no_tokens(f"have shape {tuple(input_shape)}")
+        n_rows, n_steps = input_shape[:2]
         has_marks = len(input_shape) == 3 or self.options.reads_words  # ids, not strings
         if n_steps is not None:
             n_steps += 2 * (self.keep_sentence_boundaries - has_marks)
@@ -289,17 +315,16 @@ class Elmo(keras.layers.Layer):
 
     def combined(self, layers: Any, mask: Any, k: int = 0) -> Any:
         """Return representation k, 0 outside the mask: float (B, T, width)."""
-        return self._combine(layers, mask, k) * ops.cast(mask, layers.dtype)[..., None]
-
-    def _combine(self, layers: Any, mask: Any, k: int) -> Any:
         if self.combine == "mix":
-            return self.mixes[k](layers, mask=mask)
-        if self.combine == "top":
-            return self.gammas[k] * layers[:, -1]
-        if self.combine == "average":
-            return ops.mean(layers, axis=1)
-        n_layers = layers.shape[1]
-        return ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
+            vectors = self.mixes[k](layers, mask=mask)
+        elif self.combine == "top":
+            vectors = self.gammas[k] * layers[:, -1]
+        elif self.combine == "average":
+            vectors = ops.mean(layers, axis=1)
+        else:
+            n_layers = layers.shape[1]
+            vectors = ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
+        return vectors * ops.cast(mask, layers.dtype)[..., None]
 
     def speller(self) -> Any:
         """Return the function that converts strings to ids; it is created at the first call.
@@ -310,6 +335,13 @@ class Elmo(keras.layers.Layer):
 
             self._spell = speller(alphabet)
         return self._spell
+
+
+def _no_tokens(found: str) -> DataError:
+    return DataError(
+        f"strings {found}, expected tokens (B, T) with '' as padding; split sentences with "
+        "tf.strings.split(sentences).to_tensor()"
+    )
 
 
 class RowStates:
@@ -345,3 +377,95 @@ class RowStates:
         """Set all rows to zero state."""
         for variable in self._parts:
             variable.assign(variable[:0])
+
+
+# --- weight_layers ---
+
+_mixes: dict[str, ScalarMix] = {}
+
+
+def weight_layers(
+    name: str,
+    bilm_ops: Mapping[str, object],
+    l2_coef: float | None = None,
+    use_top_only: bool = False,
+    do_layer_norm: bool = False,
+    reuse: bool = False,
+) -> dict[str, object]:
+    """Return the weighted sum of a biLM's layers, like the function of this name in bilm-tf.
+
+    This module keeps a Keras layer with the weights under `name`; `mix_layer(name)` returns it,
+    so that an optimizer can train it or a program can save it. In a new network, use `bilm.Elmo`,
+    which also holds the biLM.
+
+    Args:
+        name: name of the weights.
+        bilm_ops: what a call of a `BidirectionalLanguageModel` returns: `lm_embeddings` float
+            `(B, layers, T, D)` and `mask` boolean `(B, T)`.
+        l2_coef: weight of the penalty l2_coef * sum w^2 on the weights; None for no penalty.
+        use_top_only: return gamma times the last layer, without a penalty.
+        do_layer_norm: normalize each layer before it is weighted.
+        reuse: share the weights of the call that created `name`.
+    Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both
+        are eager tensors.
+    Raises: ValueError if `name` exists and `reuse` is False, or `name` does not exist and `reuse`
+        is True; DataError if `bilm_ops` is not the result of a model with as many layers.
+
+    Example:
+        model = bilm.BidirectionalLanguageModel("options.json", "weights.hdf5")
+        elmo = bilm.weight_layers("input", model(ids), l2_coef=1e-3)["weighted_op"]
+    """
+    layers, mask = _checked(bilm_ops)
+    mix = _mix(name, reuse, layers.shape[1])
+    if use_top_only:
+        return {"weighted_op": mix.gamma * layers[:, -1], "regularization_op": ops.zeros(())}
+    layers = normalized(layers, mask) if do_layer_norm else layers
+    penalty = (l2_coef or 0.0) * ops.sum(ops.square(mix.weights_before_softmax))
+    return {"weighted_op": mix(layers, mask=mask), "regularization_op": penalty}
+
+
+def mix_layer(name: str) -> ScalarMix:
+    """Return the Keras layer that holds the weights of `weight_layers` under a name.
+
+    Raises: ValueError if no weights have this name.
+    """
+    if name not in _mixes:
+        known = ", ".join(sorted(_mixes)) or "none"
+        raise ValueError(f"no weights named {name!r}; expected one of: {known}")
+    return _mixes[name]
+
+
+def _checked(bilm_ops: Mapping[str, object]) -> tuple:
+    """Return the layers and the mask as tensors."""
+    if not isinstance(bilm_ops, Mapping) or not {"lm_embeddings", "mask"} <= set(bilm_ops):
+        raise DataError(
+            f"bilm_ops is {type(bilm_ops).__name__}; expected the dict that a "
+            "BidirectionalLanguageModel returns, with lm_embeddings and mask"
+        )
+    layers = ops.convert_to_tensor(bilm_ops["lm_embeddings"], "float32")
+    mask = ops.convert_to_tensor(bilm_ops["mask"], "bool")
+    if len(layers.shape) != 4 or tuple(mask.shape) != (layers.shape[0], layers.shape[2]):
+        raise DataError(
+            f"lm_embeddings has shape {tuple(layers.shape)} and mask {tuple(mask.shape)}; expected "
+            "(B, layers, T, D) and (B, T)"
+        )
+    return layers, mask
+
+
+def _mix(name: str, reuse: bool, n_layers: int) -> ScalarMix:
+    if reuse:
+        mix = mix_layer(name)
+        if mix.weights_before_softmax.shape[0] != n_layers:
+            raise DataError(
+                f"weights named {name!r} are for {mix.weights_before_softmax.shape[0]} layers, "
+                f"but lm_embeddings has {n_layers}"
+            )
+        return mix
+    if name in _mixes:
+        raise ValueError(
+            f"weights named {name!r} exist; pass reuse=True to share them, or another name"
+        )
+    # Keras names allow no slash, which bilm-tf's variable scopes do.
+    mix = ScalarMix(name=name.replace("/", "_"))
+    mix.build((None, n_layers, None, None))
+    return _mixes.setdefault(name, mix)

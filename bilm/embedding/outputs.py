@@ -48,7 +48,6 @@ from bilm.embedding.embedding_file import (
 )
 from bilm.errors import DataError, OptionsError
 from bilm.storage.hdf5 import NewHDF5
-from bilm.support.extras import optional
 from bilm.support.files import (
     LOCK,
     PREFIX,
@@ -59,6 +58,7 @@ from bilm.support.files import (
     replacing,
     scratch,
 )
+from bilm.support.imports import optional
 
 RUN = "run.json"
 VERSION = 2  # version of the parts; those of version 1 do not contain words and ids

@@ -14,8 +14,9 @@ from absl import logging
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.export.model_card import missing_for_allennlp
-from bilm.options.files import load_model_options, write_options
-from bilm.options.model_options import EXPORT_ID, N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.options.model_options import EXPORT_ID, N_CHARACTERS_WITH_PADDING
+from bilm.options.run_options import load_model_options
+from bilm.options.schema import write as write_options
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import HDF5_SUFFIXES, read_export_id
@@ -56,7 +57,8 @@ def dump_weights(
     model = stored.build_language_model("be exported to HDF5")
     RunFolder(stored.folder).warn_of_better()
     vocabulary = stored.vocabulary(vocab_file) if include_softmax else None
-    _warn_of_readers(model.options)
+    if reasons := "; ".join(missing_for_allennlp(model.options)):
+        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)
 
     values, options = weights.stored_values(model), model.options.for_export()
     bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}
@@ -73,7 +75,12 @@ def dump_weights(
         new_options = names.enter_context(replacing(options_file))
         save_hdf5(new_weights, bilm_values, mark)
         write_options(new_options, options | mark)
-        _compare(bilm_values, new_options, new_weights)
+        loaded = weights.stored_values(open_model(new_options, new_weights).build())
+        for name, value in bilm_values.items():
+            if not np.array_equal(loaded[name], value):
+                raise WeightsError(
+                    f"{name} differs after it was written and read back; no file was kept"
+                )
     return [outfile, options_file, *([softmax_file] if vocabulary else [])]
 
 
@@ -152,19 +159,3 @@ def _is_exported(options_file: Path) -> bool:
         return True
     cnn = options.char_cnn  # older exports have a row of padding instead of an id
     return cnn is not None and cnn.n_characters == N_CHARACTERS_WITH_PADDING
-
-
-def _compare(values: dict[str, np.ndarray], options_file: Path, weight_file: Path) -> None:
-    """Load the written files as a user would and compare every value exactly."""
-    loaded = weights.stored_values(open_model(options_file, weight_file).build())
-    for name, value in values.items():
-        if not np.array_equal(loaded[name], value):
-            raise WeightsError(
-                f"{name} differs after it was written and read back; no file was kept"
-            )
-
-
-def _warn_of_readers(options: ModelOptions) -> None:
-    reasons = "; ".join(missing_for_allennlp(options))
-    if reasons:
-        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)

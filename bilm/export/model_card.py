@@ -1,13 +1,11 @@
 """The model card of an export, from the facts in the run and in the files.
 
-It is Markdown with the YAML head that model hubs read. Strings in the head are JSON strings, which
-are valid YAML.
+It is Markdown with the YAML head that model hubs read.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,8 +14,8 @@ from typing import Any
 from absl import logging
 
 import bilm
-from bilm.options.files import load_model_options
 from bilm.options.model_options import ModelOptions
+from bilm.options.run_options import load_model_options
 from bilm.options.schema import read_object
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.stored_model import StoredModel, open_model
@@ -25,7 +23,11 @@ from bilm.support.files import replacing
 from bilm.support.model_files import CARD
 from bilm.training.run_folder import RunFolder
 
-TAGS = ("elmo", "bilm", "language-model", "word-embeddings")
+HEAD = """---
+library_name: "bilm-keras"
+pipeline_tag: "feature-extraction"
+tags: ["elmo", "bilm", "language-model", "word-embeddings"]
+---"""
 MARK = "<!-- written by bilm export, not changed since: {} -->\n"
 RECIPE = (
     "optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor",
@@ -111,7 +113,7 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
     facts = open_model(options_file, weight_file).describe()
     name = weight_file.absolute().parent.name if stem == "weights" else stem
     blocks = _blocks(open_model(model), load_model_options(options_file), facts, written)
-    text = "\n\n".join([_head(), f"# {name}", *blocks]) + "\n\n"
+    text = "\n\n".join([HEAD, f"# {name}", *blocks]) + "\n\n"
     with replacing(path) as temporary:
         temporary.write_text(text + MARK.format(_digest(text)), encoding="utf-8")
     return path
@@ -124,16 +126,6 @@ def _is_unchanged(path: Path) -> bool:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
-
-
-def _head() -> str:
-    values = {
-        "library_name": "bilm-keras",
-        "pipeline_tag": "feature-extraction",
-        "tags": list(TAGS),
-    }
-    lines = [f"{key}: {json.dumps(value)}" for key, value in values.items()]
-    return "\n".join(["---", *lines, "---"])
 
 
 def _blocks(
@@ -188,10 +180,8 @@ def _training(
     yield from _known({key: other.get(key) for key in RECIPE})
     measured = run.read_measured()
     if measured is not None and saved is not None and measured[0] == saved.step:
-        yield (
-            "held-out perplexity",
-            f"{measured[1]}, over {measured[1].n_predictions:,} predictions",
-        )
+        found = measured[1]
+        yield "held-out perplexity", f"{found}, over {found.n_predictions:,} predictions"
     elif saved is not None and math.isfinite(saved.best):
         yield "best held-out perplexity up to this step", f"{saved.best:,.2f}"
     if run.tuning_file.exists():

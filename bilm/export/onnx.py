@@ -10,22 +10,23 @@ import tensorflow as tf
 from bilm.elmo.layer import Elmo
 from bilm.errors import WeightsError
 from bilm.export.saved_model import WARM_UP, require_strings, serving_outputs
-from bilm.support.extras import needed
 from bilm.support.files import replacing
+from bilm.support.imports import needed
 
 OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
 TOLERANCE = 1e-4  # maximum error on the test input, relative to the largest value
 
 
 def export_onnx(elmo: Elmo, path: str | Path) -> None:
-    """Export an `Elmo` layer to one ONNX file, after comparing the outputs of ONNX Runtime with
-    those of the layer.
+    """Export an `Elmo` layer to one ONNX file.
+
+    The outputs of ONNX Runtime are first compared with the layer's, because some versions of the
+    converter reverse the order of loops.
 
     The input is `ids` int32 (B, T + 2, C), the character ids that a `Batcher` returns
-    (`elmo.batcher()`); `Batcher` does not require TensorFlow. The outputs are `mean` float32 (B, 2
-    P), the mean of the output of the
-    layer over the tokens of a sentence; `layers` float32 (B, layers + 1, T, 2 P); and `n_tokens`
-    int32 (B,). Values at padding are 0.
+    (`elmo.batcher()`); `Batcher` does not require TensorFlow. The outputs are `mean` float32
+    (B, 2 P), the mean of the output of the layer over the tokens of a sentence; `layers` float32
+    (B, layers + 1, T, 2 P); and `n_tokens` int32 (B,). Values at padding are 0.
 
     Args:
         elmo: the layer; its first representation is exported.
@@ -38,9 +39,6 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
     with needed("onnx", "An export to ONNX"):
         import onnxruntime
         import tf2onnx
-    if not elmo.built:
-        elmo.build()
-    elmo.require_weights()
     probe = elmo.batcher().batch_sentences([WARM_UP.split(), WARM_UP.split()[:2]])
     probe = np.asarray(probe, np.int32)
     signature = [tf.TensorSpec((None, None, probe.shape[2]), tf.int32, name="ids")]
@@ -54,19 +52,11 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
         session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
         found = dict(zip(names, session.run(None, {"ids": probe}), strict=True))
-        _compare(found, {k: v.numpy() for k, v in run(tf.constant(probe)).items()}, path)
-
-
-def _compare(
-    found: dict[str, np.ndarray], expected: dict[str, np.ndarray], path: str | Path
-) -> None:
-    """Compare the outputs, because some converter versions reverse the order of loops. Raises:
-    WeightsError."""
-    for name, value in expected.items():
-        bound = TOLERANCE * max(np.abs(value).max(), 1)
-        error = np.abs(found[name] - value).max()
-        if not error <= bound:
-            raise WeightsError(
-                f"{path}: {name} differs by {error:.2g} in ONNX Runtime, expected at most "
-                f"{bound:.2g}; the file was not written; try another version of tf2onnx"
-            )
+        for name, value in run(tf.constant(probe)).items():
+            bound = TOLERANCE * max(np.abs(value.numpy()).max(), 1)
+            error = np.abs(found[name] - value.numpy()).max()
+            if not error <= bound:
+                raise WeightsError(
+                    f"{path}: {name} differs by {error:.2g} in ONNX Runtime, expected at most "
+                    f"{bound:.2g}; the file was not written; try another version of tf2onnx"
+                )

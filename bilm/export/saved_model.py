@@ -7,7 +7,7 @@ Python package requires one version of TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,9 @@ def _module(elmo: Elmo, max_sentences: int | None, max_tokens: int | None) -> tf
         with tf.control_dependencies(checks):
             return tf.identity(tokens)
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec((None, None), tf.string, name="tokens"),
-            tf.TensorSpec((None,), tf.int32, name="sequence_len"),
-        ]
-    )
+    lengths = tf.TensorSpec((None,), tf.int32, name="sequence_len")
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.string, name="tokens"), lengths])
     def tokens(tokens: Any, sequence_len: Any) -> dict[str, tf.Tensor]:
         """Embed tokens string (B, T), the first `sequence_len` (B,) of each row."""
         there = tf.sequence_mask(sequence_len, tf.shape(tokens)[1])
@@ -113,10 +110,7 @@ def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
 
 
 def export_saved_model(
-    elmo: Elmo,
-    path: str | Path,
-    max_sentences: int | None = None,
-    max_tokens: int | None = None,
+    elmo: Elmo, path: str | Path, max_sentences: int | None = None, max_tokens: int | None = None
 ) -> None:
     """Write an `Elmo` layer as a SavedModel with three signatures, all with float32 outputs.
 
@@ -150,18 +144,22 @@ def export_saved_model(
         module.signatures["serving_default"](sentences=tf.constant(["the cat sat"]))["mean"]
     """
     require_strings(elmo, "a SavedModel")
-    if not elmo.built:
-        elmo.build()
-    elmo.require_weights()
     module = _module(elmo, max_sentences, max_tokens)
     names = "serving_default", "tokens", "default"
     with replacing_folder(path, MARK, OTHERS) as folder:
         tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
-        write_warm_up(folder, _requests(max_tokens))
+        place = folder / PLACE
+        place.parent.mkdir(exist_ok=True)
+        with tf.io.TFRecordWriter(str(place)) as file:
+            for signature, inputs in _requests(max_tokens):
+                file.write(_prediction_log(signature, inputs))
 
 
 def require_strings(elmo: Elmo, form: str) -> None:
-    """Check that a layer can be exported for reading strings. Raises: OptionsError."""
+    """Check that a layer has weights and can be exported for reading strings; build it.
+
+    Raises: OptionsError, WeightsError.
+    """
     if elmo.stateful:
         raise OptionsError(f"{form} requires a stateless Elmo; this one has stateful=True")
     if elmo.options.reads_words:
@@ -169,6 +167,9 @@ def require_strings(elmo: Elmo, form: str) -> None:
             f"{form} requires a model that reads characters; this model reads words, whose "
             "vocabulary cannot be exported"
         )
+    if not elmo.built:
+        elmo.build()
+    elmo.require_weights()
 
 
 def _requests(max_tokens: int | None) -> list[Request]:
@@ -181,15 +182,6 @@ def _requests(max_tokens: int | None) -> list[Request]:
         ("tokens", tokens),
         ("default", {"strings": sentence}),
     ]
-
-
-def write_warm_up(folder: Path, requests: Sequence[Request]) -> None:
-    """Write requests into the folder of a SavedModel."""
-    path = folder / PLACE
-    path.parent.mkdir(exist_ok=True)
-    with tf.io.TFRecordWriter(str(path)) as file:
-        for signature, inputs in requests:
-            file.write(_prediction_log(signature, inputs))
 
 
 def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:

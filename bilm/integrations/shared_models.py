@@ -31,14 +31,13 @@ class ModelFiles(NamedTuple):
     weights: str | Path | None = None
     vocab: str | Path | None = None
 
-    def digest(self) -> str:
-        """Return the SHA-256 of the content of all files.
+    def open(self) -> StoredModel:
+        """Open the model. Raises: WeightsError, OSError if its files are not found."""
+        return open_model(self.model, self.weights)
 
-        Raises: WeightsError, OSError if they are not found.
-        """
-        return self._digest_of(open_model(self.model, self.weights))
-
-    def _digest_of(self, model: StoredModel) -> str:
+    def digest(self, model: StoredModel | None = None) -> str:
+        """Return the SHA-256 of the content of all files; `model` is the result of `open`."""
+        model = model or self.open()
         vocabulary = expanded(self.vocab) or model.vocabulary_file()
         return model.digest_with(*([Path(vocabulary)] if vocabulary else []))
 
@@ -69,8 +68,8 @@ def shared_embedder(files: ModelFiles, precision: str = "float32") -> ElmoEmbedd
     Raises: OptionsError, WeightsError, DataError, as `ElmoEmbedder` does.
     """
     with _loading:
-        model = open_model(files.model, files.weights)
-        key = files._digest_of(model), precision
+        model = files.open()
+        key = files.digest(model), precision
         if key not in _loaded:
             _loaded[key] = ElmoEmbedder(model, None, files.vocab, precision=precision)
         _loaded.move_to_end(key)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.support.extras import needed
 from bilm.support.files import replacing
+from bilm.support.imports import needed
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import Layers
@@ -32,22 +32,13 @@ with needed("spacy", "The spaCy component bilm"):
     "bilm",
     assigns=["doc.tensor", "token.vector"],
     default_config={
-        "model": None,
-        "weights": None,
-        "vocab": None,
-        "layers": "average",
-        "precision": "float32",
+        "model": None, "weights": None, "vocab": None, "layers": "average", "precision": "float32"
     },
-)
+)  # fmt: skip
 def make_component(
-    nlp: Language,
-    name: str,
-    model: str | None,
-    weights: str | None,
-    vocab: str | None,
-    layers: str | list[int],
-    precision: str,
-) -> ElmoComponent:
+    nlp: Language, name: str, model: str | None, weights: str | None, vocab: str | None,
+    layers: str | list[int], precision: str,
+) -> ElmoComponent:  # fmt: skip
     """Return the component that `nlp.add_pipe("bilm", config={"model": ...})` adds.
 
     Raises: OptionsError without a model.
@@ -128,12 +119,20 @@ class ElmoComponent:
         state = {"model": str(self.files.model), "digest": self.files.digest()}
         return json.dumps(state).encode()
 
-    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoComponent:
-        """Check that the model is the stored one.
+    def from_bytes(
+        self, data: bytes, *, exclude: Iterable[str] = (), source: str = "a stored component"
+    ) -> ElmoComponent:
+        """Check that the model is the stored one; `source` names the data in errors.
 
         Raises: WeightsError if it is another model, or the data are not from a component.
         """
-        self._check(data, "a stored component")
+        try:
+            digest = str(json.loads(data)["digest"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise WeightsError(
+                f"{source}: not a stored component bilm ({error!r}); store the pipeline again"
+            ) from error
+        self.files.check(digest, "the stored pipeline")
         return self
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
@@ -143,17 +142,7 @@ class ElmoComponent:
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoComponent:
         """Check that the model is the stored one; see `from_bytes`."""
-        self._check(Path(path).read_bytes(), os.fspath(path))
-        return self
-
-    def _check(self, data: bytes, source: str) -> None:
-        try:
-            digest = str(json.loads(data)["digest"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise WeightsError(
-                f"{source}: not a stored component bilm ({error!r}); store the pipeline again"
-            ) from error
-        self.files.check(digest, "the stored pipeline")
+        return self.from_bytes(Path(path).read_bytes(), source=os.fspath(path))
 
 
 def set_hooks(doc: Doc) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from bilm.embedding.embedder import ElmoEmbedder, Layers, layer_selector
 from bilm.errors import DataError, OptionsError
 from bilm.integrations.shared_models import ModelFiles, shared_embedder
-from bilm.support.extras import needed
+from bilm.support.imports import needed
 
 with needed("sklearn", "bilm.ElmoVectorizer"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin

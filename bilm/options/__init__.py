@@ -1,19 +1,18 @@
 """The content of `options.json`, checked key by key.
 
-`model_options` describes a model, `run_options` a training run and `lexicon_options` the token
-encoder of ELMoForManyLangs. `schema` declares and checks keys, `files` reads and writes
-`options.json`, and `sizes` counts parameters. Imports `errors` and `support`.
+`model_options` describes a model and counts its parameters, `run_options` describes a training run
+and reads the file, and `schema` declares and checks keys. Imports `errors` and `support`.
 """
 
-from bilm.support.lazy_imports import lazily
+from bilm.support.imports import lazily
 
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "LexiconEncoderOptions": "options.lexicon_options",
+        "LexiconEncoderOptions": "options.model_options",
         "ModelOptions": "options.model_options",
         "RunOptions": "options.run_options",
-        "load_model_options": "options.files",
-        "load_run_options": "options.files",
+        "load_model_options": "options.run_options",
+        "load_run_options": "options.run_options",
     },
 )

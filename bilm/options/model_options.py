@@ -1,24 +1,23 @@
-"""Options of a model, stored in `options.json`.
+"""Options of a model, stored in `options.json`: classes, and numbers of parameters.
 
-`load_run_options` reads the options of a new run and refuses unknown keys. `load_model_options`
-reads the options of a stored model, keeps unknown keys unchanged and writes them back.
+`bilm.options.run_options` contains the functions that read the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bilm.errors import OptionsError
 from bilm.options import schema
-from bilm.options.lexicon_options import LexiconEncoderOptions, check_widest
 from bilm.options.schema import (
     ACTIVATION,
     BOOLEAN,
     FILTERS,
     LAYERS,
     LAYERS_OR_NONE,
+    LEXICON,
     POSITIVE,
     SIZE,
     WORD_LENGTH,
@@ -32,6 +31,9 @@ DIRECTIONS = ("forward", "backward")
 EXPORT_ID = "bilm_export"  # key and HDF5 attribute with the id shared by the files of an export
 N_CHARACTERS = 261  # character rows that training learns: 256 bytes and 5 marks
 N_CHARACTERS_WITH_PADDING = 262  # rows of an export, which adds a row of zeros for padding
+# Entries of lexicons that are neither words nor characters. BOS and EOS also mark sentences.
+OOV, PAD, BOW, EOW, BOS, EOS = "<oov>", "<pad>", "<bow>", "<eow>", "<bos>", "<eos>"
+WORD_MARKS, CHARACTER_MARKS = (OOV, PAD), (OOV, PAD, BOW, EOW, BOS, EOS)
 
 CHARACTERS = Rule(
     lambda value: type(value) is int and value in (N_CHARACTERS, N_CHARACTERS_WITH_PADDING),
@@ -60,7 +62,7 @@ class CharCnnOptions(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "filters", tuple(tuple(pair) for pair in self.filters))
-        check_widest(self.filters, self.max_characters_per_token)
+        _check_widest(self.filters, self.max_characters_per_token)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,56 @@ class LstmOptions(Checked):
         super().__post_init__()
         if self.projection_dim > self.dim:
             raise unexpected("projection_dim", self.projection_dim, f"at most dim, {self.dim}")
+
+
+@dataclass(frozen=True)
+class TableOptions(Checked):
+    """A table of `n_rows` vectors of width `dim`, and the lexicon that maps entries to rows."""
+
+    dim: int = key(SIZE)
+    n_rows: int = key(SIZE)
+    lexicon: Mapping[str, int] = key(LEXICON)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for entry, id_ in self.lexicon.items():
+            if not 0 <= id_ < self.n_rows:
+                expected = f"at least 0 and less than n_rows, {self.n_rows}"
+                raise unexpected(f"lexicon: id of {ascii(entry)[:40]}", id_, expected)
+
+
+@dataclass(frozen=True)
+class LexiconEncoderOptions(Checked):
+    """The token encoder of ELMoForManyLangs.
+
+    Args:
+        words: the table of whole words; None if there is none.
+        characters: the table of characters (code points); None if there is no CNN.
+        activation, filters, n_highway: the CNN's options, as in `CharCnnOptions`.
+    """
+
+    max_characters_per_token: int = key(WORD_LENGTH)
+    words: TableOptions | None = key(TableOptions, None)
+    characters: TableOptions | None = key(TableOptions, None)
+    activation: str = key(ACTIVATION, "relu")
+    filters: tuple[tuple[int, int], ...] | None = key(FILTERS, None)
+    n_highway: int = key(LAYERS_OR_NONE, 0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.words is None and self.characters is None:
+            raise OptionsError("words, characters: both are missing, expected at least one")
+        for name, marks in (("words", WORD_MARKS), ("characters", CHARACTER_MARKS)):
+            table = getattr(self, name)
+            missing = [mark for mark in marks if table and mark not in table.lexicon]
+            if missing:
+                raise OptionsError(f"{name}.lexicon: {' '.join(missing)} missing")
+        if self.characters is None:
+            return
+        if self.filters is None:
+            raise OptionsError(f"filters: missing, expected {FILTERS.expected}")
+        object.__setattr__(self, "filters", tuple(tuple(pair) for pair in self.filters))
+        _check_widest(self.filters, self.max_characters_per_token)
 
 
 @dataclass(frozen=True)
@@ -136,3 +188,72 @@ class ModelOptions(Checked):
         if self.char_cnn:
             values["char_cnn"]["n_characters"] = N_CHARACTERS_WITH_PADDING
         return values
+
+
+def _check_widest(filters: tuple[tuple[int, int], ...], max_characters: int) -> None:
+    """Check that no filter is wider than a token. Raises: OptionsError."""
+    widest = max(width for width, _ in filters)
+    if widest > max_characters:
+        limit = f"at most max_characters_per_token, {max_characters}"
+        raise OptionsError(f"filters: found a filter of width {widest}, expected {limit}")
+
+
+# --- numbers of parameters, computed from the options alone ---
+
+
+def dense_sizes(options: ModelOptions) -> Iterator[int]:
+    """Yield the size of each stored variable, except tables of a vocabulary file.
+
+    Tables of an ELMoForManyLangs lexicon are included.
+    """
+    lstm, width = options.lstm, options.lstm.projection_dim
+    for _ in range(lstm.n_layers * len(options.directions)):
+        yield 2 * width * 4 * lstm.dim
+        yield 4 * lstm.dim
+        if width != lstm.dim:
+            yield lstm.dim * width
+    cnn, lexicons = options.char_cnn, options.lexicon_encoder
+    n_features = 0
+    if cnn is not None:
+        dim = cnn.embedding.dim
+        yield N_CHARACTERS * dim
+        yield from _cnn_sizes(cnn.filters, cnn.n_highway, dim)
+        n_features = _n_filters(cnn.filters)
+    if lexicons is not None:
+        if lexicons.words is not None:
+            yield lexicons.words.n_rows * lexicons.words.dim
+            n_features += lexicons.words.dim
+        if lexicons.characters is not None:
+            filters, dim = lexicons.filters or (), lexicons.characters.dim
+            yield lexicons.characters.n_rows * dim
+            yield from _cnn_sizes(filters, lexicons.n_highway, dim)
+            n_features += _n_filters(filters)
+    if lexicons is not None or (cnn is not None and n_features != width):
+        yield n_features * width
+        yield width
+
+
+def _n_filters(filters: tuple[tuple[int, int], ...]) -> int:
+    return sum(number for _, number in filters)
+
+
+def _cnn_sizes(filters: tuple[tuple[int, int], ...], n_highway: int, dim: int) -> Iterator[int]:
+    for n_places, number in filters:
+        yield n_places * dim * number
+        yield number
+    n_filters = _n_filters(filters)
+    for _ in range(2 * n_highway):
+        yield n_filters * n_filters
+        yield n_filters
+
+
+def count_parameters(options: ModelOptions, n_tokens: int) -> tuple[int, int]:
+    """Return the number of parameters, and how many of them are in tables of words.
+
+    Args:
+        options: the options of a model with a softmax.
+        n_tokens: vocabulary size.
+    """
+    n_tables = options.reads_words + (not options.share_embedding_softmax)
+    n_rows = n_tokens * (n_tables * options.lstm.projection_dim + 1)  # a bias per word
+    return sum(dense_sizes(options)) + n_rows, n_rows

@@ -41,7 +41,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    is_real = _is_integer(value) or isinstance(value, float)
     return is_real and abs(value) <= sys.float_info.max  # neither NaN nor infinite
 
 
@@ -50,7 +50,7 @@ def _is_filters(value: Any) -> bool:
         isinstance(value, list | tuple)
         and 0 < len(value) <= MAX_LAYERS
         and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
-        and all(_is_integer(number) and 0 < number <= MAX_SIZE for pair in value for number in pair)
+        and all(SIZE.holds(number) for pair in value for number in pair)
     )
 
 
@@ -75,11 +75,8 @@ SIZE = integer(1, MAX_SIZE, f"a positive integer up to {MAX_SIZE}")
 DIM_OR_NONE = integer(0, MAX_SIZE, f"an integer from 0 (none) to {MAX_SIZE}")
 LAYERS = integer(1, MAX_LAYERS)
 LAYERS_OR_NONE = integer(0, MAX_LAYERS)
-WORD_LENGTH = integer(
-    3,
-    MAX_WORD_LENGTH,
-    f"an integer from 3 (the begin mark, one character, the end mark) to {MAX_WORD_LENGTH}",
-)
+_LENGTHS = f"from 3 (the begin mark, one character, the end mark) to {MAX_WORD_LENGTH}"
+WORD_LENGTH = integer(3, MAX_WORD_LENGTH, f"an integer {_LENGTHS}")
 POSITIVE = Rule(
     lambda value: _is_number(value) and MIN_FLOAT32 <= value <= MAX_FLOAT32,
     f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, the range of float32",
@@ -186,10 +183,16 @@ def read(cls: type[T], values: Mapping[str, Any], *, strict: bool) -> T:
     if strict and unknown:
         expected = ", ".join(known)
         raise OptionsError(f"{unknown[0]}: unknown key, expected one of {expected}")
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for name, field in known.items():
-        if name in values:
-            arguments[name] = _read_value(field, values[name], strict)
+        nested, value = field.metadata["rule"], values.get(name)
+        if isinstance(nested, type) and isinstance(value, dict):
+            try:
+                arguments[name] = read(nested, value, strict=strict)
+            except OptionsError as error:
+                raise OptionsError(f"{name}.{error}") from None
+        elif name in values:
+            arguments[name] = value
         elif field.default is MISSING:
             raise OptionsError(f"{name}: missing, expected {_rule(field).expected}")
     return cls(**arguments, other=other)
@@ -246,16 +249,6 @@ def _rule(field: dataclasses.Field) -> Rule:
     return Rule(rule.holds, f"{rule.expected} or null") if field.metadata["null"] else rule
 
 
-def _read_value(field: dataclasses.Field, value: Any, strict: bool) -> Any:
-    nested = field.metadata["rule"]
-    if not isinstance(nested, type) or not isinstance(value, dict):
-        return value
-    try:
-        return read(nested, value, strict=strict)
-    except OptionsError as error:
-        raise OptionsError(f"{field.name}.{error}") from None
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Checked):
         return value.to_dict()
@@ -263,9 +256,9 @@ def _plain(value: Any) -> Any:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = set()
-    for name, _ in pairs:
-        if name in names:
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in values:
             raise OptionsError(f"{name}: found twice, expected once")
-        names.add(name)
-    return dict(pairs)
+        values[name] = value
+    return values

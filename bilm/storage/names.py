@@ -19,8 +19,7 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.layers.token_encoder import WordEncoder
 from bilm.layers.weighted import WeightedLayer
-from bilm.options.model_options import ModelOptions
-from bilm.options.sizes import dense_sizes
+from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.storage.formats.base import Tensors
 from bilm.storage.hdf5 import Held
 

@@ -15,9 +15,8 @@ from absl import logging
 from bilm.data.vocabulary import Vocabulary, vocabulary_of, vocabulary_of_words
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.language_model import BiLM
-from bilm.options.model_options import ModelOptions
+from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.options.schema import read_object
-from bilm.options.sizes import dense_sizes
 from bilm.storage import names
 from bilm.storage.finding.cache import read_record
 from bilm.storage.finding.locate import locate

@@ -1,4 +1,7 @@
-"""Atomic outputs: files and folders are written in a temporary folder and renamed into place."""
+"""Atomic outputs: files and folders are written in a temporary folder and renamed into place.
+
+Locks on files tell the folders of running writers from those of killed ones.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,17 @@ from pathlib import Path
 from typing import overload
 
 from bilm.errors import DataError
-from bilm.support.locks import hold, lock
+
+try:
+    import fcntl
+except ImportError:  # Windows has no fcntl; files are not locked there
+    fcntl = None  # type: ignore[assignment]
 
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
 MAX_NAME_BYTES = 255  # limit on file names of common file systems
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
@@ -72,11 +80,12 @@ def replacing_folder(path: str | os.PathLike, mark: str, others: Collection[str]
             "another folder"
         )
     with scratch(beside(target, ".new")) as folder:
-        (folder / "new").mkdir()
-        yield folder / "new"
+        new = folder / "new"
+        new.mkdir()
+        yield new
         if target.exists():
             os.rename(target, folder / "old")
-        os.rename(folder / "new", target)
+        os.rename(new, target)
 
 
 @contextmanager
@@ -109,14 +118,12 @@ def remove_leftovers(path: str | os.PathLike) -> None:
     target = output_path(path)
     if not target.parent.is_dir():
         return
-    with os.scandir(target.parent) as entries:
-        prefix = _prefix(target)
-        found = [e for e in entries if e.name.startswith(prefix)]
-    for entry in found:
+    prefix = _prefix(target)
+    for folder in [path for path in target.parent.iterdir() if path.name.startswith(prefix)]:
         with suppress(OSError):  # the folder cannot be locked, or another process is removing it
-            status = entry.stat(follow_symlinks=False)
+            status = folder.lstat()
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                _remove_if_dead(Path(entry.path))
+                _remove_if_dead(folder)
 
 
 def output_path(path: str | os.PathLike) -> Path:
@@ -170,9 +177,8 @@ def expanded(path: str | os.PathLike | None) -> str | None:
 def beside(path: Path, ending: str) -> Path:
     """Return the path with an ending appended; if the name becomes too long, a digest replaces
     it."""
-    name = path.name + ending
-    fits = len(os.fsencode(name)) <= MAX_NAME_BYTES
-    return path.with_name(name if fits else _digest(path.name) + ending)
+    fits = len(os.fsencode(path.name + ending)) <= MAX_NAME_BYTES
+    return path.with_name((path.name if fits else _digest(path.name)) + ending)
 
 
 def sha256_of(path: str | os.PathLike) -> str:
@@ -217,7 +223,7 @@ def _remove_if_dead(folder: Path) -> None:
         folder.rmdir()  # a folder without a lock is always empty
         return
     try:
-        if lock(file):
+        if _lock(file):
             _remove(folder)
     finally:
         os.close(file)
@@ -244,3 +250,44 @@ def _naming(path: str | os.PathLike, temporary: Path) -> Iterator[None]:
             reason = os.strerror(error.errno)
             raise OSError(error.errno, reason, os.fspath(path)) from error
         raise
+
+
+# --- locks: a lock ends when its file is closed or its process ends ---
+
+
+def hold(path: str | os.PathLike, flags: int = 0) -> int | None:
+    """Open a file and lock it until it is closed or the process ends.
+
+    Args:
+        path: the file.
+        flags: more flags for `os.open`, such as `os.O_CREAT`.
+    Returns: the file descriptor, to be closed by the caller; None if another process or thread
+        holds the lock or has removed the file. On a file system without locks, always the
+        descriptor.
+    Raises: OSError if the file cannot be opened.
+    """
+    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o666)
+    try:
+        if _lock(file) and os.fstat(file).st_nlink:
+            return file
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return file
+        os.close(file)
+        raise
+    os.close(file)
+    return None
+
+
+def _lock(file: int) -> bool:
+    """Lock an open file; return False if another process or thread holds the lock.
+
+    Raises: OSError if the file system has no locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

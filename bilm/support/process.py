@@ -96,16 +96,12 @@ def share_cores() -> bool:
         return False
     threading = tf.config.threading
     try:
+        n_cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        n_cores = os.cpu_count() or 1
+    try:
         threading.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
-        threading.set_intra_op_parallelism_threads(max(1, _n_cores() // SIDE_BY_SIDE))
+        threading.set_intra_op_parallelism_threads(max(1, n_cores // SIDE_BY_SIDE))
     except RuntimeError:  # TensorFlow has started its threads
         return False
     return True
-
-
-def _n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return os.cpu_count() or 1

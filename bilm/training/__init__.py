@@ -9,7 +9,7 @@ stored weights. The names below are bilm-tf's, with its signatures.
 May import every package except `embedding` and `commands`.
 """
 
-from bilm.support.lazy_imports import lazily
+from bilm.support.imports import lazily
 
 __getattr__, __dir__, __all__ = lazily(
     __name__,

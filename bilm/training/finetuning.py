@@ -110,6 +110,7 @@ def finetune(
         text = describe_part(heldout)
     record = _read_record(folder, start, text)
     options = start.run_options(changes or {})
+    given_vocabulary = vocab_file or new_vocab_file
     own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
     # The weights are compared before the first step. The paths of the sources may differ.
     compared = agreement.flat(start.options.to_dict(), "the source's ")
@@ -133,10 +134,13 @@ def finetune(
         record.update(source=start.id, before=measured, after=None, text=text)
         folder.write_tuning(record)
 
-    result = TrainingRun(
+    run = TrainingRun(
         options, vocab_file, train_prefix, folder.path, heldout_prefix,
         initialize=initialize, **training,
-    ).train()  # fmt: skip
+    )  # fmt: skip
+    if given_vocabulary is None:  # the file may be temporary, so messages name the model
+        run.vocab.filename = f"the vocabulary of {start.model}"
+    result = run.train()
     if result.finished and result.heldout is not None:
         record.update(after=result.heldout._asdict(), text=text)
         folder.write_tuning(record)

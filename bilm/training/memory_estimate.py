@@ -9,8 +9,8 @@ from typing import NamedTuple
 from absl import logging
 
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
+from bilm.options.model_options import count_parameters
 from bilm.options.run_options import RunOptions
-from bilm.options.sizes import count_parameters
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 

@@ -18,8 +18,8 @@ from bilm.data.shards import Shards
 from bilm.data.stream import describe_part
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
-from bilm.options.files import load_model_options, write_options
-from bilm.options.run_options import CHANGEABLE, RunOptions
+from bilm.options.run_options import CHANGEABLE, RunOptions, load_model_options
+from bilm.options.schema import write as write_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
     LIST,
@@ -31,8 +31,7 @@ from bilm.storage.checkpoint import (
     none,
     remove_unfinished,
 )
-from bilm.support.files import replacing
-from bilm.support.locks import NO_LOCKS
+from bilm.support.files import NO_LOCKS, replacing
 from bilm.support.model_files import OPTIONS, VOCABULARY
 
 try:

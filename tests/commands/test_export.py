@@ -2,12 +2,8 @@
 
 import shutil
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from command_runs import assert_fails
 from stored_files import CASE, OPTIONS, WEIGHTS

@@ -198,10 +198,12 @@ def test_unknown_command_is_one_line_with_a_suggestion(words, expected):
         (["--stepz=3"], "--n_steps"),
         (["--output="], "'--output': the value is empty; expected a file name"),
         (["--output", "--n_steps=3"], "'--n_steps=3' looks like an option; expected a name"),
+        (["--output=-"], "'-' is a standard stream, not a file; expected a name, such as ./-"),
         (["--output=~no_such_user/x"], "the home folder of ~no_such_user is unknown"),
         (["--output"], "'--output' requires an argument"),
         (["--output=a", "--output=b"], "--output is given twice"),
-        (["--n_steps=few"], "'few' is not a valid integer"),
+        *((["--n_steps", n], f"'{n}' is not a valid integer") for n in ("few", "1_0", "٣", "²")),
+        *((["--learning_rate", n], f"'{n}' is not a valid ") for n in ("few", "1_0.5", "٣")),
         (["--n_steps=0"], "0 is not in the range x>=1"),
         (["--seed=-1"], "-1 is not in the range 0<=x<=2147483647"),
         (["--checkpoint_minutes=nan"], "nan is not a finite number"),
@@ -211,7 +213,7 @@ def test_unknown_command_is_one_line_with_a_suggestion(words, expected):
         (["--join_minutes=1e9"], "1000000000.0 is not in the range 0<=x<=525600"),
         (["--gpus=one"], "'one': expected distinct GPU numbers separated by commas, such as 0,1"),
         (["--gpus=0,0"], "'0,0': expected distinct GPU numbers separated by commas, such as 0,1"),
-        (["--gpus=²"], "'²': expected distinct GPU numbers separated by commas, such as 0,1"),
+        *((["--gpus", n], f"'{n}': expected distinct GPU numbers") for n in ("²", "1_0", "٣")),
         (["more"], "unexpected argument 'more'; every value needs its --option"),
     ],
 )
@@ -235,9 +237,10 @@ def test_option_names_with_dashes_or_underscores(words, expected):
 
 def test_text_may_contain_dashes_and_numbers_a_sign():
     substitutes = main.cli.get_command(None, "substitutes")
-    words = ["--model=m", "--sentence", "- a --b c", "--position", "-1"]
-    found = substitutes.make_context("x", words).params
-    assert (found["sentence"], found["position"]) == ("- a --b c", -1)
+    words = ["--model=m", "--sentence", "- a --b c", "--position"]
+    assert substitutes.make_context("x", [*words, "+1"]).params["sentence"] == "- a --b c"
+    with pytest.raises(click.UsageError, match="-1 is not in the range x>=0"):
+        substitutes.make_context("x", [*words, "-1"])
     with pytest.raises(click.UsageError, match="is not UTF-8"):
         substitutes.make_context("x", ["--model=m", "--sentence=\udcff", "--position=0"])
 

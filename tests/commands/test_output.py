@@ -11,12 +11,8 @@ import sys
 import time
 
 import click
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails, run, words_of
 from conftest import golden_cases
 from tiny_runs import HELDOUT, TEXT, tiny_run
@@ -123,6 +119,25 @@ def test_scores_are_equal_in_all_outputs(scored):
         assert ours[0]["forward"] == ours[-1]["backward"] == ""
         total = sum(float(row["forward"]) for row in ours[1:])
         np.testing.assert_allclose(total, each["forward"], atol=1e-4)
+
+
+def test_scores_have_the_ids_of_a_table(run_here, tmp_path):
+    """Also after a row without words, which is skipped."""
+    (tmp_path / "text.csv").write_text("key,text\na7,w1 w2\nb,\nc,w3 w1 w2\n")
+    arguments = ["--model", tiny_run("words"), "--input", tmp_path / "text.csv"]
+    arguments += ["--column", "text", "--id_column", "key"]
+
+    def ids(*more):
+        done = run_here("bilm score", *arguments, *more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    sentences = {row["id"]: row["sentence"] for row in rows_of(ids())}
+    assert sentences == {"a7": "w1 w2", "c": "w3 w1 w2"}
+    assert [r["id"] for r in rows_of(ids("--per_token"))] == ["a7"] * 4 + ["c"] * 5
+    assert [json.loads(line)["id"] for line in ids("--json").splitlines()] == ["a7", "c"]
+    ids("--output", tmp_path / "out.csv")
+    assert [row["id"] for row in rows_of((tmp_path / "out.csv").read_text(), ",")] == ["a7", "c"]
 
 
 def test_scores_of_a_forward_only_model_have_no_backward_column_values(scored):
@@ -298,7 +313,7 @@ def test_progress_bar_on_a_terminal_unless_quiet(tmp_path, is_quiet):
 BAR = """
 import time
 from absl import logging
-from bilm.support.progress import progress, show_bars, working
+from bilm.support.progress import progress, show_bars
 logging.use_absl_handler()
 logging.set_verbosity(logging.INFO)
 show_bars({bars})
@@ -307,9 +322,9 @@ with progress("counting", "things", 100) as shown:
         time.sleep(0.8)
         shown.add(20)
     logging.info("a line of the log")
-with working("exporting quickly"):
+with progress("exporting quickly"):
     time.sleep(0.1)
-with working("exporting slowly"):
+with progress("exporting slowly"):
     time.sleep(2.6)
 logging.info("the end")
 """

@@ -5,11 +5,7 @@ import shutil
 import signal
 import subprocess
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails, environment, run, words_of
 from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run, weights_of
 
@@ -240,6 +236,19 @@ def test_perplexity_by_start_and_export_of_a_run(run_here, tmp_path):
     done = run_here("dump_weights.py", "--save_dir", folder, "--outfile", out)
     written = out, out.parent / "options.json", out.parent / "README.md"
     assert (done.returncode, done.stdout) == (0, "".join(f"wrote {path}\n" for path in written))
+
+
+def test_finetune_names_the_model_in_a_warning_about_the_order_of_its_words(run_here, tmp_path):
+    """Its words, which are stored with its softmax, are read from a temporary file."""
+    model, text = tmp_path / "elmo", tmp_path / "text"
+    dump_weights(tiny_run("characters"), model, include_softmax=True)
+    *_, rarest = VOCABULARY.read_text(encoding="utf-8").split()
+    text.write_text(f"{rarest} {rarest} .\n" * 50, encoding="utf-8")
+    values = {"model": model, "input": text, "output": tmp_path / "run", "n_steps": 1}
+    done = run_here("bilm finetune", *words(values))
+    assert done.returncode == 0, done.stderr
+    expected = f"the vocabulary of {model}: not sorted by descending frequency in this text"
+    assert [line for line in done.stderr.splitlines() if line.startswith(expected)]
 
 
 def test_train_elmo_continues_a_run_with_its_own_options(run_here, tmp_path):

@@ -8,9 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("strings in the graph are TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from elmo_models import TOKENS, Subclassed, functional, make
 

@@ -3,30 +3,14 @@
 import keras
 import numpy as np
 import pytest
-from conftest import golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("strings in the graph are TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from elmo_models import FILES, TOKENS, functional, word_layer
 
 from bilm import Batcher, BidirectionalLanguageModel, Elmo, TokenBatcher
 from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import ScalarMix
 
-TABLE = "token_embeddings.hdf5"
-CASES = [c.values[0] for c in golden_cases("inference")]
-CASE = next(folder for folder in CASES if folder.name.endswith("1layer"))
-WORDS = next(folder for folder in CASES if (folder / TABLE).exists())
-FILES = CASE / "options.json", CASE / "weights.hdf5"
 SENTENCES = [["the", "bank"], ["café"]]
-TOKENS = tf.constant([["the", "bank"], ["café", ""]])
-
-
-def word_layer(**kwargs):
-    files = WORDS / "options.json", WORDS / "weights.hdf5"
-    return Elmo(*files, embedding_weight_file=WORDS / TABLE, **kwargs)
-
-
 INPUTS = {
     "strings": (Elmo, TOKENS),
     "characters": (Elmo, Batcher(None, 50).batch_sentences(SENTENCES)),
@@ -48,12 +32,9 @@ def test_elmo_output_shape_equals_the_declared_shape(kind, keep, combine):
     assert unknown[0] == (None, None, output.shape[-1])
 
 
-def models():
-    return [Elmo(*FILES), BidirectionalLanguageModel(*FILES)]
-
-
-@pytest.mark.parametrize("model", models())
-def test_elmo_refuses_characters_of_another_width(model):
+@pytest.mark.parametrize("kind", [Elmo, BidirectionalLanguageModel])
+def test_elmo_refuses_characters_of_another_width(kind):
+    model = kind(*FILES)
     ids = Batcher(None, 20).batch_sentences(SENTENCES)
     with pytest.raises(DataError, match=r"ids have 20 characters per word, but the model reads 50"):
         model(ids)
@@ -74,7 +55,7 @@ def test_elmo_batcher_of_a_word_model(tmp_path):
 
 def test_elmo_refuses_inputs_of_another_type():
     with pytest.raises(DataError, match="float32, expected strings or integer ids; set the type"):
-        keras.Model(inputs := keras.Input((None, 50)), Elmo(*FILES)(inputs))(np.ones((1, 3, 50)))
+        functional(Elmo(*FILES), (None, 50), "float32")(np.ones((1, 3, 50)))
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -139,11 +120,10 @@ HOSTILE = {
 def test_elmo_from_config_opens_no_file(case, tmp_path, monkeypatch):
     """Through Keras' safe loading of a file that someone else has written."""
     name, value = HOSTILE[case]
-    tokens = keras.Input((None,), dtype="string")
     layer = Elmo(*FILES)
     config = {**layer.get_config(), name: value}
     monkeypatch.setattr(Elmo, "get_config", lambda self: config)
-    keras.Model(tokens, layer(tokens)).save(tmp_path / "model.keras")
+    functional(layer).save(tmp_path / "model.keras")
     with pytest.raises(OptionsError, match=f"{name}: found .*, expected"):
         keras.models.load_model(tmp_path / "model.keras")
 
@@ -172,8 +152,8 @@ def test_elmo_supports_jit_without_strings_and_states():
 def test_elmo_auto_jit_compilation_on_a_gpu(kind, monkeypatch):
     devices = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda *_: devices)
-    inputs = keras.Input(INPUTS[kind][1].shape[1:], dtype=INPUTS[kind][1].dtype)
-    model = keras.Model(inputs, Elmo(*FILES)(inputs))
+    batch = INPUTS[kind][1]
+    model = functional(Elmo(*FILES), batch.shape[1:], batch.dtype)
     model.compile("sgd", "mse", jit_compile="auto")
     assert model.jit_compile == (kind == "characters")
 

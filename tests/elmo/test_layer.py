@@ -10,18 +10,14 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from conftest import golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("strings in the graph are TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from conftest import golden_cases
 from stored_files import OPTIONS, WEIGHTS
 
 from bilm import Batcher, Elmo
 from bilm.layers.tensorflow.spelling import char_ids
 
-CASE = golden_cases("inference")[0].values[0]
-FILES = dict(options_file=CASE / "options.json", weight_file=CASE / "weights.hdf5")
+FILES = dict(options_file=OPTIONS, weight_file=WEIGHTS)
 SENTENCES = [
     ["She", "saw", "日本語", "x" * 70, "</S>"],
     [],
@@ -86,28 +82,6 @@ def norm_tolerance(group, attributes):
     return max(2e-5, 1e-5 * attributes["mix_gamma"] * (weights / deviations).max())
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [c for c in golden_cases("inference") if (c.values[0] / "token_embeddings.hdf5").exists()],
-)
-def test_golden_elmo_reads_word_ids(folder):
-    layer = Elmo(
-        folder / "options.json",
-        folder / "weights.hdf5",
-        combine="concat",
-        embedding_weight_file=folder / "token_embeddings.hdf5",
-    )
-    with h5py.File(folder / "expected_tokens.hdf5") as expected:
-        batch = expected["batch_0"]
-        found, mask = layer(batch["token_ids"][...]).numpy(), batch["mask"][...]
-        layers = np.moveaxis(batch["lm_embeddings"][...], 1, 2)  # n, T, layers, 2 P
-        expected_rows = layers[mask].reshape(mask.sum(), -1)
-        np.testing.assert_allclose(found[mask], expected_rows, atol=1e-5)
-    again = Elmo.from_config(layer.get_config())
-    again.build()
-    assert again.n_words == layer.n_words and again.options.char_cnn is None
-
-
 def test_elmo_reset_states():
     layer = Elmo(**FILES, stateful=True)
     first = layer(padded(SENTENCES)).numpy()
@@ -155,15 +129,14 @@ def test_elmo_gradients_reach_trainable_variables_only(trainable):
     assert sum(reached) == (len(variables) if trainable else n_mix)
 
 
-def downstream(files, **kwargs):
-    tokens = keras.Input((None,), dtype="string")
-    vectors = Elmo(**files, **kwargs)(tokens)
-    pooled = keras.layers.GlobalAveragePooling1D()(vectors)
+def downstream(layer, shape=(None,), dtype="string"):
+    tokens = keras.Input(shape, dtype=dtype)
+    pooled = keras.layers.GlobalAveragePooling1D()(layer(tokens))
     return keras.Model(tokens, keras.layers.Dense(1, activation="sigmoid")(pooled))
 
 
 def test_elmo_fit_trains_the_mix_only():
-    model = downstream(FILES, l2_coef=1e-3, dropout=0.1)
+    model = downstream(Elmo(**FILES, l2_coef=1e-3, dropout=0.1))
     elmo = model.layers[1]
     before = [w.numpy() for w in elmo.bilm.weights]
     model.compile(keras.optimizers.Adam(0.05), "binary_crossentropy")
@@ -188,7 +161,7 @@ np.savez(sys.argv[3], loaded=loaded(tokens), exported=exported.serve(tokens))
 def test_elmo_saved_keras_model_needs_no_weight_file(tmp_path):
     """Trained, saved and exported; loaded in a process that has the model's files alone."""
     files = {k: shutil.copy(path, tmp_path) for k, path in FILES.items()}
-    model = downstream(files, n_representations=1, combine="mix")
+    model = downstream(Elmo(**files))
     model.layers[1].mixes[0].gamma.assign(1.7)
     tokens = padded(SENTENCES)
     expected = model(tokens).numpy()
@@ -216,9 +189,7 @@ def test_elmo_trains_the_mix_on_two_replicas():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        ids = keras.Input((None, 50), dtype="int32")
-        pooled = keras.layers.GlobalAveragePooling1D()(Elmo(**FILES)(ids))
-        model = keras.Model(ids, keras.layers.Dense(1, activation="sigmoid")(pooled))
+        model = downstream(Elmo(**FILES), (None, 50), "int32")
         model.compile(keras.optimizers.SGD(0.1), "binary_crossentropy")
     sentences = [sentence for sentence in SENTENCES if sentence][:2]
     data = tf.data.Dataset.from_tensor_slices((padded(sentences), [1.0, 0.0])).batch(2)
@@ -232,8 +203,7 @@ def test_elmo_trainable_false_is_kept(tmp_path):
     """Frozen before it is built, by an argument, after loading, and released again."""
     layer = Elmo(OPTIONS, WEIGHTS, trainable_bilm=True)
     layer.trainable = False
-    tokens = keras.Input((None,), dtype="string")
-    model = keras.Model(tokens, keras.layers.Dense(1)(layer(tokens)))
+    model = downstream(layer)
     assert len(model.trainable_weights) == 2
     model.save(tmp_path / "model.keras")
     assert len(keras.models.load_model(tmp_path / "model.keras").trainable_weights) == 2

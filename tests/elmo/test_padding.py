@@ -3,15 +3,12 @@
 import keras
 import numpy as np
 import pytest
-from conftest import golden_cases
+from elmo_models import FILES, TABLE, WORDS, make, word_layer
 from keras import ops
 
-from bilm import Batcher, BidirectionalLanguageModel, Elmo
+from bilm import Batcher, BidirectionalLanguageModel
 
-CASES = [case.values[0] for case in golden_cases("inference")]
-FOLDER = next(folder for folder in CASES if folder.name.endswith("1layer"))
-TABLE = "token_embeddings.hdf5"
-WORDS = next(folder for folder in CASES if (folder / TABLE).exists())
+strings = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow only")
 COMBINED = {
     "mix": {},
     "mix, layer norm": {"do_layer_norm": True},
@@ -63,15 +60,6 @@ def word_ids(left=False):
     return compact, spread(compact, N_TOKENS + 2, left)
 
 
-def character_layer(**kwargs):
-    return Elmo(FOLDER / "options.json", FOLDER / "weights.hdf5", **kwargs)
-
-
-def word_layer(**kwargs):
-    files = WORDS / "options.json", WORDS / "weights.hdf5"
-    return Elmo(*files, embedding_weight_file=WORDS / TABLE, **kwargs)
-
-
 def check(found, mask, compact):
     """Compare the vectors of words with the vectors without padding."""
     found, mask, compact = map(ops.convert_to_numpy, (found, mask, compact))
@@ -84,27 +72,27 @@ def check(found, mask, compact):
 @pytest.mark.parametrize("left", [False, True], ids=["begin mark first", "begin mark at the word"])
 @pytest.mark.parametrize("how", COMBINED)
 @pytest.mark.parametrize(
-    ("make", "ids"),
-    [(character_layer, character_ids), (word_layer, word_ids)],
+    ("kind", "ids"),
+    [(make, character_ids), (word_layer, word_ids)],
     ids=["characters", "words"],
 )
-def test_golden_padding_anywhere_in_ids(make, ids, how, left):
+def test_golden_padding_anywhere_in_ids(kind, ids, how, left):
     compact, padded = ids(left)
-    layer = make(**COMBINED[how])
+    layer = kind(**COMBINED[how])
     padded = ops.convert_to_tensor(padded)
     check(layer(padded), layer.compute_mask(padded), layer(compact))
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="strings are TensorFlow's")
+@strings
 @pytest.mark.parametrize("how", COMBINED)
 def test_padding_anywhere_in_strings(how):
-    layer, tokens = character_layer(**COMBINED[how]), ops.convert_to_tensor(rows_of_words())
+    layer, tokens = make(**COMBINED[how]), ops.convert_to_tensor(rows_of_words())
     check(layer(tokens), layer.compute_mask(tokens), layer(character_ids()[0]))
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="strings are TensorFlow's")
+@strings
 def test_padding_anywhere_keeps_the_marks_at_their_places():
-    layer = character_layer(keep_sentence_boundaries=True)
+    layer = make(keep_sentence_boundaries=True)
     tokens, (compact, padded) = ops.convert_to_tensor(rows_of_words()), character_ids()
     found, mask, expected = layer(tokens), layer.compute_mask(tokens), layer(compact)
     np.testing.assert_array_equal(mask, (padded > 0).any(axis=2))
@@ -114,11 +102,11 @@ def test_padding_anywhere_keeps_the_marks_at_their_places():
         assert not found.numpy()[row, ~there].any()
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="strings are TensorFlow's")
+@strings
 def test_padding_anywhere_changes_no_gradient():
     import tensorflow as tf
 
-    layer, compact = character_layer(trainable_bilm=True), character_ids()[0]
+    layer, compact = make(trainable_bilm=True), character_ids()[0]
     layer.build()
     variables = [variable.value for variable in layer.variables]
 
@@ -139,7 +127,7 @@ def test_golden_padding_anywhere_in_the_language_model(reads_words, left):
         files = WORDS / "options.json", WORDS / "weights.hdf5"
         model = BidirectionalLanguageModel(*files, False, WORDS / TABLE)
     else:
-        model = BidirectionalLanguageModel(FOLDER / "options.json", FOLDER / "weights.hdf5")
+        model = BidirectionalLanguageModel(*FILES)
     compact, padded = (word_ids if reads_words else character_ids)(left)
     found, expected = model(padded), model(compact)
     np.testing.assert_array_equal(found["lengths"], [len(places) for places in ROWS.values()])

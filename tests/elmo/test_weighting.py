@@ -5,7 +5,7 @@ from conftest import golden_cases
 from keras import ops as keras_ops
 
 from bilm import BidirectionalLanguageModel
-from bilm.elmo.weighting import mix_layer, weight_layers
+from bilm.elmo.layer import mix_layer, weight_layers
 from bilm.errors import DataError
 
 KINDS = {"mix_plain": {}, "mix_norm": {"do_layer_norm": True}, "mix_top": {"use_top_only": True}}

@@ -7,13 +7,9 @@ import subprocess
 import sys
 
 import h5py
-import keras
+import killed_export
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
-import killed_export
 from killed_export import FILES
 from stored_files import load_bilm
 from tiny_runs import VOCABULARY, load_run, tiny_run

@@ -4,12 +4,8 @@ import json
 import shutil
 
 import h5py
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from stored_files import load_bilm
 from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
 

@@ -4,13 +4,9 @@ import hashlib
 import re
 import shutil
 
-import keras
 import pytest
 from conftest import GOLDEN
 from markdown_it import MarkdownIt
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, WORDS, tiny_options, tiny_train
 
 from bilm.export.hdf5 import dump_weights

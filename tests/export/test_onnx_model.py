@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("TensorFlow's graph is exported", allow_module_level=True)
 if find_spec("tf2onnx") is None or find_spec("onnxruntime") is None:
     pytest.skip("needs the extra onnx: make test-clients", allow_module_level=True)
 import onnx

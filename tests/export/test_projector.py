@@ -2,14 +2,10 @@
 
 from importlib.util import find_spec
 
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN
 from stored_files import CASE, load_bilm
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("exports are TensorFlow's", allow_module_level=True)
 
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.embedding.token_cache import WordVectors

@@ -9,11 +9,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("a SavedModel is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from conftest import golden_cases
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm import Elmo, export_saved_model

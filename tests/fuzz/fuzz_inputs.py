@@ -15,7 +15,7 @@ from tiny_runs import GOLDEN
 from bilm.data.shards import Shards, count_tokens
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.language_model import BiLM
-from bilm.options.files import load_model_options, load_run_options
+from bilm.options.run_options import load_model_options, load_run_options
 from bilm.storage import names as weights
 from bilm.storage.hdf5 import HDF5Tensors
 

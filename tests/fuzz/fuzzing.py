@@ -149,9 +149,8 @@ def rewrite_hdf5(path: Path, rng: random.Random) -> None:
             return
         match rng.randrange(10):
             case 0:
-                file.create_dataset(
-                    name, data=value.astype(np.int32).astype(rng.choice(DTYPES[:7]))
-                )
+                other = value.astype(np.int32).astype(rng.choice(DTYPES[:7]))
+                file.create_dataset(name, data=other)
             case 1:
                 file.create_dataset(name, value.shape, rng.choice(DTYPES))
             case 2:
@@ -183,7 +182,6 @@ def damaged_hdf5(content: bytes, rng: random.Random) -> bytes:
     content = bytearray(content)
     for _ in range(rng.choice([1, 2, 8])):
         at = rng.randrange(start, min(end, len(content)))
-        content[at] = rng.choice(
-            [0, 255, content[at] ^ (1 << rng.randrange(8)), rng.randrange(256)]
-        )
+        flipped = content[at] ^ (1 << rng.randrange(8))
+        content[at] = rng.choice([0, 255, flipped, rng.randrange(256)])
     return bytes(content)

@@ -24,6 +24,7 @@ import bilm
 from bilm import ElmoVectorizer
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.integrations import shared_models
+from bilm.integrations.shared_models import ModelFiles
 
 pytestmark = [pytest.mark.clients, pytest.mark.short]
 
@@ -226,3 +227,16 @@ def test_vectorizer_grid_search_in_two_workers(backend):
 
 def test_vectorizer_is_public_but_not_in_all():
     assert "ElmoVectorizer" in dir(bilm) and "ElmoVectorizer" not in bilm.__all__
+
+
+def test_shared_model_digest_includes_the_vocabulary(tmp_path):
+    from tiny_runs import tiny_run
+
+    copy = shutil.copytree(tiny_run("words"), tmp_path / "run")
+    files = ModelFiles(copy)
+    digest = files.digest()
+    assert ModelFiles(tiny_run("words")).digest() == digest
+    words = (copy / "vocab.txt").read_text().splitlines()
+    (copy / "vocab.txt").write_text("\n".join([*words[:3], *words[:2:-1]]))
+    with pytest.raises(WeightsError, match="the files have changed"):
+        files.check(digest, "this vectorizer")

@@ -5,7 +5,7 @@ import pytest
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.language_model import BiLM
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.names import stored_values
 
@@ -19,7 +19,7 @@ SENTENCES = [
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     """A model with random weights in two files."""
-    from bilm.options.files import write_options
+    from bilm.options.schema import write as write_options
 
     folder = tmp_path_factory.mktemp("model")
     options = load_run_options("tiny").model

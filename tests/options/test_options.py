@@ -1,25 +1,14 @@
 """Options of runs and of stored models: keys, values, defaults, shipped sizes."""
 
-import logging
-
 import pytest
 from options_examples import CHAR_CNN, LSTM, RUN, dotted_names, edited, stored
 
 from bilm.errors import OptionsError
-from bilm.options.files import load_model_options, load_run_options
-from bilm.options.model_options import LstmOptions, ModelOptions
-from bilm.options.run_options import RunOptions
-from bilm.options.sizes import dense_sizes
+from bilm.options.model_options import LstmOptions, ModelOptions, dense_sizes
+from bilm.options.run_options import RunOptions, load_model_options, load_run_options
 
-OPTIONAL = {
-    "char_cnn",
-    "char_cnn.n_highway",
-    "lstm.cell_clip",
-    "lstm.proj_clip",
-    "lstm.use_skip_connections",
-    "n_train_tokens",
-    "n_tokens_vocab",
-}
+OPTIONAL = {"char_cnn", "char_cnn.n_highway", "n_train_tokens", "n_tokens_vocab"}
+OPTIONAL |= {f"lstm.{name}" for name in ("cell_clip", "proj_clip", "use_skip_connections")}
 
 
 def test_run_options_accept_the_id_of_an_export():
@@ -87,63 +76,47 @@ def test_value_of_wrong_type_is_refused_by_name(tmp_path, name, wrong):
     assert message.startswith(f"{path}: {name}") and "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("lstm.dim", True),
-        ("lstm.dim", 10.0),
-        ("lstm.dim", 0),
-        ("lstm.dim", None),
-        ("lstm", None),
-        ("lstm.projection_dim", 11),
-        ("lstm.cell_clip", 0),
-        ("lstm.proj_clip", -3),
-        ("lstm.proj_clip", 10**400),
-        ("lstm.cell_clip", True),
-        ("lstm.use_skip_connections", 1),
-        ("lstm.use_skip_connections", None),
-        ("bidirectional", 1),
-        ("bidirectional", None),
-        ("dropout", 1.0),
-        ("dropout", -0.1),
-        ("dropout", False),
-        ("learning_rate", 0),
-        ("optimizer", "sgd"),
-        ("optimizer", ["adam"]),
-        ("warmup_steps", -1),
-        ("warmup_steps", 1.5),
-        ("decay", "exponential"),
-        ("decay", True),
-        ("decay_start", 1.1),
-        ("decay_floor", -0.1),
-        ("all_clip_norm_val", None),
-        ("sample_softmax", "true"),
-        ("char_cnn.activation", "gelu"),
-        ("char_cnn.filters", [[1, 4, 5]]),
-        ("char_cnn.filters", [[1, 0]]),
-        ("char_cnn.filters", [[1, True]]),
-        ("char_cnn.filters", [[13, 4]]),
-        ("char_cnn.max_characters_per_token", 2),
-        ("char_cnn.n_characters", 262),
-        ("char_cnn.n_characters", 260),
-        ("char_cnn.n_highway", -1),
-        ("share_embedding_softmax", True),
-    ],
-)
+INVALID = {
+    "lstm": [None],
+    "lstm.dim": [True, 10.0, 0, None],
+    "lstm.projection_dim": [11],
+    "lstm.cell_clip": [0, True],
+    "lstm.proj_clip": [-3, 10**400],
+    "lstm.use_skip_connections": [1, None],
+    "bidirectional": [1, None],
+    "dropout": [1.0, -0.1, False],
+    "learning_rate": [0],
+    "optimizer": ["sgd", ["adam"]],
+    "warmup_steps": [-1, 1.5],
+    "decay": ["exponential", True],
+    "decay_start": [1.1],
+    "decay_floor": [-0.1],
+    "all_clip_norm_val": [None],
+    "sample_softmax": ["true"],
+    "char_cnn.activation": ["gelu"],
+    "char_cnn.filters": [[[1, 4, 5]], [[1, 0]], [[1, True]], [[13, 4]]],
+    "char_cnn.max_characters_per_token": [2],
+    "char_cnn.n_characters": [262, 260],
+    "char_cnn.n_highway": [-1],
+    "share_embedding_softmax": [True],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n in INVALID for v in INVALID[n]])
 def test_invalid_value_is_refused_by_name(name, value):
     with pytest.raises(OptionsError, match=f"^{name}: found .+, expected .+"):
         RunOptions.from_dict(edited(name, value))
+
+
+def test_262_characters_are_refused_for_a_new_run():
+    with pytest.raises(OptionsError, match="found 262, expected 261 for training; an export adds"):
+        RunOptions.from_dict(edited("char_cnn.n_characters", 262))
 
 
 def test_integers_are_accepted_for_floats():
     options = RunOptions.from_dict(edited("dropout", 0))
     assert options.dropout == 0 and options.to_dict()["dropout"] == 0
     assert RunOptions.from_dict(edited("all_clip_norm_val", 10)) == RunOptions.from_dict(RUN)
-
-
-def test_262_characters_are_refused_for_a_new_run():
-    with pytest.raises(OptionsError, match="found 262, expected 261 for training; an export adds"):
-        RunOptions.from_dict(edited("char_cnn.n_characters", 262))
 
 
 def test_replace_checks_values():
@@ -179,31 +152,28 @@ def test_original_2018_is_the_recipe_of_the_reference():
     assert (options.softmax_bias, options.state_reset_probability) == ("zeros", 0.0)
 
 
-def test_published_options_with_model_keys_only_load_without_warning(tmp_path, caplog):
+def test_published_options_with_model_keys_only_load_without_warning(tmp_path, log):
     values = {"lstm": LSTM, "char_cnn": CHAR_CNN | {"n_characters": 262}}
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        options = load_model_options(stored(tmp_path, values))
+    options = load_model_options(stored(tmp_path, values))
     assert options.bidirectional is None
     assert options.char_cnn.n_characters == 262
-    assert not caplog.records
+    assert not log.messages
 
 
-def test_options_of_a_run_load_as_model_options(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        options = load_model_options(stored(tmp_path, RUN))
+def test_options_of_a_run_load_as_model_options(tmp_path, log):
+    options = load_model_options(stored(tmp_path, RUN))
     assert options.replace(other={}) == RunOptions.from_dict(RUN).model
     assert options.other["batch_size"] == 128
-    assert not caplog.records
+    assert not log.messages
 
 
-def test_unknown_keys_of_a_stored_model_are_kept_with_one_warning(tmp_path, caplog):
+def test_unknown_keys_of_a_stored_model_are_kept_with_one_warning(tmp_path, log):
     projection = {"dim": 3, "bias": None}
     values = edited("char_cnn.projection", projection) | {"clip_grad_norm": 5, "dropout": "none"}
     values["lstm"]["peephole"] = False
     path = stored(tmp_path, values)
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        options = load_model_options(path)
-    assert [record.getMessage() for record in caplog.records] == [
+    options = load_model_options(path)
+    assert log.messages == [
         f"{path}: these keys are kept but not used: "
         "lstm.peephole, char_cnn.projection, clip_grad_norm"
     ]
@@ -225,10 +195,7 @@ def test_exported_options_have_the_keys_that_other_readers_require():
     exported = options.for_export()
     assert exported["char_cnn"]["n_characters"] == 262
     assert exported["char_cnn"]["n_highway"] == 0
-    assert exported["lstm"] == bare | {
-        "use_skip_connections": False,
-        "cell_clip": None,
-        "proj_clip": None,
-    }
+    added = {"use_skip_connections": False, "cell_clip": None, "proj_clip": None}
+    assert exported["lstm"] == bare | added
     words = ModelOptions.from_dict({"lstm": LSTM, "char_cnn": None})
     assert "char_cnn" not in words.for_export() and words.for_export()["lstm"] == LSTM

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from options_examples import LSTM, RUN, dotted_names, edited, stored
 
 from bilm.errors import OptionsError
-from bilm.options.files import load_model_options, load_run_options, write_options
 from bilm.options.model_options import ModelOptions
-from bilm.options.run_options import RunOptions
+from bilm.options.run_options import RunOptions, load_model_options, load_run_options
 from bilm.options.schema import HDF5_MAGIC
+from bilm.options.schema import write as write_options
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from bilm.support import files
 from bilm.support.files import (
     beside,
     expanded,
+    hold,
     remove_leftovers,
     replacing,
     replacing_folder,
     scratch,
 )
-from bilm.support.locks import hold
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,7 +18,7 @@ from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.options.files import load_run_options
+from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.storage.names import is_bilm, stored_values
 from bilm.training import run as training

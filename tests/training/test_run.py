@@ -36,8 +36,8 @@ from bilm.data.dataset import SHUFFLE_BUFFER
 from bilm.data.shards import Shards
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.language_model import BiLM
-from bilm.options.files import load_run_options
-from bilm.options.sizes import count_parameters
+from bilm.options.model_options import count_parameters
+from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values

@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from bilm.data.windows import model_batch
 from bilm.layers.sampled_softmax import Negatives
-from bilm.options.files import load_run_options
-from bilm.options.run_options import RunOptions
+from bilm.options.run_options import RunOptions, load_run_options
 from bilm.storage import names as weights
 from bilm.storage.hdf5 import dataset_names
 from bilm.training.devices import Devices

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bilm.data.readers.form import Form, InputFile, Record, checked_id
 from bilm.data.text import read_lines, whole_lines
 from bilm.errors import DataError
-from bilm.support.extras import optional
+from bilm.support.imports import optional
 
 BATCH_ROWS = 1024  # rows of a Parquet file read at a time
 

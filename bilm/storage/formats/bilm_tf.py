@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.options.files import load_model_options
 from bilm.options.model_options import EXPORT_ID, ModelOptions
+from bilm.options.run_options import load_model_options
 from bilm.storage.formats.base import Format, Softmax
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings

@@ -22,13 +22,15 @@ from absl import logging
 
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options import schema
-from bilm.options.lexicon_options import (
+from bilm.options.model_options import (
     CHARACTER_MARKS,
+    DIRECTIONS,
     WORD_MARKS,
     LexiconEncoderOptions,
+    LstmOptions,
+    ModelOptions,
     TableOptions,
 )
-from bilm.options.model_options import DIRECTIONS, LstmOptions, ModelOptions
 from bilm.options.schema import (
     ACTIVATION,
     CLIP,

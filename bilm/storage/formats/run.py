@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path, PurePath
 
 from bilm.errors import WeightsError
-from bilm.options.files import load_model_options
 from bilm.options.model_options import ModelOptions
+from bilm.options.run_options import load_model_options
 from bilm.storage import names
 from bilm.storage.formats.base import Checkpoint, Format, LazyTensor, Softmax
 from bilm.storage.hdf5 import Held

@@ -1,6 +1,8 @@
-"""Installation: the TensorFlow 1 package `bilm` in the same folder, files of the package."""
+"""Missing extras, the TensorFlow 1 package `bilm` in the same folder, files of the package."""
 
+import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +11,33 @@ from pathlib import Path
 import pytest
 from stored_files import OPTIONS, WEIGHTS
 
+import bilm
+
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "expected"),
+    [
+        ("vectorizer", "sklearn", r"bilm\.ElmoVectorizer requires (sklearn\S*).*\[sklearn\]'"),
+        ("spacy_pipe", "spacy", r"The spaCy component bilm requires (spacy\S*).*\[spacy\]'"),
+    ],
+)
+def test_missing_extra_is_named(module, package, expected, monkeypatch):
+    loaded = [name for name in sys.modules if name.split(".")[0] == package]
+    for name in (*loaded, f"bilm.integrations.{module}"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it raises ImportError
+    with pytest.raises(ImportError) as error:
+        importlib.import_module(f"bilm.integrations.{module}")
+    assert re.fullmatch(expected, str(error.value))
+    assert ", which is not installed: in a checkout of bilm, run pip install '.[" in str(
+        error.value
+    )
+
+
+def test_public_names_that_require_an_extra_are_not_in_all():
+    assert "ElmoVectorizer" not in bilm.__all__ and "ElmoVectorizer" in dir(bilm)
 
 
 @pytest.fixture
@@ -68,12 +96,12 @@ def test_build_contains_the_models_of_the_package(tmp_path):
     shutil.copytree(ROOT / "options", project / "options")
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, project)
-    model = project / "bilm" / "models" / "tiny"
+    model = project / "bilm" / "models" / "tiny-en"
     model.mkdir(parents=True)
     for path in (OPTIONS, WEIGHTS):
         shutil.copy(path, model)
     (model / "vocab.txt").write_text("x\n")
     done = run(project, "setup.py", "-q", "build_py", "--build-lib", str(built))
-    assert done.returncode == 0, done.stderr
-    found = sorted(path.name for path in (built / "bilm" / "models" / "tiny").iterdir())
+    assert done.returncode == 0 and "is absent from the `packages`" not in done.stderr, done.stderr
+    found = sorted(path.name for path in (built / "bilm" / "models" / "tiny-en").iterdir())
     assert found == ["options.json", "vocab.txt", "weights.hdf5"]
