@@ -152,7 +152,9 @@ def _array(ids: Any) -> np.ndarray:
     # Old scripts fill the floats of np.zeros with ids, which TensorFlow 1 accepted.
     is_whole = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
     if array.size and not (is_whole or array.dtype.kind in "iu"):
-        raise DataError(f"ids are {array.dtype}, expected integers as batch_sentences returns them")
+        raise DataError(
+            f"ids are {array.dtype}, expected integers, such as the result of batch_sentences"
+        )
     return array
 
 

@@ -34,7 +34,7 @@ def output_forms_help() -> str:
     opt.column_option,
     opt.id_column_option,
     opt.option("--id_field", opt.Integer(0), "Index, from 0, of the part of a FASTA header "
-               "to use as the id; the header is split at | and blanks.", "the first word"),
+               "to use as the id; the header is split at | and whitespace.", "the first word"),
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.option("--output", opt.FILE, "File to write the vectors to.", required=True),

@@ -140,7 +140,8 @@ class Command(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse repeated options and stray words, which click would ignore or only count."""
+        """Refuse repeated options, which click would ignore, and stray words, which click would
+        only count."""
         _, stray, order = self.make_parser(ctx).parse_args(list(args))
         seen: set[click.Parameter] = set()
         for parameter in order:
@@ -161,7 +162,8 @@ class Command(click.Command):
         keep_freed_memory()
         if self.tensorflow:
             if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
-                # When a worker dies, TensorFlow reports each exchange; the command reports it once.
+                # When a worker dies, TensorFlow logs every failed exchange; the command prints one
+                # error.
                 os.environ.setdefault(LOG_LEVEL, MUTE)
             start_tensorflow()
         with _interruptible() as pressed:

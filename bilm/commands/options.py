@@ -273,7 +273,7 @@ bad_utf8_option = option(
 )  # fmt: skip
 tokenize_option = option(
     "--tokenize", TEXT, "Split text into words with spaCy's rules for a language, such as en.",
-    "split at blanks", metavar="LANG",
+    "split at whitespace", metavar="LANG",
 )  # fmt: skip
 column_option = option(
     "--column", TEXT, "Column of a table that contains the text.", metavar="NAME"
@@ -288,7 +288,7 @@ json_option = group("Results", flag("--json", "Print one JSON object."))
 def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
     """Declare --input; `passes` states how often the command reads the text: see `TextInput`."""
     more = {"metavar": "PATTERN", "required": True, "dest": "input_", **more}
-    help += " - is standard input"
+    help += " The name - means standard input"
     help += ", which must be a redirected file, not a pipe." if passes else "."
     return option("--input", TextInput(passes), help, **more)
 
@@ -321,8 +321,9 @@ length_and_reports = group(
 )  # fmt: skip
 checkpoints = group(
     "Checkpoints",
-    option("--resume", OneOf(["auto", "never", "must"]), "auto resumes a run that the folder "
-           "contains; never ends with an error if it contains one, must if it contains none.",
+    option("--resume", OneOf(["auto", "never", "must"]), "What to do with a run in the "
+           "folder. auto: resume it, or start a new run. never: refuse it. must: refuse a folder "
+           "without a run.",
            default="auto"),
     option("--checkpoint_steps", Integer(1), "Steps between checkpoints.", default=1000),
     option("--checkpoint_minutes", Number(0), "Maximum number of minutes between checkpoints.",
@@ -338,8 +339,8 @@ devices = group(
            "tests.", default=1),
     option("--precision", OneOf(DTYPES_OF_PRODUCTS), "dtype of the matrix-multiplication inputs; "
            "weights, states, sums and the loss are float32.", default="float32"),
-    flag("--tf32/--no_tf32", "Round the inputs of float32 products to TF32 on GPUs of compute "
-         "capability 8 or higher.", default=True),
+    flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 on "
+         "GPUs of compute capability 8 or higher.", default=True),
     option("--seed", Integer(0, MAX_SEED), "Random seed of the initial weights, the order of "
            "sentences, dropout and negative samples.", default=0),
 )  # fmt: skip
@@ -357,7 +358,7 @@ def run_options(rate: str, warmup: str) -> Decorator:
     """Declare the options of commands that train.
 
     Args:
-        rate: default of the learning rate, for the help.
+        rate: text before the default learning rates of the optimizers, for the help.
         warmup: default of the warm-up, for the help.
     """
     rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
@@ -365,7 +366,7 @@ def run_options(rate: str, warmup: str) -> Decorator:
         "Optimizer",
         option("--optimizer", OneOf(LEARNING_RATES), "Optimizer.", f"{STORED}adagrad"),
         option("--learning_rate", Number(0), "Learning rate after the warm-up.", f"{rate}{rates}"),
-        option("--warmup_steps", Integer(0), "Number of steps in which the rate rises linearly "
+        option("--warmup_steps", Integer(0), "Number of steps over which the rate rises linearly "
                "from 0.", warmup),
         option("--decay", OneOf(DECAYS), "Decay of the learning rate.", f"{STORED}none"),
         option("--decay_start", Number(0, 1), "Fraction of the run after which the decay starts.",

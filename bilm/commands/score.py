@@ -33,7 +33,7 @@ the ids of the input. The other columns are
   forward, backward  log-probability of the sentence in each direction
   mean               average log-probability per prediction
   predictions        number of predictions per direction: the number of words plus one
-  unknown            words that the vocabulary does not contain, separated by blanks. They are
+  unknown            words that the vocabulary does not contain, separated by spaces. They are
                      scored as <UNK>, which can be more likely than a known word
   sentence           the words
 With --per_token, there is a row for each word and for the marks <S> and </S>:

@@ -13,7 +13,7 @@ from bilm.commands.output import show
 NOTE = """
 The LSTM states are carried from sentence to sentence within a row, so the result depends on
 --batch_size. --stateless starts each sentence from zero state. --start=checkpoint starts each row
-from its state at the end of training. The last line on standard output is AVERAGE PERPLEXITY =
+from its state in the checkpoint. The last line on standard output is AVERAGE PERPLEXITY =
 <number>; --json has the keys forward_perplexity, backward_perplexity, predictions_per_direction and
 average_perplexity.
 """
@@ -28,8 +28,8 @@ average_perplexity.
 )
 @opt.group(
     "Measurement",
-    opt.option("--batch_size", opt.Integer(1), "Number of rows; sentences are assigned to the "
-               "rows in turn.", default=128),
+    opt.option("--batch_size", opt.Integer(1), "Number of rows; each sentence is assigned to "
+               "the row that ends first.", default=128),
     opt.flag("--stateless", "Start each sentence from zero state."),
     opt.option("--start", opt.OneOf(["zero", "checkpoint"]),
                "State at the start of each row: zero, or the state in the run's checkpoint.",

@@ -26,7 +26,7 @@ same command resumes a run that was stopped or killed; docs/reliability.md lists
     opt.option("--options", opt.File(packaged_options), "Options of the run: a file, or one of "
                f"{', '.join(packaged_options())}. original_2018 has the optimizer settings of "
                f"the reference.",
-               "those of the resumed run, or small", metavar="NAME|FILE"),
+               "options of the resumed run, or small", metavar="NAME|FILE"),
     opt.option("--batch_size", opt.Integer(1), "Rows per replica.", "from the options"),
     opt.option("--n_epochs", opt.Integer(1), "Passes over the text.", "from the options"),
     opt.option("--n_train_tokens", opt.Integer(1), "Number of predictions per epoch and direction "

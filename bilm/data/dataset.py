@@ -19,7 +19,8 @@ from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
 SORT_BUFFER = 4_096  # sentences that are sorted by length at a time
-MAX_SENTENCE_BATCH = 16_384  # most predictions of a batch of sentences, with padding
+# maximum number of predictions in a batch of sentences, including padding
+MAX_SENTENCE_BATCH = 16_384
 SENTENCE_WINDOW = 2_048  # predictions per window of such a batch; bounds memory
 LONG_SENTENCE = 4_096  # words; characters of longer sentences are computed in pieces
 
@@ -139,8 +140,8 @@ class LMDataset:
     ) -> Windows:
         """Yield every prediction of the text once, in order; rows continue as in training.
 
-        The next sentence goes to the row that ends first, and to the first of several such rows.
-        The assignment of sentences to rows does therefore not depend on `n_steps`.
+        Each sentence is assigned to the row that ends first, or to the first of several such rows.
+        The assignment therefore does not depend on `n_steps`.
 
         Args:
             batch_size, n_steps: B and T.
@@ -177,7 +178,7 @@ class LMDataset:
         Batches are cut into windows to bound memory.
 
         Args:
-            batch_size: most rows; batches of long sentences are smaller.
+            batch_size: maximum number of rows; batches of long sentences are smaller.
         Returns: dicts as from `iter_evaluation`, and `first`, True for the first window of a batch;
             in the others the rows continue.
         Raises: DataError if a shard cannot be read or `batch_size` is below 1.
@@ -286,7 +287,8 @@ class BidirectionalLMDataset:
         return _merge(r.iter_evaluation(batch_size, n_steps, drop_remainder) for r in self.readers)
 
     def iter_sentence_batches(self, batch_size: int) -> Windows:
-        """Return whole sentences, the same in a row of both directions: see `LMDataset`."""
+        """Return whole sentences; a row contains the same sentence in both directions: see
+        `LMDataset`."""
         return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
 
 

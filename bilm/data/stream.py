@@ -27,7 +27,8 @@ class Trace(NamedTuple):
 
     Fields:
         position: position of the readers after the window, for `LMDataset.iter_placed_batches`.
-        sources: references of the sentences in the window, also of parts of sentences.
+        sources: references of the sentences in the window, including those that are only partly in
+            it.
     """
 
     position: Position

@@ -34,7 +34,7 @@ def survey(
     check_tokenization(shards)
     words = _WordCounts(vocab)
     max_length, where = getattr(vocab, "max_word_length", None), "sample: " if sample else ""
-    # The other two are the begin and end marks of the word.
+    # Two of the `max_word_length` characters are the begin and end marks of the word.
     max_bytes = None if max_length is None else max_length - 2
     counts = count_tokens(
         shards,
@@ -46,7 +46,7 @@ def survey(
     if not sample:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
     if counts.n_blank:
-        logging.info("%s%s empty lines, which are skipped", where, f"{counts.n_blank:,}")
+        logging.info("%s%s blank lines, which are skipped", where, f"{counts.n_blank:,}")
     if counts.n_long:
         logging.info(
             "%s%s words, %.2g %%, have more than %d bytes and are truncated",

@@ -156,7 +156,8 @@ class TokenizationCheck:
         self.warn()
 
     def add(self, words: Sequence[str]) -> None:
-        """Count the words of a sentence; after `SAMPLE_WORDS` words, warn or ignore the rest."""
+        """Count the words of a sentence. After `SAMPLE_WORDS` words, warn if necessary and ignore
+        the rest."""
         if self.done:
             return
         if self._n_words >= SAMPLE_WORDS:

@@ -271,7 +271,7 @@ class Vocabulary:
         """Return the ids of a sentence with a mark at each end, int32 (n + 2,).
 
         Args:
-            sentence: words separated by blanks, or a list of words.
+            sentence: words separated by whitespace, or a list of words.
             reverse: whether the words are already in reverse order: put `</S>` first, `<S>` last.
             split: whether `sentence` is a string to split.
         """
@@ -336,7 +336,8 @@ def load_vocab(
 
     Args:
         vocab_file: one word per line, with the three marks.
-        max_word_length: characters of a word with its two marks; None for a model that reads words.
+        max_word_length: maximum number of characters of a word including its two marks; None for a
+            model that reads words.
         validate_file: see `Vocabulary`.
     Raises: DataError as `Vocabulary` does.
     """

@@ -60,9 +60,9 @@ def build_vocabulary(
         counts_file: output with a word, a tab and its count per line, in the same order and without
             the marks.
         min_count: skip words that occur less often.
-        max_size: most lines of `outfile`, including the marks.
+        max_size: maximum number of lines of `outfile`, including the marks.
         on_bad_utf8: see `bilm.data.shards.Shards`.
-        words_in_memory: most distinct words that are counted or sorted in memory.
+        words_in_memory: maximum number of distinct words that are counted or sorted in memory.
     Raises: DataError if a shard cannot be read or is also an output, if an output is a file of a
         stored model, or if no word is left; OSError if a file cannot be written.
     """

@@ -36,9 +36,9 @@ class Elmo(keras.layers.Layer):
     """gamma * sum_j softmax(w)_j * layer_j over the layers of a stored biLM.
 
     Args:
-        options_file: path of `options.json`; or a folder, archive, URL or name that contains
-            options and weights (see `open_model`); or the content of an options file as a dict, for
-            a layer whose weights are loaded later.
+        options_file: path of `options.json`; or the folder, archive, URL or name of a model (see
+            `open_model`); or the content of an options file as a dict, for a layer whose weights
+            are loaded later.
         weight_file: the HDF5 file with the weights, if `options_file` is a single file.
         n_representations: number of outputs, each with its own weights. The paper uses one at the
             input of the task network and one at its output.

@@ -81,7 +81,7 @@ def dump_bilm_embeddings(
         if the folder of parts belongs to another call; BilmError if a package is missing;
         ValueError for another dtype or number.
     """
-    dtype, is_pooled = str(dtype), pool != "none"  # NumPy's own dtype has this name
+    dtype, is_pooled = str(dtype), pool != "none"  # `str` because a numpy.dtype is also accepted
     if part_sentences is None:
         part_sentences = PART_VECTORS if is_pooled else PART_SENTENCES
     check_pool(pool, normalize)
@@ -178,7 +178,7 @@ def _write_parts(
                 continue
             shown.skip(sum(len(record.words) for record in records))
             if part >= n_closed - n_closed % WARM_PARTS:
-                # Fill the cache as the interrupted run did, so that vectors are equal to the bit.
+                # Fill the cache as the interrupted command did, so that vectors are bit-identical.
                 embedder.warm_up(sentences, layers, pool)
 
 

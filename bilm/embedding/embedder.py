@@ -33,8 +33,8 @@ from bilm.layers.state import TableRows
 from bilm.storage.stored_model import StoredModel, open_model
 
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
-WINDOW_TOKENS = 1 << 18  # most tokens that are read ahead if sentences are long
-WINDOW_BYTES = 1 << 28  # most bytes of vectors of the tokens that are read ahead
+WINDOW_TOKENS = 1 << 18  # maximum number of tokens read ahead if sentences are long
+WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens that are read ahead
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 REPEATS = 8  # multiply the table instead of each token from this mean number of uses per row on
 
@@ -49,7 +49,7 @@ class ElmoEmbedder:
     words `<S>` and `</S>` are read as the marks of a sentence. Threads may share an embedder. A
     pickle contains the paths of the model's files, which are loaded again, also in processes that
     multiprocessing spawns. In a forked process TensorFlow would hang; embedders raise BilmError
-    there. If the text of all sentences so far is not tokenized, one warning is logged.
+    there. If the sentences look untokenized, one warning is logged.
 
     Args:
         options_file: `options.json`, or a model: see `bilm.storage.stored_model.open_model`.
@@ -63,10 +63,10 @@ class ElmoEmbedder:
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
             support it, and changes vectors by less than 1 %.
 
-    The argument `layers` of the methods selects: `"all"`, float32 (layers + 1, T, 2 P) per
-    sentence, with the token's vector twice as layer 0; indices such as `[0, 2]` (or `"0,2"`),
-    (2, T, 2 P); `"top"`, `"average"` or `"sum"`, (T, 2 P). A forward-only model has P instead of
-    2 P features.
+    The argument `layers` of the methods selects the float32 result of a sentence. `"all"`: (layers
+    + 1, T, 2 P), where layer 0 contains the token vector twice. Indices such as `[0, 2]` or
+    `"0,2"`: (2, T, 2 P). `"top"`, `"average"` or `"sum"`: (T, 2 P). A forward-only model has P
+    instead of 2 P features.
     Attributes: `n_layers`, including layer 0; `dim`, the number of features.
     Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small.
 
@@ -75,7 +75,8 @@ class ElmoEmbedder:
         vectors = embedder.embed_sentence(["The", "bank", "closed", "."])  # 3, 4, 2 P
     """
 
-    _process: int | None = None  # that made the first embedder; inherited by forked processes
+    # id of the process that created the first embedder; forked processes inherit it
+    _process: int | None = None
 
     def __init__(
         self,
@@ -107,7 +108,8 @@ class ElmoEmbedder:
     def __reduce__(self):
         return _unpickled, (type(self), self.stored, None, *self._settings)
 
-    def __getattr__(self, name: str) -> Any:  # of an unpickled embedder in a fork
+    # Called for an embedder that was unpickled in a forked process and has no attributes.
+    def __getattr__(self, name: str) -> Any:
         self._check_process()
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
@@ -249,7 +251,8 @@ class ElmoEmbedder:
             yield group
 
     def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
-        """Return each word's row of a table, marks included, and the table, float32 (U, P)."""
+        """Return a dict from each word, including the marks, to its row in a table, and the table,
+        float32 (U, P)."""
         self._check_process()
         words = list(dict.fromkeys(chain(self._marks, *group)))
         return {word: i for i, word in enumerate(words)}, self._cache(words)
@@ -257,7 +260,8 @@ class ElmoEmbedder:
     def _embed(
         self, group: list[list[str]], selection: Selection
     ) -> Generator[tuple[int, np.ndarray], None, None]:
-        """Yield the number and the collected vectors of each sentence of a group, when computed."""
+        """Yield the number and the collected vectors of each sentence of a group as soon as they
+        are computed."""
         places, table = self._look_up(group)
         filled, (begin, end) = [k for k, words in enumerate(group) if words], self._marks
         if filled:

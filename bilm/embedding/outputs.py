@@ -1,8 +1,8 @@
 """The files that `bilm embed` writes: parts that survive an interruption, merged into one output.
 
-An interrupted run leaves its finished parts in the folder `<outfile>.parts`. A part contains the
-vectors of some sentences, their words and ids as JSON, and a trailer. Merging reads nothing but
-parts. The ending of the output's name determines its format:
+An interrupted command leaves its finished parts in the folder `<outfile>.parts`. A part contains
+the vectors of some sentences, their words and ids as JSON, and a trailer. Merging reads only parts.
+The ending of the output's name determines its format:
 
 - HDF5: sentence i, counted from 0, is the dataset `"i"`, with its words in the attribute
   `sentence`. If sentences have ids, the datasets are named by them, with _ instead of /, and have

@@ -29,7 +29,7 @@ class WordVectors:
     """Words -> vectors of the encoder of a stored biLM.
 
     Args:
-        model: as `StoredModel.build` returns it.
+        model: result of `StoredModel.build`.
         vocab_file: one word per line, for a model that reads words instead of characters.
     Raises: OptionsError if the vocabulary is missing; DataError if it does not fit the model.
     """

@@ -40,8 +40,8 @@ def dump_weights(
     Args:
         save_dir: a run of bilm or of the TensorFlow 1 reference, see
             `bilm.storage.stored_model.open_model`.
-        outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, in which
-            `weights.hdf5` is written. The options are written beside it to `options.json`, or to
+        outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, where the file is
+            named `weights.hdf5`. The options are written beside it to `options.json`, or to
             `<stem>_options.json` if `options.json` belongs to a run or to other weights or was not
             written by an export.
         include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,)

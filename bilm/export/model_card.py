@@ -102,7 +102,7 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
         model: the run, as for `dump_weights`.
         written: the result of `dump_weights`.
     Returns: the path of the card; None if an edited card exists.
-    Raises: BilmError; OSError for the disk.
+    Raises: BilmError; OSError if the card cannot be written.
     """
     weight_file, options_file = written[:2]
     stem = weight_file.stem

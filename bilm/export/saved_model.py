@@ -37,7 +37,7 @@ def _module(elmo: Elmo, max_sentences: int | None, max_tokens: int | None) -> tf
     """Return a module whose attributes are the signatures of an `Elmo` layer.
 
     The module refers to the variables and not to the layer: TensorFlow would write each variable of
-    a Keras layer twice and initialize one copy only, so that only Python could load them.
+    a Keras layer twice and initialize only one copy, so only Python could load them.
     """
     module = tf.Module()
     module.weights = [variable.value for variable in elmo.variables]
@@ -80,7 +80,7 @@ def _module(elmo: Elmo, max_sentences: int | None, max_tokens: int | None) -> tf
 
 
 def _split(sentences: tf.Tensor) -> tf.Tensor:
-    """Split sentences string (B,) as `str.split` does, at any Unicode white space: (B, T)."""
+    """Split sentences string (B,) as `str.split` does, at any Unicode whitespace: (B, T)."""
     spaced = tf.strings.regex_replace(sentences, WHITE_SPACE, " ")
     return tf.strings.split(spaced).to_tensor("")
 

@@ -94,7 +94,7 @@ class ElmoComponent:
                 self._on_error(self.name, self, docs, error)
 
     def set_error_handler(self, error_handler: Callable) -> None:
-        """Set the handler of a batch of `pipe` that fails; the default raises the error."""
+        """Set the function that `pipe` calls if a batch fails; the default raises the error."""
         self._on_error = error_handler
 
     def _embed(self, docs: list[Doc]) -> None:
@@ -148,9 +148,9 @@ class ElmoComponent:
 def set_hooks(doc: Doc) -> None:
     """Compute the vectors and similarities of a document from `doc.tensor` only.
 
-    spaCy itself prefers a table of word vectors where the pipeline has one, and calls two tokens of
-    one word the same. Documents that were stored, or came from another process, keep
-    `doc.tensor` and lose these hooks; this function sets them again.
+    Without these hooks, spaCy uses the table of word vectors if the pipeline has one, and gives two
+    tokens of the same word the similarity 1. Documents that were stored, or came from another
+    process, keep `doc.tensor` and lose these hooks; this function sets them again.
     """
     doc.user_token_hooks["vector"] = _token_vector
     doc.user_token_hooks["has_vector"] = _has_vector

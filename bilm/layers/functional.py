@@ -37,8 +37,8 @@ def gather_rows(table: Any, ids: Any) -> Any:
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # In Keras 3.4 a layer's weights are not instances of keras.Variable. The `value` of a
-        # Keras variable is a property; that of a tf.Variable is a method.
+        # In Keras 3.4 a layer's weights are not instances of keras.Variable. `value` is a property
+        # of a Keras variable and a method of a tf.Variable.
         value = getattr(table, "value", table)
         return tf.gather(_on_this_replica(table if callable(value) else value), ids)
     return ops.take(table, ids, axis=0)

@@ -23,7 +23,7 @@ class TokenEncoder(WeightedLayer):
         projection_dim: width P of a token's vector. If the CNN has exactly P filters, there is no
             projection, unless `always_projects`.
         n_characters, embedding_dim, filters, activation: see `CharacterCNN`. If `filters` is empty,
-        there is no CNN.
+            there is no CNN.
         n_highway: number of highway layers, 0 for none.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
         words: shape (rows, width) of a word table whose vectors are concatenated with the CNN's

@@ -21,7 +21,7 @@ from bilm.options.schema import unexpected
 from bilm.support.progress import progress
 
 N_STEPS = 20  # minimum number of steps in a window
-PREDICTIONS_A_WINDOW = 640  # number of predictions in a window of few rows
+PREDICTIONS_A_WINDOW = 640  # predictions in a window, unless N_STEPS requires more
 
 
 class Perplexity(NamedTuple):

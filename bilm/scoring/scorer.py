@@ -213,7 +213,8 @@ class Scorer:
         Args:
             tokens: a sentence. The word at a position does not affect the result there.
             positions: indices of words, from 0.
-        Returns: for each position a dict: by direction, float32 (V,) in nats by word id.
+        Returns: for each position, a dict from direction to log-probabilities in nats, float32
+            (V,), ordered by word id.
         Raises: DataError if `tokens` is not a list of words or has no such position.
         """
         words = checked_sentence(tokens, "the sentence")
@@ -267,7 +268,8 @@ class Scorer:
     def _batches(
         self, sentences: list[list[str]], n_rows: int, n_steps: int
     ) -> Iterator[tuple[slice, dict]]:
-        """Yield parts of the steps of sentences, sorted by descending length, and their batches."""
+        """Split the steps of sentences, which are sorted by descending length, into parts; yield
+        each part with its batch."""
         n_chars = self._spell.width if self._spell else None
         rows = {d: self._rows(sentences, d == "backward") for d in self.model.directions}
         n_predictions = len(sentences[0]) + 1
@@ -290,13 +292,14 @@ class Scorer:
         return [Row(i, iter([(0, words)]), encode) for i, words in enumerate(sentences)]
 
     def _losses(self, batch, mask, state):
-        """Run on from a state: losses float (B, T) a direction, and the next state."""
+        """Continue from a state; return losses per direction, float (B, T), and the next state."""
         state = self.model.pack_state(state)
         outputs, state = self.model.windows(self.model.encode(batch), state, mask)
         return self.model.losses(outputs, batch["targets"]), self.model.flatten_state(state)
 
     def _predictions(self, batch, steps):
-        """Return all words' log-probabilities at N steps per direction of one row: float (N, V)."""
+        """Return, for each direction, the log-probabilities of all words at N steps of one row:
+        float (N, V)."""
         outputs, _ = self.model.windows(self.model.encode(batch), self.model.zero_state(1))
         softmax, logs = self.model.softmax, {}
         for direction in self.model.directions:
@@ -311,7 +314,7 @@ class Scorer:
 
 
 def _checked_position(position: int, n_words: int) -> int:
-    """Return an index into a sentence. Raises: DataError if it is out of range or no integer."""
+    """Return an index into a sentence. Raises: DataError if out of range or not an integer."""
     try:
         place = -1 if isinstance(position, bool) else operator.index(position)
     except TypeError:

@@ -1,13 +1,13 @@
 """Checkpoints of training: names of their keys, writing, reading, validation, pruning, the list.
 
-A checkpoint is TensorFlow's: an index and data files. Ours are named `model.ckpt-<step>`; the file
-`checkpoint` lists them. `Checkpoint` reads both ours and the TensorFlow 1 reference's.
+A checkpoint has TensorFlow's format: an index and data files. Ours are named `model.ckpt-<step>`;
+the file `checkpoint` lists them. `Checkpoint` reads both ours and the TensorFlow 1 reference's.
 `CheckpointContent` and `CheckpointFolder` write ours. Keys of ours, before `SUFFIX`:
 
-    weights/<name>, <slot>/<name>   by stored name, in which `.S` replaces `/`
+    weights/<name>, <slot>/<name>   by stored name, with `.S` instead of `/`
     state/<i>                       LSTM states (rows, width), in the order of `BiLM.flatten_state`
     step, n_steps, seed             steps that were done and requested; the run's seed
-    batch                           rows of the global batch; rows per replica as requested first
+    batch                           rows of the global batch; rows per replica as requested at first
     best                            lowest held-out perplexity so far, infinite before the first
     position/<direction>_<part>     where the readers are in the text
     shards                          name and size of each file of the text
@@ -64,23 +64,23 @@ class Checkpoint:
     checksum of each one.
 
     Args:
-        path: of the checkpoint, without the endings of its files.
+        path: path of the checkpoint, without the endings of its files.
     Attributes:
         files: the index and the data files.
         is_reference: whether the TensorFlow 1 reference wrote it. The facts are then None, the
             shards are empty and there are no states.
-        shapes, dtypes: of the weights, by stored name.
+        shapes, dtypes: shape and dtype of each weight, by stored name.
         n_words: words of the softmax.
-        held: number of tensors of the whole checkpoint, and of numbers in them.
+        held: number of tensors in the checkpoint, and of values in them.
         step, seed: steps that were done; the run's seed.
         n_steps: steps that were requested; None if the checkpoint does not contain it.
         n_rows: rows of the global batch.
         batch_size: rows per replica as requested first.
         best: lowest held-out perplexity so far; infinite if nothing was measured.
-        position: of the readers of the text; None if the checkpoint does not contain it.
+        position: position of the readers in the text; None if the checkpoint does not contain it.
         shards: name and size of each file of the text, in order.
         skipped: for each later checkpoint that cannot be used, the reason.
-    Raises: WeightsError if it cannot be read, is not whole or is not a biLM's.
+    Raises: WeightsError if it cannot be read, is incomplete or does not belong to a biLM.
     """
 
     def __init__(self, path: str | Path):
@@ -135,7 +135,7 @@ class Checkpoint:
     def state(self) -> list[np.ndarray]:
         """LSTM states (rows, width), in the order of `BiLM.flatten_state`.
 
-        Raises: WeightsError if it contains none, as checkpoints of the TensorFlow 1 reference.
+        Raises: WeightsError if it contains none, like checkpoints of the TensorFlow 1 reference.
         """
         n_states = sum(key.startswith(STATE) for key in self._shapes)
         if not n_states:
@@ -173,13 +173,14 @@ class Checkpoint:
         return value
 
     def _check_sizes(self) -> Held:
-        """Count the numbers. Raises: WeightsError if the data files are too small for them."""
+        """Count tensors and values. Raises: WeightsError if the data files are too small."""
         total = needed = 0
         for key, shape in self._shapes.items():
             size, dtype = math.prod(shape), self._dtypes[key]
             is_number = dtype.is_floating or dtype.is_integer
             total += size
-            # TensorFlow's first format, one file, may compress; a number takes a byte or more.
+            # A checkpoint in TensorFlow's first format is one file, possibly compressed: require
+            # only one byte per value.
             needed += size * (dtype.size if len(self.files) > 1 and is_number else 1)
         n_bytes = sum(path.stat().st_size for path in self.files if path.suffix != ".index")
         if needed > n_bytes:
@@ -198,8 +199,8 @@ def latest_checkpoint(
         folder: searched again after each failure: a run may be saving and removing meanwhile.
         only: selects weights by stored name. They are read now, so that a damaged one leads to
             the checkpoint before it, and kept until `Checkpoint.read` returns them.
-        whole: whether to check every tensor, slots and states included, and keep none: for
-            continuing a run.
+        whole: whether to check every tensor, including slots and states, and keep none of them in
+            memory; used to resume a run.
     Returns: None if the folder contains no checkpoint.
     Raises: WeightsError if it contains some and none can be used.
     """
@@ -248,7 +249,7 @@ def check_name(folder: str | Path) -> None:
     """Refuse a folder whose checkpoints TensorFlow cannot read.
 
     TensorFlow treats the path as a pattern in which `[`, `]` and the backslash cannot be escaped.
-    `?` and `*` match themselves too.
+    `?` and `*` are allowed, because as patterns they also match themselves.
 
     Raises: WeightsError.
     """
@@ -286,7 +287,8 @@ def _files(path: str) -> tuple[Path, ...]:
 def _candidates(folder: str | Path) -> list[str]:
     """Return the checkpoints that have our names, then those in TensorFlow's list.
 
-    The list alone is not enough: an interrupted save leaves a checkpoint that it does not name.
+    The list alone is not enough: an interrupted save leaves a checkpoint that the list does not
+    contain.
     """
     paths = checkpoint_paths(folder)
     return paths + [path for path in _listed(Path(folder)) if path not in paths]
@@ -331,7 +333,7 @@ class CheckpointContent:
         weights: variables by stored name.
         slots: the optimizer's variables, by slot and stored name.
         state: LSTM states of all rows, in the order of `BiLM.flatten_state`.
-        directions: of the readers whose positions are saved.
+        directions: directions of the readers whose positions are saved.
         n_steps, seed, batch_size, shards: facts of the run, see `Checkpoint`.
     """
 
@@ -372,7 +374,7 @@ class CheckpointContent:
             )
 
     def set_place(self, step: int, best: float, position: Position | None) -> None:
-        """Set where the run is, in the content to save."""
+        """Set the step, the best score and the position to save."""
         self._step.assign(step)
         self._best.assign(best)
         for name, array in (position or {}).items():
@@ -406,7 +408,7 @@ class CheckpointContent:
         return [variable.numpy() for variable in self._state]
 
     def check_finite(self, step: int) -> None:
-        """Raise NotFiniteError if a number to save is not finite, a variable at a time."""
+        """Check one variable at a time. Raises: NotFiniteError if a value to save is not finite."""
         for name, variable in self._each():
             try:
                 tf.debugging.check_numerics(variable, "")
@@ -457,7 +459,7 @@ class CheckpointFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             content.variables.write(path)
-            # Later ones were not whole: training continued from before them.
+            # Later checkpoints were damaged, so training resumed from an earlier one.
             paths = checkpoint_paths(self.folder)
             kept = paths[paths.index(path) :][: self.keep]
             listed = [os.path.basename(path) for path in kept]

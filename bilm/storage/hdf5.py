@@ -21,7 +21,7 @@ from bilm.errors import BilmError, WeightsError
 from bilm.options.schema import SWAPPED
 from bilm.support.files import replacing
 
-MAX_RATIO = 100  # of uncompressed to stored bytes; weights are hardly compressible
+MAX_RATIO = 100  # maximum ratio of uncompressed to stored bytes; weights hardly shrink
 UNSTORED_BYTES = 1 << 20  # allowed for datasets that were created but never written
 MAX_ITEMS = 10_000  # groups and datasets of a model's file; the largest known model has 50
 MAX_DEPTH = 16  # groups inside each other; stored names have up to 6 parts
@@ -262,7 +262,7 @@ class HDF5Tensors:
     """
 
     def __init__(self, path: str | Path):
-        self.paths: tuple[Path, ...] = (Path(path).absolute(),)  # the program may change its folder
+        self.paths: tuple[Path, ...] = (Path(path).absolute(),)  # the working folder may change
         self.source = str(self.paths[0])
         with open_hdf5(path) as file:
             self.names = dataset_names(file)

@@ -301,7 +301,7 @@ def check_held(options: ModelOptions, found: Held, source: str, n_rows: int | No
     `assign_tensors` detects smaller differences and names the variable.
 
     Args:
-        found: the number of datasets and of numbers in the files.
+        found: the numbers of datasets and of values in the files.
         source: names the files in messages.
         n_rows: number of rows of `embedding` or `softmax/W`, which have one row per word; None
             without such a table.

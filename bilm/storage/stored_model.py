@@ -85,7 +85,7 @@ class StoredModel:
 
     @property
     def source(self) -> str:
-        """The first name that the user gave, such as a path, URL or name."""
+        """The first argument that the user gave: a path, URL or name."""
         return self.given[0]
 
     @property
@@ -100,7 +100,8 @@ class StoredModel:
 
     @property
     def own_files(self) -> list[Path]:
-        """All files of the model and beside it that an output must not replace."""
+        """All files that an output must not replace: the files of the model and known files beside
+        them."""
         return self.format.own_files()
 
     @cached_property
@@ -148,8 +149,8 @@ class StoredModel:
     def check_unchanged(self) -> None:
         """Raise WeightsError if the files have changed since `digest` was computed.
 
-        Results that are stored with the digest belong to it if it was computed before the weights
-        were read and this check passes afterwards.
+        Read `digest` before the weights are read, and call this method afterwards. If it passes,
+        results computed in between belong to the digest.
         """
         if self.digest_with() != self.digest:
             raise _changed(self)
@@ -190,7 +191,8 @@ class StoredModel:
     def weights(
         self, token_ids: bool = False, token_table: str | Path | None = None
     ) -> StoredWeights:
-        """Return the initial weights of a biLM for inference; their values are read later.
+        """Return the stored weights with which a biLM for inference is initialized; their values
+        are read later.
 
         Args:
             token_ids: whether the biLM reads token ids even if the stored model reads characters.

@@ -29,8 +29,8 @@ _known: dict[str, StoredWeights] = {}
 
 class StoredWeights:
     """The weights of a biLM for inference and, if it reads token ids, the table of token vectors.
-    Values are not kept in memory: a variable's initializer reads them from the file when Keras
-    requests them, which may be later and more than once. The files must not change until then.
+    Values are not kept in memory: a variable's initializer reads them from the file whenever Keras
+    requests them, which may be later and more than once. The files must not change before that.
 
     Args:
         options: options of the biLM.

@@ -19,7 +19,8 @@ from bilm.training.step import Trainer
 
 @dataclass(frozen=True)
 class Saving:
-    """When a run saves, whichever comes first, and how many checkpoints it keeps.
+    """Intervals between checkpoints, in steps and in minutes (whichever ends first), and number of
+    checkpoints to keep.
 
     Args:
         steps: steps between checkpoints.
@@ -40,7 +41,7 @@ class Saving:
 
 
 class RunCheckpoints:
-    """Saves a `Trainer` and its place in the text to a run's folder, and restores them.
+    """Saves a `Trainer` and its position in the text to a run's folder, and restores them.
 
     Args:
         trainer: trainer whose state is saved and restored.
@@ -97,8 +98,8 @@ class RunCheckpoints:
         return self._latest.path(step)
 
     def save_if_best(self, step: int, perplexity: float, position: Position | None = None) -> bool:
-        """Also save the state that was last saved or restored to `best` if the perplexity is
-        the lowest so far."""
+        """If the perplexity is the lowest so far, write the state that was last saved or restored
+        to the folder `best` too; return whether this was done."""
         if not perplexity < self.best:
             return False
         self.best = perplexity
@@ -109,7 +110,7 @@ class RunCheckpoints:
         return True
 
     def restore(self, checkpoint: Checkpoint, same_heldout: bool = True) -> None:
-        """Restore weights, slots, states, place in the text and the best score.
+        """Restore weights, slots, states, position in the text and the best score.
 
         Args:
             same_heldout: whether the stored best score was measured on the current held-out text.

@@ -104,8 +104,8 @@ def _sum_rows(indices: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
 
 
 def _split_rows(slices: tf.IndexedSlices, common: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Sum duplicate rows; return the indices and values of the other rows, and those of the
-    common rows."""
+    """Sum duplicate rows; return the indices and values of the other rows, and then of the common
+    rows."""
     common = tf.cast(common, slices.indices.dtype)
     absent = tf.zeros([tf.size(common), *slices.values.shape[1:]], slices.values.dtype)
     rows, values = _sum_rows(
@@ -223,14 +223,14 @@ def _settle_tf32(devices: Sequence, tf32: bool) -> None:
         for gpu in devices
     ):
         logging.info(
-            "matrix products round their float32 inputs to TF32 on this GPU (--no_tf32 disables "
-            "this)"
+            "the float32 inputs of matrix multiplications are rounded to TF32 on this GPU "
+            "(--no_tf32 disables this)"
         )
 
 
 def _warn_of_driver() -> None:
-    """Warn if an NVIDIA driver is not used: without CUDA's libraries, TensorFlow silently uses
-    the CPU."""
+    """Warn if this host has an NVIDIA driver that TensorFlow does not use: without CUDA's
+    libraries, TensorFlow silently uses the CPU."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     if not hidden and (DRIVER.exists() or shutil.which("nvidia-smi")):
         logging.warning(

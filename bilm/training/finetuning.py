@@ -35,7 +35,7 @@ from bilm.training.run_folder import RunFolder
 
 RECORD = "source", "before", "after", "text"  # keys of finetuning.json
 
-# What a run takes over from the options of its source, and the value where they do not say.
+# Options that a run inherits from its source, with the values used if the source omits them.
 KEPT = {
     "dropout": 0.1,
     "all_clip_norm_val": 10.0,
@@ -55,8 +55,8 @@ KEPT = {
 # Options that depend on the new corpus, not on the source.
 OWN = {"n_epochs": 1, "state_reset_probability": 0.05}
 # The slots are new, as in the source's first step, but the weights are not, so a tenth of the
-# source's warm-up is enough. The warm-up has at least 15 steps, so that a run that starts from a
-# tuned model does not shorten it again.
+# source's warm-up is enough. It is not shortened below 15 steps, so that repeated fine-tuning does
+# not shorten it each time.
 WARMUP_SHARE, SHORT_WARMUP = 10, 15
 
 
@@ -168,7 +168,7 @@ def _read_record(folder: RunFolder, start: Source, text: list[str] | None) -> di
         names = record.get("source")
         are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
         if set(record) != set(RECORD) or not are_names:
-            raise BilmError("expected the keys source, a list of paths, before, after and text")
+            raise BilmError("expected the keys source (a list of paths), before, after and text")
         _perplexities(record)
     except BilmError as error:
         message = str(error).removeprefix(f"{path}: ")
@@ -268,7 +268,7 @@ class Source:
             return RunOptions(
                 bidirectional=self.options.bidirectional is not False,
                 lstm=lstm.replace(other={}),
-                # An exported file counts the row of padding, which is not trained.
+                # An export's n_characters includes the padding row, which is not trained.
                 char_cnn=char_cnn and char_cnn.replace(n_characters=N_CHARACTERS, other={}),
                 share_embedding_softmax=self.options.share_embedding_softmax,
                 **kept | OWN | changes,
@@ -294,7 +294,7 @@ class Source:
 def choose_vocabulary(
     start: Source, own: str | Path | None, new: str | Path | None
 ) -> tuple[Path | None, Path]:
-    """Choose among the vocabularies.
+    """Choose the vocabulary of the source and that of the new run.
 
     Args:
         own: vocabulary of the source; None for `vocab.txt` in its folder.

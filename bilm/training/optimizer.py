@@ -21,8 +21,8 @@ class Optimizer:
     `LEARNING_RATES` of `options/run_options.py`.
 
     A slot is a number kept for each weight. Rows of a table that a step does not use have no
-    gradient; neither they nor their slots are touched, so that a step costs what the gradient
-    holds, whatever the size of the tables.
+    gradient; neither they nor their slots are touched, so the cost of a step depends on the number
+    of rows in the gradient and not on the size of the tables.
 
     Class attributes:
         SLOTS: initial values by the slots' names, which are also their names in checkpoints.
@@ -95,7 +95,7 @@ class Optimizer:
         return self.update(variable, gradient * scale, step_size, *slots)
 
     def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
-        """Update a variable on one device, its slots in the order of `SLOTS`."""
+        """Update a variable and its slots on one device; `slots` are in the order of `SLOTS`."""
         raise NotImplementedError
 
     def update_rows(
@@ -143,8 +143,8 @@ class Adam(Optimizer):
     that is first used late moves by up to sqrt(10) times the rate. Decaying the averages would
     touch whole tables.
 
-    TensorFlow's own kernel updates dense variables. It has none for rows, and Keras' Adam makes
-    their gradient dense, so that rows are gathered, computed and scattered here.
+    TensorFlow has a kernel for dense gradients but none for rows, and Keras' Adam makes the
+    gradient of rows dense. This class therefore gathers, updates and scatters rows itself.
 
     Reference: Kingma and Ba 2015, arXiv:1412.6980.
     """

@@ -22,7 +22,7 @@ from bilm.scoring.perplexity import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
 from bilm.training.run_folder import RunFolder
 
-MAX_STEPS = 2**31 - 1  # their numbers are int32 in the graph
+MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
 
 
 class Heldout(NamedTuple):
@@ -46,8 +46,9 @@ def read_heldout(
     """Return the readers of the held-out text.
 
     Args:
-        vocab, options: of the run.
-        max_sentences: of the part, which contains every k-th sentence; None for all of them.
+        vocab, options: vocabulary and options of the run.
+        max_sentences: maximum number of sentences in the part, which contains every k-th sentence;
+            None for all.
     Raises: DataError if the text contains no sentence, OptionsError for a number below 1.
     """
     if max_sentences is not None:
@@ -67,7 +68,8 @@ def check_training_text(
 ) -> None:
     """Refuse a training text that includes the vocabulary or files of the run.
 
-    A run that is continued has read them before: then, and for held-out text, warn.
+    A resumed run has already been trained on these files, so only a warning is logged. A warning is
+    also logged if the training text includes held-out files.
 
     Raises: DataError, naming the file.
     """
@@ -117,10 +119,10 @@ def complete_options(
     """Return the options with the sizes of corpus and vocabulary.
 
     Args:
-        stored: options of training in the folder of the run that is continued, empty for a new
-            run. Its `n_train_tokens` is not counted again.
-        checkpoint: of that run. Its `batch_size` replaces that of `stored`, which earlier versions
-            overwrote with the rows of a replica.
+        stored: training options stored by the resumed run; empty for a new run. If they contain
+            `n_train_tokens`, the corpus is not counted again.
+        checkpoint: checkpoint of the resumed run; None for a new run. Its `batch_size` replaces the
+            one in `stored`, which earlier versions overwrote with the rows of a replica.
     Raises: DataError if the corpus contains no sentence.
     """
     if checkpoint is not None and options.batch_size == stored.get("batch_size"):
@@ -144,9 +146,11 @@ def replica_options(
     """Return the options of one replica: its rows, and the full softmax for small vocabularies.
 
     Args:
-        options: of the run; `batch_size` as requested.
-        checkpoint: of the run that is continued, whose rows all replicas share.
-    Raises: WeightsError if these rows cannot be shared, or if another number was requested.
+        options: options of the run, with the requested `batch_size`.
+        checkpoint: checkpoint of the resumed run; its rows are divided among the replicas. None for
+            a new run.
+    Raises: WeightsError if the number of replicas does not divide these rows, or if another
+        `batch_size` was requested.
     """
     if options.sample_softmax and options.n_negative_samples_batch >= n_words:
         logging.warning(
@@ -179,7 +183,7 @@ class Plan:
     """Number of steps in an epoch, in the run and between evaluations.
 
     Args:
-        options: of a replica, `n_train_tokens` known.
+        options: options of a replica, including `n_train_tokens`.
         n_replicas: number of replicas.
         n_steps: total steps; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for an epoch.

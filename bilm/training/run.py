@@ -51,14 +51,16 @@ SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
 
 
 class Setup(NamedTuple):
-    """What a run needs for its steps, weights and states as before the next step.
+    """The parts of a run before its next step: options, number of steps, text, model, checkpoints
+    and last evaluation.
 
     Fields:
-        options: of one replica.
-        plan: number of steps.
+        options: options of one replica.
+        plan: numbers of steps in the run, in an epoch and between evaluations.
         shards: name and size of each file of the text.
         heldout: what is measured; None to measure nothing.
-        trainer, checkpoints: restored if a run is continued.
+        trainer, checkpoints: the model with its optimizer, and its checkpoints; restored if the run
+            is resumed.
         checkpoint: the restored checkpoint; None for a new run.
         step: number of steps that were done before.
         perplexity: of the held-out text after these steps; None if it was not measured then.
@@ -82,35 +84,36 @@ class Setup(NamedTuple):
 
 
 class TrainingRun:
-    """A run of training in a folder; an unfinished run in the folder is continued.
+    """A training run in a folder. If the folder contains an unfinished run, that run is resumed.
 
     Args:
-        options: of the run. `n_train_tokens` None counts the corpus; `n_tokens_vocab` comes from
-            the vocabulary.
+        options: options of the run. If `n_train_tokens` is None, the corpus is counted;
+            `n_tokens_vocab` is taken from the vocabulary.
         vocab_file: one word per line in descending order of frequency, with `<S> </S> <UNK>`.
         train_prefix: glob of the text shards, plain or gzip, one tokenized sentence per line.
         save_dir: folder of checkpoints, options and vocabulary.
-        heldout_prefix: glob of the text to measure; None measures nothing.
+        heldout_prefix: glob of the held-out text; None to skip evaluation.
         strategy: from `make_strategy`; None uses all GPUs, or the CPU.
-        hosts: the worker processes that share the run; None for this one alone.
+        hosts: the worker processes that share the run; None for a single process.
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one per epoch.
-        heldout_sentences: maximum number of held-out sentences, spread over the text, that an
-            evaluation before the end measures; None for all. The last one measures all.
+        heldout_sentences: maximum number of held-out sentences, evenly spaced, in evaluations
+            before the last one; None for all. The last evaluation uses all sentences.
         seed: determines the initial weights, the order of the text, dropout and negatives.
-        resume: "auto" continues a run if there is one, "never" refuses a folder that contains a
-            run, "must" refuses one without.
+        resume: "auto" resumes a run if the folder contains one, "never" refuses a folder that
+            contains a run, "must" refuses a folder that contains none.
         saving: when to save and how many checkpoints to keep. A run also saves before each
             evaluation and at its end.
         log_steps: steps between reports; None for one every few seconds.
         log_dir: folder of TensorBoard's files; None for `logs` in `save_dir`.
-        precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may continue in the
-            other one.
-        initialize: assigns the first weights of a new run; not called for one that is continued.
+        precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
+            other dtype.
+        initialize: function that assigns the initial weights of a new run; not called if a run is
+            resumed.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: BilmError, here and in `train`, for unusable input, a folder in which another process
-        trains, a checkpoint that cannot be written, memory that does not suffice, and a loss or
-        gradient that is not finite.
+        trains, a checkpoint that cannot be written, insufficient memory, and a non-finite loss or
+        gradient.
 
     Example:
         options = load_run_options("small")
@@ -155,7 +158,7 @@ class TrainingRun:
         self._check_folder()
 
     def train(self) -> TrainResult:
-        """Take the remaining steps, from the last whole checkpoint to the end of the run."""
+        """Train from the latest valid checkpoint to the end of the run."""
         shards, heldout = self._open_texts()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
@@ -165,14 +168,16 @@ class TrainingRun:
             text = TrainingText(setup.options, self.vocab, shards, self.seed)
             # Before this, a signal ends the process at once: there is nothing to save yet.
             with stop_on_signal() as stop, closing(text):
-                self.hosts.gather("start", None)  # a signal to any worker now stops and saves all
+                # From here, a signal to any worker stops and saves the run.
+                self.hosts.gather("start", None)
                 self._log_start(setup)
                 result = TrainingLoop(self, setup, text, stop).run()
             self._log_end(result)
             return result
 
     def _check_folder(self) -> None:
-        if self.hosts.is_chief:  # which may have begun to write when another worker looks
+        # Only the chief: it may already write to the folder while another worker checks it.
+        if self.hosts.is_chief:
             self.folder.check_resume(self.resume)
             self.folder.check_same_run(self.options, self.vocab_file)
 
@@ -206,7 +211,7 @@ class TrainingRun:
         }
 
     def _set_up(self, shards: Shards, heldout: Heldout | None) -> Setup:
-        """Count the text, create the model, restore the last whole checkpoint; write the options.
+        """Count the text, create the model, restore the latest valid checkpoint; write the options.
 
         All workers then have the same weights, slots and states.
         """
@@ -232,9 +237,11 @@ class TrainingRun:
         plan = Plan(options, self.devices.n_replicas, self.n_steps, self.eval_steps)
         log_estimate(options, self.vocab.size, self.devices)
         plan.log(options.n_train_tokens or 0)
-        # As requested first, whatever a replica has: another number of replicas may follow.
+        # The batch size of the first start, not that of a replica now: the number of replicas may
+        # change again.
         n_rows = (checkpoint and checkpoint.batch_size) or requested.batch_size
-        keras.utils.set_random_seed(self.seed)  # here: the program may have drawn from it since
+        # Here, because the program may have drawn random numbers since the run was created.
+        keras.utils.set_random_seed(self.seed)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps
         )
@@ -286,7 +293,8 @@ class TrainingRun:
 
 
 class TrainingLoop:
-    """Takes the steps of a run until its end or a signal; saves and evaluates when they are due.
+    """Takes the steps of a run until its end or a signal; saves and evaluates when a save or an
+    evaluation is due.
 
     Args:
         run: the run.
@@ -314,7 +322,7 @@ class TrainingLoop:
         if self.devices.several_hosts:
             self.trainer.expect(iterator.element_spec)
         if self.step and self._evaluation_due() and self.setup.perplexity is None:
-            perplexity = self._evaluate()  # a kill interrupted it
+            perplexity = self._evaluate()  # the run was killed before this evaluation ended
         self.last_save = time.monotonic()
         while self.step < self.plan.n_steps:
             late = time.monotonic() - self.last_save > 60 * self.saving.minutes
@@ -368,7 +376,8 @@ class TrainingLoop:
         return self.heldout is not None and (self.step % self.plan.eval_steps == 0 or at_end)
 
     def _evaluate(self) -> Perplexity | None:
-        """Measure the part of the held-out text that selects the best; at the end the whole."""
+        """Measure the part of the held-out text that selects the best checkpoint; at the end of the
+        run, also the whole text."""
         if self.heldout is None:
             return None
         whole, part = self.heldout

@@ -46,8 +46,8 @@ class Measurement(NamedTuple):
     """The last evaluation of a run, as `heldout.json` stores it.
 
     Fields:
-        step: after which the text was measured.
-        perplexity: of the whole text, or before the run's end of the part.
+        step: number of steps after which the text was measured.
+        perplexity: perplexity of the whole text; before the end of the run, of the part.
         part_mean: mean perplexity of the part; its minimum selects the best checkpoint.
         text: files and part that were measured; None in older files.
     """
@@ -74,13 +74,14 @@ class Measurement(NamedTuple):
 
 
 class RunFolder:
-    """The names of all files in a run's folder, and every write to them.
+    """The files in a run's folder: their names, and the functions that read and write them.
 
-    The checkpoints in it, and in `best`, are those of `bilm.storage.checkpoint`.
+    `bilm.storage.checkpoint` reads and writes the checkpoints in the folder and in `best`.
 
     Args:
         path: the folder, which need not exist.
-        writes: False where another process writes the files of this run; writing does nothing.
+        writes: False if another process writes the files of this run; the methods that write then
+            do nothing.
     Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity; `logs`,
         that of TensorBoard; `export`, that of exported files; and the `*_file`s.
     """
@@ -174,7 +175,7 @@ class RunFolder:
                 f"{self}: contains a run; use another folder, or continue it: --resume=auto"
             )
         if resume == "must" and not self.holds_run:
-            raise BilmError(f"{self}: contains no checkpoint of a run that could be continued")
+            raise BilmError(f"{self}: contains no checkpoint of a run that can be resumed")
 
     def check_same_run(self, options: RunOptions, vocab_file: str | Path) -> None:
         """Refuse a folder that contains another run, or files that a run would overwrite.
@@ -187,7 +188,8 @@ class RunFolder:
         path = self.options_file
         stored = load_model_options(path) if path.exists() else options.model
         found = schema.difference(stored, options.model)
-        # With others, the position in the text would differ, or the slots.
+        # Another unroll_steps would change the position in the text; another optimizer has other
+        # slots.
         optimizer = "adagrad" if path.exists() else options.optimizer
         for name, default in (("unroll_steps", options.unroll_steps), ("optimizer", optimizer)):
             found = found or schema.difference(
@@ -200,12 +202,15 @@ class RunFolder:
             )
         path = self.vocab_file
         if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
-            raise DataError(f"{path}: this folder's run has another vocabulary than {vocab_file}")
+            raise DataError(
+                f"{path}: the vocabulary of this folder's run differs from {vocab_file}"
+            )
 
     def _check_unused(self) -> None:
         """Refuse files that another program or a user may have written.
 
-        A run that ended before its first save has left its lock; its files may be overwritten.
+        If the lock file exists, a run that ended before its first save has written these files, and
+        they can be overwritten.
         """
         if self.lock_file.exists():
             return
@@ -257,7 +262,8 @@ class RunFolder:
             _copy(Path(vocab_file), self.vocab_file)
 
     def copy_inputs_to_best(self) -> None:
-        """Copy both into `best`, so that it can be measured and exported on its own."""
+        """Copy options and vocabulary into `best`, so that it can be evaluated and exported on its
+        own."""
         for path in (self.options_file, self.vocab_file):
             if self.writes and path.exists():
                 _copy(path, self.best / path.name)
@@ -271,7 +277,7 @@ class RunFolder:
             return Measurement.from_record(schema.read_object(path))
         except OptionsError as error:
             message = str(error).removeprefix(f"{path}: ")
-            logging.warning("%s: not the record of a measurement (%s); ignored", path, message)
+            logging.warning("%s: not the record of an evaluation (%s); ignored", path, message)
             return None
 
     def check_heldout(self, measured: Measurement, heldout: Shards) -> bool:
@@ -292,14 +298,14 @@ class RunFolder:
             schema.write(self.measured_file, measured.to_record())
 
     def write_tuning(self, record: Mapping[str, Any]) -> None:
-        """Store the record of a fine-tuning."""
+        """Store the record of a fine-tuning run."""
         if self.writes:
             schema.write(self.tuning_file, record)
 
     # --- which checkpoint to use ---
 
     def log_end(self, step: int) -> None:
-        """Log which checkpoint of a run that ended after `step` steps to export, and how."""
+        """Log which checkpoint to export after a run of `step` steps, and the command for it."""
         measured, best, source = self.read_measured(), self.find_best(), self.path
         if measured and measured.step == step and best:
             source = self.path if best.step == step else self.best

@@ -84,8 +84,8 @@ class Trainer:
         self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
 
     def expect(self, batch_spec: Any) -> None:
-        """Compile the step once for all batches of a specification, if batches are passed to `step`
-        directly. Otherwise, each new batch size would trace the step again.
+        """Compile the step once for all batches of a specification. Call this if batches are passed
+        to `step` directly; without it, each new batch size would trace the step again.
 
         Args:
             batch_spec: the `element_spec` of an iterator over distributed batches.
@@ -116,7 +116,8 @@ class Trainer:
         return StepResult(losses, norm, self.optimizer.rate(step))
 
     def global_state(self) -> list[np.ndarray]:
-        """Return the state of all rows, float32 (global batch, width) each: see `set_state`."""
+        """Return the state of all rows: float32 arrays (global batch, width), in the order of
+        `BiLM.flatten_state`."""
         parts = self.model.flatten_state(self.state)
         if self.devices.several_hosts:
             return [tensor.numpy() for tensor in self._gathered(parts)]
@@ -153,7 +154,7 @@ class Trainer:
         return losses, norm, state
 
     def _common_rows(self, batch):
-        """Return, for each variable, the rows that all replicas use (those of the shared
+        """Return, for each variable, the rows that all replicas use (the rows of the shared
         negatives), or None."""
         if not (self.options.share_negatives and self.options.sample_softmax):
             return None

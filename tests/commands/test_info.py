@@ -194,7 +194,7 @@ PROBLEMS = {
     r"model\.ckpt-2: .* has shape .*, but the options require [\d,]+ values": change_lstm,
     r"vocab\.txt: contains 48 words, but the model was trained with 49": shorten_vocabulary,
     r"vocab\.txt": lambda run: (run / "vocab.txt").unlink(),
-    r"heldout\.json: not the record of a measurement": lambda run: (
+    r"heldout\.json: not the record of an evaluation": lambda run: (
         run / "heldout.json"
     ).write_text("{"),
     r"model\.ckpt-9: not a whole checkpoint": lambda run: (run / "model.ckpt-9.index").write_text(

@@ -207,7 +207,7 @@ def test_damaged_heldout_record_is_replaced(a_run, log):
         log.clear()
         record.write_bytes(content)
         assert folder.read_measured() is None
-        assert f"{record}: not the record of a measurement" in log.text
+        assert f"{record}: not the record of an evaluation" in log.text
     assert run(a_run, 3, heldout=HELDOUT).heldout == expected.perplexity
     assert folder.read_measured() == expected
 

@@ -47,8 +47,9 @@ class Layout(NamedTuple):
             rounded: whether matrix-multiplication inputs are bfloat16.
         """
         joint = n_rows <= MAX_JOINT
-        # Rows of 2^k float32 conflict in the cache, which costs a fifth of the time of a product.
-        # Without a projection, spare units would also lengthen the output.
+        # Rows of 2^k float32 values conflict in the processor's cache, which costs a fifth of the
+        # time of a matrix multiplication. Without a projection, spare units would also lengthen the
+        # output.
         n_spare = n_units // 64 if has_projection and not rounded else 0
         return cls(joint, True, rounded and not joint, rounded and joint, n_spare)
 
@@ -95,7 +96,7 @@ class CellWeights(NamedTuple):
             if not layout.apart:
                 return [weight[rows] if rows else weight]
             gates, width = [], weight.shape[-1] // 4
-            # One gate at a time: these are most of a model, so copies determine peak memory.
+            # One gate at a time: LSTM weights are most of a model, so copies determine peak memory.
             for k, name in enumerate("ijfo"):
                 places = (*rows, ..., slice(k * width, (k + 1) * width))
                 gate = weight[places]

@@ -17,13 +17,13 @@ from bilm.errors import WeightsError
 from bilm.options.schema import MAX_BYTES as MAX_JSON_BYTES
 from bilm.support.files import replacing
 
-MAX_BYTES = 8 << 30  # of weights or an archive; the largest published weights have 0.4 GB
-MAX_RATIO = 100  # of a member's size to its packed size; weights hardly shrink
+MAX_BYTES = 8 << 30  # limit for weights or an archive; the largest published weights have 0.4 GB
+MAX_RATIO = 100  # maximum ratio of unpacked to packed size; weights hardly shrink
 MAX_MEMBERS = 10_000
-MIN_PACKED = 1 << 10  # packed bytes that a smaller member counts as
+MIN_PACKED = 1 << 10  # packed size that smaller members are counted with
 COPY_BYTES = 1 << 20
 MAX_READ = 4 << 20  # bytes of one read; a header that declares its own size may request more
-UNPACKING_ERRORS = (  # OSError: an archive that points outside of itself, or a full disk
+UNPACKING_ERRORS = (  # OSError: an archive with an offset outside its file, or a full disk
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
@@ -99,8 +99,8 @@ class Archive:
         for member, is_folder in entries:
             place = PureWindowsPath(member.name)  # splits at either kind of slash
             if place.anchor or ".." in place.parts:
-                raise WeightsError(f"{path}: {member.name} is a path out of the archive")
-            if not is_folder:  # upper and lower case differ
+                raise WeightsError(f"{path}: {member.name} is a path outside the archive")
+            if not is_folder:  # names are case-sensitive
                 self.members[PurePosixPath(place.as_posix())] = member
             if len(self.members) > MAX_MEMBERS:
                 raise WeightsError(f"{path}: more than {MAX_MEMBERS:,} files, expected a model")
@@ -147,7 +147,7 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[tuple[Member, bool]]:
         if info.flag_bits & 1:
             problem = "is encrypted"
         elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            problem = "is compressed by another method than deflate"
+            problem = "is compressed by a method other than deflate"
         limit = MAX_RATIO * max(info.compress_size, MIN_PACKED)
         content = partial(file.open, info)
         yield Member(info.filename, info.file_size, limit, problem, content), info.is_dir()
@@ -191,7 +191,7 @@ class _Bounded:
     def _check(self, place: int) -> None:
         if place > self._limit + MAX_READ:
             raise WeightsError(
-                f"{self._path}: unpacks to more than {self._limit:,} bytes, the most expected"
+                f"{self._path}: unpacks to more than the expected maximum of {self._limit:,} bytes"
             )
 
     def __enter__(self) -> _Bounded:

@@ -57,7 +57,7 @@ def cache_folder() -> Path:
     Raises: WeightsError if the user has no home folder.
     """
     home = os.environ.get("XDG_CACHE_HOME", "")
-    home = home if os.path.isabs(home) else "~/.cache"  # its specification ignores relative paths
+    home = home if os.path.isabs(home) else "~/.cache"  # XDG ignores relative paths
     cache = os.environ.get("BILM_CACHE") or os.path.join(home, "bilm")
     try:
         return Path(cache).expanduser()

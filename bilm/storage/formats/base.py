@@ -22,7 +22,7 @@ class Tensors(Protocol):
     """The tensors in the files of a model.
 
     Attributes:
-        source: names the files in messages.
+        source: name of the files, for messages.
         paths: the files that the values are read from.
         names: the tensors' names, in the table `HDF5` of `bilm.storage.names`.
     """
@@ -180,5 +180,6 @@ class Format(ABC):
         return self.files()
 
     def own_files(self) -> list[Path]:
-        """Return all files of the model and beside it that an output must not replace."""
+        """Return the files of the model, and other files beside it, that an output must not
+        replace."""
         return [*self.files(), self.folder / VOCABULARY, self.softmax_path]

@@ -23,7 +23,7 @@ EXPECTED_WEIGHTS = (
 
 
 class BilmTf(Format):
-    """Options and HDF5 weights. Every path that no other format owns is of this one.
+    """Options and HDF5 weights. Every path that no other format owns belongs to this one.
 
     The softmax of an export is `<stem>_softmax.hdf5`, with its words, beside the weights. Weights,
     options and softmax of one export share an id: they are renamed into place one after the other,

@@ -96,7 +96,7 @@ class Encoder(Checked):
         if self.name.lower() != "elmo":
             raise unexpected("name", self.name, '"elmo"; other encoders are not supported')
         if self.dim == self.projection_dim:
-            raise unexpected("dim", self.dim, "another width than projection_dim")
+            raise unexpected("dim", self.dim, "a width different from projection_dim")
 
     def to_bilm(self) -> LstmOptions:
         """Return the options of bilm."""
@@ -227,8 +227,8 @@ def _table(home: Path, name: str, dim: int, shape: Any) -> TableOptions | None:
 def _configuration_file(options_file: Path) -> Path | str:
     """Return the file of the model's configuration, or the name of a published one.
 
-    `config.json` contains the path during training. No file outside the model's folder is opened:
-    the path is tried below the folder, then its last part in the folder.
+    `config.json` contains the path that the configuration had during training. No file outside the
+    model's folder is opened: the path is tried below the folder, then its last part in the folder.
 
     Raises: OptionsError.
     """

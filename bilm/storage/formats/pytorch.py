@@ -138,7 +138,7 @@ def _open_legacy(path: Path) -> Opened:
             raise WeightsError(f"{path}: not from a little-endian machine")
         tensors, storages = _checked(found, path)
         if not isinstance(keys, list) or {k for k in keys if isinstance(k, str)} != set(storages):
-            raise WeightsError(f"{path}: the listed storages differ from those of its tensors")
+            raise WeightsError(f"{path}: the list of storages does not match the tensors")
         place, n_bytes = file.tell(), os.fstat(file.fileno()).st_size
         for key in keys:
             storage = storages[key]

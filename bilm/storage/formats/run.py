@@ -24,12 +24,12 @@ INDEX = ".index"
 PART = re.compile(r".+(\.index|\.data-\d+-of-\d+)")
 OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+)?")
 
-# By folder, and whether the softmax was needed: the version of the last checkpoint that was whole.
+# Version of the last whole checkpoint, by folder and by whether the softmax was required.
 _whole: dict[tuple[Path, bool], tuple] = {}
 
 
 class Run(Format):
-    """A run: the weights are its folder, or the index file of one of its checkpoints.
+    """A run: `weight_file` is its folder, or the index file of one of its checkpoints.
 
     The checkpoint is chosen once, when something of it is first needed, and then stays the same.
     """
@@ -128,7 +128,7 @@ class Run(Format):
         if not self.weight_file.is_dir():
             return Checkpoint.open(self.weight_file.with_suffix(""), needed)
         key = self.weight_file, with_softmax
-        if key in _whole:  # its weights are read again only when they are needed
+        if key in _whole:  # already found whole: each weight is read when it is used
             found = latest_checkpoint(self.weight_file, none)
             if found is not None and _version(found) == _whole[key]:
                 return found
@@ -146,7 +146,7 @@ class Run(Format):
         return [options_file, *([p for p in parts if p.suffix == INDEX] or parts)]
 
     def own_files(self) -> list[Path]:
-        """Return the files of all checkpoints in the folder too."""
+        """Return the files of the model and those of all checkpoints in the folder."""
         parts = [p for p in sorted(self.folder.iterdir()) if PART.fullmatch(p.name)]
         return [*super().own_files(), self.folder / CHECKPOINT_LIST, *parts]
 

@@ -89,7 +89,7 @@ def check_same_start(
     """Refuse workers that would start from different weights, slots or LSTM states.
 
     Args:
-        digests: returns a digest of each.
+        digests: returns the digests of the weights, the LSTM states and each slot, by name.
         checkpoint: the checkpoint that was restored; None for a new run.
     Raises: HostError, the same on all, naming the worker and what differs.
     """
@@ -101,7 +101,8 @@ def check_same_start(
 
 
 def check_place(hosts: Hosts | Alone, step: int, position: Position | None) -> None:
-    """Refuse to save if workers are at different places in the text: their texts differ.
+    """Refuse to save if the workers are at different positions in the text, which shows that their
+    texts differ.
 
     Raises: HostError, the same on all, naming the worker.
     """

@@ -28,18 +28,18 @@ from bilm.training.hosts.joining import encode, join, receive, send
 ALIVE, ALIVE_SECONDS = {"alive": True}, 5.0  # what each worker sends, and how often
 SILENT_SECONDS = 30.0  # a worker that sends nothing for so long is considered lost
 END_SECONDS = 30.0  # how long a worker may take to end once another one has failed
-END = "end"  # what the workers agree on last
-NEWS_SECONDS = 5.0  # how long an error of TensorFlow's waits for news of the worker behind it
-EXCHANGE_ERRORS = (tf.errors.OpError, RuntimeError)  # what TensorFlow raises as it is aborted
-LOST_ERRORS = (  # what it raises if another worker does not take part
+END = "end"  # `what` of the last `gather`, at the end of the `with` block
+NEWS_SECONDS = 5.0  # time limit, after a failed exchange, to learn which worker has failed
+EXCHANGE_ERRORS = (tf.errors.OpError, RuntimeError)  # raised by TensorFlow when it is aborted
+LOST_ERRORS = (  # raised by TensorFlow if another worker does not take part
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
     tf.errors.UnavailableError,
 )
-CONTINUE = "The last checkpoint remains; the same command on all hosts continues the run"
+CONTINUE = "The last checkpoint remains; the same command on all hosts resumes the run"
 ENDED = f"ended without a message: it was killed, or its host or network is down. {CONTINUE}"
-SILENT = f"did not answer for {SILENT_SECONDS:g} seconds: its process is stopped. {CONTINUE}"
+SILENT = f"did not answer for {SILENT_SECONDS:g} seconds: its process is suspended. {CONTINUE}"
 
 
 class Alone:
@@ -67,10 +67,10 @@ class Alone:
 
 
 class Hosts:
-    """All worker processes of a run; each of them makes one of these.
+    """The worker processes of a run; each process creates one `Hosts`.
 
     Use it as a context manager: if a worker leaves the block with an error, the others raise
-    `HostError` in theirs; without an error, all wait for the last.
+    `HostError`; otherwise each worker waits at the end of the block until all have reached it.
 
     All workers must call the methods in the same order, with the same `what`. Values are JSON.
 
@@ -146,7 +146,7 @@ class Hosts:
             self._over.set()
 
     def _lost(self, error: tf.errors.OpError) -> str:
-        """Return a line that names the workers in an error of TensorFlow's."""
+        """Return an error message that names the workers that a TensorFlow error mentions."""
         tasks = {int(k) for k in re.findall(r"/task:(\d+)", error.message)} - {self.index}
         others = [self.name(k) for k in sorted(tasks) if k < self.n_workers]
         reason = next(iter(error.message.splitlines()), type(error).__name__)
@@ -156,13 +156,14 @@ class Hosts:
         )
 
     def _tell(self, line: str) -> None:
-        """Make the others end with a line, except those that have ended."""
+        """Send an error message to the other workers, which then end; ignore those that have
+        already ended."""
         for connection in self._connections.values():
             with self._sending, suppress(OSError):
                 send(connection, {"failed": line})
 
     def _next(self, worker: int, what: str) -> Any:
-        """Return the next value from a worker, in its turn."""
+        """Return the next value from a worker; its `what` must be the same."""
         message = self._received[worker].get()
         if message is None:
             raise self.failure
@@ -188,9 +189,11 @@ class Hosts:
         workers = {connection: k for k, connection in self._connections.items()}
         heard = dict.fromkeys(workers, time.monotonic())
         told = 0.0
-        # A worker that has ended waits for this one, which may still save or evaluate.
+        # After the other workers have sent END, they wait for this one, which may still save or
+        # evaluate.
         while workers or not self._over.is_set():
-            # Read first: this process may be the one that was stopped.
+            # Receive before checking for silence: if this process was suspended, messages are
+            # waiting.
             ready = wait(list(workers), ALIVE_SECONDS)
             for connection in [c for c in workers if c in ready]:
                 k = workers[connection]
@@ -214,7 +217,7 @@ class Hosts:
             if now - told >= ALIVE_SECONDS:
                 told = now
                 for connection in self._connections.values():
-                    with self._sending, suppress(OSError):  # noticed when it is received from
+                    with self._sending, suppress(OSError):  # the next receive detects it
                         send(connection, ALIVE)
 
     def _fail(self, worker: int, line: str) -> None:

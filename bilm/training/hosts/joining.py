@@ -6,7 +6,8 @@ TensorFlow then listens at the same port. The connections remain open: `Hosts` u
 break if a worker dies.
 
 TensorFlow alone would wait forever for a worker that does not start. TensorFlow accepts connections
-on all interfaces of a host without authentication: use it only in trusted networks.
+on all interfaces of a host without authentication, so a run with several workers requires a trusted
+network.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ LATE_SECONDS = 30.0
 MAX_BYTES = 1 << 26  # maximum size of a message between workers
 MAX_HELLO_BYTES = 1 << 16  # maximum size of a hello, which may come from another program
 LENGTH = struct.Struct("!i")  # length prefix of each message, as in multiprocessing.connection
-# If a host loses power or network, TCP closes the connection after about 30 s: 10 s idle and four
-# probes every 5 s.
+# If a host loses power or network, TCP closes the connection after about 30 s: 10 s idle, then four
+# probes at intervals of 5 s.
 ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4} | {
     "TCP_USER_TIMEOUT": 30_000  # ms
 }
@@ -264,7 +265,8 @@ def _port_problem(cluster: Cluster) -> str | None:
     """Return why the port cannot be used, or None. Without this check, TensorFlow would share
     the port with another process.
 
-    Only binds: a connection to a socket that listens would be lost when the check ends.
+    The check only binds the port. If it listened, a worker that connects during the check would
+    lose its connection.
     """
     _, port = cluster.address(cluster.index)
     both = socket.has_dualstack_ipv6()
