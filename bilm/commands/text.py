@@ -66,7 +66,7 @@ def text(
     if n_changed:
         logging.warning(
             "%s: in %s sentences a word is empty or contains blanks; the text has other words "
-            "there, because text is split at blanks", output, f"{n_changed:,}"
+            "there, because text is split at whitespace", output, f"{n_changed:,}"
         )  # fmt: skip
     found = {"output": output, "sentences": n_sentences, "words": n_words}
     show(found, f"wrote {output}: {n_sentences:,} sentences, {n_words:,} words", json)

@@ -37,7 +37,7 @@ def test_survey_logs_blank_and_long_and_unknown_words(corpus, tmp_path, caplog):
     assert (counts.n_long, counts.n_replaced) == (4, 0)
     assert messages(caplog, "WARNING") == []
     logged = messages(caplog, "INFO")
-    assert "4 empty lines, which are skipped" in logged
+    assert "4 blank lines, which are skipped" in logged
     assert "4 words, 0.05 %, have more than 48 bytes and are truncated" in logged
 
 
@@ -90,4 +90,4 @@ def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch, caplog):
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
     counts = survey(corpus, vocab, sample=True)
     assert (counts.n_tokens, counts.n_blank) == (20, 2)
-    assert "sample: 2 empty lines, which are skipped" in messages(caplog, "INFO")
+    assert "sample: 2 blank lines, which are skipped" in messages(caplog, "INFO")

@@ -340,7 +340,7 @@ def test_resume_with_another_vocabulary_is_refused(a_run, tmp_path, monkeypatch)
     words = VOCABULARY.read_text().splitlines()
     (tmp_path / "vocab.txt").write_text("\n".join([*words[:-2], words[-1], words[-2]]))
     monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "vocab.txt")
-    with pytest.raises(DataError, match="the vocabulary of this folder.s run differs from"):
+    with pytest.raises(DataError, match="the vocabulary of this folder's run differs from"):
         run(a_run)
 
 
