@@ -352,7 +352,7 @@ def test_finetune_refuses_folders_of_other_runs(tmp_path):
     words = {"new_vocab_file": new_vocabulary}
     fails(
         DataError,
-        "the vocabulary of this folder.s run differs from",
+        "run differs from",
         source,
         tmp_path / "tuned",
         2,
