@@ -88,8 +88,8 @@ FORMS = {
         "a folder for TensorFlow Serving and other programs that load a SavedModel. The signature "
         "serving_default reads sentences, with tokens separated by white space, and returns the "
         "layers and one vector per sentence: the average of the layers, averaged over the tokens. "
-        "The signatures `tokens` and `default` have the inputs and outputs of the old TensorFlow Hub "
-        "module. To export a layer with a trained weighting, call bilm.export_saved_model.",
+        "The signatures `tokens` and `default` have the inputs and outputs of the old TensorFlow "
+        "Hub module. To export a layer with a trained weighting, call bilm.export_saved_model.",
     ),
     "onnx": Form(
         _onnx,
