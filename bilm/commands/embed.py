@@ -31,7 +31,7 @@ def output_forms_help() -> str:
     "Corpus",
     opt.text_input("Corpus.", "twice", metavar="FILE"),
     opt.column_option,
-    opt.option("--id_column", opt.TEXT, "Column of a table that contains the ids.", metavar="NAME"),
+    opt.id_column_option,
     opt.option("--id_field", opt.Integer(0), "Index, from 0, of the part of a FASTA header "
                "to use as the id; the header is split at | and blanks.", "the first word"),
     opt.bad_utf8_option,

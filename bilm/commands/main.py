@@ -13,10 +13,11 @@ import click
 import bilm
 from bilm.commands import terminal
 
-# Each module of this package defines a command of the same name; the help lists them in this order.
+# Each module of this package defines a command of the same name, with underscores for dashes; the
+# help lists them in this order.
 COMMANDS = (
-    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "substitutes", "info",
-    "cache"
+    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
+    "minimal-pairs", "substitutes", "info", "cache"
 )  # fmt: skip
 COMPLETION = "_BILM_COMPLETE"
 NOTES = """
@@ -43,7 +44,8 @@ class LazyGroup(click.Group):
         """Import and return a command."""
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(f"bilm.commands.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        return getattr(importlib.import_module(f"bilm.commands.{name}"), name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -321,6 +321,9 @@ tokenize_option = option(
 column_option = option(
     "--column", TEXT, "Column of a table that contains the text.", metavar="NAME"
 )
+id_column_option = option(
+    "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
+)
 json_option = group("Results", flag("--json", "Print one JSON object."))
 
 
