@@ -73,8 +73,9 @@ def minimal_pairs(
     input_: str, on_bad_utf8: str, tokenize: str | None, output: str | None, per_pair: bool,
     json: bool, **model: str | None
 ) -> None:  # fmt: skip
-    """Measure how often a model prefers the acceptable sentence of a minimal pair.
+    """Measure accuracy on minimal pairs of sentences.
 
+    A minimal pair is an acceptable and an unacceptable sentence that differ as little as possible.
     Sentences are split at blanks, or by --tokenize. Tokenize them like the training text of the
     model.
 
