@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 TEXT = "She rose from her chair .\nThe carriage stopped at the door .\n"
 
 
-def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch, capsys):
+def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch, capfd):
     pytest.importorskip("pandas", reason="make test-clients")
     monkeypatch.chdir(tmp_path)
     Path("story.txt").write_text(TEXT)
@@ -30,4 +30,5 @@ def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch,
     joined = names["joined"]
     assert len(joined) == 2 * (len(keys) - 2)  # without the first word of each sentence
     assert joined["forward_before"].iloc[0] == pytest.approx(names["found"].forward[0], abs=1e-5)
-    assert "chair" in capsys.readouterr().out
+    assert names["results"].overall.n_pairs == 2
+    assert "chair" in capfd.readouterr().out
