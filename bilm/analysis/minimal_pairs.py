@@ -23,7 +23,6 @@ from bilm.scoring.scorer import Score, Scorer
 # Bits. The log-probability of a sentence changes by less than this with the batch in which it is
 # computed, because sums of float32 numbers are rounded.
 TIE = 1e-4
-DIRECTIONS = ("forward", "backward", "both")
 
 
 class MinimalPair(NamedTuple):
@@ -47,9 +46,9 @@ class PairScore(NamedTuple):
 
     Fields:
         pair: the pair.
-        preference: log2 p(good) - log2 p(bad) in bits for each of `DIRECTIONS`; a forward-only
-            model has "forward" only. The probability of a sentence includes its end: `</S>`, or
-            `<S>` for the backward direction. "both" is the sum of the two directions.
+        preference: log2 p(good) - log2 p(bad) in bits, by direction: "forward", "backward" and
+            "both", their sum. A forward-only model has "forward" only. The probability of a
+            sentence includes its end: `</S>`, or `<S>` for the backward direction.
         unknown: words of both sentences that the vocabulary lacks, without duplicates. They are
             scored as `<UNK>`.
     """
