@@ -68,7 +68,7 @@ def commands():
     text = subprocess.run(
         [sys.executable, "-m", "bilm", "--help"], cwd=ROOT, capture_output=True, text=True
     ).stdout
-    return re.findall(r"^  ([a-z]+)  ", text, flags=re.MULTILINE)
+    return re.findall(r"^  ([a-z-]+)  ", text, flags=re.MULTILINE)
 
 
 def example_model():

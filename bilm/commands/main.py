@@ -28,10 +28,11 @@ from bilm.errors import BilmError
 from bilm.support.imports import conflict
 from bilm.support.process import LOG_LEVEL, MUTE, is_loud, keep_freed_memory, quiet, share_cores
 
-# Each module of this package defines a command of the same name; the help lists them in this order.
+# Each module of this package defines a command of the same name, with underscores for dashes; the
+# help lists them in this order.
 COMMANDS = (
-    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "substitutes", "info",
-    "cache"
+    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
+    "minimal-pairs", "substitutes", "info", "cache"
 )  # fmt: skip
 COMPLETION = "_BILM_COMPLETE"
 NOTES = """
@@ -65,7 +66,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(f"bilm.commands.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        return getattr(importlib.import_module(f"bilm.commands.{name}"), name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -87,7 +87,7 @@ def test_help_of_bilm_lists_the_commands_and_imports_neither_numpy_nor_h5py():
     script += "    print(sorted({'numpy', 'h5py', 'tensorflow', 'rich'} & sys.modules.keys()))"
     words = [sys.executable, "-c", script, "--help"]
     *lines, imported = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-    listed = [line.split()[0] for line in lines if re.match(r"  \w+ +[A-Z]", line)]
+    listed = [line.split()[0] for line in lines if re.match(r"  \w[\w-]* +[A-Z]", line)]
     assert (listed, imported) == (list(COMMANDS), "[]")
     assert not [line for line in lines[1:] if line.endswith("...")]
 

@@ -1,0 +1,190 @@
+"""Minimal pairs: how often a language model prefers the acceptable one of two sentences.
+
+The method and the names of the columns are those of BLiMP (Warstadt et al. 2020, "BLiMP: The
+Benchmark of Linguistic Minimal Pairs for English", TACL 8, arXiv:1912.00582).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import NamedTuple
+
+from bilm.analysis.surprisal import NATS_PER_BIT
+from bilm.data.readers import Corpus, Record, form_of
+from bilm.data.readers.tables import FORM as TABLES
+from bilm.data.text import require_files
+from bilm.errors import DataError
+from bilm.scoring.scorer import Score, Scorer
+
+# Bits. The log-probability of a sentence changes by less than this with the batch in which it is
+# computed, because sums of float32 numbers are rounded.
+TIE = 1e-4
+
+
+class MinimalPair(NamedTuple):
+    """Two sentences that differ minimally.
+
+    Fields:
+        good: words of the acceptable sentence (`sentence_good`).
+        bad: words of the unacceptable sentence (`sentence_bad`).
+        phenomenon: the linguistic phenomenon (`linguistics_term`), such as "island_effects".
+        uid: the kind of pair within the phenomenon (`UID`), such as "wh_island".
+    """
+
+    good: list[str]
+    bad: list[str]
+    phenomenon: str
+    uid: str
+
+
+class PairScore(NamedTuple):
+    """How strongly a language model prefers the acceptable sentence of a pair.
+
+    Fields:
+        pair: the pair.
+        preference: log2 p(good) - log2 p(bad) in bits, by direction: "forward", "backward" and
+            "both", their sum. A forward-only model has "forward" only. The probability of a
+            sentence includes its end: `</S>`, or `<S>` for the backward direction.
+        unknown: words of both sentences that the vocabulary lacks, without duplicates. They are
+            scored as `<UNK>`.
+    """
+
+    pair: MinimalPair
+    preference: dict[str, float]
+    unknown: list[str]
+
+
+@dataclass
+class Accuracy:
+    """Counts of a group of pairs.
+
+    Attributes:
+        n_pairs: number of pairs.
+        n_unknown: number of pairs in which the vocabulary lacks a word.
+        n_correct: number of pairs whose acceptable sentence is more probable, by direction.
+        n_ties: number of pairs whose sentences differ by at most `TIE` bits, by direction. They are
+            not correct.
+    """
+
+    n_pairs: int = 0
+    n_unknown: int = 0
+    n_correct: dict[str, int] = field(default_factory=dict)
+    n_ties: dict[str, int] = field(default_factory=dict)
+
+    def add(self, score: PairScore) -> None:
+        """Count a pair."""
+        self.n_pairs += 1
+        self.n_unknown += bool(score.unknown)
+        for direction, bits in score.preference.items():
+            self.n_correct[direction] = self.n_correct.get(direction, 0) + (bits > TIE)
+            self.n_ties[direction] = self.n_ties.get(direction, 0) + (abs(bits) <= TIE)
+
+    @property
+    def percent(self) -> dict[str, float]:
+        """The share of correct pairs in percent, by direction."""
+        return {name: 100 * n / self.n_pairs for name, n in self.n_correct.items()}
+
+
+@dataclass
+class PairResults:
+    """Accuracy of a language model on all pairs and on groups of them.
+
+    Attributes:
+        overall: all pairs.
+        known: the pairs without unknown words.
+        phenomena: by phenomenon.
+        uids: by phenomenon and UID.
+    """
+
+    overall: Accuracy = field(default_factory=Accuracy)
+    known: Accuracy = field(default_factory=Accuracy)
+    phenomena: dict[str, Accuracy] = field(default_factory=dict)
+    uids: dict[tuple[str, str], Accuracy] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, scores: Iterable[PairScore]) -> PairResults:
+        """Count the pairs."""
+        results = cls()
+        for score in scores:
+            phenomenon, uid = score.pair.phenomenon, score.pair.uid
+            results.overall.add(score)
+            if not score.unknown:
+                results.known.add(score)
+            results.phenomena.setdefault(phenomenon, Accuracy()).add(score)
+            results.uids.setdefault((phenomenon, uid), Accuracy()).add(score)
+        return results
+
+
+def read_pairs(
+    path: str | os.PathLike, tokenize: str | None = None, on_bad_utf8: str = "error"
+) -> Iterator[MinimalPair]:
+    """Yield the minimal pairs of a table.
+
+    Args:
+        path: JSON Lines, CSV, TSV or Parquet with the columns `sentence_good`, `sentence_bad`,
+            `linguistics_term` and `UID`; other columns are ignored. Must be a regular file.
+        tokenize: language whose spaCy rules split sentences into words; None splits at whitespace.
+        on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
+    Raises: DataError, naming the file and the line, row or pair; BilmError if a package is missing.
+    """
+    if form_of(path) is not TABLES:
+        raise DataError(
+            f"{path}: expected a table of minimal pairs, whose name ends with one of "
+            f"{', '.join(TABLES.endings)}"
+        )
+    require_files([path])
+    # A record has one text and one id, so two readers read the four columns side by side.
+    good = Corpus(path, "sentence_good", "UID", tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+    bad = Corpus(path, "sentence_bad", "linguistics_term", None, tokenize, on_bad_utf8)
+    return _pairs(path, good, bad)
+
+
+def _pairs(
+    path: str | os.PathLike, good: Iterable[Record], bad: Iterable[Record]
+) -> Iterator[MinimalPair]:
+    for number, (first, second) in enumerate(zip_longest(good, bad)):
+        if first is None or second is None:
+            raise DataError(f"{path}: changed while it was read")
+        for name, record in (("sentence_good", first), ("sentence_bad", second)):
+            if not record.words:
+                raise DataError(f"{path}, pair {number} (from 0): {name} contains no words")
+        assert first.id is not None and second.id is not None  # both readers have an id column
+        yield MinimalPair(first.words, second.words, second.id, first.id)
+
+
+def score_pairs(scorer: Scorer, pairs: Iterable[MinimalPair]) -> Iterator[PairScore]:
+    """Yield the preference of a language model for each pair, in order and in bounded memory.
+
+    Args:
+        scorer: the language model, for example `bilm.load_scorer("novels-en")`.
+        pairs: see `read_pairs`.
+    """
+    waiting: deque[MinimalPair] = deque()
+
+    def sentences() -> Iterator[list[str]]:
+        for pair in pairs:
+            waiting.append(pair)
+            yield pair.good
+            yield pair.bad
+
+    scores = scorer.score(sentences())
+    for good, bad in zip(scores, scores, strict=True):  # the iterator yields both of each pair
+        yield _compare(waiting.popleft(), good, bad)
+
+
+def _compare(pair: MinimalPair, good: Score, bad: Score) -> PairScore:
+    others = bad.total
+    preference = {d: (value - others[d]) / NATS_PER_BIT for d, value in good.total.items()}
+    if "backward" in preference:
+        preference["both"] = preference["forward"] + preference["backward"]
+    unknown = [
+        word
+        for score in (good, bad)
+        for word, known in zip(score.tokens, score.is_known, strict=False)
+        if not known
+    ]
+    return PairScore(pair, preference, list(dict.fromkeys(unknown)))

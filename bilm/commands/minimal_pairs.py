@@ -1,0 +1,215 @@
+"""`bilm minimal-pairs`: how often a model prefers the acceptable sentence of a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bilm.commands import options as opt
+from bilm.commands.main import command
+from bilm.commands.output import Column, Row, show, table
+
+if TYPE_CHECKING:
+    from bilm.analysis.minimal_pairs import Accuracy, PairResults, PairScore
+
+NAN = float("nan")
+DIRECTIONS = ("forward", "backward", "both")
+GROUP_COLUMNS = (
+    Column("group", str),
+    Column("linguistics_term", str),
+    Column("UID", str),
+    Column("pairs", int),
+    Column("unknown_pairs", int),
+    *(Column(name, float) for name in DIRECTIONS),
+    *(Column(f"{name}_ties", int) for name in DIRECTIONS),
+)
+PAIR_COLUMNS = (
+    Column("pair", int),
+    Column("linguistics_term", str),
+    Column("UID", str),
+    *(Column(name, float) for name in DIRECTIONS),
+    Column("unknown", str),
+    Column("sentence_good", str),
+    Column("sentence_bad", str),
+)
+NOTE = """
+--input is one or more tables (.jsonl, .ndjson, .csv, .tsv or .parquet, also compressed with gzip)
+with the columns of BLiMP (Warstadt et al. 2020, arXiv:1912.00582); other columns are ignored:
+  sentence_good, sentence_bad  the acceptable and the unacceptable sentence
+  linguistics_term             phenomenon, such as island_effects
+  UID                          kind of pair within the phenomenon, such as wh_island
+
+A pair is correct if the acceptable sentence has the higher probability; `both` compares the sums of
+the log-probabilities of both directions. Accuracy is in percent of all pairs of a group. A tie is a
+pair whose sentences differ by at most 0.0001 bits; it is not correct. `ties` is the greatest number
+of ties in a direction. `unknown` is the number of pairs with a word that the vocabulary does not
+contain; such words are scored as <UNK>. The line `without unknown words` leaves these pairs out.
+
+The columns of --output are group (overall, known, phenomenon or UID), linguistics_term, UID, pairs,
+unknown_pairs, the accuracies forward, backward and both, and the ties of each direction. With
+--per_pair they are pair (number, from 0), linguistics_term, UID, the differences log2 p(good) -
+log2 p(bad) in bits (forward, backward, both), unknown (words), sentence_good and sentence_bad.
+"""
+
+
+@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@opt.scorer_options
+@opt.group(
+    "Pairs",
+    opt.option("--input", opt.FILE, "Table of minimal pairs, or a quoted pattern.", dest="input_",
+               metavar="PATTERN", required=True),
+    opt.bad_utf8_option,
+    opt.tokenize_option,
+)  # fmt: skip
+@opt.group(
+    "Results",
+    opt.option("--output", opt.FILE, "Table to write: .csv, .tsv or .parquet."),
+    opt.flag("--per_pair", "Write one row per pair to --output instead of one row per group."),
+    opt.flag("--json", "Print one JSON object."),
+)
+def minimal_pairs(
+    input_: str, on_bad_utf8: str, tokenize: str | None, output: str | None, per_pair: bool,
+    json: bool, **model: str | None
+) -> None:  # fmt: skip
+    """Measure accuracy on minimal pairs of sentences.
+
+    A minimal pair is an acceptable and an unacceptable sentence that differ as little as possible.
+    Sentences are split at blanks, or by --tokenize. Tokenize them like the training text of the
+    model.
+
+    Examples:
+      bilm minimal-pairs --model novels-en --input pairs.jsonl
+      bilm minimal-pairs --model novels-en --input 'blimp/data/*.jsonl' --tokenize en --json
+      bilm minimal-pairs --model run --input pairs.csv --output pairs_scored.csv --per_pair
+    """
+    from contextlib import nullcontext
+
+    from bilm.analysis.minimal_pairs import MinimalPair, PairResults, read_pairs, score_pairs
+    from bilm.commands.output import table_ending
+    from bilm.data.shards import matching_files
+    from bilm.data.tokenization import TokenizationCheck
+    from bilm.errors import DataError
+    from bilm.support.progress import progress
+
+    if per_pair and output is None:
+        raise click.UsageError("--per_pair writes a table: add --output")
+    if output is not None:
+        table_ending(output)
+    paths = matching_files(input_)
+    with progress("reading", "pairs") as shown:
+        pairs = [
+            pair for path in paths for pair in shown.over(read_pairs(path, tokenize, on_bad_utf8))
+        ]
+    if not pairs:
+        raise DataError(f"{input_}: found no pairs, expected at least one")
+    scorer = opt.open_scorer(model)
+    check = TokenizationCheck(input_, frozenset(scorer.words))
+
+    def checked() -> Iterator[MinimalPair]:
+        for pair in pairs:
+            check.add(pair.good)
+            yield pair
+        check.warn()
+
+    columns = PAIR_COLUMNS if per_pair else GROUP_COLUMNS
+    with (
+        nullcontext() if output is None else table(output, columns, [*paths, *model.values()])
+        as write,
+        progress("scoring", "pairs", len(pairs)) as shown,
+    ):  # fmt: skip
+
+        def scores() -> Iterator[PairScore]:
+            for number, found in enumerate(shown.over(score_pairs(scorer, checked()))):
+                if per_pair and write is not None:
+                    write(_pair_row(number, found))
+                yield found
+
+        results = PairResults.of(scores())
+        if write is not None and not per_pair:
+            for row in _group_rows(results):
+                write(row)
+    show(_as_object(results), "\n".join(_lines(results)), json)
+
+
+def _pair_row(number: int, found: PairScore) -> Row:
+    pair = found.pair
+    return (
+        number,
+        pair.phenomenon,
+        pair.uid,
+        *(found.preference.get(name, NAN) for name in DIRECTIONS),
+        " ".join(found.unknown),
+        " ".join(pair.good),
+        " ".join(pair.bad),
+    )
+
+
+def _group_rows(results: PairResults) -> Iterator[Row]:
+    """Yield the rows of all groups."""
+    for name, phenomenon, uid, found in _groups(results):
+        percent = found.percent
+        accuracies = (percent.get(direction, NAN) for direction in DIRECTIONS)
+        ties = (found.n_ties.get(direction, 0) for direction in DIRECTIONS)
+        yield name, phenomenon, uid, found.n_pairs, found.n_unknown, *accuracies, *ties
+
+
+def _groups(results: PairResults) -> Iterator[tuple[str, str, str, Accuracy]]:
+    """Yield the kind, the phenomenon, the UID and the counts of each group."""
+    for phenomenon, found in results.phenomena.items():
+        yield "phenomenon", phenomenon, "", found
+        for (term, uid), part in results.uids.items():
+            if term == phenomenon:
+                yield "UID", phenomenon, uid, part
+    yield "known", "", "", results.known
+    yield "overall", "", "", results.overall
+
+
+def _as_object(results: PairResults) -> dict[str, Any]:
+    """Return the results for JSON."""
+    return {
+        "overall": _counts(results.overall),
+        "known": _counts(results.known),
+        "phenomena": {
+            phenomenon: {
+                **_counts(found),
+                "UIDs": {
+                    uid: _counts(part)
+                    for (term, uid), part in results.uids.items()
+                    if term == phenomenon
+                },
+            }
+            for phenomenon, found in results.phenomena.items()
+        },
+    }
+
+
+def _counts(found: Accuracy) -> dict[str, Any]:
+    return {
+        "pairs": found.n_pairs,
+        "unknown_pairs": found.n_unknown,
+        "accuracy": found.percent,
+        "ties": found.n_ties,
+    }
+
+
+def _lines(results: PairResults) -> Iterator[str]:
+    """Yield the lines of a table for people: phenomena, and their kinds of pairs indented."""
+    names = {"known": "without unknown words", "overall": "overall"}
+    rows = [
+        (names.get(kind) or phenomenon * (not uid) or f"  {uid}", found)
+        for kind, phenomenon, uid, found in _groups(results)
+    ]
+    width = max(len(name) for name, _ in rows)
+    yield f"{'accuracy in %':<{width}}    pairs  forward  backward    both   ties  unknown"
+    for name, found in rows:
+        percent = found.percent
+        forward, backward, both = (
+            f"{percent[direction]:.1f}" if direction in percent else "-" for direction in DIRECTIONS
+        )
+        ties = max(found.n_ties.values(), default=0)
+        yield (
+            f"{name:<{width}}  {found.n_pairs:>7,}  {forward:>7}  {backward:>8}  {both:>6}  "
+            f"{ties:>5,}  {found.n_unknown:>7,}"
+        )

@@ -1,0 +1,129 @@
+"""`bilm surprisal`: bits per word, for joining with reading times."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+
+from bilm.commands import options as opt
+from bilm.commands.main import command
+from bilm.commands.output import Column, table
+
+WORD_COLUMNS = (
+    Column("sentence", int),
+    Column("position", int),
+    Column("word", str),
+    Column("characters", int),
+    Column("known", bool),
+    Column("forward", float),
+    Column("backward", float),
+    Column("forward_cumulative", float),
+    Column("backward_cumulative", float),
+)
+NOTE = """
+Surprisal is -log2 of the probability of a word given the words to its left (forward) or to its
+right (backward), in bits. Each sentence starts from zero state. There is one row per word, with the
+columns
+  file                 name of the file, if --input matches several
+  id                   id of the sentence, if there are ids (--id_column or FASTA)
+  sentence, position   number of the sentence in its file, and of the word in the sentence, from 0.
+                       Sentences without words, such as blank lines, are numbered
+  word, characters     the word, and its length in characters (Unicode code points)
+  known                false for words that the vocabulary does not contain. They are scored as
+                       <UNK>, which can be more likely than a known word
+  forward, backward    surprisal; backward is empty for a forward-only model
+  forward_cumulative   sum from the first word of the sentence to this one
+  backward_cumulative  sum from the last word of the sentence back to this one
+
+Rows are written to standard output, separated by tabs, or to --output as .csv, .tsv or .parquet.
+Fields are quoted where necessary. So that pandas does not read the word NA as a missing value, use
+pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for tabs. "bilm score
+--per_token" also scores the marks <S> and </S>, in natural logarithms.
+"""
+
+
+@command(notes=[NOTE, opt.input_forms_help, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@opt.scorer_options
+@opt.group(
+    "Text",
+    opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
+    opt.column_option,
+    opt.id_column_option,
+    opt.bad_utf8_option,
+    opt.tokenize_option,
+)
+@opt.group("Results", opt.option("--output", opt.FILE, "Table to write: .csv, .tsv or .parquet."))
+def surprisal(
+    input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
+    tokenize: str | None, output: str | None, **model: str | None
+) -> None:  # fmt: skip
+    """Print the surprisal of each word in bits, by direction.
+
+    Probabilities are computed with the full softmax.
+
+    Examples:
+      bilm surprisal --model novels-en --input story.txt > story.tsv
+      bilm surprisal --model run --input items.csv --column text --id_column item \\
+          --output items_surprisal.csv
+      bilm surprisal --model elmo --input en_gum-ud-dev.conllu --output gum.parquet
+    """
+    from absl import logging
+
+    from bilm.analysis.surprisal import word_surprisals
+    from bilm.commands.output import table_ending
+    from bilm.data.readers import Corpus
+    from bilm.data.shards import matching_files
+    from bilm.data.text import STANDARD_INPUT
+    from bilm.data.tokenization import TokenizationCheck
+    from bilm.errors import DataError
+    from bilm.support.progress import progress
+
+    if output is not None:
+        table_ending(output)
+    paths = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
+    corpora = [
+        Corpus(path, column, id_column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+        for path in paths
+    ]
+    total = None
+    if output is not None and all(map(os.path.isfile, paths)):
+        # Sentences are counted without --tokenize, which takes long and does not change the number.
+        blank_split = (Corpus(path, column, on_bad_utf8=on_bad_utf8) for path in paths)
+        total = sum(bool(record.words) for corpus in blank_split for record in corpus)
+    scorer = opt.open_scorer(model)
+    has_files, has_ids = len(paths) > 1, any(corpus.has_ids for corpus in corpora)
+    names = ["file"] * has_files + ["id"] * has_ids
+    places: deque[tuple[list[str], int]] = deque()  # of the sentences read, but not yet scored
+
+    def sentences() -> Iterator[list[str]]:
+        for corpus in corpora:
+            for number, record in enumerate(corpus):
+                if record.words:
+                    keys = [corpus.path] * has_files + [record.id or ""] * has_ids
+                    places.append((keys, number))
+                    yield record.words
+
+    n_words = n_unknown = n_sentences = 0
+    checked = TokenizationCheck(input_, frozenset(scorer.words)).watch(sentences())
+    with (
+        table(output, [*(Column(name, str) for name in names), *WORD_COLUMNS],
+              [*paths, *model.values()]) as write,
+        progress("scoring", "sentences", total) as shown,
+    ):  # fmt: skip
+        for found in word_surprisals(scorer, checked):
+            keys, number = places.popleft()
+            columns = (values if isinstance(values, list) else values.tolist() for values in found)
+            for position, row in enumerate(zip(*columns, strict=True)):
+                write((*keys, number, position, *row))
+            n_sentences += 1
+            n_words += len(found.word)
+            n_unknown += int((~found.known).sum())
+            if output is not None:
+                shown.add(1)
+        if not n_words:
+            raise DataError(f"{input_}: found no words, expected at least one sentence")
+    logging.info(
+        "%s sentences, %s words, %s of them not in the vocabulary",
+        f"{n_sentences:,}", f"{n_words:,}", f"{n_unknown:,}",
+    )  # fmt: skip

@@ -1,0 +1,130 @@
+"""`bilm minimal-pairs`: table for people, JSON, tables of groups and of pairs."""
+
+import csv
+import json
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
+from command_runs import assert_fails
+from tiny_runs import tiny_run
+
+import bilm
+
+PAIRS = [
+    ("w1 w2 w3", "w3 w2 w1", "order", "reversed"),
+    ("w1 w2", "w2 w1", "order", "reversed"),
+    ("w1 w2 w4", "w1 w4 w2", "order", "swapped"),
+    ("w1 blick", "w1 wug", "lexicon", "nonce"),
+]
+KEYS = ("sentence_good", "sentence_bad", "linguistics_term", "UID")
+LOG2 = 0.6931471805599453
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(
+        "".join(json.dumps(dict(zip(KEYS, pair, strict=True))) + "\n" for pair in PAIRS)
+    )
+    return path
+
+
+@pytest.fixture
+def measured(run_here, pairs):
+    """Return a function that runs the command and returns what it prints."""
+
+    def measure(*more, model="words", source=pairs):
+        done = run_here("bilm minimal-pairs", "--model", tiny_run(model), "--input", source, *more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return measure
+
+
+def differences(model):
+    """Return the difference of the log-probabilities of each pair in bits, by direction."""
+    scorer = bilm.load_scorer(tiny_run(model))
+    totals = [s.total for s in scorer.score(text.split() for p in PAIRS for text in p[:2])]
+    for good, bad in zip(totals[::2], totals[1::2], strict=True):
+        found = {name: (good[name] - bad[name]) / LOG2 for name in good}
+        yield found | ({"both": sum(found.values())} if len(found) == 2 else {})
+
+
+@pytest.mark.parametrize("model", ["words", "characters", "forward_only"])
+def test_accuracy_of_minimal_pairs_follows_from_the_scores(measured, model):
+    found = json.loads(measured("--json", model=model))
+    bits = list(differences(model))
+    assert found["overall"] == {
+        "pairs": 4,
+        "unknown_pairs": 1,
+        "accuracy": {d: 25 * sum(each[d] > 1e-4 for each in bits) for d in bits[0]},
+        "ties": {d: sum(abs(each[d]) <= 1e-4 for each in bits) for d in bits[0]},
+    }
+    order = found["phenomena"]["order"]
+    assert order["UIDs"]["swapped"]["accuracy"] == {d: 100 * (bits[2][d] > 0) for d in bits[0]}
+    assert (found["known"]["pairs"], order["pairs"]) == (3, 3)
+    if model == "words":
+        assert found["phenomena"]["lexicon"]["ties"] == {"forward": 1, "backward": 1, "both": 1}
+
+
+def test_table_of_minimal_pairs_for_people(measured):
+    lines = measured().splitlines()
+    assert [line.split("  ")[0] or line.split()[0] for line in lines] == [
+        "accuracy in %", "order", "reversed", "swapped", "lexicon", "nonce",
+        "without unknown words", "overall",
+    ]  # fmt: skip
+    assert len(set(map(len, lines))) == 1
+    found = json.loads(measured("--json"))["overall"]
+    expected = [f"{found['accuracy'][name]:.1f}" for name in ("forward", "backward", "both")]
+    assert lines[-1].split() == ["overall", "4", *expected, "1", "1"]
+
+
+def test_table_of_minimal_pairs_of_a_forward_only_model(measured):
+    assert measured(model="forward_only").splitlines()[-1].split()[3:5] == ["-", "-"]
+
+
+def test_minimal_pairs_in_a_file_are_groups_or_pairs(measured, tmp_path):
+    out = tmp_path / "out.csv"
+    assert measured("--output", out) == measured()
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [(row["group"], row["linguistics_term"], row["UID"]) for row in rows] == [
+        ("phenomenon", "order", ""), ("UID", "order", "reversed"), ("UID", "order", "swapped"),
+        ("phenomenon", "lexicon", ""), ("UID", "lexicon", "nonce"),
+        ("known", "", ""), ("overall", "", ""),
+    ]  # fmt: skip
+    assert (rows[-1]["pairs"], rows[-1]["unknown_pairs"], rows[-1]["both_ties"]) == ("4", "1", "1")
+    measured("--output", out, "--per_pair")
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    for number, (row, pair, bits) in enumerate(zip(rows, PAIRS, differences("words"), strict=True)):
+        assert row["pair"] == str(number)
+        assert tuple(row[name] for name in KEYS) == pair
+        assert {d: float(row[d]) for d in bits} == pytest.approx(bits, abs=1e-5)
+    assert rows[-1]["unknown"] == "blick wug"
+
+
+def test_minimal_pairs_of_several_files(measured, pairs):
+    (pairs.parent / "more.jsonl").write_text(pairs.read_text())
+    found = json.loads(measured("--json", source=pairs.parent / "*.jsonl"))
+    assert found["overall"]["pairs"] == 8 and found["phenomena"]["order"]["pairs"] == 6
+
+
+def test_untokenized_minimal_pairs_cause_a_warning(run_here, pairs):
+    row = dict(zip(KEYS, ("what is w1, w2, w3?", "w1, w2, w3 is what?", "a", "b"), strict=True))
+    pairs.write_text(f"{json.dumps(row)}\n" * 10)
+    done = run_here("bilm minimal-pairs", "--model", tiny_run("words"), "--input", pairs)
+    assert done.returncode == 0
+    assert f"{pairs}: probably not tokenized" in done.stderr
+
+
+def test_minimal_pairs_errors_are_one_line(run_here, pairs, tmp_path):
+    command = ["bilm minimal-pairs", "--model", tiny_run("words"), "--input"]
+    done = run_here(*command, pairs, "--per_pair")
+    assert_fails(done, "--per_pair writes a table: add --output", status=2)
+    assert_fails(run_here(*command, pairs, "--output", tmp_path / "x.txt"), "unknown ending '.txt'")
+    assert_fails(run_here(*command, pairs, "--output", pairs), "unknown ending '.jsonl'")
+    (tmp_path / "empty.jsonl").touch()
+    assert_fails(run_here(*command, tmp_path / "empty.jsonl"), "found no pairs")
+    assert_fails(run_here(*command, tmp_path / "none"), "no file matches")

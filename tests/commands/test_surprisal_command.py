@@ -1,0 +1,131 @@
+"""`bilm surprisal`: equal to `Scorer`, keyed by sentence and position, in all forms."""
+
+import csv
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
+from command_runs import assert_fails
+from tiny_runs import tiny_run
+
+import bilm
+
+NUMBERS = ["forward", "backward", "forward_cumulative", "backward_cumulative"]
+COLUMNS = ["sentence", "position", "word", "characters", "known", *NUMBERS]
+TEXT = 'w1 w2 w3\n\nw1 iPhone "NA" NA\n'
+SENTENCES = [line.split() for line in TEXT.splitlines() if line]
+
+
+@pytest.fixture
+def measured(run_here, tmp_path):
+    """Return a function that writes an input, measures it and returns the rows."""
+
+    def measure(text=TEXT, *more, name="text", model="words"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        done = run_here(
+            "bilm surprisal", "--model", tiny_run(model), "--input", tmp_path / name, *more
+        )
+        assert done.returncode == 0, done.stderr
+        return rows_of(done.stdout)
+
+    return measure
+
+
+def rows_of(text, delimiter="\t"):
+    return list(csv.DictReader(text.splitlines(), delimiter=delimiter))
+
+
+@pytest.mark.parametrize("model", ["words", "characters", "forward_only"])
+def test_surprisal_command_equals_scorer(measured, model):
+    rows = iter(measured(model=model))
+    for found in bilm.load_scorer(tiny_run(model)).score(SENTENCES):
+        backward = [None] * len(found.tokens) if found.backward is None else found.backward[1:]
+        scores = zip(found.tokens, found.is_known[:-1], found.forward, backward, strict=False)
+        for word, known, *nats in scores:
+            row = next(rows)
+            assert (row["word"], row["known"]) == (word, str(known).lower())
+            for name, value in zip(NUMBERS, nats, strict=False):
+                bits = "" if value is None else f"{float(value) / -0.6931471805599453:.6f}"
+                assert row[name] == bits
+    assert next(rows, None) is None
+
+
+def test_surprisal_rows_have_keys_lengths_and_sums(measured):
+    rows = measured()
+    assert list(rows[0]) == COLUMNS
+    keys = [(row["sentence"], row["position"]) for row in rows]
+    assert keys == [("0", "0"), ("0", "1"), ("0", "2")] + [("2", str(i)) for i in range(4)]
+    assert [row["characters"] for row in rows[3:]] == ["2", "6", "4", "2"]
+    bits = [float(row["forward"]) for row in rows[:3]]
+    assert float(rows[2]["forward_cumulative"]) == pytest.approx(sum(bits), abs=1e-5)
+    bits = [float(row["backward"]) for row in rows[:3]]
+    assert float(rows[0]["backward_cumulative"]) == pytest.approx(sum(bits), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "more", "ids"),
+    [
+        ("a.csv", "item,text\n7,w1 w2\nx,\ny,w3\n", ["--column=text", "--id_column=item"], "7 7 y"),
+        (
+            "a.jsonl",
+            '{"text": ["w1", "w2"]}\n{"text": ""}\n{"text": "w3"}\n',
+            ["--column=text"],
+            "",
+        ),
+        ("a.conllu", "1\tw1\n2-3\tx\n2\tw2\n\n1\tw3\n", [], ""),
+    ],
+)
+def test_surprisal_of_tables_and_conllu(measured, name, text, more, ids):
+    rows = measured(text, *more, name=name)
+    last = "1" if name.endswith("conllu") else "2"
+    assert [(row["sentence"], row["word"]) for row in rows] == [
+        ("0", "w1"), ("0", "w2"), (last, "w3"),
+    ]  # fmt: skip
+    assert [row["id"] for row in rows if "id" in row] == ids.split()
+
+
+def test_surprisal_of_several_files_names_each_file(measured, tmp_path):
+    (tmp_path / "1.txt").write_text("w1\n")
+    rows = measured("\nw2\n", "--quiet", name="2.txt")
+    assert "file" not in rows[0]
+    rows = measured("\nw2\n", name="*.txt")  # also creates a file of this name
+    (tmp_path / "*.txt").unlink()
+    found = [(row["file"], row["sentence"], row["word"]) for row in rows]
+    first, second = str(tmp_path / "1.txt"), str(tmp_path / "2.txt")
+    assert (first, "0", "w1") in found and (second, "1", "w2") in found
+
+
+@pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".TSV", "\t")])
+def test_surprisal_in_a_file_is_that_on_standard_output(measured, tmp_path, ending, delimiter):
+    out = tmp_path / f"out{ending}"
+    printed = measured()
+    assert measured(TEXT, "--output", out) == []
+    assert rows_of(out.read_text(), delimiter) == printed
+
+
+@pytest.mark.clients
+def test_surprisal_in_parquet_equals_scorer_exactly(measured, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="make test-clients")
+    out = tmp_path / "out.parquet"
+    measured(TEXT, "--output", out, model="characters")
+    found = parquet.read_table(out).to_pydict()
+    scores = list(bilm.load_scorer(tiny_run("characters")).score(SENTENCES))
+    expected = [float(x) / -0.6931471805599453 for each in scores for x in each.forward[:-1]]
+    assert found["forward"] == expected
+    assert found["word"][-2:] == ['"NA"', "NA"] and found["known"][-2:] == [False, False]
+
+
+def test_surprisal_errors_are_one_line(run_here, tmp_path):
+    text = tmp_path / "text.csv"
+    text.write_text("words\n\n")
+    command = ["bilm surprisal", "--model", tiny_run("words"), "--input", text]
+    assert_fails(run_here(*command), "text.csv: --column is missing")
+    done = run_here(*command, "--column", "words", "--output", tmp_path / "out.xlsx")
+    assert_fails(done, "out.xlsx: unknown ending '.xlsx'")
+    done = run_here(*command, "--column", "words", "--output", text)
+    assert_fails(done, "is also an input")
+    done = run_here(*command, "--column", "words", "--output", tmp_path / "out.csv")
+    assert_fails(done, "text.csv: found no words, expected at least one sentence")
+    assert [path.name for path in tmp_path.iterdir()] == ["text.csv"]
