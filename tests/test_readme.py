@@ -171,7 +171,7 @@ def test_named_flags_exist():
             assert flag in known or page.stem == "experiments", (page.name, flag)
 
 
-def test_links_exist():
+def test_documentation_links_point_to_existing_files():
     for page, text in TEXTS.items():
         for target in re.findall(r"\]\(([^)#]*)[^)]*\)", text):
             if not target.startswith("http"):

@@ -217,7 +217,7 @@ def test_unknown_command_is_one_line_with_a_suggestion(words, expected):
         (["more"], "unexpected argument 'more'; every value needs its --option"),
     ],
 )
-def test_values_that_are_refused(arguments, expected, run_here):
+def test_train_command_refuses_invalid_option_values(arguments, expected, run_here):
     assert_wrong_use(run_here("bilm train", *arguments), expected)
 
 

@@ -52,7 +52,7 @@ def test_words_with_blanks_become_several(name, content, flags, run_here, tmp_pa
     assert [record.words for record in Corpus(text)] == [["a", "b", "c", "d", "e"], ["f"]]
 
 
-def test_json_has_the_counts(run_here, tmp_path):
+def test_text_command_json_contains_the_counts(run_here, tmp_path):
     (tmp_path / "a.txt").write_text("a b\nc\n")
     files = ["--input", tmp_path / "a.txt", "--output", tmp_path / "b.txt"]
     done = run_here("bilm text", *files, "--json")
@@ -89,7 +89,7 @@ def test_tokenize_splits_by_spacys_rules(tmp_path):
     assert text.read_text() == "It is n't bad , is it ?\n"
 
 
-def test_substitutes_splits_its_sentence_too(run_here):
+def test_substitutes_command_tokenize_splits_the_sentence(run_here):
     pytest.importorskip("spacy", reason="needs the extra spacy: make test-clients")
     model = ["--model", tiny_run("characters"), "--position=1", "--n=3"]
     split = run_here("bilm substitutes", *model, "--sentence", "It is n't .")

@@ -162,7 +162,7 @@ def test_sentence_batches_contain_each_sentence_once(folders, lengths, batch_siz
     assert sorted(rows) == sorted(predictions(reader))
 
 
-def test_evaluation_in_both_directions(golden_data):
+def test_bidirectional_evaluation_windows_are_mirrored_and_share_a_mask(golden_data):
     vocab = UnicodeCharsVocabulary(golden_data / "vocab.txt", 12)
     # Endless and shuffled for training, the reader still evaluates once and in order.
     reader = BidirectionalLMDataset(golden_data / "heldout/*", vocab, shuffle_on_load=True)

@@ -150,7 +150,7 @@ def test_invalid_fasta_is_refused(tmp_path, content, message):
 
 
 @pytest.mark.parametrize("ending", ["fas", "fsa", "seq", "ffn", "frn", "mpfa", "fna.gz"])
-def test_fasta_endings(tmp_path, ending):
+def test_fasta_is_read_by_each_file_ending(tmp_path, ending):
     content = b">a\nMK\n"
     path = tmp_path / f"p.{ending}"
     path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
@@ -200,7 +200,7 @@ def test_help_has_two_lines_per_form():
     ("name", "form"),
     [("a.CSV", "tables"), ("a.conllu.gz", "CoNLL-U"), ("a.gz", "text"), ("a", "text")],
 )
-def test_form_by_ending(name, form):
+def test_input_form_is_selected_by_the_file_ending(name, form):
     assert form_of(name).name == form
 
 
@@ -221,7 +221,7 @@ def test_text_may_end_like_fasta_if_it_does_not_start_like_it(tmp_path):
     assert len(resolve_shards(tmp_path / "wiki.fa")) == 1
 
 
-def test_sentences_of_files_of_any_form(tmp_path):
+def test_read_sentences_reads_each_input_form(tmp_path):
     (tmp_path / "a.tsv").write_text("label\ttext\n1\ta b\n0\t\n")
     (tmp_path / "b.csv").write_text("text\nc\n")
     assert list(read_sentences(tmp_path / "*", column="text")) == [["a", "b"], ["c"]]

@@ -68,7 +68,7 @@ def test_broken_gzip_is_named(tmp_path):
         list(read_lines(path))
 
 
-def test_sentences_and_counts(tmp_path):
+def test_shards_sentences_and_count_tokens_skip_blank_lines(tmp_path):
     (tmp_path / "a").write_text(" a  b\tc \n \n\nd\n")
     (tmp_path / "b").write_text("e f")
     shards, progress = Shards([tmp_path / "a", tmp_path / "b"]), []
@@ -104,7 +104,7 @@ def test_resolve_shards_accepts_shards_and_patterns(tmp_path):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_a_line_of_10_mb(tmp_path, pack):
+def test_line_of_10_mb_is_read_whole(tmp_path, pack):
     path = tmp_path / "text"
     path.write_bytes(pack(b"before\n" + b"long line " * (1 << 20) + b"\nafter\n"))
     before, long, after = Shards([path]).sentences()

@@ -93,7 +93,7 @@ def test_characters_match_their_definition(tmp_path_factory, words, width):
         assert vocab.word_to_char_ids(word).tolist() == spell(word, width)
 
 
-def test_word_char_ids_and_marks(tmp_path):
+def test_unicode_vocabulary_char_ids_match_the_definition(tmp_path):
     vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 7, validate_file=True)
     assert vocab.word_char_ids.dtype == np.int32
     assert vocab.word_char_ids.tolist() == [spell(word, 7) for word in WORDS]

@@ -48,7 +48,7 @@ def test_vocabulary_is_sorted_by_frequency(corpus, tmp_path):
     assert Vocabulary(tmp_path / "v", validate_file=True).size == 8
 
 
-def test_min_count_and_max_size(corpus, tmp_path):
+def test_vocabulary_builder_min_count_and_max_size_limit_the_words(corpus, tmp_path):
     found = build_vocabulary(corpus, tmp_path / "v", min_count=2)
     assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a"]
     assert (found.n_words, found.n_covered, found.n_distinct) == (2, 5, 5)
@@ -173,7 +173,7 @@ def test_failed_vocabulary_leaves_the_old_file(corpus, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "v"]
 
 
-def test_vocab_command(corpus, tmp_path):
+def test_vocab_command_writes_vocabulary_and_counts(corpus, tmp_path):
     command = [*COMMAND, "--input", corpus, "--output", tmp_path / "v"]
     command += ["--counts", tmp_path / "c", "--max_size=5"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -36,7 +36,7 @@ def test_pooling_over_many_windows(embedder, sentences, layers):
             np.testing.assert_allclose(vector, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_layers_sum(embedder, sentences):
+def test_embedder_layers_sum_equals_the_sum_over_layers(embedder, sentences):
     found = embedder.embed_sentence(sentences[1], "sum")
     np.testing.assert_allclose(found, embedder.embed_sentence(sentences[1]).sum(0), rtol=1e-6)
     with pytest.raises(OptionsError, match="expected all, top, average, sum or a list"):

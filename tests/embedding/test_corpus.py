@@ -230,7 +230,7 @@ def test_untokenized_corpus_gives_a_warning_before_the_model_is_opened(tmp_path,
     assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1
 
 
-def test_an_empty_corpus(tmp_path, outfile):
+def test_embed_of_an_empty_corpus_writes_an_empty_file(tmp_path, outfile):
     (tmp_path / "empty.txt").write_text("")
     assert dump(tmp_path / "empty.txt", outfile) == 0
     assert list(read_embeddings(outfile)) == []

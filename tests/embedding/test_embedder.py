@@ -153,7 +153,7 @@ def test_cache_keeps_recently_used_words():
         np.testing.assert_array_equal(cache(words)[:, 0], [float(w) for w in words])
 
 
-def test_long_sentences(embedder):
+def test_embedder_vectors_of_5000_words_equal_those_of_the_start_alone(embedder):
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in rng.integers(50, size=5000)]
     found = embedder.embed_sentence(words)

@@ -42,7 +42,9 @@ def ways(monkeypatch):
 @pytest.mark.parametrize(
     "precision, max_joint, atol", [("float32", 512, 0), ("float32", 0, 1e-6), ("bfloat16", 0, 0.02)]
 )
-def test_products_from_a_table_equal_others(monkeypatch, ways, precision, max_joint, atol):
+def test_packed_runner_with_a_word_table_gives_the_same_vectors(
+    monkeypatch, ways, precision, max_joint, atol
+):
     if keras.backend.backend() == "tensorflow":
         from bilm.layers.tensorflow import lstm_weights
 

@@ -260,7 +260,7 @@ def test_edit_undone_before_continuing_is_noticed(table, tmp_path, name, monkeyp
         dump_table(table, outfile)
 
 
-def test_edit_before_merging_changes_nothing(table, tmp_path, monkeypatch):
+def test_embed_merge_does_not_read_an_edited_corpus(table, tmp_path, monkeypatch):
     """Parts contain words and ids, so that merging does not read the corpus."""
     for name in ("v.npz", "v.hdf5", "p.hdf5"):
         how = {"pool": "mean"} if name == "p.hdf5" else {}

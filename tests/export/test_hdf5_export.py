@@ -125,7 +125,7 @@ def test_export_does_not_warn_if_allennlp_can_load_the_model(tmp_path, caplog):
     assert not caplog.messages
 
 
-def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
+def test_export_that_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
     build = StoredModel.build
 
     def build_wrongly(self):

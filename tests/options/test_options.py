@@ -137,7 +137,7 @@ SIZES = {"tiny": None, "small": 13.6, "medium": 28.0, "original": 93.6, "origina
 
 
 @pytest.mark.parametrize(("name", "millions"), SIZES.items())
-def test_shipped_options(name, millions):
+def test_packaged_options_have_their_size_and_round_trip(name, millions):
     options = load_run_options(name)
     assert (options.optimizer == "adagrad") == (name == "original_2018")
     assert RunOptions.from_dict(options.to_dict()) == options

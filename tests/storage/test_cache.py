@@ -39,7 +39,7 @@ def names(found):
     return [entry.names[0] for entry in found]
 
 
-def test_entries_by_name_and_age(cache):
+def test_cache_entries_are_selected_by_name_and_age(cache):
     assert entries() == []
     entry("small", 5, days=2, url="http://a/small.hdf5")
     entry("nlpl:144", 7, days=40)
@@ -120,7 +120,7 @@ def test_read_only_cache_is_used(tmp_path, monkeypatch):
         resolve(other)
 
 
-def test_cache_command(cache):
+def test_cache_command_lists_and_prunes_entries(cache):
     entry("nlpl:144", 7000, days=40, url="http://a/144.zip")
     entry("small", 5)
     variables = {"BILM_CACHE": str(cache)}

@@ -162,7 +162,7 @@ def test_digest_is_stable_and_follows_content(case, folder, tmp_path):
     assert open_model(copy).digest != before
 
 
-def test_description(case, folder):
+def test_describe_returns_the_facts_of_each_format(case, folder):
     model = open_model(folder)
     found = model.describe()
     assert json.loads(json.dumps(found)) == found
@@ -175,7 +175,7 @@ def test_description(case, folder):
     assert set(found["stored_as"]) <= {"float16", "float32", "float64"}
 
 
-def test_softmax_and_vocabulary(case, folder):
+def test_stored_model_softmax_matches_its_vocabulary(case, folder):
     model = open_model(folder)
     assert model.n_words == case.n_words
     if case.n_words is None:
@@ -189,7 +189,7 @@ def test_softmax_and_vocabulary(case, folder):
     assert model.build_language_model().n_tokens == case.n_words
 
 
-def test_checkpoint_of_runs_only(case, folder):
+def test_stored_model_has_a_checkpoint_only_if_it_is_a_run(case, folder):
     model = open_model(folder)
     if case.format is Run:
         assert model.require_run("continue").path == model.checkpoint.path

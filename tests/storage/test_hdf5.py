@@ -35,7 +35,7 @@ for limit in (1, 100, 2048, 4096, 6000, 16_000, 64_000, 300_000, 500_000, 1_000_
 """
 
 
-def test_a_full_disk_at_any_moment(tmp_path):
+def test_hdf5_write_on_a_full_disk_raises_and_leaves_no_file(tmp_path):
     path = tmp_path / "out.hdf5"
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, path],
@@ -49,7 +49,7 @@ def test_a_full_disk_at_any_moment(tmp_path):
     assert last == ["0", "out.hdf5"]
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_save_hdf5_round_trip(tmp_path):
     values = {
         "a/b": np.arange(6, dtype=np.float32).reshape(2, 3),
         "scalar": np.float64(3),

@@ -369,7 +369,7 @@ def test_finetune_refuses_options_out_of_range(tmp_path):
 
 
 @pytest.mark.slow
-def test_finetune_command(run_here, tmp_path):
+def test_finetune_command_prints_perplexity_before_and_after(run_here, tmp_path):
     arguments = ["--model", tiny_run("characters"), "--input", TEXT, "--n_gpus=0"]
     arguments += ["--heldout", HELDOUT, "--n_steps=2", "--learning_rate=0.1"]
     done = run_here("bilm finetune", *arguments, "--output", tmp_path / "run")

@@ -351,7 +351,7 @@ def framed(length, content):
     ],
     ids=["no greeting", "HTTP", "no JSON", "too deep", "too long", "negative length"],
 )
-def test_stranger_at_the_port_is_ignored(sent, start, monkeypatch, log):
+def test_join_ignores_connections_of_other_programs(sent, start, monkeypatch, log):
     monkeypatch.setattr(joining, "GREETING_SECONDS", 0.5)
     chief, second = clusters(2)
     gathered = start(work, chief)

@@ -36,7 +36,7 @@ def train(n_replicas, sparse, max_norm):
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
 @pytest.mark.parametrize("max_norm", [100.0, 0.5])
-def test_sparse_equals_dense(n_replicas, max_norm):
+def test_optimizer_row_updates_equal_dense_updates(n_replicas, max_norm):
     dense, dense_norms = train(n_replicas, False, max_norm)
     sparse, sparse_norms = train(n_replicas, True, max_norm)
     np.testing.assert_allclose(dense_norms, sparse_norms, rtol=1e-6)

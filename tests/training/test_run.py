@@ -69,7 +69,7 @@ def copy_of_the_text(folder):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_variants_train(variant):
+def test_training_of_each_model_variant_has_finite_weights(variant):
     values = stored_values(load_run(tiny_run(variant)))
     assert all(np.isfinite(value).all() for value in values.values())
     options = tiny_options(**VARIANTS[variant])
@@ -78,7 +78,7 @@ def test_variants_train(variant):
     assert any("RNN_1" in name for name in values) == options.bidirectional
 
 
-def test_files_of_a_run():
+def test_training_writes_options_vocabulary_and_checkpoint():
     folder = tiny_run("characters")
     options = json.loads((folder / "options.json").read_text())
     assert options["n_train_tokens"] == N_PREDICTIONS
@@ -88,7 +88,7 @@ def test_files_of_a_run():
     assert (folder / "model.ckpt-2.index").exists()
 
 
-def test_tensorboard_scalars(tmp_path):
+def test_training_writes_tensorboard_scalars(tmp_path):
     run(tmp_path, 1, heldout=HELDOUT, changes={"char_cnn": None})
     (path,) = (tmp_path / "logs").glob("events.*")
     records = tf.data.TFRecordDataset([str(path)]).as_numpy_iterator()
@@ -125,7 +125,7 @@ def test_small_vocabulary_uses_the_full_softmax(tmp_path, log):
     assert json.loads((tmp_path / "options.json").read_text())["sample_softmax"] is True
 
 
-def test_gzip_shards(tmp_path):
+def test_training_on_gzip_shards_equals_plain_text(tmp_path):
     plain = copy_of_the_text(tmp_path)
     (tmp_path / "a.gz").write_bytes(gzip.compress(plain.read_bytes()))
     run(tmp_path / "plain", 2, str(plain))
@@ -200,7 +200,7 @@ def test_memory_estimate_of_the_sampled_softmax():
 # --- stopping ---
 
 
-def test_signal_saves(tmp_path, monkeypatch, log):
+def test_sigint_finishes_the_step_and_saves_the_run(tmp_path, monkeypatch, log):
     step = Trainer.step
 
     def step_and_signal(self, iterator, number):

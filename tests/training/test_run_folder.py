@@ -156,7 +156,7 @@ def test_lock_ends_with_its_process(tmp_path):
         pass
 
 
-def test_run_that_started_in_between_is_refused(tmp_path, monkeypatch):
+def test_concurrent_start_with_other_options_is_refused(tmp_path, monkeypatch):
     """Two start at once; one is done before the other has looked at the text."""
     resolve = training.resolve_shards
 

@@ -123,7 +123,7 @@ def final_state(step, n_replicas):
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.5])
-def test_state_reset_probability(probability):
+def test_state_reset_probability_resets_whole_rows_per_direction(probability):
     values = json.loads((golden_cases("training")[0].values[0] / "options.json").read_text())
     values.pop("n_replicas")
     options = RunOptions.from_dict(

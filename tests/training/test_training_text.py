@@ -144,7 +144,7 @@ def test_close_ends_a_pipeline_whose_text_failed(text, tmp_path):
     assert text.failures and not list(iterator)
 
 
-def test_close_before_a_first_batch_does_nothing(text):
+def test_training_text_close_before_a_first_batch_does_nothing(text):
     text().close()
 
 
