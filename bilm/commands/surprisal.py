@@ -53,7 +53,7 @@ pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for 
     opt.bad_utf8_option,
     opt.tokenize_option,
 )
-@opt.group("Results", opt.option("--output", opt.FILE, "Table to write: .csv, .tsv or .parquet."))
+@opt.group("Results", opt.table_option)
 def surprisal(
     input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
     tokenize: str | None, output: str | None, **model: str | None
