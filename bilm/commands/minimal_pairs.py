@@ -65,7 +65,7 @@ log2 p(bad) in bits (forward, backward, both), unknown (words), sentence_good an
 )  # fmt: skip
 @opt.group(
     "Results",
-    opt.option("--output", opt.FILE, "Table to write: .csv, .tsv or .parquet."),
+    opt.table_option,
     opt.flag("--per_pair", "Write one row per pair to --output instead of one row per group."),
     opt.flag("--json", "Print one JSON object."),
 )
