@@ -139,12 +139,17 @@ def describe_shards(shards: Sequence[str]) -> list[str]:
     return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
 
 
-def describe_part(shards: Shards) -> list[str]:
+def describe_part(shards: Shards, described: Sequence[str] | None = None) -> list[str]:
     """Return `describe_shards` and, if only a part of the text is read, a description of that
-    part."""
+    part.
+
+    Args:
+        shards: the files.
+        described: their description; None to look at the files.
+    """
     # Do not change this text: fine-tuning runs store it, and a resumed run is compared with it.
     part = [f"every {shards.stride} sentences the first"] if shards.stride > 1 else []
-    return describe_shards(shards) + part
+    return list(describe_shards(shards) if described is None else described) + part
 
 
 def check_shards(shards: Sequence[str], expected: Sequence[str]) -> None:

@@ -29,7 +29,6 @@ from bilm.support.files import expanded
 from bilm.support.model_files import OPTIONS, VOCABULARY
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
-from bilm.training.plan import load_vocabulary
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 
@@ -115,11 +114,11 @@ def finetune(
     # The weights are compared before the first step. The paths of the sources may differ.
     compared = agreement.flat(start.options.to_dict(), "the source's ")
     compared["SHA-256 of the source's vocabulary"] = own and agreement.digest_of_file(own)
+    own_words = own and words_of(own)  # before the run starts: the file may be edited later
     agreement.check_alike(hosts, "source", compared)
-    vocab = load_vocabulary(vocab_file, options)
 
     def initialize(model: BiLM) -> None:
-        _set_weights(model, start, own, vocab)
+        _set_weights(model, start, own_words, run.vocab)
         logging.info(
             "LSTM states are reset with probability %g; the source was trained with %g",
             options.state_reset_probability, start.options.other.get("state_reset_probability", 0),
@@ -127,7 +126,7 @@ def finetune(
         measured = None
         if heldout:
             logging.info("measuring the held-out text before the first step")
-            dataset = heldout_dataset(heldout, vocab, options.bidirectional)
+            dataset = heldout_dataset(heldout, run.vocab, options.bidirectional)
             found = Evaluator(model)(heldout_windows(dataset, options.batch_size))
             logging.info("before: held-out perplexity from zero state: %s", found)
             measured = found._asdict()
@@ -187,9 +186,9 @@ def _read_record(folder: RunFolder, start: Source, text: list[str] | None) -> di
     return record
 
 
-def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary) -> None:
+def _set_weights(model: BiLM, start: Source, own: list[str] | None, vocab: Vocabulary) -> None:
     """Assign the source's weights to a model, and the softmax rows of the words that both
-    vocabularies contain."""
+    vocabularies contain; `own` is the source's, None if it is unknown."""
     path, stored_softmax = start.model.tensors.source, start.softmax
     if stored_softmax is None or own is None:
         start.model.assign(model, softmax=False)
@@ -198,7 +197,7 @@ def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary
         )
         logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, why)
         return
-    places = {word: i for i, word in enumerate(words_of(own))}
+    places = {word: i for i, word in enumerate(own)}
     words = (vocab.id_to_word(i) for i in range(vocab.size))
     rows = np.array([places.get(word, -1) for word in words])
     if len(rows) == len(places) and (rows == np.arange(len(rows))).all():

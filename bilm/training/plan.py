@@ -40,6 +40,25 @@ def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
     return vocab
 
 
+def read_vocabulary(vocab_file: str | Path, options: RunOptions) -> tuple[Vocabulary, bytes]:
+    """Load the vocabulary of a run; also return the content of the file, which the run stores.
+
+    Raises: DataError as `load_vocabulary` does, or if the file changes while it is read.
+    """
+    content = _content(vocab_file)
+    vocab = load_vocabulary(vocab_file, options)
+    if _content(vocab_file) != content:
+        raise DataError(f"{vocab_file}: changed while it was read; start again")
+    return vocab, content
+
+
+def _content(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+
+
 def read_heldout(
     shards: Shards, vocab: Vocabulary, options: RunOptions, max_sentences: int | None = None
 ) -> Heldout:
@@ -92,7 +111,9 @@ def check_training_text(
 
 
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
-    """Compare the sizes of the text's files with those at the start of training.
+    """Compare the sizes of a text's files with those at the start of training.
+
+    `described` may contain more than the files, see `describe_part`.
 
     Raises: DataError, naming the first file that differs.
     """
@@ -100,7 +121,7 @@ def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None
         found = describe_shards(shards)
     except OSError:  # a file is missing for now; if it is needed, reading it raises an error
         return
-    for path, here, before in zip(shards, found, described, strict=True):
+    for path, here, before in zip(shards, found, described, strict=False):
         if here != before:
             raise DataError(
                 f"{path}: has changed during training: found {here}, but {before} when it began; "

@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from bilm.data.dataset import Reader
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import check_shards, describe_part, describe_shards
 from bilm.errors import DataError
@@ -37,8 +38,8 @@ from bilm.training.plan import (
     check_unchanged,
     complete_options,
     integer,
-    load_vocabulary,
     read_heldout,
+    read_vocabulary,
     replica_options,
 )
 from bilm.training.report import RunReport, TrainResult
@@ -59,6 +60,8 @@ class Setup(NamedTuple):
         plan: numbers of steps in the run, in an epoch and between evaluations.
         shards: name and size of each file of the text.
         heldout: what is measured; None to measure nothing.
+        heldout_text: description of the part that is measured, before it was first read; empty to
+            measure nothing.
         trainer, checkpoints: the model with its optimizer, and its checkpoints; restored if the run
             is resumed.
         checkpoint: the restored checkpoint; None for a new run.
@@ -70,6 +73,7 @@ class Setup(NamedTuple):
     plan: Plan
     shards: list[str]
     heldout: Heldout | None
+    heldout_text: list[str]
     trainer: Trainer
     checkpoints: RunCheckpoints
     checkpoint: Checkpoint | None
@@ -154,15 +158,16 @@ class TrainingRun:
         self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
         self.log_dir = _absolute(log_dir) if log_dir else self.folder.logs
-        self.vocab = load_vocabulary(self.vocab_file, options)
+        # The file may be edited later, so the run stores what was loaded.
+        self.vocab, self.vocab_content = read_vocabulary(self.vocab_file, options)
         self._check_folder()
 
     def train(self) -> TrainResult:
         """Train from the latest valid checkpoint to the end of the run."""
-        shards, heldout = self._open_texts()
+        shards, heldout, heldout_text = self._open_texts()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
-            setup = self._set_up(shards, heldout)
+            setup = self._set_up(shards, heldout, heldout_text)
             if setup.is_done:
                 return self._end_at_once(setup)
             text = TrainingText(setup.options, self.vocab, shards, self.seed)
@@ -179,20 +184,23 @@ class TrainingRun:
         # Only the chief: it may already write to the folder while another worker checks it.
         if self.hosts.is_chief:
             self.folder.check_resume(self.resume)
-            self.folder.check_same_run(self.options, self.vocab_file)
+            self.folder.check_same_run(self.options, self.vocab_file, self.vocab_content)
 
-    def _open_texts(self) -> tuple[Shards, Heldout | None]:
-        """Find and check the files of the training text and of the held-out text."""
+    def _open_texts(self) -> tuple[Shards, Heldout | None, list[str]]:
+        """Find and check the files of the training text and of the held-out text; also return the
+        description of the latter."""
         shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
-        heldout, files = None, None
+        heldout, files, described = None, None, []
         if self.heldout_prefix:
             files = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
         agreement.check_alike(self.hosts, "inputs", self._compared(shards, files))
         if files is not None:
+            described = describe_shards(files)  # before it is read, so that a change is noticed
             heldout = read_heldout(files, self.vocab, self.options, self.heldout_sentences)
+            described = describe_part(heldout.part.shards, described)
         if self.hosts.is_chief:
             check_training_text(shards, files, self.vocab_file, self.folder)
-        return shards, heldout
+        return shards, heldout, described
 
     def _compared(self, shards: Shards, heldout: Shards | None) -> dict[str, Any]:
         """Return what must be the same on all workers."""
@@ -202,7 +210,7 @@ class TrainingRun:
             **agreement.flat(self.options.to_dict()),
             **{name: getattr(self, name) for name in (*names, "on_bad_utf8")},
             "saving": list(astuple(self.saving)),
-            "SHA-256 of the vocabulary": agreement.digest_of_file(self.vocab_file),
+            "SHA-256 of the vocabulary": agreement.digest(self.vocab_content),
             **{
                 name.format(k): described
                 for name, files in texts
@@ -210,7 +218,7 @@ class TrainingRun:
             },
         }
 
-    def _set_up(self, shards: Shards, heldout: Heldout | None) -> Setup:
+    def _set_up(self, shards: Shards, heldout: Heldout | None, heldout_text: list[str]) -> Setup:
         """Count the text, create the model, restore the latest valid checkpoint; write the options.
 
         All workers then have the same weights, slots and states.
@@ -226,7 +234,7 @@ class TrainingRun:
         requested = schema.read(RunOptions, completed, strict=False)
         measured = agreement.agreed_measurement(self.hosts, self.folder) if heldout else None
         same_heldout = not (measured and heldout) or self.folder.check_heldout(
-            measured, heldout.part.shards
+            measured, heldout_text
         )
         described = describe_shards(shards)
         if checkpoint:
@@ -253,12 +261,21 @@ class TrainingRun:
         elif self.initialize is not None:
             self.initialize(trainer.model)
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
-        self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_file)
+        self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_content)
         perplexity = None
         if measured and same_heldout and measured.step == step:
             perplexity = measured.perplexity
         return Setup(
-            options, plan, described, heldout, trainer, checkpoints, checkpoint, step, perplexity
+            options,
+            plan,
+            described,
+            heldout,
+            heldout_text,
+            trainer,
+            checkpoints,
+            checkpoint,
+            step,
+            perplexity,
         )
 
     def _end_at_once(self, setup: Setup) -> TrainResult:
@@ -358,6 +375,7 @@ class TrainingLoop:
 
     def _save_before_error(self) -> None:
         if self.position is not None:
+            self.report.flush(self.step)
             logging.info("saved %s", self.checkpoints.save(self.step, self.position))
 
     def _save_due(self, late: bool) -> bool:
@@ -381,22 +399,30 @@ class TrainingLoop:
         if self.heldout is None:
             return None
         whole, part = self.heldout
+        text = self.setup.heldout_text
         with self.report.evaluating(whole is part):
-            found = of_part = self._measure(part, whole is part)
+            found = of_part = self._measure(part, text, whole is part)
             if self.checkpoints.save_if_best(self.step, found.mean, self.position):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
             if self.step == self.plan.n_steps and whole is not part:
-                found = self._measure(whole, True)
-            text = describe_part(part.shards)
-            self.folder.write_measured(Measurement(self.step, found, of_part.mean, text))
+                found = self._measure(whole, text, True)
+            # The history first: after a kill between the two, a resumed run measures again.
             self.report.flush(self.step)
+            self.folder.write_measured(Measurement(self.step, found, of_part.mean, text))
         return found
 
-    def _measure(self, heldout: Any, whole: bool) -> Perplexity:
+    def _measure(self, heldout: Reader, described: list[str], whole: bool) -> Perplexity:
+        """Measure the perplexity of a reader of the held-out text.
+
+        Raises: DataError if the text is not the described one, before or after it is read.
+        """
         n_rows = self.checkpoints.content.batch_size
 
         def measure() -> Perplexity:
-            return self.evaluator(heldout_windows(heldout, n_rows))
+            check_unchanged(heldout.shards, described, self.step)
+            found = self.evaluator(heldout_windows(heldout, n_rows))
+            check_unchanged(heldout.shards, described, self.step)
+            return found
 
         found = Perplexity(*self.hosts.from_chief("evaluation", measure))
         self.report.heldout(self.step, found, whole)

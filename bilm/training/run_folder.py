@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 import shlex
 import shutil
@@ -14,8 +13,6 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.shards import Shards
-from bilm.data.stream import describe_part
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, RunOptions, load_model_options
@@ -177,9 +174,14 @@ class RunFolder:
         if resume == "must" and not self.holds_run:
             raise BilmError(f"{self}: contains no checkpoint of a run that can be resumed")
 
-    def check_same_run(self, options: RunOptions, vocab_file: str | Path) -> None:
+    def check_same_run(
+        self, options: RunOptions, vocab_file: str | Path, vocab_content: bytes
+    ) -> None:
         """Refuse a folder that contains another run, or files that a run would overwrite.
 
+        Args:
+            options: options of the run.
+            vocab_file, vocab_content: the file of the vocabulary, and its content when it was read.
         Raises: OptionsError or DataError, naming what differs.
         """
         if not self.holds_run:
@@ -201,7 +203,7 @@ class RunFolder:
                 f"{path}: {name} is {old} in this folder's run, but {new} was requested"
             )
         path = self.vocab_file
-        if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
+        if path.exists() and path.read_bytes() != vocab_content:
             raise DataError(
                 f"{path}: the vocabulary of this folder's run differs from {vocab_file}"
             )
@@ -255,11 +257,14 @@ class RunFolder:
 
     # --- files beside the checkpoints ---
 
-    def write_inputs(self, options: RunOptions, vocab_file: str | Path) -> None:
-        """Write the options and copy the vocabulary."""
-        if self.writes:
-            write_options(self.options_file, options.to_dict())
-            _copy(Path(vocab_file), self.vocab_file)
+    def write_inputs(self, options: RunOptions, vocab_content: bytes) -> None:
+        """Write the options, and the vocabulary unless a resumed run contains it."""
+        if not self.writes:
+            return
+        write_options(self.options_file, options.to_dict())
+        if not (self.holds_run and self.vocab_file.exists()):
+            with replacing(self.vocab_file) as temporary:
+                temporary.write_bytes(vocab_content)
 
     def copy_inputs_to_best(self) -> None:
         """Copy options and vocabulary into `best`, so that it can be evaluated and exported on its
@@ -280,9 +285,9 @@ class RunFolder:
             logging.warning("%s: not the record of an evaluation (%s); ignored", path, message)
             return None
 
-    def check_heldout(self, measured: Measurement, heldout: Shards) -> bool:
-        """Return whether an evaluation measured this text; warn if it did not."""
-        text = describe_part(heldout)
+    def check_heldout(self, measured: Measurement, text: list[str]) -> bool:
+        """Return whether an evaluation measured this text (see `describe_part`); warn if it
+        did not."""
         if measured.text in (None, text):
             return True
         if self.writes:

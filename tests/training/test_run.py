@@ -43,6 +43,7 @@ from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
 from bilm.training import memory_estimate, plan
 from bilm.training import run as training
+from bilm.training.history import read_history
 from bilm.training.plan import check_training_text
 from bilm.training.run import Saving, TrainingRun
 from bilm.training.run_folder import RunFolder
@@ -266,7 +267,9 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
     ):
         patched.setattr("bilm.data.survey.SAMPLE_TOKENS", 50)
         run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
-    assert latest_checkpoint(saved).step > 1
+    step = latest_checkpoint(saved).step
+    assert step > 1
+    assert int(read_history(saved / "history.csv")[-1]["step"]) == step
 
 
 # --- resuming ---

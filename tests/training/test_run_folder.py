@@ -20,6 +20,7 @@ from tiny_runs import (
     VOCABULARY,
     WORDS,
     load_run,
+    on_cpu,
     run,
     three_steps,
     tiny_options,
@@ -31,6 +32,7 @@ from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.scoring.scorer import load_scorer
+from bilm.training import plan
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Alone
@@ -123,6 +125,47 @@ def test_tilde_in_paths_is_expanded(tmp_path, monkeypatch):
     tuned = finetune("~/run", "~/text/*", "~/tuned", vocab_file="~/words", n_steps=1)
     assert tuned.finished and (tmp_path / "tuned" / "finetuning.json").exists()
     assert dump_weights("~/run", tmp_path / "weights.hdf5")
+
+
+# --- the stored vocabulary ---
+
+
+@pytest.mark.parametrize("n_before", [0, 2])
+def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before):
+    words = Path(shutil.copy(VOCABULARY, tmp_path / "words"))
+    arguments = tiny_options(**WORDS), words, TEXT, tmp_path / "run"
+    if n_before:
+        training.TrainingRun(*arguments, strategy=on_cpu(), n_steps=n_before).train()
+    made = training.TrainingRun(*arguments, strategy=on_cpu(), n_steps=n_before + 1)
+    content = words.read_bytes()
+    first, *others = content.splitlines(keepends=True)
+
+    def edit(*given):
+        words.write_bytes(b"".join([*others, first]))
+        return log_estimate(*given)
+
+    log_estimate = training.log_estimate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "log_estimate", edit)
+        made.train()
+    assert words.read_bytes() != content
+    assert (tmp_path / "run" / "vocab.txt").read_bytes() == content
+
+
+def test_vocabulary_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    words = Path(shutil.copy(VOCABULARY, tmp_path / "words"))
+    load = plan.load_vocabulary
+
+    def load_and_edit(*given):
+        loaded = load(*given)
+        words.write_bytes(words.read_bytes() + b"another\n")
+        return loaded
+
+    monkeypatch.setattr(plan, "load_vocabulary", load_and_edit)
+    monkeypatch.setattr("tiny_runs.VOCABULARY", words)
+    with pytest.raises(DataError, match="words: changed while it was read"):
+        run(tmp_path / "run", 1)
+    assert not (tmp_path / "run").exists()
 
 
 # --- who writes ---
