@@ -114,7 +114,9 @@ def finetune(
     # The weights are compared before the first step. The paths of the sources may differ.
     compared = agreement.flat(start.options.to_dict(), "the source's ")
     compared["SHA-256 of the source's vocabulary"] = own and agreement.digest_of_file(own)
-    own_words = own and words_of(own)  # before the run starts: the file may be edited later
+    own_words = (
+        words_of(own) if own else None
+    )  # before the run starts: the file may be edited later
     agreement.check_alike(hosts, "source", compared)
 
     def initialize(model: BiLM) -> None:

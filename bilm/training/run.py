@@ -375,6 +375,7 @@ class TrainingLoop:
 
     def _save_before_error(self) -> None:
         if self.position is not None:
+            self.folder.check_held(self.step)
             self.report.flush(self.step)
             logging.info("saved %s", self.checkpoints.save(self.step, self.position))
 
@@ -382,6 +383,7 @@ class TrainingLoop:
         return late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
 
     def _save(self, message: str = "step %d: saved %s") -> None:
+        self.folder.check_held(self.step)
         check_unchanged(self.text.shards, self.setup.shards, self.step)
         agreement.check_place(self.hosts, self.step, self.position)
         self.report.flush(self.step)
@@ -402,10 +404,12 @@ class TrainingLoop:
         text = self.setup.heldout_text
         with self.report.evaluating(whole is part):
             found = of_part = self._measure(part, text, whole is part)
+            self.folder.check_held(self.step)
             if self.checkpoints.save_if_best(self.step, found.mean, self.position):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
             if self.step == self.plan.n_steps and whole is not part:
                 found = self._measure(whole, text, True)
+                self.folder.check_held(self.step)
             # The history first: after a kill between the two, a resumed run measures again.
             self.report.flush(self.step)
             self.folder.write_measured(Measurement(self.step, found, of_part.mean, text))

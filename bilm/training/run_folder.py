@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from absl import logging
 
@@ -91,6 +91,7 @@ class RunFolder:
         self.tuning_file = self.path / "finetuning.json"
         self.history_file = self.path / "history.csv"
         self.lock_file = self.path / ".lock"
+        self._lock: IO[str] | None = None  # while this object holds the lock
 
     def __str__(self) -> str:
         return str(self.path)
@@ -149,7 +150,30 @@ class RunFolder:
             file.flush()
             for folder in (self.path, self.best):
                 remove_unfinished(folder)
-            yield
+            self._lock = file
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    def check_held(self, step: int) -> None:
+        """Check before writing that the path still leads to the folder that is locked.
+
+        Otherwise this process would fill a new folder, or write to that of another process.
+
+        Raises: BilmError, naming the folder, if it was moved or removed.
+        """
+        if self._lock is None:
+            return
+        try:
+            is_held = os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.lock_file))
+        except (FileNotFoundError, NotADirectoryError):
+            is_held = False
+        if not is_held:
+            raise BilmError(
+                f"{self}: was moved or removed during training, or its file {self.lock_file.name} "
+                f"was; training ends at step {step}, and nothing more is saved"
+            )
 
     # --- which run it belongs to ---
 
@@ -265,13 +289,25 @@ class RunFolder:
         if not (self.holds_run and self.vocab_file.exists()):
             with replacing(self.vocab_file) as temporary:
                 temporary.write_bytes(vocab_content)
+        if holds_checkpoint(self.best):
+            # Earlier versions wrote these files after the checkpoint, so a kill could omit them.
+            self.copy_inputs_to_best(only_missing=True)
 
-    def copy_inputs_to_best(self) -> None:
+    def copy_inputs_to_best(self, only_missing: bool = False) -> None:
         """Copy options and vocabulary into `best`, so that it can be evaluated and exported on its
-        own."""
+        own.
+
+        Args:
+            only_missing: whether to keep files that `best` already contains.
+        """
+        if not self.writes:
+            return
+        self.best.mkdir(exist_ok=True)
         for path in (self.options_file, self.vocab_file):
-            if self.writes and path.exists():
-                _copy(path, self.best / path.name)
+            copy = self.best / path.name
+            if path.exists() and not (only_missing and copy.exists()):
+                with replacing(copy) as temporary:
+                    shutil.copyfile(path, temporary)
 
     def read_measured(self) -> Measurement | None:
         """Return the last evaluation; None if there was none or its record is damaged."""
@@ -333,8 +369,3 @@ class RunFolder:
                 self, self.best, f"{best.best:,.2f}", f"{best.step:,}",
                 f"{measured.part_mean:,.2f}", f"{measured.step:,}", shlex.quote(str(self.best)),
             )  # fmt: skip
-
-
-def _copy(source: Path, target: Path) -> None:
-    with replacing(target) as temporary:
-        shutil.copyfile(source, temporary)

@@ -18,7 +18,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, OptionsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import Perplexity
-from bilm.storage.checkpoint import latest_checkpoint
+from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
 from bilm.training import report
 from bilm.training import run as training
 from bilm.training.history import read_history
@@ -102,7 +102,32 @@ def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
     assert best is None or best.step == 4
 
 
+@pytest.mark.parametrize("missing", ["options.json", "vocab.txt"])
+def test_best_checkpoint_gets_its_missing_inputs_on_resume(a_run, missing):
+    """As earlier versions left it after a kill."""
+    expected = (a_run / "best" / missing).read_bytes()
+    (a_run / "best" / missing).unlink()
+    run(a_run, 3, heldout=HELDOUT)
+    assert (a_run / "best" / missing).read_bytes() == expected
+    load_run(a_run / "best")
+
+
 # --- evaluations that were killed ---
+
+
+def test_kill_after_saving_the_best_checkpoint_keeps_its_inputs(tmp_path, monkeypatch):
+    write = CheckpointFolder.write
+
+    def write_and_stop(self, *given):
+        write(self, *given)
+        if self.folder.name == "best":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointFolder, "write", write_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, 2, heldout=HELDOUT)
+    load_run(tmp_path / "best")
+    assert (tmp_path / "best" / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()
 
 
 def test_interrupted_evaluation_is_repeated_on_resume(tmp_path, monkeypatch):

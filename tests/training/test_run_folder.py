@@ -32,12 +32,15 @@ from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.scoring.scorer import load_scorer
+from bilm.storage.checkpoint import CheckpointFolder
 from bilm.training import plan
 from bilm.training import run as training
+from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Alone
 from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
+from bilm.training.step import Trainer
 
 
 def contents(folder):
@@ -183,6 +186,48 @@ def test_lock_refuses_a_second_run(a_run):
     with RunFolder(a_run).locked(), pytest.raises(BilmError, match=match):
         run(a_run, 4)
     assert run(a_run, 4).step == 4
+
+
+def move(folder):
+    folder.rename(folder.with_name("moved"))
+
+
+def replace(folder):
+    shutil.rmtree(folder)
+    run(folder, 1)
+
+
+@pytest.mark.parametrize("change", [move, shutil.rmtree, replace])
+@pytest.mark.parametrize("when", ["before a save", "before an evaluation", "while evaluating"])
+def test_run_ends_if_its_folder_is_moved_or_removed(tmp_path, monkeypatch, change, when):
+    """Nothing is written to the path, where another process may train by now."""
+    folder, done = tmp_path / "run", []
+    owner, name = {
+        "before a save": (Trainer, "step"),
+        "before an evaluation": (RunCheckpoints, "save"),
+        "while evaluating": (training.Evaluator, "__call__"),
+    }[when]
+    original = getattr(owner, name)
+
+    def change_and_call(self, *given):
+        found = original(self, *given)
+        if not done:
+            done.append(True)
+            change(folder)
+            done.append(contents(folder))
+        return found
+
+    monkeypatch.setattr(owner, name, change_and_call)
+    with pytest.raises(BilmError, match=f"{folder}: was moved or removed during training"):
+        run(folder, 4, heldout=HELDOUT, eval_steps=1)
+    assert contents(folder) == done[1] and folder.exists() == (change is replace)
+
+
+def test_checkpoint_is_not_saved_to_a_missing_folder(tmp_path):
+    checkpoints = CheckpointFolder(tmp_path / "run", 1)
+    with pytest.raises(WeightsError, match=r"cannot be saved: .*No such file or directory"):
+        checkpoints.write(None, 1)
+    assert not (tmp_path / "run").exists()
 
 
 def test_lock_ends_with_its_process(tmp_path):
