@@ -122,7 +122,7 @@ class SentenceStream:
 def read_references(shards: Shards, references: np.ndarray) -> list[str]:
     """Return the texts of some sentences; each file is read once.
 
-    Raises: DataError if a file cannot be read at a reference.
+    Raises: DataError if a file cannot be read at a reference, or contains no sentence there.
     """
     texts = [""] * len(references)
     order = np.argsort(references, kind="stable")
@@ -130,8 +130,19 @@ def read_references(shards: Shards, references: np.ndarray) -> list[str]:
         places = list(group)
         offsets = (int(references[i]) % SHARD_BYTES for i in places)
         for i, text in zip(places, shards.lines_at(shard, offsets), strict=True):
+            if not text:
+                raise text_changed(shards, int(references[i]))
             texts[i] = text
     return texts
+
+
+def text_changed(shards: Shards, reference: int) -> DataError:
+    """Return the error for a text that does not contain the sentence of a reference."""
+    shard, offset = divmod(reference, SHARD_BYTES)
+    return DataError(
+        f"{shards[shard]}: has changed since the checkpoint was saved: at byte {offset:,} is "
+        "another line; restore the file or use another folder"
+    )
 
 
 def describe_shards(shards: Sequence[str]) -> list[str]:

@@ -82,6 +82,23 @@ def read_heldout(
     return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional))
 
 
+def check_output(pattern: str, folder: RunFolder) -> None:
+    """Refuse a pattern of a text that also matches a folder that the run will create.
+
+    The same command could not resume the run, because a text contains no folders.
+
+    Raises: DataError.
+    """
+    last = os.path.basename(pattern)
+    for path in (folder.path, *folder.path.parents):
+        is_hidden = path.name.startswith(".") and not last.startswith(".")  # as for `glob`
+        if not path.exists() and path.match(pattern) and not is_hidden:
+            raise DataError(
+                f"{pattern}: matches the folder {path}, which this run would create; use a pattern "
+                "that matches only files, or another folder"
+            )
+
+
 def check_training_text(
     shards: Shards, heldout: Shards | None, vocab_file: str | Path, folder: RunFolder
 ) -> None:

@@ -34,6 +34,7 @@ from bilm.training.memory_estimate import log_estimate
 from bilm.training.plan import (
     Heldout,
     Plan,
+    check_output,
     check_training_text,
     check_unchanged,
     complete_options,
@@ -189,6 +190,8 @@ class TrainingRun:
     def _open_texts(self) -> tuple[Shards, Heldout | None, list[str]]:
         """Find and check the files of the training text and of the held-out text; also return the
         description of the latter."""
+        for pattern in filter(None, (self.train_prefix, self.heldout_prefix)):
+            check_output(pattern, self.folder)
         shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
         heldout, files, described = None, None, []
         if self.heldout_prefix:

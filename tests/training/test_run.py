@@ -323,6 +323,34 @@ def test_resume_with_another_text_is_refused(a_run, tmp_path):
         run(a_run, 5, text=str(text))
 
 
+@pytest.mark.parametrize("folder", ["run", "runs/first", ".run"])
+@pytest.mark.parametrize("kind", ["text", "heldout"])
+def test_text_pattern_that_matches_the_folder_of_the_run_is_refused(tmp_path, kind, folder):
+    """Also before the folder exists: the same command must be able to resume."""
+    copy_of_the_text(tmp_path)
+    texts = {"text": str(tmp_path / "*") if kind == "text" else TEXT}
+    texts |= {"heldout": str(tmp_path / "*")} if kind == "heldout" else {}
+    if folder.startswith("."):  # not matched by *
+        for n_steps in (1, 2):
+            assert run(tmp_path / folder, n_steps, **texts).step == n_steps
+        return
+    created = tmp_path / folder.partition("/")[0]
+    with pytest.raises(DataError, match=rf"\*: matches the folder {created}, which this run"):
+        run(tmp_path / folder, 1, **texts)
+    assert not created.exists()
+
+
+@pytest.mark.parametrize("change", ["longer words", "blank lines"])
+def test_resume_with_a_changed_text_of_equal_size_is_refused(tmp_path, change):
+    text = copy_of_the_text(tmp_path)
+    run(tmp_path / "run", 4, text=str(text))
+    content = text.read_bytes()
+    longer, blank = content.replace(b" ", b"x"), b"\n" * len(content)
+    text.write_bytes(longer if change == "longer words" else blank)
+    with pytest.raises(DataError, match=r"a\.txt: has changed since the checkpoint was saved"):
+        run(tmp_path / "run", 6, text=str(text))
+
+
 @pytest.mark.parametrize(
     ("error", "match", "changes", "arguments"),
     [
