@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import tempfile
 import weakref
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import resolve_shards
+from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import describe_part
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
@@ -26,9 +27,10 @@ from bilm.storage import names as weights
 from bilm.storage.finding.web import masked
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
-from bilm.support.model_files import OPTIONS, VOCABULARY
+from bilm.support.model_files import OPTIONS, VOCABULARY, is_model_file
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
+from bilm.training.plan import file_id, refuse_text
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 
@@ -103,14 +105,16 @@ def finetune(
     folder = RunFolder(save_dir, writes=hosts.is_chief)
     if start.folder.resolve() == folder.path.resolve():
         raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
+    on_bad_utf8 = training.get("on_bad_utf8", "error")
     heldout = text = None
     if heldout_prefix:
-        heldout = resolve_shards(heldout_prefix, training.get("on_bad_utf8", "error"))
+        heldout = resolve_shards(heldout_prefix, on_bad_utf8)
         text = describe_part(heldout)
     record = _read_record(folder, start, text)
     options = start.run_options(changes or {})
     given_vocabulary = vocab_file or new_vocab_file
     own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
+    _check_text(resolve_shards(train_prefix, on_bad_utf8), start, own, folder)
     # The weights are compared before the first step. The paths of the sources may differ.
     compared = agreement.flat(start.options.to_dict(), "the source's ")
     compared["SHA-256 of the source's vocabulary"] = own and agreement.digest_of_file(own)
@@ -146,6 +150,22 @@ def finetune(
         record.update(after=result.heldout._asdict(), text=text)
         folder.write_tuning(record)
     return TuneResult(result.step, result.finished, *_perplexities(record))
+
+
+def _check_text(shards: Shards, start: Source, own: Path | None, folder: RunFolder) -> None:
+    """Refuse a training text that includes the vocabulary or files of the source.
+
+    If the folder contains a run, only a warning is logged.
+
+    Raises: DataError, naming the file.
+    """
+    source = RunFolder(start.folder)
+    vocabularies = {file_id(path) for path in (own, source.vocab_file) if path is not None}
+    for path in shards:
+        real = Path(os.path.realpath(path))
+        in_source = real.parent == start.folder.resolve() and is_model_file(real)
+        if in_source or file_id(real) in vocabularies or (source.holds_run and source.owns(real)):
+            refuse_text(path, f"a file of {start.model}", folder)
 
 
 def _perplexities(record: dict[str, Any]) -> list[Perplexity | None]:

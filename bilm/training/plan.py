@@ -109,22 +109,41 @@ def check_training_text(
 
     Raises: DataError, naming the file.
     """
-    real = {os.path.realpath(path): path for path in shards}
-    for name, path in real.items():
-        is_vocabulary = name == os.path.realpath(vocab_file)
-        if not (is_vocabulary or folder.owns(name)):
-            continue
-        what = "the vocabulary" if is_vocabulary else "a file of the run"
-        problem = f"{path}: matches the pattern of the training text, but is {what}"
-        if not folder.holds_run:
-            raise DataError(f"{problem}; use a pattern that matches only text")
-        logging.warning("%s", problem)
-    both = [path for path in heldout or () if os.path.realpath(path) in real]
+    files = {file_id(path): path for path in shards}
+    vocabulary = file_id(vocab_file)
+    for found, path in files.items():
+        if found == vocabulary:
+            refuse_text(path, "the vocabulary", folder)
+        elif folder.owns(path):
+            refuse_text(path, "a file of the run", folder)
+    both = [path for path in heldout or () if file_id(path) in files]
     if both:
         logging.warning(
             "%s: also occurs in the training text, so held-out perplexity will be too low",
             ", ".join(both),
         )
+
+
+def refuse_text(path: str, what: str, folder: RunFolder) -> None:
+    """Refuse a file of the training text that is something else.
+
+    Raises: DataError; if the folder contains a run, which was trained on the file before, a warning
+        is logged instead.
+    """
+    problem = f"{path}: matches the pattern of the training text, but is {what}"
+    if not folder.holds_run:
+        raise DataError(f"{problem}; use a pattern that matches only text")
+    logging.warning("%s", problem)
+
+
+def file_id(path: str | Path) -> tuple[int, int] | str:
+    """Return what is the same for all names of a file, including links; its path if it is
+    missing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
 
 
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:

@@ -505,10 +505,13 @@ def test_vocabulary_without_words_is_refused(tmp_path, monkeypatch):
         run(tmp_path / "run", 1)
 
 
-def test_text_that_includes_the_vocabulary_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("link", [False, True])
+def test_text_that_includes_the_vocabulary_is_refused(tmp_path, monkeypatch, link):
     copy_of_the_text(tmp_path)
-    shutil.copy(VOCABULARY, tmp_path / "vocab.txt")
-    monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "vocab.txt")
+    given = Path(shutil.copy(VOCABULARY, tmp_path / ("words" if link else "vocab.txt")))
+    if link:
+        os.link(given, tmp_path / "vocab.txt")
+    monkeypatch.setattr("tiny_runs.VOCABULARY", given)
     with pytest.raises(DataError, match=r"vocab\.txt: matches the pattern .* is the vocabulary"):
         run(tmp_path / "run", 1, text=str(tmp_path / "*.txt"))
     assert not (tmp_path / "run").exists()
