@@ -18,7 +18,7 @@ from absl import logging
 from bilm.data.dataset import Reader
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import check_shards, describe_part, describe_shards
-from bilm.errors import DataError
+from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import MAX_SEED, RunOptions
@@ -32,6 +32,7 @@ from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone, Hosts
 from bilm.training.memory_estimate import log_estimate
 from bilm.training.plan import (
+    MAX_STEPS,
     Heldout,
     Plan,
     check_output,
@@ -146,19 +147,24 @@ class TrainingRun:
         heldout_sentences: int | None = None,
         hosts: Hosts | Alone | None = None,
     ):
+        _check_type("options", options, RunOptions)
+        _check_type("saving", saving, Saving)
         self.options, self.resume, self.saving = options, resume, saving
-        self.vocab_file, self.train_prefix = _absolute(vocab_file), _absolute(train_prefix)
-        self.heldout_prefix = heldout_prefix and _absolute(heldout_prefix)
+        self.vocab_file = _absolute("vocab_file", vocab_file)
+        self.train_prefix = _absolute("train_prefix", train_prefix)
+        self.heldout_prefix = heldout_prefix and _absolute("heldout_prefix", heldout_prefix)
         self.seed = integer("seed", seed, 0, MAX_SEED)
-        self.n_steps, self.eval_steps, self.log_steps = n_steps, eval_steps, log_steps
-        self.heldout_sentences = heldout_sentences
+        self.n_steps = _count("n_steps", n_steps, MAX_STEPS)
+        self.eval_steps = _count("eval_steps", eval_steps)
+        self.log_steps = _count("log_steps", log_steps)
+        self.heldout_sentences = _count("heldout_sentences", heldout_sentences)
         self.precision, self.initialize, self.on_bad_utf8 = precision, initialize, on_bad_utf8
-        save_dir = _absolute(save_dir)
+        save_dir = _absolute("save_dir", save_dir)
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
-        self.log_dir = _absolute(log_dir) if log_dir else self.folder.logs
+        self.log_dir = _absolute("log_dir", log_dir) if log_dir else self.folder.logs
         # The file may be edited later, so the run stores what was loaded.
         self.vocab, self.vocab_content = read_vocabulary(self.vocab_file, options)
         self._check_folder()
@@ -436,6 +442,22 @@ class TrainingLoop:
         return found
 
 
-def _absolute(path: str | Path) -> str:
-    """Return a path that stays the same if the program changes its working folder."""
-    return os.path.abspath(expanded(path) or "")
+def _absolute(name: str, path: str | Path) -> str:
+    """Return a path that stays the same if the program changes its working folder.
+
+    Raises: OptionsError if the argument is not a path.
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise OptionsError(f"{name}: found {path!r}, expected a path")
+    return os.path.abspath(expanded(path))
+
+
+def _count(name: str, value: int | None, most: int | None = None) -> int | None:
+    """Return an argument that is None or a number from 1. Raises: OptionsError."""
+    return None if value is None else integer(name, value, 1, most)
+
+
+def _check_type(name: str, value: Any, expected: type) -> None:
+    """Raise OptionsError if an argument is not an instance of a class."""
+    if not isinstance(value, expected):
+        raise OptionsError(f"{name}: found {value!r}, expected a {expected.__name__}")

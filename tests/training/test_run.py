@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -496,6 +497,39 @@ def test_warning_if_heldout_text_is_trained_on(tmp_path, log):
     link.symlink_to(next(Path(TEXT).parent.iterdir()))
     run(tmp_path / "run", 1, heldout=str(link))
     assert f"{link}: also occurs in the training text" in log.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("options", "small", "a RunOptions"),
+        ("vocab_file", ["the"], "a path"),
+        ("train_prefix", None, "a path"),
+        ("save_dir", None, "a path"),
+        ("save_dir", "", "a path"),
+        ("heldout_prefix", 5, "a path"),
+        ("log_dir", 5, "a path"),
+        ("saving", None, "a Saving"),
+        ("n_steps", 1.5, "an integer from 1 to"),
+        ("n_steps", 2**31, "an integer from 1 to"),
+        ("eval_steps", True, "an integer from 1"),
+        ("log_steps", "2", "an integer from 1"),
+        ("heldout_sentences", "5", "an integer from 1"),
+    ],
+)
+def test_arguments_of_wrong_types_are_refused(tmp_path, monkeypatch, name, value, expected):
+    monkeypatch.chdir(tmp_path)
+    arguments = {
+        "options": tiny_options(**WORDS),
+        "vocab_file": VOCABULARY,
+        "train_prefix": TEXT,
+        "save_dir": tmp_path / "run",
+        "strategy": on_cpu(),
+    }
+    match = f"^{name}: found {re.escape(repr(value))}, expected {expected}"
+    with pytest.raises(OptionsError, match=match):
+        TrainingRun(**arguments | {name: value})
+    assert not list(tmp_path.iterdir())
 
 
 def test_vocabulary_without_words_is_refused(tmp_path, monkeypatch):
