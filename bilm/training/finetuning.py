@@ -30,7 +30,7 @@ from bilm.support.files import expanded
 from bilm.support.model_files import OPTIONS, VOCABULARY, is_model_file
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
-from bilm.training.plan import file_id, refuse_text
+from bilm.training.plan import check_words, file_id, refuse_text
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 
@@ -143,6 +143,8 @@ def finetune(
         options, vocab_file, train_prefix, folder.path, heldout_prefix,
         initialize=initialize, **training,
     )  # fmt: skip
+    if new_vocab_file is not None and not folder.holds_run:
+        check_words(run.vocab)
     if given_vocabulary is None:  # the file may be temporary, so messages name the model
         run.vocab.filename = f"the vocabulary of {start.model}"
     result = run.train()

@@ -52,6 +52,29 @@ def read_vocabulary(vocab_file: str | Path, options: RunOptions) -> tuple[Vocabu
     return vocab, content
 
 
+def check_words(vocab: Vocabulary) -> None:
+    """Check that each line of a vocabulary can be a word of a text, which is split at whitespace.
+
+    The words of a stored model or a resumed run need no check: they cannot be changed. Whitespace
+    other than blanks and tabs, which published vocabularies may contain, causes only a warning.
+
+    Raises: DataError for a word that contains a blank or a tab.
+    """
+    words = map(vocab.id_to_word, range(vocab.size))
+    split = [word for word in words if len(word.split()) > 1]
+    wrong = next((word for word in split if " " in word or "\t" in word), None)
+    if wrong is not None:
+        raise DataError(
+            f"{vocab.filename}: {wrong!r} contains whitespace, so it never occurs as a word of a "
+            "text; expected one word per line and nothing else"
+        )
+    if split:
+        logging.warning(
+            "%s: %s words contain whitespace, such as %r, and never occur as words of a text",
+            vocab.filename, f"{len(split):,}", split[0],
+        )  # fmt: skip
+
+
 def _content(path: str | Path) -> bytes:
     try:
         return Path(path).read_bytes()

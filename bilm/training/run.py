@@ -38,6 +38,7 @@ from bilm.training.plan import (
     check_output,
     check_training_text,
     check_unchanged,
+    check_words,
     complete_options,
     integer,
     read_heldout,
@@ -168,6 +169,8 @@ class TrainingRun:
         # The file may be edited later, so the run stores what was loaded.
         self.vocab, self.vocab_content = read_vocabulary(self.vocab_file, options)
         self._check_folder()
+        if initialize is None and not self.folder.holds_run:
+            check_words(self.vocab)
 
     def train(self) -> TrainResult:
         """Train from the latest valid checkpoint to the end of the run."""

@@ -44,6 +44,7 @@ from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
 from bilm.training import memory_estimate, plan
 from bilm.training import run as training
+from bilm.training.finetuning import finetune
 from bilm.training.history import read_history
 from bilm.training.plan import check_training_text
 from bilm.training.run import Saving, TrainingRun
@@ -537,6 +538,28 @@ def test_vocabulary_without_words_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "words")
     with pytest.raises(BilmError, match="words: "):
         run(tmp_path / "run", 1)
+
+
+@pytest.mark.parametrize("word", ["New York", "the\t17", "New\u00a0York"])
+def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, log, word):
+    """Refused in a new run; only reported if published vocabularies may contain it."""
+    given, reads_characters = tmp_path / "words", {"changes": VARIANTS["forward_only"]}
+    given.write_text(VOCABULARY.read_text() + f"{word}\n")
+    monkeypatch.setattr("tiny_runs.VOCABULARY", given)
+    if "\u00a0" in word:
+        run(tmp_path / "run", 1, **reads_characters)
+        assert f"words: 1 words contain whitespace, such as {word!r}" in log.text
+        return
+    with pytest.raises(DataError, match=re.escape(f"words: {word!r} contains whitespace")):
+        run(tmp_path / "run", 1, **reads_characters)
+    assert not (tmp_path / "run").exists()
+    with monkeypatch.context() as patch:  # an earlier version accepted it
+        patch.setattr(training, "check_words", lambda vocab: None)
+        run(tmp_path / "run", 1, **reads_characters)
+    assert run(tmp_path / "run", 2, **reads_characters).finished
+    assert finetune(tmp_path / "run", TEXT, tmp_path / "tuned", n_steps=1).finished
+    with pytest.raises(DataError, match="contains whitespace"):
+        finetune(tmp_path / "run", TEXT, tmp_path / "new", new_vocab_file=given, n_steps=1)
 
 
 @pytest.mark.parametrize("link", [False, True])
