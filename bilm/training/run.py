@@ -278,17 +278,9 @@ class TrainingRun:
         if measured and same_heldout and measured.step == step:
             perplexity = measured.perplexity
         return Setup(
-            options,
-            plan,
-            described,
-            heldout,
-            heldout_text,
-            trainer,
-            checkpoints,
-            checkpoint,
-            step,
+            options, plan, described, heldout, heldout_text, trainer, checkpoints, checkpoint, step,
             perplexity,
-        )
+        )  # fmt: skip
 
     def _end_at_once(self, setup: Setup) -> TrainResult:
         n_steps = setup.plan.n_steps
