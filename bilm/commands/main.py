@@ -6,6 +6,7 @@ exit status.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import importlib
 import inspect
@@ -15,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from logging import WARNING, Formatter, LogRecord
 from typing import Any, NoReturn
@@ -48,6 +49,7 @@ Option names may be written with dashes or underscores. To enable shell completi
 """
 FAILED, WRONG_USE = 1, 2  # exit statuses
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
+IS_WORKER = threading.Event()  # set if this process is one of several workers of a run
 QUIET = "bilm.quiet"  # key of the context's `meta`
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/")  # in the paths of modules whose notes are hidden
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -96,18 +98,32 @@ def main() -> NoReturn:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(cli, {}, "bilm", COMPLETION, instruction))
-    sys.exit(run(cli, "bilm", sys.argv[1:]))
+    _end(run(cli, "bilm", sys.argv[1:]))
 
 
 def run_script(command: click.Command) -> NoReturn:
     """Run a command that was started as a script of `bin/`, and exit."""
     _start()
-    sys.exit(run(command, os.path.basename(sys.argv[0]), sys.argv[1:]))
+    _end(run(command, os.path.basename(sys.argv[0]), sys.argv[1:]))
 
 
 def _start() -> None:
     _exit_on_interrupt()
     open_streams()
+
+
+def _end(status: int) -> NoReturn:
+    """Exit. A worker of a run exits without the destructors of TensorFlow."""
+    if not IS_WORKER.is_set():
+        sys.exit(status)
+    # The destructors of TensorFlow's context and of its server wait for each other's threads, for
+    # up to a minute after the last line, while a scheduler that sent SIGTERM waits for the process.
+    # All files are complete by now: the checkpoint is saved, and the curves are flushed with it.
+    atexit._run_exitfuncs()  # removes temporary folders and ends the log
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    output_error()
+    os._exit(status)
 
 
 # --- commands ---

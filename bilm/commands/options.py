@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from bilm.commands.main import Option
+from bilm.commands.main import IS_WORKER, Option
 from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.options.schema import LARGEST
@@ -390,6 +390,7 @@ def run_hosts(values: Mapping[str, Any]) -> Alone | Hosts:
     cluster = find_cluster(workers and workers.split(","), values["worker_index"])
     if cluster is None:
         return Alone()
+    IS_WORKER.set()
     hosts = Hosts(cluster, values["join_minutes"])
     if not hosts.is_chief:
         logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))

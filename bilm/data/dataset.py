@@ -12,7 +12,7 @@ from itertools import count, islice
 import numpy as np
 
 from bilm.data.shards import Shards, resolve_shards
-from bilm.data.stream import Position, SentenceStream, Trace, read_references
+from bilm.data.stream import Position, SentenceStream, Trace, read_references, text_changed
 from bilm.data.vocabulary import BOS, EOS, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.windows import KEY_SUFFIX, Row, Sentence, Spelled, Window, empty_window
 from bilm.errors import DataError
@@ -128,12 +128,15 @@ class LMDataset:
                 yield window, Trace({mine + name: part for name, part in parts.items()}, sources)
 
     def _put_back(self, rows: list[Row], places: np.ndarray) -> None:
-        """Move each row back to its place in its sentence."""
+        """Move each row back to its place in its sentence. Raises: DataError if it is beyond it."""
         if len(rows) != len(places):
             raise DataError(f"the position has {len(places)} rows, expected {len(rows)}")
         texts = read_references(self.shards, places[:, 0])
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
-            row.go_to(reference, text.split(), at)
+            words = text.split()
+            if not 0 <= at <= len(words) + 1:
+                raise text_changed(self.shards, reference)
+            row.go_to(reference, words, at)
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False

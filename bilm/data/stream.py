@@ -122,7 +122,7 @@ class SentenceStream:
 def read_references(shards: Shards, references: np.ndarray) -> list[str]:
     """Return the texts of some sentences; each file is read once.
 
-    Raises: DataError if a file cannot be read at a reference.
+    Raises: DataError if a file cannot be read at a reference, or contains no sentence there.
     """
     texts = [""] * len(references)
     order = np.argsort(references, kind="stable")
@@ -130,8 +130,19 @@ def read_references(shards: Shards, references: np.ndarray) -> list[str]:
         places = list(group)
         offsets = (int(references[i]) % SHARD_BYTES for i in places)
         for i, text in zip(places, shards.lines_at(shard, offsets), strict=True):
+            if not text:
+                raise text_changed(shards, int(references[i]))
             texts[i] = text
     return texts
+
+
+def text_changed(shards: Shards, reference: int) -> DataError:
+    """Return the error for a text that does not contain the sentence of a reference."""
+    shard, offset = divmod(reference, SHARD_BYTES)
+    return DataError(
+        f"{shards[shard]}: has changed since the checkpoint was saved: at byte {offset:,} is "
+        "another line; restore the file or use another folder"
+    )
 
 
 def describe_shards(shards: Sequence[str]) -> list[str]:
@@ -139,12 +150,17 @@ def describe_shards(shards: Sequence[str]) -> list[str]:
     return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
 
 
-def describe_part(shards: Shards) -> list[str]:
+def describe_part(shards: Shards, described: Sequence[str] | None = None) -> list[str]:
     """Return `describe_shards` and, if only a part of the text is read, a description of that
-    part."""
+    part.
+
+    Args:
+        shards: the files.
+        described: their description; None to look at the files.
+    """
     # Do not change this text: fine-tuning runs store it, and a resumed run is compared with it.
     part = [f"every {shards.stride} sentences the first"] if shards.stride > 1 else []
-    return describe_shards(shards) + part
+    return list(describe_shards(shards) if described is None else described) + part
 
 
 def check_shards(shards: Sequence[str], expected: Sequence[str]) -> None:

@@ -438,7 +438,7 @@ class CheckpointFolder:
     `run?` it would remove those of `run1`. This class removes only files that have our names.
 
     Args:
-        folder: created if it is missing.
+        folder: an existing folder.
         keep: number of checkpoints to keep.
     """
 
@@ -457,7 +457,8 @@ class CheckpointFolder:
         """
         path = self.path(step)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            # TensorFlow would create the folder, without the other files of a run.
+            os.stat(self.folder)
             content.variables.write(path)
             # Later checkpoints were damaged, so training resumed from an earlier one.
             paths = checkpoint_paths(self.folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from fnmatch import fnmatch
+from pathlib import Path
 
 from bilm.errors import DataError
 from bilm.support.files import keep_inputs, output_path
@@ -32,16 +33,21 @@ def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> Non
     """
     keep_inputs(output, *inputs)
     target = output_path(output)
-    if not target.is_file():
-        return
-    names = [target.name, *(entry.name for entry in target.parent.iterdir())]
-    has_options, has_weights = (_matching(names, p) for p in (OPTIONS_NAMES, WEIGHTS_NAMES))
-    patterns = (*OPTIONS_NAMES, *WEIGHTS_NAMES, *OTHER_NAMES)
-    if has_options and has_weights and _matching([target.name], patterns):
+    if is_model_file(target):
         raise DataError(
             f"{output}: is a file of the model in {target.parent}; choose another name, or remove "
             "the file first"
         )
+
+
+def is_model_file(path: Path) -> bool:
+    """Return whether a file belongs to a run or other stored model in its folder."""
+    if not path.is_file():
+        return False
+    names = [path.name, *(entry.name for entry in path.parent.iterdir())]
+    has_options, has_weights = (_matching(names, p) for p in (OPTIONS_NAMES, WEIGHTS_NAMES))
+    patterns = (*OPTIONS_NAMES, *WEIGHTS_NAMES, *OTHER_NAMES)
+    return has_options and has_weights and _matching([path.name], patterns)
 
 
 def _matching(names: Iterable[str], patterns: tuple[str, ...]) -> bool:

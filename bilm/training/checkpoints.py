@@ -105,8 +105,9 @@ class RunCheckpoints:
         self.best = perplexity
         self.content.set_place(step, perplexity, position)
         if self.folder.writes:
-            self._best.write(self.content, step)
+            # First, so that a kill never leaves a checkpoint in `best` without them.
             self.folder.copy_inputs_to_best()
+            self._best.write(self.content, step)
         return True
 
     def restore(self, checkpoint: Checkpoint, same_heldout: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import tempfile
 import weakref
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import resolve_shards
+from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import describe_part
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
@@ -26,10 +27,10 @@ from bilm.storage import names as weights
 from bilm.storage.finding.web import masked
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
-from bilm.support.model_files import OPTIONS, VOCABULARY
+from bilm.support.model_files import OPTIONS, VOCABULARY, is_model_file
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
-from bilm.training.plan import load_vocabulary
+from bilm.training.plan import check_words, file_id, refuse_text
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 
@@ -104,22 +105,26 @@ def finetune(
     folder = RunFolder(save_dir, writes=hosts.is_chief)
     if start.folder.resolve() == folder.path.resolve():
         raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
+    on_bad_utf8 = training.get("on_bad_utf8", "error")
     heldout = text = None
     if heldout_prefix:
-        heldout = resolve_shards(heldout_prefix, training.get("on_bad_utf8", "error"))
+        heldout = resolve_shards(heldout_prefix, on_bad_utf8)
         text = describe_part(heldout)
     record = _read_record(folder, start, text)
     options = start.run_options(changes or {})
     given_vocabulary = vocab_file or new_vocab_file
     own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
+    _check_text(resolve_shards(train_prefix, on_bad_utf8), start, own, folder)
     # The weights are compared before the first step. The paths of the sources may differ.
     compared = agreement.flat(start.options.to_dict(), "the source's ")
     compared["SHA-256 of the source's vocabulary"] = own and agreement.digest_of_file(own)
+    own_words = (
+        words_of(own) if own else None
+    )  # before the run starts: the file may be edited later
     agreement.check_alike(hosts, "source", compared)
-    vocab = load_vocabulary(vocab_file, options)
 
     def initialize(model: BiLM) -> None:
-        _set_weights(model, start, own, vocab)
+        _set_weights(model, start, own_words, run.vocab)
         logging.info(
             "LSTM states are reset with probability %g; the source was trained with %g",
             options.state_reset_probability, start.options.other.get("state_reset_probability", 0),
@@ -127,7 +132,7 @@ def finetune(
         measured = None
         if heldout:
             logging.info("measuring the held-out text before the first step")
-            dataset = heldout_dataset(heldout, vocab, options.bidirectional)
+            dataset = heldout_dataset(heldout, run.vocab, options.bidirectional)
             found = Evaluator(model)(heldout_windows(dataset, options.batch_size))
             logging.info("before: held-out perplexity from zero state: %s", found)
             measured = found._asdict()
@@ -138,6 +143,8 @@ def finetune(
         options, vocab_file, train_prefix, folder.path, heldout_prefix,
         initialize=initialize, **training,
     )  # fmt: skip
+    if new_vocab_file is not None and not folder.holds_run:
+        check_words(run.vocab)
     if given_vocabulary is None:  # the file may be temporary, so messages name the model
         run.vocab.filename = f"the vocabulary of {start.model}"
     result = run.train()
@@ -145,6 +152,22 @@ def finetune(
         record.update(after=result.heldout._asdict(), text=text)
         folder.write_tuning(record)
     return TuneResult(result.step, result.finished, *_perplexities(record))
+
+
+def _check_text(shards: Shards, start: Source, own: Path | None, folder: RunFolder) -> None:
+    """Refuse a training text that includes the vocabulary or files of the source.
+
+    If the folder contains a run, only a warning is logged.
+
+    Raises: DataError, naming the file.
+    """
+    source = RunFolder(start.folder)
+    vocabularies = {file_id(path) for path in (own, source.vocab_file) if path is not None}
+    for path in shards:
+        real = Path(os.path.realpath(path))
+        in_source = real.parent == start.folder.resolve() and is_model_file(real)
+        if in_source or file_id(real) in vocabularies or (source.holds_run and source.owns(real)):
+            refuse_text(path, f"a file of {start.model}", folder)
 
 
 def _perplexities(record: dict[str, Any]) -> list[Perplexity | None]:
@@ -187,9 +210,9 @@ def _read_record(folder: RunFolder, start: Source, text: list[str] | None) -> di
     return record
 
 
-def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary) -> None:
+def _set_weights(model: BiLM, start: Source, own: list[str] | None, vocab: Vocabulary) -> None:
     """Assign the source's weights to a model, and the softmax rows of the words that both
-    vocabularies contain."""
+    vocabularies contain; `own` is the source's, None if it is unknown."""
     path, stored_softmax = start.model.tensors.source, start.softmax
     if stored_softmax is None or own is None:
         start.model.assign(model, softmax=False)
@@ -198,7 +221,7 @@ def _set_weights(model: BiLM, start: Source, own: Path | None, vocab: Vocabulary
         )
         logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, why)
         return
-    places = {word: i for i, word in enumerate(words_of(own))}
+    places = {word: i for i, word in enumerate(own)}
     words = (vocab.id_to_word(i) for i in range(vocab.size))
     rows = np.array([places.get(word, -1) for word in words])
     if len(rows) == len(places) and (rows == np.arange(len(rows))).all():

@@ -40,6 +40,48 @@ def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
     return vocab
 
 
+def read_vocabulary(vocab_file: str | Path, options: RunOptions) -> tuple[Vocabulary, bytes]:
+    """Load the vocabulary of a run; also return the content of the file, which the run stores.
+
+    Raises: DataError as `load_vocabulary` does, or if the file changes while it is read.
+    """
+    content = _content(vocab_file)
+    vocab = load_vocabulary(vocab_file, options)
+    if _content(vocab_file) != content:
+        raise DataError(f"{vocab_file}: changed while it was read; start again")
+    return vocab, content
+
+
+def check_words(vocab: Vocabulary) -> None:
+    """Check that each line of a vocabulary can be a word of a text, which is split at whitespace.
+
+    The words of a stored model or a resumed run need no check: they cannot be changed. Whitespace
+    other than blanks and tabs, which published vocabularies may contain, causes only a warning.
+
+    Raises: DataError for a word that contains a blank or a tab.
+    """
+    words = map(vocab.id_to_word, range(vocab.size))
+    split = [word for word in words if len(word.split()) > 1]
+    wrong = next((word for word in split if " " in word or "\t" in word), None)
+    if wrong is not None:
+        raise DataError(
+            f"{vocab.filename}: {wrong!r} contains whitespace, so it never occurs as a word of a "
+            "text; expected one word per line and nothing else"
+        )
+    if split:
+        logging.warning(
+            "%s: %s words contain whitespace, such as %r, and never occur as words of a text",
+            vocab.filename, f"{len(split):,}", split[0],
+        )  # fmt: skip
+
+
+def _content(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+
+
 def read_heldout(
     shards: Shards, vocab: Vocabulary, options: RunOptions, max_sentences: int | None = None
 ) -> Heldout:
@@ -63,6 +105,23 @@ def read_heldout(
     return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional))
 
 
+def check_output(pattern: str, folder: RunFolder) -> None:
+    """Refuse a pattern of a text that also matches a folder that the run will create.
+
+    The same command could not resume the run, because a text contains no folders.
+
+    Raises: DataError.
+    """
+    last = os.path.basename(pattern)
+    for path in (folder.path, *folder.path.parents):
+        is_hidden = path.name.startswith(".") and not last.startswith(".")  # as for `glob`
+        if not path.exists() and path.match(pattern) and not is_hidden:
+            raise DataError(
+                f"{pattern}: matches the folder {path}, which this run would create; use a pattern "
+                "that matches only files, or another folder"
+            )
+
+
 def check_training_text(
     shards: Shards, heldout: Shards | None, vocab_file: str | Path, folder: RunFolder
 ) -> None:
@@ -73,17 +132,14 @@ def check_training_text(
 
     Raises: DataError, naming the file.
     """
-    real = {os.path.realpath(path): path for path in shards}
-    for name, path in real.items():
-        is_vocabulary = name == os.path.realpath(vocab_file)
-        if not (is_vocabulary or folder.owns(name)):
-            continue
-        what = "the vocabulary" if is_vocabulary else "a file of the run"
-        problem = f"{path}: matches the pattern of the training text, but is {what}"
-        if not folder.holds_run:
-            raise DataError(f"{problem}; use a pattern that matches only text")
-        logging.warning("%s", problem)
-    both = [path for path in heldout or () if os.path.realpath(path) in real]
+    files = {file_id(path): path for path in shards}
+    vocabulary = file_id(vocab_file)
+    for found, path in files.items():
+        if found == vocabulary:
+            refuse_text(path, "the vocabulary", folder)
+        elif folder.owns(path):
+            refuse_text(path, "a file of the run", folder)
+    both = [path for path in heldout or () if file_id(path) in files]
     if both:
         logging.warning(
             "%s: also occurs in the training text, so held-out perplexity will be too low",
@@ -91,8 +147,32 @@ def check_training_text(
         )
 
 
+def refuse_text(path: str, what: str, folder: RunFolder) -> None:
+    """Refuse a file of the training text that is something else.
+
+    Raises: DataError; if the folder contains a run, which was trained on the file before, a warning
+        is logged instead.
+    """
+    problem = f"{path}: matches the pattern of the training text, but is {what}"
+    if not folder.holds_run:
+        raise DataError(f"{problem}; use a pattern that matches only text")
+    logging.warning("%s", problem)
+
+
+def file_id(path: str | Path) -> tuple[int, int] | str:
+    """Return what is the same for all names of a file, including links; its path if it is
+    missing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
+
+
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
-    """Compare the sizes of the text's files with those at the start of training.
+    """Compare the sizes of a text's files with those at the start of training.
+
+    `described` may contain more than the files, see `describe_part`.
 
     Raises: DataError, naming the first file that differs.
     """
@@ -100,7 +180,7 @@ def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None
         found = describe_shards(shards)
     except OSError:  # a file is missing for now; if it is needed, reading it raises an error
         return
-    for path, here, before in zip(shards, found, described, strict=True):
+    for path, here, before in zip(shards, found, described, strict=False):
         if here != before:
             raise DataError(
                 f"{path}: has changed during training: found {here}, but {before} when it began; "

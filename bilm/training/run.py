@@ -15,9 +15,10 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from bilm.data.dataset import Reader
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import check_shards, describe_part, describe_shards
-from bilm.errors import DataError
+from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import MAX_SEED, RunOptions
@@ -31,14 +32,17 @@ from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone, Hosts
 from bilm.training.memory_estimate import log_estimate
 from bilm.training.plan import (
+    MAX_STEPS,
     Heldout,
     Plan,
+    check_output,
     check_training_text,
     check_unchanged,
+    check_words,
     complete_options,
     integer,
-    load_vocabulary,
     read_heldout,
+    read_vocabulary,
     replica_options,
 )
 from bilm.training.report import RunReport, TrainResult
@@ -59,6 +63,8 @@ class Setup(NamedTuple):
         plan: numbers of steps in the run, in an epoch and between evaluations.
         shards: name and size of each file of the text.
         heldout: what is measured; None to measure nothing.
+        heldout_text: description of the part that is measured, before it was first read; empty to
+            measure nothing.
         trainer, checkpoints: the model with its optimizer, and its checkpoints; restored if the run
             is resumed.
         checkpoint: the restored checkpoint; None for a new run.
@@ -70,6 +76,7 @@ class Setup(NamedTuple):
     plan: Plan
     shards: list[str]
     heldout: Heldout | None
+    heldout_text: list[str]
     trainer: Trainer
     checkpoints: RunCheckpoints
     checkpoint: Checkpoint | None
@@ -141,28 +148,36 @@ class TrainingRun:
         heldout_sentences: int | None = None,
         hosts: Hosts | Alone | None = None,
     ):
+        _check_type("options", options, RunOptions)
+        _check_type("saving", saving, Saving)
         self.options, self.resume, self.saving = options, resume, saving
-        self.vocab_file, self.train_prefix = _absolute(vocab_file), _absolute(train_prefix)
-        self.heldout_prefix = heldout_prefix and _absolute(heldout_prefix)
+        self.vocab_file = _absolute("vocab_file", vocab_file)
+        self.train_prefix = _absolute("train_prefix", train_prefix)
+        self.heldout_prefix = heldout_prefix and _absolute("heldout_prefix", heldout_prefix)
         self.seed = integer("seed", seed, 0, MAX_SEED)
-        self.n_steps, self.eval_steps, self.log_steps = n_steps, eval_steps, log_steps
-        self.heldout_sentences = heldout_sentences
+        self.n_steps = _count("n_steps", n_steps, MAX_STEPS)
+        self.eval_steps = _count("eval_steps", eval_steps)
+        self.log_steps = _count("log_steps", log_steps)
+        self.heldout_sentences = _count("heldout_sentences", heldout_sentences)
         self.precision, self.initialize, self.on_bad_utf8 = precision, initialize, on_bad_utf8
-        save_dir = _absolute(save_dir)
+        save_dir = _absolute("save_dir", save_dir)
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
-        self.log_dir = _absolute(log_dir) if log_dir else self.folder.logs
-        self.vocab = load_vocabulary(self.vocab_file, options)
+        self.log_dir = _absolute("log_dir", log_dir) if log_dir else self.folder.logs
+        # The file may be edited later, so the run stores what was loaded.
+        self.vocab, self.vocab_content = read_vocabulary(self.vocab_file, options)
         self._check_folder()
+        if initialize is None and not self.folder.holds_run:
+            check_words(self.vocab)
 
     def train(self) -> TrainResult:
         """Train from the latest valid checkpoint to the end of the run."""
-        shards, heldout = self._open_texts()
+        shards, heldout, heldout_text = self._open_texts()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
-            setup = self._set_up(shards, heldout)
+            setup = self._set_up(shards, heldout, heldout_text)
             if setup.is_done:
                 return self._end_at_once(setup)
             text = TrainingText(setup.options, self.vocab, shards, self.seed)
@@ -179,20 +194,25 @@ class TrainingRun:
         # Only the chief: it may already write to the folder while another worker checks it.
         if self.hosts.is_chief:
             self.folder.check_resume(self.resume)
-            self.folder.check_same_run(self.options, self.vocab_file)
+            self.folder.check_same_run(self.options, self.vocab_file, self.vocab_content)
 
-    def _open_texts(self) -> tuple[Shards, Heldout | None]:
-        """Find and check the files of the training text and of the held-out text."""
+    def _open_texts(self) -> tuple[Shards, Heldout | None, list[str]]:
+        """Find and check the files of the training text and of the held-out text; also return the
+        description of the latter."""
+        for pattern in filter(None, (self.train_prefix, self.heldout_prefix)):
+            check_output(pattern, self.folder)
         shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
-        heldout, files = None, None
+        heldout, files, described = None, None, []
         if self.heldout_prefix:
             files = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
         agreement.check_alike(self.hosts, "inputs", self._compared(shards, files))
         if files is not None:
+            described = describe_shards(files)  # before it is read, so that a change is noticed
             heldout = read_heldout(files, self.vocab, self.options, self.heldout_sentences)
+            described = describe_part(heldout.part.shards, described)
         if self.hosts.is_chief:
             check_training_text(shards, files, self.vocab_file, self.folder)
-        return shards, heldout
+        return shards, heldout, described
 
     def _compared(self, shards: Shards, heldout: Shards | None) -> dict[str, Any]:
         """Return what must be the same on all workers."""
@@ -202,7 +222,7 @@ class TrainingRun:
             **agreement.flat(self.options.to_dict()),
             **{name: getattr(self, name) for name in (*names, "on_bad_utf8")},
             "saving": list(astuple(self.saving)),
-            "SHA-256 of the vocabulary": agreement.digest_of_file(self.vocab_file),
+            "SHA-256 of the vocabulary": agreement.digest(self.vocab_content),
             **{
                 name.format(k): described
                 for name, files in texts
@@ -210,7 +230,7 @@ class TrainingRun:
             },
         }
 
-    def _set_up(self, shards: Shards, heldout: Heldout | None) -> Setup:
+    def _set_up(self, shards: Shards, heldout: Heldout | None, heldout_text: list[str]) -> Setup:
         """Count the text, create the model, restore the latest valid checkpoint; write the options.
 
         All workers then have the same weights, slots and states.
@@ -226,7 +246,7 @@ class TrainingRun:
         requested = schema.read(RunOptions, completed, strict=False)
         measured = agreement.agreed_measurement(self.hosts, self.folder) if heldout else None
         same_heldout = not (measured and heldout) or self.folder.check_heldout(
-            measured, heldout.part.shards
+            measured, heldout_text
         )
         described = describe_shards(shards)
         if checkpoint:
@@ -253,13 +273,14 @@ class TrainingRun:
         elif self.initialize is not None:
             self.initialize(trainer.model)
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
-        self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_file)
+        self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_content)
         perplexity = None
         if measured and same_heldout and measured.step == step:
             perplexity = measured.perplexity
         return Setup(
-            options, plan, described, heldout, trainer, checkpoints, checkpoint, step, perplexity
-        )
+            options, plan, described, heldout, heldout_text, trainer, checkpoints, checkpoint, step,
+            perplexity,
+        )  # fmt: skip
 
     def _end_at_once(self, setup: Setup) -> TrainResult:
         n_steps = setup.plan.n_steps
@@ -358,12 +379,15 @@ class TrainingLoop:
 
     def _save_before_error(self) -> None:
         if self.position is not None:
+            self.folder.check_held(self.step)
+            self.report.flush(self.step)
             logging.info("saved %s", self.checkpoints.save(self.step, self.position))
 
     def _save_due(self, late: bool) -> bool:
         return late or self.step == self.plan.n_steps or self.step % self.saving.steps == 0
 
     def _save(self, message: str = "step %d: saved %s") -> None:
+        self.folder.check_held(self.step)
         check_unchanged(self.text.shards, self.setup.shards, self.step)
         agreement.check_place(self.hosts, self.step, self.position)
         self.report.flush(self.step)
@@ -381,28 +405,54 @@ class TrainingLoop:
         if self.heldout is None:
             return None
         whole, part = self.heldout
+        text = self.setup.heldout_text
         with self.report.evaluating(whole is part):
-            found = of_part = self._measure(part, whole is part)
+            found = of_part = self._measure(part, text, whole is part)
+            self.folder.check_held(self.step)
             if self.checkpoints.save_if_best(self.step, found.mean, self.position):
                 logging.info("step %s: the best so far, kept in best", f"{self.step:,}")
             if self.step == self.plan.n_steps and whole is not part:
-                found = self._measure(whole, True)
-            text = describe_part(part.shards)
-            self.folder.write_measured(Measurement(self.step, found, of_part.mean, text))
+                found = self._measure(whole, text, True)
+                self.folder.check_held(self.step)
+            # The history first: after a kill between the two, a resumed run measures again.
             self.report.flush(self.step)
+            self.folder.write_measured(Measurement(self.step, found, of_part.mean, text))
         return found
 
-    def _measure(self, heldout: Any, whole: bool) -> Perplexity:
+    def _measure(self, heldout: Reader, described: list[str], whole: bool) -> Perplexity:
+        """Measure the perplexity of a reader of the held-out text.
+
+        Raises: DataError if the text is not the described one, before or after it is read.
+        """
         n_rows = self.checkpoints.content.batch_size
 
         def measure() -> Perplexity:
-            return self.evaluator(heldout_windows(heldout, n_rows))
+            check_unchanged(heldout.shards, described, self.step)
+            found = self.evaluator(heldout_windows(heldout, n_rows))
+            check_unchanged(heldout.shards, described, self.step)
+            return found
 
         found = Perplexity(*self.hosts.from_chief("evaluation", measure))
         self.report.heldout(self.step, found, whole)
         return found
 
 
-def _absolute(path: str | Path) -> str:
-    """Return a path that stays the same if the program changes its working folder."""
-    return os.path.abspath(expanded(path) or "")
+def _absolute(name: str, path: str | Path) -> str:
+    """Return a path that stays the same if the program changes its working folder.
+
+    Raises: OptionsError if the argument is not a path.
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise OptionsError(f"{name}: found {path!r}, expected a path")
+    return os.path.abspath(expanded(path))
+
+
+def _count(name: str, value: int | None, most: int | None = None) -> int | None:
+    """Return an argument that is None or a number from 1. Raises: OptionsError."""
+    return None if value is None else integer(name, value, 1, most)
+
+
+def _check_type(name: str, value: Any, expected: type) -> None:
+    """Raise OptionsError if an argument is not an instance of a class."""
+    if not isinstance(value, expected):
+        raise OptionsError(f"{name}: found {value!r}, expected a {expected.__name__}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 import shlex
 import shutil
@@ -10,12 +9,10 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.shards import Shards
-from bilm.data.stream import describe_part
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, RunOptions, load_model_options
@@ -94,6 +91,7 @@ class RunFolder:
         self.tuning_file = self.path / "finetuning.json"
         self.history_file = self.path / "history.csv"
         self.lock_file = self.path / ".lock"
+        self._lock: IO[str] | None = None  # while this object holds the lock
 
     def __str__(self) -> str:
         return str(self.path)
@@ -152,7 +150,30 @@ class RunFolder:
             file.flush()
             for folder in (self.path, self.best):
                 remove_unfinished(folder)
-            yield
+            self._lock = file
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    def check_held(self, step: int) -> None:
+        """Check before writing that the path still leads to the folder that is locked.
+
+        Otherwise this process would fill a new folder, or write to that of another process.
+
+        Raises: BilmError, naming the folder, if it was moved or removed.
+        """
+        if self._lock is None:
+            return
+        try:
+            is_held = os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.lock_file))
+        except (FileNotFoundError, NotADirectoryError):
+            is_held = False
+        if not is_held:
+            raise BilmError(
+                f"{self}: was moved or removed during training, or its file {self.lock_file.name} "
+                f"was; training ends at step {step}, and nothing more is saved"
+            )
 
     # --- which run it belongs to ---
 
@@ -177,9 +198,14 @@ class RunFolder:
         if resume == "must" and not self.holds_run:
             raise BilmError(f"{self}: contains no checkpoint of a run that can be resumed")
 
-    def check_same_run(self, options: RunOptions, vocab_file: str | Path) -> None:
+    def check_same_run(
+        self, options: RunOptions, vocab_file: str | Path, vocab_content: bytes
+    ) -> None:
         """Refuse a folder that contains another run, or files that a run would overwrite.
 
+        Args:
+            options: options of the run.
+            vocab_file, vocab_content: the file of the vocabulary, and its content when it was read.
         Raises: OptionsError or DataError, naming what differs.
         """
         if not self.holds_run:
@@ -201,7 +227,7 @@ class RunFolder:
                 f"{path}: {name} is {old} in this folder's run, but {new} was requested"
             )
         path = self.vocab_file
-        if path.exists() and not filecmp.cmp(path, vocab_file, shallow=False):
+        if path.exists() and path.read_bytes() != vocab_content:
             raise DataError(
                 f"{path}: the vocabulary of this folder's run differs from {vocab_file}"
             )
@@ -255,18 +281,33 @@ class RunFolder:
 
     # --- files beside the checkpoints ---
 
-    def write_inputs(self, options: RunOptions, vocab_file: str | Path) -> None:
-        """Write the options and copy the vocabulary."""
-        if self.writes:
-            write_options(self.options_file, options.to_dict())
-            _copy(Path(vocab_file), self.vocab_file)
+    def write_inputs(self, options: RunOptions, vocab_content: bytes) -> None:
+        """Write the options, and the vocabulary unless a resumed run contains it."""
+        if not self.writes:
+            return
+        write_options(self.options_file, options.to_dict())
+        if not (self.holds_run and self.vocab_file.exists()):
+            with replacing(self.vocab_file) as temporary:
+                temporary.write_bytes(vocab_content)
+        if holds_checkpoint(self.best):
+            # Earlier versions wrote these files after the checkpoint, so a kill could omit them.
+            self.copy_inputs_to_best(only_missing=True)
 
-    def copy_inputs_to_best(self) -> None:
+    def copy_inputs_to_best(self, only_missing: bool = False) -> None:
         """Copy options and vocabulary into `best`, so that it can be evaluated and exported on its
-        own."""
+        own.
+
+        Args:
+            only_missing: whether to keep files that `best` already contains.
+        """
+        if not self.writes:
+            return
+        self.best.mkdir(exist_ok=True)
         for path in (self.options_file, self.vocab_file):
-            if self.writes and path.exists():
-                _copy(path, self.best / path.name)
+            copy = self.best / path.name
+            if path.exists() and not (only_missing and copy.exists()):
+                with replacing(copy) as temporary:
+                    shutil.copyfile(path, temporary)
 
     def read_measured(self) -> Measurement | None:
         """Return the last evaluation; None if there was none or its record is damaged."""
@@ -280,9 +321,9 @@ class RunFolder:
             logging.warning("%s: not the record of an evaluation (%s); ignored", path, message)
             return None
 
-    def check_heldout(self, measured: Measurement, heldout: Shards) -> bool:
-        """Return whether an evaluation measured this text; warn if it did not."""
-        text = describe_part(heldout)
+    def check_heldout(self, measured: Measurement, text: list[str]) -> bool:
+        """Return whether an evaluation measured this text (see `describe_part`); warn if it
+        did not."""
         if measured.text in (None, text):
             return True
         if self.writes:
@@ -328,8 +369,3 @@ class RunFolder:
                 self, self.best, f"{best.best:,.2f}", f"{best.step:,}",
                 f"{measured.part_mean:,.2f}", f"{measured.step:,}", shlex.quote(str(self.best)),
             )  # fmt: skip
-
-
-def _copy(source: Path, target: Path) -> None:
-    with replacing(target) as temporary:
-        shutil.copyfile(source, temporary)

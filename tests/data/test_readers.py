@@ -167,6 +167,17 @@ def test_text_that_starts_like_fasta_gives_a_warning(tmp_path, caplog):
     assert len(caplog.records) == 1
 
 
+@pytest.mark.parametrize("before", ["\n", " \n\n", ";a comment\n", "\n;a comment\n"])
+def test_blank_lines_and_comments_do_not_hide_fasta(tmp_path, caplog, before):
+    for name in ("a.txt", "a.fasta"):
+        (tmp_path / name).write_text(f"{before}>sp|P1\nMKV\n")
+    resolve_shards(tmp_path / "a.txt")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "as in FASTA; the file is read as text" in line
+    with pytest.raises(DataError, match="the ending of the name belongs to FASTA"):
+        resolve_shards(tmp_path / "a.fasta")
+
+
 # --- the registry ---
 
 

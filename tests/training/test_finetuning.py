@@ -1,7 +1,9 @@
 """Fine-tuning: what it takes over from its source, measures and leaves, and what it refuses."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 from unittest import mock
 
 import keras
@@ -41,9 +43,9 @@ def write_new_words(folder):
     return path
 
 
-def tune(source, save_dir, n_steps=1, changes=SMALL, strategy=None, **arguments):
+def tune(source, save_dir, n_steps=1, changes=SMALL, strategy=None, text=TEXT, **arguments):
     arguments |= {"strategy": strategy or on_cpu(), "n_steps": n_steps}
-    return finetune(source, TEXT, save_dir, changes=changes, **arguments)
+    return finetune(source, text, save_dir, changes=changes, **arguments)
 
 
 class TakenError(Exception):
@@ -322,6 +324,22 @@ def test_finetune_refuses_the_folder_of_the_source(tmp_path):
     fails(BilmError, "source and save_dir are one folder", folder, tmp_path / "." / "run")
     assert sorted(folder.rglob("*")) == before
     fails(BilmError, "one folder", save_dir=STORED[0], new_vocab_file=VOCABULARY, **FILES)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "checkpoint", "link.txt"])
+def test_finetune_refuses_files_of_the_source_as_text(name, tmp_path):
+    source = shutil.copytree(tiny_run("forward_only"), tmp_path / "source")
+    texts = source
+    if name == "link.txt":
+        texts = tmp_path / "texts"
+        texts.mkdir()
+        os.link(source / "vocab.txt", texts / name)
+    shutil.copy(next(Path(TEXT).parent.iterdir()), texts / "a.txt")
+    words = {"new_vocab_file": write_new_words(tmp_path)}
+    pattern = str(texts / f"*{name[-3:]}")
+    match = f"{name}: matches the pattern of the training text, but is a file of .*source"
+    fails(DataError, match, source, tmp_path / "tuned", text=pattern, **words)
+    assert not (tmp_path / "tuned").exists()
 
 
 def test_finetune_names_missing_files(tmp_path):

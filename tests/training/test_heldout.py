@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 
 import keras
 import numpy as np
@@ -14,12 +15,13 @@ from tiny_runs import HELDOUT, VOCABULARY, damage, load_run, run, tiny_options, 
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import Perplexity
-from bilm.storage.checkpoint import latest_checkpoint
+from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
 from bilm.training import report
 from bilm.training import run as training
+from bilm.training.history import read_history
 from bilm.training.plan import read_heldout
 from bilm.training.run_folder import RunFolder
 
@@ -100,7 +102,32 @@ def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
     assert best is None or best.step == 4
 
 
+@pytest.mark.parametrize("missing", ["options.json", "vocab.txt"])
+def test_best_checkpoint_gets_its_missing_inputs_on_resume(a_run, missing):
+    """As earlier versions left it after a kill."""
+    expected = (a_run / "best" / missing).read_bytes()
+    (a_run / "best" / missing).unlink()
+    run(a_run, 3, heldout=HELDOUT)
+    assert (a_run / "best" / missing).read_bytes() == expected
+    load_run(a_run / "best")
+
+
 # --- evaluations that were killed ---
+
+
+def test_kill_after_saving_the_best_checkpoint_keeps_its_inputs(tmp_path, monkeypatch):
+    write = CheckpointFolder.write
+
+    def write_and_stop(self, *given):
+        write(self, *given)
+        if self.folder.name == "best":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointFolder, "write", write_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, 2, heldout=HELDOUT)
+    load_run(tmp_path / "best")
+    assert (tmp_path / "best" / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()
 
 
 def test_interrupted_evaluation_is_repeated_on_resume(tmp_path, monkeypatch):
@@ -134,6 +161,29 @@ def test_interrupted_last_evaluation_is_repeated_on_resume(a_run, monkeypatch):
     result = run(a_run, 4, heldout=HELDOUT)
     assert result.step == 4 and result.heldout is not None
     assert RunFolder(a_run).read_measured()[0] == 4
+
+
+@pytest.mark.parametrize("with_record", [True, False])
+def test_kill_after_an_evaluation_keeps_its_row_of_the_history(tmp_path, monkeypatch, with_record):
+    """Whichever file of the evaluation was the last to be written."""
+    folder, killed = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "killed")
+    write = RunFolder.write_measured
+
+    def copy_and_write(self, measured):
+        if measured.step == 2:
+            shutil.copytree(folder.path, killed.path)
+            if with_record:
+                write(killed, measured)
+        write(self, measured)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "write_measured", copy_and_write)
+        run(folder.path, 4, heldout=HELDOUT, eval_steps=2, log_steps=1)
+    run(killed.path, 4, heldout=HELDOUT, eval_steps=2, log_steps=1)
+    rows = [read_history(each.history_file) for each in (folder, killed)]
+    for row in (*rows[0], *rows[1]):
+        del row["tokens_per_s"], row["restart"]
+    assert rows[0] == rows[1]
 
 
 # --- another held-out text ---
@@ -190,6 +240,50 @@ def test_heldout_record_without_a_text_is_accepted(a_run, tmp_path, log):
     path.write_text(json.dumps(record))
     found = run(a_run, 3, heldout=another_text(tmp_path)).heldout
     assert found.mean == record["mean"] and "the held-out text was" not in log.text
+
+
+@pytest.mark.parametrize("moment", ["while it is measured", "between evaluations"])
+def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypatch, moment):
+    heldout = tmp_path / "heldout.txt"
+    heldout.write_text("the cat sat\n" * 4)
+
+    def edit_after(name, function):
+        def call(*given):
+            found = function(*given)
+            heldout.write_text("the cat sat\n" * 9)
+            return found
+
+        return name, call
+
+    name, function = {
+        "while it is measured": ("Evaluator.__call__", training.Evaluator.__call__),
+        "between evaluations": ("RunFolder.write_measured", RunFolder.write_measured),
+    }[moment]
+    owner, method = name.split(".")
+    monkeypatch.setattr(getattr(training, owner), *edit_after(method, function))
+    match = r"heldout\.txt: has changed during training: found .*108 bytes, but .*48 bytes when"
+    with pytest.raises(DataError, match=match):
+        run(tmp_path / "run", 6, heldout=str(heldout), eval_steps=2)
+    folder = RunFolder(tmp_path / "run")
+    measured = [row["step"] for row in read_history(folder.history_file) if row["heldout_text"]]
+    assert measured == (["2"] if moment == "between evaluations" else [])
+    assert latest_checkpoint(folder.path).step == (4 if measured else 2)
+
+
+def test_heldout_text_is_described_before_it_is_measured(tmp_path, monkeypatch):
+    """The record of an evaluation never describes a later text."""
+    heldout = tmp_path / "heldout.txt"
+    heldout.write_text("the cat sat\n" * 4)
+    flush = training.RunReport.flush
+
+    def flush_and_edit(self, step):
+        flush(self, step)
+        if any(row.get("heldout_text") for row in self.history._rows.values()):
+            heldout.write_text("the cat sat\n" * 9)
+
+    monkeypatch.setattr(training.RunReport, "flush", flush_and_edit)
+    run(tmp_path / "run", 1, heldout=str(heldout))
+    assert RunFolder(tmp_path / "run").read_measured().text == ["heldout.txt, 48 bytes"]
 
 
 # --- a part of the text ---

@@ -272,6 +272,26 @@ def test_worker_that_does_not_answer_is_named(start, short_silence):
     silent.close()
 
 
+def test_suspended_time_of_this_process_does_not_count_as_silence(start, monkeypatch):
+    """As after SIGSTOP and SIGCONT of all workers: nobody has sent anything in the meantime."""
+    suspended = [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + sum(suspended))
+    monkeypatch.setattr(exchange, "time", clock)
+    monkeypatch.setattr(exchange, "ALIVE_SECONDS", 0.05)
+    chief, second = clusters(2)
+    gathered = start(work, chief)
+    (connection,) = joining.join(second, 1).values()
+    for _ in range(3):
+        assert joining.receive(connection) == exchange.ALIVE
+        suspended.append(2 * exchange.SILENT_SECONDS)
+    while joining.receive(connection) != exchange.ALIVE:
+        pytest.fail("the chief has ended")
+    for what in ("number", exchange.END):
+        joining.send(connection, {"what": what, "value": 1})
+    assert outcome(gathered) == [0, 1]
+    connection.close()
+
+
 def test_chief_may_save_for_long_after_the_others_have_ended(short_silence):
     found = side_by_side(lambda hosts: time.sleep(2.5 if hosts.is_chief else 0), clusters(3))
     assert found == [None] * 3

@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -43,6 +44,8 @@ from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
 from bilm.training import memory_estimate, plan
 from bilm.training import run as training
+from bilm.training.finetuning import finetune
+from bilm.training.history import read_history
 from bilm.training.plan import check_training_text
 from bilm.training.run import Saving, TrainingRun
 from bilm.training.run_folder import RunFolder
@@ -266,7 +269,9 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
     ):
         patched.setattr("bilm.data.survey.SAMPLE_TOKENS", 50)
         run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
-    assert latest_checkpoint(saved).step > 1
+    step = latest_checkpoint(saved).step
+    assert step > 1
+    assert int(read_history(saved / "history.csv")[-1]["step"]) == step
 
 
 # --- resuming ---
@@ -318,6 +323,34 @@ def test_resume_with_another_text_is_refused(a_run, tmp_path):
     match = r"a\.txt: found a\.txt, \d+ bytes, but the run in this folder"
     with pytest.raises(DataError, match=match):
         run(a_run, 5, text=str(text))
+
+
+@pytest.mark.parametrize("folder", ["run", "runs/first", ".run"])
+@pytest.mark.parametrize("kind", ["text", "heldout"])
+def test_text_pattern_that_matches_the_folder_of_the_run_is_refused(tmp_path, kind, folder):
+    """Also before the folder exists: the same command must be able to resume."""
+    copy_of_the_text(tmp_path)
+    texts = {"text": str(tmp_path / "*") if kind == "text" else TEXT}
+    texts |= {"heldout": str(tmp_path / "*")} if kind == "heldout" else {}
+    if folder.startswith("."):  # not matched by *
+        for n_steps in (1, 2):
+            assert run(tmp_path / folder, n_steps, **texts).step == n_steps
+        return
+    created = tmp_path / folder.partition("/")[0]
+    with pytest.raises(DataError, match=rf"\*: matches the folder {created}, which this run"):
+        run(tmp_path / folder, 1, **texts)
+    assert not created.exists()
+
+
+@pytest.mark.parametrize("change", ["longer words", "blank lines"])
+def test_resume_with_a_changed_text_of_equal_size_is_refused(tmp_path, change):
+    text = copy_of_the_text(tmp_path)
+    run(tmp_path / "run", 4, text=str(text))
+    content = text.read_bytes()
+    longer, blank = content.replace(b" ", b"x"), b"\n" * len(content)
+    text.write_bytes(longer if change == "longer words" else blank)
+    with pytest.raises(DataError, match=r"a\.txt: has changed since the checkpoint was saved"):
+        run(tmp_path / "run", 6, text=str(text))
 
 
 @pytest.mark.parametrize(
@@ -467,6 +500,39 @@ def test_warning_if_heldout_text_is_trained_on(tmp_path, log):
     assert f"{link}: also occurs in the training text" in log.text
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("options", "small", "a RunOptions"),
+        ("vocab_file", ["the"], "a path"),
+        ("train_prefix", None, "a path"),
+        ("save_dir", None, "a path"),
+        ("save_dir", "", "a path"),
+        ("heldout_prefix", 5, "a path"),
+        ("log_dir", 5, "a path"),
+        ("saving", None, "a Saving"),
+        ("n_steps", 1.5, "an integer from 1 to"),
+        ("n_steps", 2**31, "an integer from 1 to"),
+        ("eval_steps", True, "an integer from 1"),
+        ("log_steps", "2", "an integer from 1"),
+        ("heldout_sentences", "5", "an integer from 1"),
+    ],
+)
+def test_arguments_of_wrong_types_are_refused(tmp_path, monkeypatch, name, value, expected):
+    monkeypatch.chdir(tmp_path)
+    arguments = {
+        "options": tiny_options(**WORDS),
+        "vocab_file": VOCABULARY,
+        "train_prefix": TEXT,
+        "save_dir": tmp_path / "run",
+        "strategy": on_cpu(),
+    }
+    match = f"^{name}: found {re.escape(repr(value))}, expected {expected}"
+    with pytest.raises(OptionsError, match=match):
+        TrainingRun(**arguments | {name: value})
+    assert not list(tmp_path.iterdir())
+
+
 def test_vocabulary_without_words_is_refused(tmp_path, monkeypatch):
     (tmp_path / "words").write_text("<S>\n</S>\n<UNK>\n")
     monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "words")
@@ -474,10 +540,35 @@ def test_vocabulary_without_words_is_refused(tmp_path, monkeypatch):
         run(tmp_path / "run", 1)
 
 
-def test_text_that_includes_the_vocabulary_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("word", ["New York", "the\t17", "New\u00a0York"])
+def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, log, word):
+    """Refused in a new run; only reported if published vocabularies may contain it."""
+    given, reads_characters = tmp_path / "words", {"changes": VARIANTS["forward_only"]}
+    given.write_text(VOCABULARY.read_text() + f"{word}\n")
+    monkeypatch.setattr("tiny_runs.VOCABULARY", given)
+    if "\u00a0" in word:
+        run(tmp_path / "run", 1, **reads_characters)
+        assert f"words: 1 words contain whitespace, such as {word!r}" in log.text
+        return
+    with pytest.raises(DataError, match=re.escape(f"words: {word!r} contains whitespace")):
+        run(tmp_path / "run", 1, **reads_characters)
+    assert not (tmp_path / "run").exists()
+    with monkeypatch.context() as patch:  # an earlier version accepted it
+        patch.setattr(training, "check_words", lambda vocab: None)
+        run(tmp_path / "run", 1, **reads_characters)
+    assert run(tmp_path / "run", 2, **reads_characters).finished
+    assert finetune(tmp_path / "run", TEXT, tmp_path / "tuned", n_steps=1).finished
+    with pytest.raises(DataError, match="contains whitespace"):
+        finetune(tmp_path / "run", TEXT, tmp_path / "new", new_vocab_file=given, n_steps=1)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_text_that_includes_the_vocabulary_is_refused(tmp_path, monkeypatch, link):
     copy_of_the_text(tmp_path)
-    shutil.copy(VOCABULARY, tmp_path / "vocab.txt")
-    monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "vocab.txt")
+    given = Path(shutil.copy(VOCABULARY, tmp_path / ("words" if link else "vocab.txt")))
+    if link:
+        os.link(given, tmp_path / "vocab.txt")
+    monkeypatch.setattr("tiny_runs.VOCABULARY", given)
     with pytest.raises(DataError, match=r"vocab\.txt: matches the pattern .* is the vocabulary"):
         run(tmp_path / "run", 1, text=str(tmp_path / "*.txt"))
     assert not (tmp_path / "run").exists()

@@ -20,6 +20,7 @@ from tiny_runs import (
     VOCABULARY,
     WORDS,
     load_run,
+    on_cpu,
     run,
     three_steps,
     tiny_options,
@@ -31,11 +32,15 @@ from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.scoring.scorer import load_scorer
+from bilm.storage.checkpoint import CheckpointFolder
+from bilm.training import plan
 from bilm.training import run as training
+from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Alone
 from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
+from bilm.training.step import Trainer
 
 
 def contents(folder):
@@ -125,6 +130,47 @@ def test_tilde_in_paths_is_expanded(tmp_path, monkeypatch):
     assert dump_weights("~/run", tmp_path / "weights.hdf5")
 
 
+# --- the stored vocabulary ---
+
+
+@pytest.mark.parametrize("n_before", [0, 2])
+def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before):
+    words = Path(shutil.copy(VOCABULARY, tmp_path / "words"))
+    arguments = tiny_options(**WORDS), words, TEXT, tmp_path / "run"
+    if n_before:
+        training.TrainingRun(*arguments, strategy=on_cpu(), n_steps=n_before).train()
+    made = training.TrainingRun(*arguments, strategy=on_cpu(), n_steps=n_before + 1)
+    content = words.read_bytes()
+    first, *others = content.splitlines(keepends=True)
+
+    def edit(*given):
+        words.write_bytes(b"".join([*others, first]))
+        return log_estimate(*given)
+
+    log_estimate = training.log_estimate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "log_estimate", edit)
+        made.train()
+    assert words.read_bytes() != content
+    assert (tmp_path / "run" / "vocab.txt").read_bytes() == content
+
+
+def test_vocabulary_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    words = Path(shutil.copy(VOCABULARY, tmp_path / "words"))
+    load = plan.load_vocabulary
+
+    def load_and_edit(*given):
+        loaded = load(*given)
+        words.write_bytes(words.read_bytes() + b"another\n")
+        return loaded
+
+    monkeypatch.setattr(plan, "load_vocabulary", load_and_edit)
+    monkeypatch.setattr("tiny_runs.VOCABULARY", words)
+    with pytest.raises(DataError, match="words: changed while it was read"):
+        run(tmp_path / "run", 1)
+    assert not (tmp_path / "run").exists()
+
+
 # --- who writes ---
 
 
@@ -140,6 +186,48 @@ def test_lock_refuses_a_second_run(a_run):
     with RunFolder(a_run).locked(), pytest.raises(BilmError, match=match):
         run(a_run, 4)
     assert run(a_run, 4).step == 4
+
+
+def move(folder):
+    folder.rename(folder.with_name("moved"))
+
+
+def replace(folder):
+    shutil.rmtree(folder)
+    run(folder, 1)
+
+
+@pytest.mark.parametrize("change", [move, shutil.rmtree, replace])
+@pytest.mark.parametrize("when", ["before a save", "before an evaluation", "while evaluating"])
+def test_run_ends_if_its_folder_is_moved_or_removed(tmp_path, monkeypatch, change, when):
+    """Nothing is written to the path, where another process may train by now."""
+    folder, done = tmp_path / "run", []
+    owner, name = {
+        "before a save": (Trainer, "step"),
+        "before an evaluation": (RunCheckpoints, "save"),
+        "while evaluating": (training.Evaluator, "__call__"),
+    }[when]
+    original = getattr(owner, name)
+
+    def change_and_call(self, *given):
+        found = original(self, *given)
+        if not done:
+            done.append(True)
+            change(folder)
+            done.append(contents(folder))
+        return found
+
+    monkeypatch.setattr(owner, name, change_and_call)
+    with pytest.raises(BilmError, match=f"{folder}: was moved or removed during training"):
+        run(folder, 4, heldout=HELDOUT, eval_steps=1)
+    assert contents(folder) == done[1] and folder.exists() == (change is replace)
+
+
+def test_checkpoint_is_not_saved_to_a_missing_folder(tmp_path):
+    checkpoints = CheckpointFolder(tmp_path / "run", 1)
+    with pytest.raises(WeightsError, match=r"cannot be saved: .*No such file or directory"):
+        checkpoints.write(None, 1)
+    assert not (tmp_path / "run").exists()
 
 
 def test_lock_ends_with_its_process(tmp_path):

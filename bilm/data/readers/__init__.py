@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 
 from absl import logging
@@ -20,6 +21,7 @@ from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
 from bilm.errors import DataError
 
 PACKED = ".gz"
+MAX_SKIPPED = 1_000  # lines before the first one of `_first_line`
 
 
 def read_text(source: InputFile) -> Iterator[Record]:
@@ -136,12 +138,18 @@ def warn_of_other_form(path: str | os.PathLike) -> None:
 
 
 def _first_line(path: str | os.PathLike) -> str:
-    """Return the first line of a file, or "" if it cannot be read here, such as a pipe."""
-    try:
-        line = next(raw_lines(path), None) if os.path.isfile(path) else None
-    except DataError:  # reading the file raises it, too
+    """Return the first line of a file that is neither blank nor a comment of FASTA; "" if it cannot
+    be read here, such as a pipe."""
+    if not os.path.isfile(path):
         return ""
-    return "" if line is None else line[2].decode("utf-8-sig", "replace")
+    try:
+        for _, _, line in islice(raw_lines(path), MAX_SKIPPED):
+            text = line.decode("utf-8-sig", "replace")
+            if text.strip() and not text.startswith(";"):
+                return text
+    except DataError:  # reading the file raises it, too
+        pass
+    return ""
 
 
 def _check_options(path: str, form: Form, given: dict[str, str | int | None]) -> None:

@@ -5,6 +5,7 @@ With a single process there is nothing to agree on.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 import zlib
@@ -22,6 +23,7 @@ from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.training_text import TrainingText
 
 LAG_SECONDS = 60.0  # maximum delay until a shared folder shows the files of the chief
+DIGITS = 16  # of a SHA-256 in messages
 
 
 class Turn(NamedTuple):
@@ -160,9 +162,14 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def digest(content: bytes) -> str:
+    """Return the first digits of the SHA-256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
+
+
 def digest_of_file(path: str | Path) -> str:
     """Return the first digits of a file's SHA-256. Raises: DataError if it cannot be read."""
     try:
-        return sha256_of(path)[:16]
+        return sha256_of(path)[:DIGITS]
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None

@@ -11,6 +11,7 @@ from typing import Any
 from bilm.errors import OptionsError
 
 TF_CONFIG = "TF_CONFIG"  # the environment variable that TensorFlow reads
+MAX_DIGITS = 20  # of a port, including leading zeros
 EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
 
 
@@ -68,10 +69,15 @@ def _read_config(text: str) -> tuple[list[str], int]:
         config = json.loads(text)
         jobs, task = config.get("cluster") or {}, config.get("task") or {}
         others = sorted(set(jobs) - {"chief", "worker"})
-        kind, index = task.get("type", "worker"), int(task.get("index", 0))
+        kind, index = task.get("type", "worker"), task.get("index", 0)
+        if isinstance(index, str):
+            index = int(index)
+        if type(index) is not int or not isinstance(kind, str):
+            raise ValueError(f"found the task {str(task)[:80]}")
         chiefs, workers = list(jobs.get("chief", [])), list(jobs.get("worker", []))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise OptionsError(f"{TF_CONFIG}: {error}; expected JSON such as {EXAMPLE}") from None
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise OptionsError(f"{TF_CONFIG}: {reason}; expected JSON such as {EXAMPLE}") from None
     if others:
         raise OptionsError(
             f"{TF_CONFIG}: the cluster has the job {others[0]}; expected chief and worker alone"
@@ -90,8 +96,9 @@ def _checked(workers: list[Any], index: int, where: str) -> Cluster | None:
     """Return the cluster if each address can be one. One process alone needs none."""
     for address in workers:
         host, _, port = str(address).strip().rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise OptionsError(f"{where}found {address!r}, expected host:port")
+        # The length, because `int` refuses very long numbers.
+        if not (host and port.isdecimal() and len(port) <= MAX_DIGITS and 0 < int(port) < 65_536):
+            raise OptionsError(f"{where}found {repr(address)[:80]}, expected host:port")
     addresses = tuple(str(address).strip() for address in workers)
     twice = next((a for a in addresses if addresses.count(a) > 1), None)
     if twice is not None:

@@ -27,6 +27,9 @@ from bilm.training.hosts.joining import encode, join, receive, send
 
 ALIVE, ALIVE_SECONDS = {"alive": True}, 5.0  # what each worker sends, and how often
 SILENT_SECONDS = 30.0  # a worker that sends nothing for so long is considered lost
+# A turn of the listening thread takes at most ALIVE_SECONDS unless this process was suspended. A
+# shorter suspension does not make the others seem lost.
+SUSPENDED_SECONDS = SILENT_SECONDS / 2
 END_SECONDS = 30.0  # how long a worker may take to end once another one has failed
 END = "end"  # `what` of the last `gather`, at the end of the `with` block
 NEWS_SECONDS = 5.0  # time limit, after a failed exchange, to learn which worker has failed
@@ -187,7 +190,8 @@ class Hosts:
         """Receive what the others send, and send signs of life, until the end or a failure."""
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
         workers = {connection: k for k, connection in self._connections.items()}
-        heard = dict.fromkeys(workers, time.monotonic())
+        last = time.monotonic()  # time of the last check for silence
+        heard = dict.fromkeys(workers, last)
         told = 0.0
         # After the other workers have sent END, they wait for this one, which may still save or
         # evaluate.
@@ -211,6 +215,11 @@ class Hosts:
                 if message["what"] == END:
                     del workers[connection]
             now = time.monotonic()
+            if now - last > SUSPENDED_SECONDS:
+                # This process was suspended, and maybe all of them, such as by the scheduler. The
+                # others get as much time as at the start.
+                heard = dict.fromkeys(workers, now)
+            last = now
             if silent := [c for c in workers if now - heard[c] > SILENT_SECONDS]:
                 self._fail(workers[silent[0]], f"{self.name(workers[silent[0]])} {SILENT}")
                 return
