@@ -184,7 +184,7 @@ def test_encrypted_archive_is_refused(tmp_path, cache):
 def test_archive_with_other_compression_is_refused(tmp_path):
     """And large options without compression, so that the ratio of sizes does not apply."""
     for how, content, message in (
-        (zipfile.ZIP_BZIP2, MODEL["options.json"], "is compressed by another method"),
+        (zipfile.ZIP_BZIP2, MODEL["options.json"], "is compressed by a method other than deflate"),
         (zipfile.ZIP_STORED, b" " * (2 << 20), "unpacks to 2,097,152 bytes"),
     ):
         with zipfile.ZipFile(tmp_path / "m.zip", "w", how) as file:
@@ -211,6 +211,29 @@ def test_truncated_archive_is_an_error(tmp_path, cache, kind):
         with pytest.raises(WeightsError):
             resolve(tmp_path / f"{n}_{kind}")
     assert not list(cache.rglob("weights.hdf5"))
+
+
+def flipped(content, position):
+    """Return the content with one bit flipped."""
+    damaged = bytearray(content)
+    damaged[position] ^= 1
+    return bytes(damaged)
+
+
+def test_flipped_bits_of_a_tar_gz_are_an_error(tmp_path, cache):
+    """The checksum of a tar.gz is behind the blocks that end the tar archive."""
+    with tarfile.open(tmp_path / "m.tar", "w") as file:
+        file.add(WEIGHTS, "weights.hdf5")
+        file.add(OPTIONS, "options.json")
+    stored = gzip.compress((tmp_path / "m.tar").read_bytes(), compresslevel=0)
+    archive = tmp_path / "m.tar.gz"
+    for position in range(5000, WEIGHTS.stat().st_size, 9973):
+        archive.write_bytes(flipped(stored, position))
+        with pytest.raises(WeightsError, match=r"m\.tar\.gz: cannot be unpacked: CRC check failed"):
+            resolve(archive)
+        assert not files_in(cache)
+    archive.write_bytes(stored)
+    assert same(resolve(archive), (OPTIONS, WEIGHTS))
 
 
 def test_randomly_damaged_archive_is_an_error(tmp_path):
