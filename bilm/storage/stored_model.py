@@ -12,7 +12,7 @@ from typing import Any
 
 from absl import logging
 
-from bilm.data.vocabulary import Vocabulary, vocabulary_of, vocabulary_of_words
+from bilm.data.vocabulary import BOS, EOS, Vocabulary, vocabulary_of, vocabulary_of_words
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions, dense_sizes
@@ -275,13 +275,34 @@ class StoredModel:
 
     def vocabulary_file(self, given: str | Path | None = None) -> Path | None:
         """Return the vocabulary file of a model that reads words: the given file, or `vocab.txt`
-        beside the options.
+        beside the options. Its words are not compared with the model's: see `check_words`.
 
         Returns: the absolute path; None if the model does not read words or has no vocabulary file.
         """
         beside = self.folder / VOCABULARY
         found = expanded(given) or (beside if beside.is_file() else None)
         return Path(found).absolute() if found and self.options.reads_words else None
+
+    def check_words(self, vocab_file: str | Path | None) -> None:
+        """Compare the vocabulary file of a model that reads words with the model's own words: those
+        stored with the softmax, or else those of `vocab.txt` beside the options.
+
+        Does nothing without a file, or if the model does not read words or has no words of its own.
+
+        Raises: DataError if the words differ; WeightsError if the softmax is damaged.
+        """
+        if vocab_file is None or not self.options.reads_words:
+            return
+        given, own = Path(expanded(vocab_file)), self.folder / VOCABULARY
+        softmax = None if self.checkpoint is not None else self.softmax  # a run's has no words
+        if softmax is not None and softmax.words is not None:
+            words = vocabulary_of_words(softmax.words, softmax.tensors.paths[0], self.options)
+        elif own.is_file() and not (given.exists() and given.samefile(own)):
+            words = Vocabulary(own)
+        else:
+            return
+        n_words = names.n_words(self.tensors)
+        vocabulary_of(given, self.options, n_words, (BOS, EOS)).require_words_of(words)
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
         """Return the words of the softmax or word table.
