@@ -25,7 +25,7 @@ from bilm.storage.formats.base import Checkpoint, Format, Softmax, Tensors
 from bilm.storage.formats.known import model_at
 from bilm.storage.hdf5 import HDF5Tensors, Held
 from bilm.storage.stored_weights import StoredWeights
-from bilm.support.files import expanded, sha256_of
+from bilm.support.files import expanded, sha256_of, version_of
 from bilm.support.model_files import CARD, META, VOCABULARY
 
 FLOAT = 4  # bytes
@@ -483,8 +483,7 @@ def _changed(what: object) -> WeightsError:
 
 
 def _digest_of(path: Path) -> str:
-    found = os.stat(path)
-    return _digest_of_version(path, found.st_ino, found.st_size, found.st_mtime_ns)
+    return _digest_of_version(path, *version_of(path))
 
 
 @lru_cache(maxsize=64)

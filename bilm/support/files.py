@@ -190,6 +190,18 @@ def sha256_of(path: str | os.PathLike) -> str:
     return digest.hexdigest()
 
 
+def version_of(path: str | os.PathLike) -> tuple[int, ...]:
+    """Return numbers that change when a file is replaced or its content changes.
+
+    They include the time of the last change of its status, because programs such as `cp -p` set
+    the time of the last change of its content.
+
+    Raises: OSError.
+    """
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def _digest(name: str) -> str:
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 

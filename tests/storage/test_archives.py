@@ -15,6 +15,7 @@ from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
 from bilm.storage.finding import archive as archives
+from bilm.storage.finding.locate import TAIL_BYTES
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -106,11 +107,12 @@ def test_allennlp_archive_with_fta_files_is_refused(tmp_path, cache):
 def test_archive_replaced_by_one_of_equal_size_and_time_is_unpacked_again(tmp_path):
     other = tmp_path / "other.hdf5"
     content = bytearray(WEIGHTS.read_bytes())
-    content[-1] ^= 1
+    content[1000] ^= 1
     other.write_bytes(content)
     archive = tmp_path / "m.tar"
     for weights in (WEIGHTS, other):
-        pack(archive, MODEL | {"weights.hdf5": weights.read_bytes()})
+        archived = {"weights.hdf5": weights.read_bytes(), "padding": bytes(TAIL_BYTES)}
+        pack(archive, MODEL | archived)  # in place
         os.utime(archive, (1, 1))
         assert same(resolve(archive), (OPTIONS, weights))
 
@@ -167,6 +169,27 @@ def test_archive_over_the_size_limit_is_refused(tmp_path, cache, monkeypatch):
     with pytest.raises(WeightsError, match=rf"m\.zip: weights\.hdf5 unpacks to {room:,} bytes"):
         resolve(archive)
     assert not files_in(cache)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_zip_with_two_members_of_one_name_is_refused(tmp_path, cache):
+    """In a tar archive, the later one replaces the earlier one, as `tar --update` writes them."""
+    other = WEIGHTS.read_bytes()[:-1] + b"x"
+    with (
+        zipfile.ZipFile(tmp_path / "m.zip", "w") as zipped,
+        tarfile.open(tmp_path / "m.tar", "w") as tar,
+    ):
+        for content in (other, WEIGHTS.read_bytes()):
+            info = tarfile.TarInfo("weights.hdf5")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+            zipped.writestr("weights.hdf5", content)
+        zipped.write(OPTIONS, "options.json")
+        tar.add(OPTIONS, "options.json")
+    with pytest.raises(WeightsError, match=r"m\.zip: found two files weights\.hdf5, expected one"):
+        resolve(tmp_path / "m.zip")
+    assert not files_in(cache)
+    assert same(resolve(tmp_path / "m.tar"), (OPTIONS, WEIGHTS))
 
 
 def test_encrypted_archive_is_refused(tmp_path, cache):

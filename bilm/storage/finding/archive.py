@@ -86,13 +86,14 @@ def open_archive(path: Path) -> Iterator[Archive]:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as file:
-                yield Archive(path, _zip_members(file))
+                yield Archive(path, _zip_members(file), may_repeat=False)
         else:
             with (
                 _Bounded(path) as packed,
                 tarfile.open(fileobj=cast(IO[bytes], packed), mode="r:") as tar,
             ):
-                archive = Archive(path, _tar_members(tar, path))
+                # "tar --update" appends new versions of files.
+                archive = Archive(path, _tar_members(tar, path), may_repeat=True)
                 packed.read_to_end()
                 yield archive
     except WeightsError:
@@ -107,10 +108,11 @@ class Archive:
     Args:
         path: the file, for messages.
         entries: its members, and whether each one is a folder.
+        may_repeat: whether a later member replaces an earlier one of the same name.
     Attributes: `members`, by their paths in it, without folders.
     """
 
-    def __init__(self, path: Path, entries: Iterator[tuple[Member, bool]]):
+    def __init__(self, path: Path, entries: Iterator[tuple[Member, bool]], may_repeat: bool):
         self.path = path
         self.members: dict[PurePath, Member] = {}
         for member, is_folder in entries:
@@ -118,7 +120,10 @@ class Archive:
             if place.anchor or ".." in place.parts:
                 raise WeightsError(f"{path}: {member.name} is a path outside the archive")
             if not is_folder:  # names are case-sensitive
-                self.members[PurePosixPath(place.as_posix())] = member
+                inside = PurePosixPath(place.as_posix())
+                if inside in self.members and not may_repeat:
+                    raise WeightsError(f"{path}: found two files {member.name}, expected one")
+                self.members[inside] = member
             if len(self.members) > MAX_MEMBERS:
                 raise WeightsError(f"{path}: more than {MAX_MEMBERS:,} files, expected a model")
 
