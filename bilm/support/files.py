@@ -129,8 +129,12 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 def output_path(path: str | os.PathLike) -> Path:
     """Return the file that writing to `path` replaces, after expanding `~` and following links.
 
-    Raises: OSError if it exists and is not a regular file.
+    Raises: OSError if it exists and is not a regular file, or if the path ends with a slash.
     """
+    if os.fspath(path).endswith(("/", os.sep)):
+        raise IsADirectoryError(
+            errno.EISDIR, "Ends with a slash, expected a file name", os.fspath(path)
+        )
     target = Path(os.path.realpath(expanded(path)))
     with suppress(FileNotFoundError, NotADirectoryError):
         mode = os.stat(target).st_mode
