@@ -13,7 +13,7 @@ from typing import Any
 from absl import logging
 
 from bilm.data.vocabulary import BOS, EOS, Vocabulary, vocabulary_of, vocabulary_of_words
-from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.options.schema import read_object
@@ -294,6 +294,8 @@ class StoredModel:
         if vocab_file is None or not self.options.reads_words:
             return
         given, own = Path(expanded(vocab_file)), self.folder / VOCABULARY
+        if self.checkpoint is not None and self.checkpoint.vocabulary:
+            self._check_digest(Vocabulary(given))
         softmax = None if self.checkpoint is not None else self.softmax  # a run's has no words
         if softmax is not None and softmax.words is not None:
             words = vocabulary_of_words(softmax.words, softmax.tensors.paths[0], self.options)
@@ -323,7 +325,16 @@ class StoredModel:
         vocabulary = vocabulary_of(str(given or own), self.options, self.n_words)
         if given is not None and own.exists():
             vocabulary.require_words_of(Vocabulary(own))
+        self._check_digest(vocabulary)
         return vocabulary
+
+    def _check_digest(self, vocabulary: Vocabulary) -> None:
+        """Raise DataError if these are not the words that the checkpoint was trained with."""
+        if self.checkpoint and self.checkpoint.vocabulary not in ("", vocabulary.digest):
+            raise DataError(
+                f"{vocabulary.filename}: differs from the vocabulary that {self.checkpoint.path} "
+                "was trained with; use that vocabulary"
+            )
 
     @cached_property
     def problems(self) -> list[str]:
