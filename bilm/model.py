@@ -77,7 +77,9 @@ class BidirectionalLanguageModel:
         max_batch_size: int | None = None,
         stateful: bool = False,
     ):
-        self.model = open_model(options_file, weight_file).build(
+        stored = open_model(options_file, weight_file)
+        self._own_table = stored if embedding_weight_file is None else None
+        self.model = stored.build(
             token_ids=not use_character_inputs, token_table=embedding_weight_file
         )
         self.options = self.model.options
@@ -118,7 +120,12 @@ class BidirectionalLanguageModel:
         }
 
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
-        """Return a batcher that makes the ids of this model: see `bilm.model.batcher`."""
+        """Return a batcher that makes the ids of this model: see `bilm.model.batcher`.
+
+        Raises: DataError, also if the words are not those of the model's word table.
+        """
+        if self._own_table is not None:
+            self._own_table.check_words(lm_vocab_file)
         return batcher(self.options, lm_vocab_file)
 
     def reset_states(self) -> None:

@@ -5,6 +5,7 @@ Only `Batcher` and `TokenBatcher` shift ids by one, because models with padding 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -197,6 +198,11 @@ class Vocabulary:
     def size(self) -> int:
         """The number of ids."""
         return len(self._words)
+
+    @cached_property
+    def digest(self) -> str:
+        """A SHA-256 of the words in their order, 64 hexadecimal digits."""
+        return hashlib.sha256("\n".join(self._words).encode(errors="surrogatepass")).hexdigest()
 
     def require_marks(self, marks: Sequence[str] = MARKS) -> None:
         """Raise DataError if the file lacks a mark."""

@@ -113,10 +113,12 @@ class Elmo(keras.layers.Layer):
                     "pass the paths of both files"
                 )
             options, stored = ModelOptions.from_dict(options_file), None
+            self._own_table: StoredModel | None = None
         else:
             opened = open_model(options_file, weight_file)
             stored = opened.weights(embedding_weight_file is not None, embedding_weight_file)
             options, n_words = stored.options, stored.n_words
+            self._own_table = opened if embedding_weight_file is None else None
         self.options, self.n_words = options, n_words
         self.bilm = BiLM(options, n_words, padding=True, name="bilm")
         self._start_from(stored)
@@ -259,7 +261,13 @@ class Elmo(keras.layers.Layer):
         return shape if self.n_representations == 1 else [shape] * self.n_representations
 
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
-        """Return a batcher that computes the input ids of this layer: see `bilm.model.batcher`."""
+        """Return a batcher that computes the input ids of this layer: see `bilm.model.batcher`.
+
+        Raises: DataError, also if the words are not those of the model's word table. A layer that
+        was made from a config has no files to compare them with.
+        """
+        if self._own_table is not None:
+            self._own_table.check_words(lm_vocab_file)
         return batcher(self.options, lm_vocab_file)
 
     def reset_states(self) -> None:

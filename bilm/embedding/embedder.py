@@ -96,6 +96,7 @@ class ElmoEmbedder:
         self.model = self.stored.build(precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
+        self.stored.check_words(self.vocab_file)
         self._settings = self.vocab_file, cache_size, batch_tokens, precision
         encode = WordVectors(self.model, self.vocab_file)
         self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)

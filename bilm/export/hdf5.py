@@ -19,11 +19,17 @@ from bilm.options.run_options import load_model_options
 from bilm.options.schema import write as write_options
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import checkpoint_paths
-from bilm.storage.formats.bilm_tf import HDF5_SUFFIXES, read_export_id
+from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, replacing
-from bilm.support.model_files import OPTIONS
+from bilm.support.model_files import (
+    CHECKPOINT_LIST,
+    HDF5_SUFFIXES,
+    OPTIONS,
+    SOFTMAX_ENDING,
+    WEIGHTS,
+)
 from bilm.training.run_folder import RunFolder
 
 
@@ -63,7 +69,7 @@ def dump_weights(
     values, options = weights.stored_values(model), model.options.for_export()
     bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}
     mark = {EXPORT_ID: export_id(options, values)}
-    softmax_file = outfile.with_name(f"{outfile.stem}_softmax.hdf5")
+    softmax_file = outfile.with_name(outfile.stem + SOFTMAX_ENDING)
     # Files are renamed into place only after they have been read back and compared. The options
     # are first: they are the only file that may lack an id, if an older bilm wrote them.
     with ExitStack() as names:
@@ -109,7 +115,7 @@ def _weights_path(outfile: Path) -> Path:
         raise WeightsError(f"{outfile}: is a file; expected {expected}")
     if outfile.suffix in HDF5_SUFFIXES and not outfile.is_dir():
         return outfile
-    return outfile / "weights.hdf5"
+    return outfile / WEIGHTS
 
 
 def _options_path(outfile: Path) -> Path:
@@ -132,7 +138,7 @@ def _is_needed(options_file: Path, outfile: Path) -> bool:
     options of a run by hand.
     """
     folder = options_file.parent
-    if (folder / "checkpoint").exists() or checkpoint_paths(folder):
+    if (folder / CHECKPOINT_LIST).exists() or checkpoint_paths(folder):
         return True
     mark = load_model_options(options_file).other.get(EXPORT_ID)
     softmax = f"{outfile.stem}_softmax"

@@ -24,9 +24,10 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
     converter reverse the order of loops.
 
     The input is `ids` int32 (B, T + 2, C), the character ids that a `Batcher` returns
-    (`elmo.batcher()`); `Batcher` does not require TensorFlow. The outputs are `mean` float32
-    (B, 2 P), the mean of the output of the layer over the tokens of a sentence; `layers` float32
-    (B, layers + 1, T, 2 P); and `n_tokens` int32 (B,). Values at padding are 0.
+    (`elmo.batcher()`); `Batcher` does not require TensorFlow. B is at least 1: ONNX Runtime fails
+    on a batch without sentences. The outputs are `mean` float32 (B, 2 P), the mean of the output of
+    the layer over the tokens of a sentence; `layers` float32 (B, layers + 1, T, 2 P); and
+    `n_tokens` int32 (B,). Values at padding are 0.
 
     Args:
         elmo: the layer; its first representation is exported.

@@ -48,6 +48,7 @@ def export_projector(
     words = _read_counts(expanded(counts_file), max_words)
     stored = open_model(options_file, weight_file)
     vocabulary = stored.vocabulary_file(vocab_file)
+    stored.check_words(vocabulary)
     vectors = WordVectors(stored.build(frozen=True), vocabulary)([word for word, _ in words])
     with replacing_folder(path, CONFIG, (VECTORS, WORDS)) as folder:
         np.savetxt(folder / VECTORS, vectors, "%.6g", "\t")

@@ -7,7 +7,10 @@ Python package requires one version of TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
 from bilm.errors import OptionsError
+from bilm.storage.checkpoint import reason
 from bilm.support.files import replacing_folder
 
 MARK = "saved_model.pb"
@@ -137,7 +141,7 @@ def export_saved_model(
             sentence; None for no limit. TensorFlow answers a larger request with an error before
             it allocates memory for it.
     Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if it has
-        no weights; DataError if the folder contains other files.
+        no weights; DataError if the folder contains other files; OSError if it cannot be written.
 
     Example:
         module = tf.saved_model.load(path)
@@ -146,13 +150,23 @@ def export_saved_model(
     require_strings(elmo, "a SavedModel")
     module = _module(elmo, max_sentences, max_tokens)
     names = "serving_default", "tokens", "default"
-    with replacing_folder(path, MARK, OTHERS) as folder:
+    with _naming(path), replacing_folder(path, MARK, OTHERS) as folder:
         tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
         place = folder / PLACE
         place.parent.mkdir(exist_ok=True)
         with tf.io.TFRecordWriter(str(place)) as file:
             for signature, inputs in _requests(max_tokens):
                 file.write(_prediction_log(signature, inputs))
+
+
+@contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Convert TensorFlow's errors in writing, such as a full disk, to OSError with the path."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        cause = reason(error).rpartition("; ")[2]  # the rest is the name of a temporary file
+        raise OSError(errno.EIO, cause, os.fspath(path)) from error
 
 
 def require_strings(elmo: Elmo, form: str) -> None:

@@ -11,6 +11,7 @@ the file `checkpoint` lists them. `Checkpoint` reads both ours and the TensorFlo
     best                            lowest held-out perplexity so far, infinite before the first
     position/<direction>_<part>     where the readers are in the text
     shards                          name and size of each file of the text
+    vocabulary                      digest of the words, absent in checkpoints of older versions
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.data.stream import Position
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
 from bilm.storage.hdf5 import Held
 from bilm.support.files import expanded, replacing
-from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, VOCABULARY
 
 PREFIX, LIST = CHECKPOINT, CHECKPOINT_LIST
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 WEIGHTS, STATE, POSITION = "weights/", "state/", "position/"
 POSITION_PARTS = ("reader", "buffer", "rows")
-FACTS = ("step", "n_steps", "seed", "batch", "best", "shards")
+FACTS = ("step", "n_steps", "seed", "batch", "best", "shards", "vocabulary")
 
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+)"
@@ -79,6 +81,7 @@ class Checkpoint:
         best: lowest held-out perplexity so far; infinite if nothing was measured.
         position: position of the readers in the text; None if the checkpoint does not contain it.
         shards: name and size of each file of the text, in order.
+        vocabulary: `Vocabulary.digest` of the run; empty if the checkpoint does not contain it.
         skipped: for each later checkpoint that cannot be used, the reason.
     Raises: WeightsError if it cannot be read, is incomplete or does not belong to a biLM.
     """
@@ -102,7 +105,9 @@ class Checkpoint:
             expected = "expected the checkpoint of a biLM's training"
             raise WeightsError(f"{self.path}: softmax/b is missing; {expected}")
         self.n_words = bias[0]
-        facts = {k: self._tensor(k + SUFFIX) for k in FACTS if k + SUFFIX in self._shapes}
+        facts: dict[str, Any] = {
+            k: self._tensor(k + SUFFIX) for k in FACTS if k + SUFFIX in self._shapes
+        }
         n_rows = next(iter(self._shapes.get(f"{STATE}0{SUFFIX}", [])), None)
         self.has_facts = "step" in facts and n_rows is not None
         try:
@@ -114,6 +119,7 @@ class Checkpoint:
             self.batch_size: int | None = rows[1]
             self.best = float(facts.get("best", math.inf))
             self.shards = [os.fsdecode(name) for name in facts.get("shards", [])]
+            self.vocabulary = os.fsdecode(facts.get("vocabulary", b""))
         except (TypeError, ValueError, KeyError) as error:
             raise WeightsError(f"{self.path}: not a checkpoint of training ({error!r})") from error
         places = [key for key in self._shapes if key.startswith(POSITION)]
@@ -355,6 +361,7 @@ class CheckpointContent:
         with tf.device("CPU:0"):
             self._step = tf.Variable(0, dtype=tf.int64)
             self._best = tf.Variable(math.inf, dtype=tf.float64)
+            self._vocabulary = tf.Variable("")
             self._position = {
                 f"{direction}_{part}": tf.Variable(
                     tf.zeros((0,), tf.int64), shape=tf.TensorShape(None)
@@ -369,6 +376,7 @@ class CheckpointContent:
                 seed=tf.Variable(seed, dtype=tf.int64),
                 batch=tf.Variable([self.n_rows, batch_size], dtype=tf.int64),
                 best=self._best,
+                vocabulary=self._vocabulary,
                 position=self._position,
                 shards=tf.Variable(tf.constant(shard_names, tf.string, (len(shard_names),))),
             )
@@ -379,6 +387,11 @@ class CheckpointContent:
         self._best.assign(best)
         for name, array in (position or {}).items():
             self._position[name].assign(array)
+
+    def set_vocabulary(self, vocab_file: Path) -> None:
+        """Set the digest of the run's words unless it is set: the file may be replaced later."""
+        if not self._vocabulary.numpy() and vocab_file.exists():
+            self._vocabulary.assign(Vocabulary(vocab_file).digest)
 
     def set_state(self, arrays: Sequence[np.ndarray]) -> None:
         """Set the LSTM states of all rows."""
@@ -405,6 +418,7 @@ class CheckpointContent:
             raise WeightsError(
                 f"{path}: not a checkpoint of this model ({reason(error)})"
             ) from error
+        self._vocabulary.assign(checkpoint.vocabulary)
         return [variable.numpy() for variable in self._state]
 
     def check_finite(self, step: int) -> None:
@@ -456,6 +470,7 @@ class CheckpointFolder:
         Raises: WeightsError if it cannot be written; earlier checkpoints are not touched then.
         """
         path = self.path(step)
+        content.set_vocabulary(self.folder / VOCABULARY)
         try:
             # TensorFlow would create the folder, without the other files of a run.
             os.stat(self.folder)

@@ -22,7 +22,7 @@ from bilm.options.schema import SWAPPED
 from bilm.support.files import replacing
 
 MAX_RATIO = 100  # maximum ratio of uncompressed to stored bytes; weights hardly shrink
-UNSTORED_BYTES = 1 << 20  # allowed for datasets that were created but never written
+UNSTORED_BYTES = 1 << 20  # allowed above MAX_RATIO, for small compressed datasets
 MAX_ITEMS = 10_000  # groups and datasets of a model's file; the largest known model has 50
 MAX_DEPTH = 16  # groups inside each other; stored names have up to 6 parts
 STRINGS_AT_ONCE = 256
@@ -237,6 +237,9 @@ def _check_stored(found: h5py.Dataset, name: str) -> None:
     declared = max(found.nbytes, chunk)  # a chunk is decompressed as a whole
     if declared > _stored_bytes(found) + UNSTORED_BYTES:
         raise WeightsError(f"{where} declares {declared:,} bytes, more than the file can contain")
+    stored, is_filtered = found.id.get_storage_size(), _is_filtered(found)
+    if found.size and (stored == 0 if is_filtered else stored < found.nbytes):
+        raise WeightsError(f"{where} contains {found.nbytes:,} bytes that were never written")
 
 
 def _is_elsewhere(found: h5py.Dataset) -> bool:
@@ -246,7 +249,12 @@ def _is_elsewhere(found: h5py.Dataset) -> bool:
 def _stored_bytes(found: h5py.Dataset) -> int:
     """Return the most bytes that the stored part of a dataset can decompress to."""
     stored = min(found.id.get_storage_size(), _file_size(found))
-    return stored * MAX_RATIO if found.id.get_create_plist().get_nfilters() else stored
+    return stored * MAX_RATIO if _is_filtered(found) else stored
+
+
+def _is_filtered(found: h5py.Dataset) -> bool:
+    """Return whether the values of a dataset are compressed or converted by another filter."""
+    return found.id.get_create_plist().get_nfilters() > 0
 
 
 def _file_size(found: h5py.Dataset) -> int:

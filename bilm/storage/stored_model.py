@@ -12,8 +12,8 @@ from typing import Any
 
 from absl import logging
 
-from bilm.data.vocabulary import Vocabulary, vocabulary_of, vocabulary_of_words
-from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.data.vocabulary import BOS, EOS, Vocabulary, vocabulary_of, vocabulary_of_words
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.options.schema import read_object
@@ -25,7 +25,7 @@ from bilm.storage.formats.base import Checkpoint, Format, Softmax, Tensors
 from bilm.storage.formats.known import model_at
 from bilm.storage.hdf5 import HDF5Tensors, Held
 from bilm.storage.stored_weights import StoredWeights
-from bilm.support.files import expanded, sha256_of
+from bilm.support.files import expanded, sha256_of, version_of
 from bilm.support.model_files import CARD, META, VOCABULARY
 
 FLOAT = 4  # bytes
@@ -275,13 +275,36 @@ class StoredModel:
 
     def vocabulary_file(self, given: str | Path | None = None) -> Path | None:
         """Return the vocabulary file of a model that reads words: the given file, or `vocab.txt`
-        beside the options.
+        beside the options. Its words are not compared with the model's: see `check_words`.
 
         Returns: the absolute path; None if the model does not read words or has no vocabulary file.
         """
         beside = self.folder / VOCABULARY
         found = expanded(given) or (beside if beside.is_file() else None)
         return Path(found).absolute() if found and self.options.reads_words else None
+
+    def check_words(self, vocab_file: str | Path | None) -> None:
+        """Compare the vocabulary file of a model that reads words with the model's own words: those
+        stored with the softmax, or else those of `vocab.txt` beside the options.
+
+        Does nothing without a file, or if the model does not read words or has no words of its own.
+
+        Raises: DataError if the words differ; WeightsError if the softmax is damaged.
+        """
+        if vocab_file is None or not self.options.reads_words:
+            return
+        given, own = Path(expanded(vocab_file)), self.folder / VOCABULARY
+        if self.checkpoint is not None and self.checkpoint.vocabulary:
+            self._check_digest(Vocabulary(given))
+        softmax = None if self.checkpoint is not None else self.softmax  # a run's has no words
+        if softmax is not None and softmax.words is not None:
+            words = vocabulary_of_words(softmax.words, softmax.tensors.paths[0], self.options)
+        elif own.is_file() and not (given.exists() and given.samefile(own)):
+            words = Vocabulary(own)
+        else:
+            return
+        n_words = names.n_words(self.tensors)
+        vocabulary_of(given, self.options, n_words, (BOS, EOS)).require_words_of(words)
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
         """Return the words of the softmax or word table.
@@ -302,7 +325,16 @@ class StoredModel:
         vocabulary = vocabulary_of(str(given or own), self.options, self.n_words)
         if given is not None and own.exists():
             vocabulary.require_words_of(Vocabulary(own))
+        self._check_digest(vocabulary)
         return vocabulary
+
+    def _check_digest(self, vocabulary: Vocabulary) -> None:
+        """Raise DataError if these are not the words that the checkpoint was trained with."""
+        if self.checkpoint and self.checkpoint.vocabulary not in ("", vocabulary.digest):
+            raise DataError(
+                f"{vocabulary.filename}: differs from the vocabulary that {self.checkpoint.path} "
+                "was trained with; use that vocabulary"
+            )
 
     @cached_property
     def problems(self) -> list[str]:
@@ -462,8 +494,7 @@ def _changed(what: object) -> WeightsError:
 
 
 def _digest_of(path: Path) -> str:
-    found = os.stat(path)
-    return _digest_of_version(path, found.st_ino, found.st_size, found.st_mtime_ns)
+    return _digest_of_version(path, *version_of(path))
 
 
 @lru_cache(maxsize=64)

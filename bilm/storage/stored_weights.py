@@ -4,7 +4,6 @@ creates them."""
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,6 +18,7 @@ from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.formats.base import Tensors
+from bilm.support.files import version_of
 
 UNSET = (
     "this Elmo layer was created from options only and has no weights yet; load weights into it, "
@@ -92,12 +92,11 @@ class _Unchanging:
 
     def _look(self) -> list[tuple]:
         try:
-            stats = [(path, os.stat(path)) for path in self.tensors.paths]
+            return [(str(path), *version_of(path)) for path in self.tensors.paths]
         except FileNotFoundError as error:
             raise WeightsError(
                 f"{error.filename}: removed while the model was read; open the model again"
             ) from error
-        return [(str(path), s.st_ino, s.st_size, s.st_mtime_ns) for path, s in stats]
 
     @property
     def unchanged(self) -> bool:

@@ -129,8 +129,12 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 def output_path(path: str | os.PathLike) -> Path:
     """Return the file that writing to `path` replaces, after expanding `~` and following links.
 
-    Raises: OSError if it exists and is not a regular file.
+    Raises: OSError if it exists and is not a regular file, or if the path ends with a slash.
     """
+    if os.fspath(path).endswith(("/", os.sep)):
+        raise IsADirectoryError(
+            errno.EISDIR, "Ends with a slash, expected a file name", os.fspath(path)
+        )
     target = Path(os.path.realpath(expanded(path)))
     with suppress(FileNotFoundError, NotADirectoryError):
         mode = os.stat(target).st_mode
@@ -188,6 +192,18 @@ def sha256_of(path: str | os.PathLike) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def version_of(path: str | os.PathLike) -> tuple[int, ...]:
+    """Return numbers that change when a file is replaced or its content changes.
+
+    They include the time of the last change of its status, because programs such as `cp -p` set
+    the time of the last change of its content.
+
+    Raises: OSError.
+    """
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _digest(name: str) -> str:

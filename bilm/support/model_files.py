@@ -10,20 +10,29 @@ from pathlib import Path
 from bilm.errors import DataError
 from bilm.support.files import keep_inputs, output_path
 
-OPTIONS, VOCABULARY = "options.json", "vocab.txt"
+OPTIONS, VOCABULARY, WEIGHTS = "options.json", "vocab.txt", "weights.hdf5"
 CARD, META = "README.md", "meta.json"
 CHECKPOINT, CHECKPOINT_LIST = "model.ckpt", "checkpoint"  # TensorFlow's prefix, and its list
 CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"  # ELMoForManyLangs
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
+HDF5_SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_ENDING = "_softmax.hdf5"
+# Other files of a run, and the folder of its TensorBoard logs.
+MEASURED, TUNING, HISTORY, LOCK, LOGS = (
+    "heldout.json", "finetuning.json", "history.csv", ".lock", "logs"
+)  # fmt: skip
+MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its configuration
 
-# A folder with a file of each of the first two kinds contains a model.
+# A folder with a file of each of the first two kinds contains a model. HDF5 files of other names
+# are of the second kind if they contain weights.
 OPTIONS_NAMES = (OPTIONS, f"*_{OPTIONS}", CONFIG, CHECKPOINT_LIST)
 WEIGHTS_NAMES = (
     f"{CHECKPOINT}-*", "model.hdf5", "*weights*.hdf5", f"*{SOFTMAX_ENDING}", ENCODER, EMBEDDER,
-    "weights.th",
+    "weights.th", LOCK,
 )  # fmt: skip
-OTHER_NAMES = (VOCABULARY, "heldout.json", "history.csv", *LEXICONS.values())
+OTHER_NAMES = (
+    VOCABULARY, CARD, f"*_{CARD}", META, MEASURED, TUNING, HISTORY, *LEXICONS.values()
+)  # fmt: skip
 
 
 def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
@@ -33,21 +42,55 @@ def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> Non
     """
     keep_inputs(output, *inputs)
     target = output_path(output)
-    if is_model_file(target):
+    if not target.is_file():
+        return
+    folder = _model_of(target)
+    if folder is not None:
         raise DataError(
-            f"{output}: is a file of the model in {target.parent}; choose another name, or remove "
+            f"{output}: is a file of the model in {folder}; choose another name, or remove "
             "the file first"
         )
 
 
 def is_model_file(path: Path) -> bool:
-    """Return whether a file belongs to a run or other stored model in its folder."""
-    if not path.is_file():
-        return False
-    names = [path.name, *(entry.name for entry in path.parent.iterdir())]
-    has_options, has_weights = (_matching(names, p) for p in (OPTIONS_NAMES, WEIGHTS_NAMES))
+    """Return whether a file belongs to a run or other stored model."""
+    return path.is_file() and _model_of(path) is not None
+
+
+def _model_of(target: Path) -> Path | None:
+    """Return the folder of the model that a file belongs to, None if it belongs to none."""
     patterns = (*OPTIONS_NAMES, *WEIGHTS_NAMES, *OTHER_NAMES)
-    return has_options and has_weights and _matching([path.name], patterns)
+    is_named = _matching([target.name], patterns) or _has_weights(target)
+    if is_named and _is_model(target.parent):
+        return target.parent
+    for folder in list(target.parents)[:MAX_JSON_DEPTH]:
+        is_configured = (folder / CONFIG).is_file() and (folder / ENCODER).is_file()
+        if is_configured and target.suffix == ".json":
+            return folder
+        if folder.name == LOGS and _is_model(folder.parent):
+            return folder.parent
+    return None
+
+
+def _is_model(folder: Path) -> bool:
+    paths = list(folder.iterdir())
+    names = [path.name for path in paths]
+    return _matching(names, OPTIONS_NAMES) and (
+        _matching(names, WEIGHTS_NAMES) or any(map(_has_weights, paths))
+    )
+
+
+def _has_weights(path: Path) -> bool:
+    """Return whether an HDF5 file contains the weights of a biLM or a softmax."""
+    if path.suffix not in HDF5_SUFFIXES or not path.is_file():
+        return False
+    import h5py
+
+    try:
+        with h5py.File(path) as file:
+            return "RNN_0/RNN" in file or "softmax/W" in file
+    except OSError:  # not HDF5
+        return False
 
 
 def _matching(names: Iterable[str], patterns: tuple[str, ...]) -> bool:

@@ -8,9 +8,11 @@ import pytest
 from conftest import golden_cases
 
 from bilm.data.vocabulary import Batcher
+from bilm.elmo.layer import Elmo
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.token_cache import TokenCache, dump_token_embeddings
 from bilm.errors import DataError, OptionsError
+from bilm.export.projector import export_projector
 from bilm.language_model import BiLM
 from bilm.model import BidirectionalLanguageModel
 from bilm.options.model_options import ModelOptions
@@ -288,16 +290,43 @@ def test_embedder_sizes_are_validated(folder, sizes):
         load(folder, **sizes)
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_embedder_of_a_model_that_reads_words(tmp_path, bidirectional):
+def write_word_model(folder, bidirectional=True):
+    """Write a model that reads 5 words; return the paths of its options and weights."""
     lstm = {"dim": 8, "projection_dim": 6, "n_layers": 2}
     options = {"bidirectional": bidirectional, "lstm": lstm}
-    (tmp_path / "options.json").write_text(json.dumps(options))
-    (tmp_path / "vocab.txt").write_text("the\n<S>\n</S>\n<UNK>\nbank\n")
+    (folder / "options.json").write_text(json.dumps(options))
+    (folder / "vocab.txt").write_text("the\n<S>\n</S>\n<UNK>\nbank\n")
     model = BiLM(ModelOptions.from_dict(options), n_tokens=5, padding=True)
     model.build()
-    save_hdf5(tmp_path / "weights.hdf5", stored_values(model))
-    files = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    save_hdf5(folder / "weights.hdf5", stored_values(model))
+    return folder / "options.json", folder / "weights.hdf5"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda files, vocabulary: ElmoEmbedder(*files, vocab_file=vocabulary),
+        lambda files, vocabulary: Elmo(*files).batcher(vocabulary),
+        lambda files, vocabulary: BidirectionalLanguageModel(*files).batcher(vocabulary),
+        lambda files, vocabulary: export_projector(
+            *files, vocabulary.with_name("counts.tsv"), vocabulary.with_name("logs"), 9, vocabulary
+        ),
+    ],
+    ids=["ElmoEmbedder", "Elmo", "BidirectionalLanguageModel", "projector"],
+)
+def test_another_vocabulary_of_equal_size_is_refused(tmp_path, read):
+    files, other = write_word_model(tmp_path), tmp_path / "other.txt"
+    (tmp_path / "counts.tsv").write_text("the\t3\n")
+    other.write_text((tmp_path / "vocab.txt").read_text())
+    read(files, other)
+    other.write_text("bank\n<S>\n</S>\n<UNK>\nthe\n")
+    with pytest.raises(DataError, match=r"other\.txt: differs from .*vocab\.txt.* at word 1"):
+        read(files, other)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_embedder_of_a_model_that_reads_words(tmp_path, bidirectional):
+    files = write_word_model(tmp_path, bidirectional)
     embedder = ElmoEmbedder(*files, vocab_file=tmp_path / "vocab.txt")
     found = embedder.embed_batch([["the", "river"], ["the", "bank", "the"], []])
     ids = np.array([[2, 1, 4, 3, 0], [2, 1, 5, 1, 3], [2, 3, 0, 0, 0]])

@@ -10,6 +10,7 @@ from stored_files import load_bilm
 from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
 
 from bilm.data.vocabulary import Batcher, TokenBatcher, vocabulary_of
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.hdf5 import dataset_names
@@ -92,6 +93,18 @@ def test_export_softmax_with_vocabulary(variant, tmp_path):
     assert "日本語" in words
     with h5py.File(written[0]) as file:
         assert not any(name.startswith("softmax") for name in dataset_names(file))
+
+
+def test_embedding_refuses_words_other_than_those_of_the_exported_softmax(tmp_path):
+    """With `vocab_file`, and with `vocab.txt` beside the options."""
+    out = tmp_path / "out"
+    dump_weights(tiny_run("shared_softmax"), out, True, VOCABULARY)
+    assert ElmoEmbedder(out, vocab_file=VOCABULARY).vocab_file == VOCABULARY
+    lines = VOCABULARY.read_text(encoding="utf-8").splitlines()
+    (out / "vocab.txt").write_text("\n".join(reversed(lines)), encoding="utf-8")
+    for vocabulary in (None, out / "vocab.txt"):
+        with pytest.raises(DataError, match=r"vocab\.txt: differs from .*weights_softmax\.hdf5"):
+            ElmoEmbedder(out, vocab_file=vocabulary)
 
 
 def test_export_softmax_requires_a_vocabulary(tmp_path):

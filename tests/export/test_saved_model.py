@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import golden_cases
+from small_disk import small_disk
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm import Elmo, export_saved_model
@@ -231,6 +232,16 @@ def test_export_saved_model_replaces_a_saved_model_only(tmp_path):
     (tmp_path / "module" / "thesis.txt").unlink()
     export_saved_model(layer, tmp_path / "module")
     assert (tmp_path / "module" / PLACE).exists() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_export_saved_model_to_a_full_disk_is_an_error_of_one_line(tmp_path):
+    layer = Elmo(CASE)
+    layer.build()
+    with small_disk(5000), pytest.raises(OSError) as caught:
+        export_saved_model(layer, tmp_path / "module")
+    assert caught.value.strerror == "File too large"
+    assert caught.value.filename == str(tmp_path / "module")
+    assert not list(tmp_path.iterdir())
 
 
 def test_export_saved_model_refuses_a_stateful_layer(tmp_path):

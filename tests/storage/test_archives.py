@@ -15,6 +15,7 @@ from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
 from bilm.storage.finding import archive as archives
+from bilm.storage.finding.locate import TAIL_BYTES
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -106,11 +107,12 @@ def test_allennlp_archive_with_fta_files_is_refused(tmp_path, cache):
 def test_archive_replaced_by_one_of_equal_size_and_time_is_unpacked_again(tmp_path):
     other = tmp_path / "other.hdf5"
     content = bytearray(WEIGHTS.read_bytes())
-    content[-1] ^= 1
+    content[1000] ^= 1
     other.write_bytes(content)
     archive = tmp_path / "m.tar"
     for weights in (WEIGHTS, other):
-        pack(archive, MODEL | {"weights.hdf5": weights.read_bytes()})
+        archived = {"weights.hdf5": weights.read_bytes(), "padding": bytes(TAIL_BYTES)}
+        pack(archive, MODEL | archived)  # in place
         os.utime(archive, (1, 1))
         assert same(resolve(archive), (OPTIONS, weights))
 
@@ -169,6 +171,27 @@ def test_archive_over_the_size_limit_is_refused(tmp_path, cache, monkeypatch):
     assert not files_in(cache)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_zip_with_two_members_of_one_name_is_refused(tmp_path, cache):
+    """In a tar archive, the later one replaces the earlier one, as `tar --update` writes them."""
+    other = WEIGHTS.read_bytes()[:-1] + b"x"
+    with (
+        zipfile.ZipFile(tmp_path / "m.zip", "w") as zipped,
+        tarfile.open(tmp_path / "m.tar", "w") as tar,
+    ):
+        for content in (other, WEIGHTS.read_bytes()):
+            info = tarfile.TarInfo("weights.hdf5")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+            zipped.writestr("weights.hdf5", content)
+        zipped.write(OPTIONS, "options.json")
+        tar.add(OPTIONS, "options.json")
+    with pytest.raises(WeightsError, match=r"m\.zip: found two files weights\.hdf5, expected one"):
+        resolve(tmp_path / "m.zip")
+    assert not files_in(cache)
+    assert same(resolve(tmp_path / "m.tar"), (OPTIONS, WEIGHTS))
+
+
 def test_encrypted_archive_is_refused(tmp_path, cache):
     archive = pack(tmp_path / "m.zip", MODEL)
     content = bytearray(archive.read_bytes())
@@ -184,7 +207,7 @@ def test_encrypted_archive_is_refused(tmp_path, cache):
 def test_archive_with_other_compression_is_refused(tmp_path):
     """And large options without compression, so that the ratio of sizes does not apply."""
     for how, content, message in (
-        (zipfile.ZIP_BZIP2, MODEL["options.json"], "is compressed by another method"),
+        (zipfile.ZIP_BZIP2, MODEL["options.json"], "is compressed by a method other than deflate"),
         (zipfile.ZIP_STORED, b" " * (2 << 20), "unpacks to 2,097,152 bytes"),
     ):
         with zipfile.ZipFile(tmp_path / "m.zip", "w", how) as file:
@@ -211,6 +234,29 @@ def test_truncated_archive_is_an_error(tmp_path, cache, kind):
         with pytest.raises(WeightsError):
             resolve(tmp_path / f"{n}_{kind}")
     assert not list(cache.rglob("weights.hdf5"))
+
+
+def flipped(content, position):
+    """Return the content with one bit flipped."""
+    damaged = bytearray(content)
+    damaged[position] ^= 1
+    return bytes(damaged)
+
+
+def test_flipped_bits_of_a_tar_gz_are_an_error(tmp_path, cache):
+    """The checksum of a tar.gz is behind the blocks that end the tar archive."""
+    with tarfile.open(tmp_path / "m.tar", "w") as file:
+        file.add(WEIGHTS, "weights.hdf5")
+        file.add(OPTIONS, "options.json")
+    stored = gzip.compress((tmp_path / "m.tar").read_bytes(), compresslevel=0)
+    archive = tmp_path / "m.tar.gz"
+    for position in range(5000, WEIGHTS.stat().st_size, 9973):
+        archive.write_bytes(flipped(stored, position))
+        with pytest.raises(WeightsError, match=r"m\.tar\.gz: cannot be unpacked: CRC check failed"):
+            resolve(archive)
+        assert not files_in(cache)
+    archive.write_bytes(stored)
+    assert same(resolve(archive), (OPTIONS, WEIGHTS))
 
 
 def test_randomly_damaged_archive_is_an_error(tmp_path):

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -73,6 +74,23 @@ def test_download_of_an_archive(server, tmp_path):
     assert same(resolve(f"{server}/12.zip"), (OPTIONS, WEIGHTS))
     with pytest.raises(WeightsError, match=r"start with .*HDF.*, expected a complete ZIP"):
         resolve(f"{server}/weights.hdf5")
+
+
+@pytest.mark.parametrize("name", ["m.zip", "m.tar.gz"])
+def test_download_of_a_damaged_archive_is_refused(name, server, tmp_path, cache):
+    served = tmp_path / "served" / name
+    if name == "m.zip":
+        make_zip(served, ["options.json", "model.hdf5"])
+    else:
+        with tarfile.open(served, "w:gz", compresslevel=0) as file:
+            file.add(OPTIONS, "options.json")
+            file.add(WEIGHTS, "model.hdf5")
+    content = bytearray(served.read_bytes())
+    content[len(content) // 2] ^= 1
+    served.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"received .* bytes .*, expected a complete ZIP or tar"):
+        resolve(f"{server}/{name}")
+    assert not files_in(cache)
 
 
 def publish(tmp_path, monkeypatch, name, server):

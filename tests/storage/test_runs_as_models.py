@@ -1,6 +1,7 @@
 """Checkpoints of bilm and of the TensorFlow 1 reference as models, in folders and archives."""
 
 import io
+import re
 import shutil
 import tarfile
 
@@ -14,12 +15,15 @@ if keras.backend.backend() != "tensorflow":
 
 
 from stored_files import load_bilm, resolve
-from tiny_runs import load_run
+from tiny_runs import load_run, run, three_steps, tiny_run
 
-from bilm import load_scorer
-from bilm.errors import WeightsError
+from bilm import ElmoEmbedder, load_scorer
+from bilm.data.vocabulary import Vocabulary
+from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
+from bilm.storage.checkpoint import CheckpointContent
 from bilm.storage.names import stored_values
+from bilm.storage.stored_model import open_model
 from bilm.training.finetuning import Source
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -58,6 +62,34 @@ def test_published_tf1_checkpoint_works_in_every_reader(published, tmp_path, cac
     weight_file, options_file = dump_weights(published, tmp_path / "out")
     found = stored_values(load_bilm(options_file, weight_file))
     assert_same(found, stored_values(load_bilm(CHECKPOINT)))
+
+
+@pytest.mark.parametrize("variant", ["characters", "words"])
+def test_vocabulary_of_a_run_replaced_by_other_words_is_refused(variant, tmp_path):
+    folder = shutil.copytree(tiny_run(variant), tmp_path / "run")
+    words = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "vocab.txt").write_text("\r\n".join(words), encoding="utf-8")  # the same words
+    assert not open_model(folder).problems
+    (folder / "vocab.txt").write_text("\n".join(words[::-1]), encoding="utf-8")
+    message = r"vocab\.txt: differs from the vocabulary that .*model\.ckpt-2 was trained with"
+    uses = [load_scorer, *([ElmoEmbedder] if variant == "words" else [])]
+    for use in uses:
+        with pytest.raises(DataError, match=message):
+            use(folder)
+    (problem,) = open_model(folder).problems
+    assert re.search(message, problem)
+
+
+def test_checkpoints_contain_the_vocabulary_of_the_start(tmp_path):
+    """Also those of a resumed run, and the best one; older checkpoints contain none."""
+    folder = shutil.copytree(three_steps(), tmp_path / "run")
+    digest = Vocabulary(VOCABULARY).digest
+    assert open_model(folder / "best").checkpoint.vocabulary == digest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointContent, "set_vocabulary", lambda *_: None)
+        run(folder, 4)
+    assert [open_model(folder).checkpoint.vocabulary] == [digest]
+    assert open_model(CHECKPOINT).checkpoint.vocabulary == ""
 
 
 def test_run_is_found_in_one_folder_below(tmp_path):

@@ -129,6 +129,18 @@ def test_word_table_with_unallocated_values_is_refused(model):
     )
 
 
+@pytest.mark.parametrize("how", [{}, {"chunks": (1, 2)}, {"compression": "gzip"}])
+def test_values_that_were_never_written_are_refused(how, model):
+    """HDF5 reads them as zeros."""
+    with h5py.File(model / "weights.hdf5") as file:
+        shape = file[CELL].shape
+    change(model / "weights.hdf5", **{CELL: {"shape": shape, "dtype": "f4"} | how})
+    assert np.prod(shape) < 1 << 18
+    refused(ElmoEmbedder, model, match=rf"{CELL} contains [\d,]+ bytes that were never written")
+    change(model / "weights.hdf5", **{CELL: {"data": np.zeros(shape, "f4")} | how})
+    ElmoEmbedder(model)
+
+
 def test_word_table_with_another_width_is_refused(model):
     """Narrow rows are stored in full; as wide as the model's they would take a terabyte."""
     table = model / "table.hdf5"

@@ -22,6 +22,7 @@ from bilm.support.files import (
     replacing_folder,
     scratch,
 )
+from bilm.support.model_files import protect
 
 ROOT = Path(__file__).parents[2]
 
@@ -234,6 +235,15 @@ def test_replacing_refuses_folders_pipes_and_devices(tmp_path):
         with pytest.raises(OSError, match=rf"(a folder|regular file).*{path.name}"):
             write(path)
     assert not os.path.isfile(os.devnull)
+
+
+def test_output_path_that_ends_with_a_slash_is_refused(tmp_path):
+    path = f"{tmp_path}/o.npz/"
+    with pytest.raises(IsADirectoryError, match=r"expected a file name: '.*/o\.npz/'"):
+        protect(path)
+    with pytest.raises(IsADirectoryError), replacing(path):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_full_disk_error_names_the_output(tmp_path):

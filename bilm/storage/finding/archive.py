@@ -65,19 +65,37 @@ def is_archive(path: Path) -> bool:
         return False
 
 
+def is_whole(path: Path) -> bool:
+    """Return whether a file is an archive whose checksums are correct.
+
+    Raises: WeightsError if it is damaged or hostile.
+    """
+    if not is_archive(path):
+        return False
+    with open_archive(path) as archive:  # which reads a tar.gz to its end
+        archive.check_content()
+    return True
+
+
 @contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
-    """Open an archive. Raises: WeightsError if it is damaged or hostile."""
+    """Open an archive; verify the checksum of a tar.gz.
+
+    Raises: WeightsError if it is damaged or hostile.
+    """
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as file:
-                yield Archive(path, _zip_members(file))
+                yield Archive(path, _zip_members(file), may_repeat=False)
         else:
             with (
                 _Bounded(path) as packed,
                 tarfile.open(fileobj=cast(IO[bytes], packed), mode="r:") as tar,
             ):
-                yield Archive(path, _tar_members(tar, path))
+                # "tar --update" appends new versions of files.
+                archive = Archive(path, _tar_members(tar, path), may_repeat=True)
+                packed.read_to_end()
+                yield archive
     except WeightsError:
         raise
     except UNPACKING_ERRORS as error:
@@ -90,10 +108,11 @@ class Archive:
     Args:
         path: the file, for messages.
         entries: its members, and whether each one is a folder.
+        may_repeat: whether a later member replaces an earlier one of the same name.
     Attributes: `members`, by their paths in it, without folders.
     """
 
-    def __init__(self, path: Path, entries: Iterator[tuple[Member, bool]]):
+    def __init__(self, path: Path, entries: Iterator[tuple[Member, bool]], may_repeat: bool):
         self.path = path
         self.members: dict[PurePath, Member] = {}
         for member, is_folder in entries:
@@ -101,7 +120,10 @@ class Archive:
             if place.anchor or ".." in place.parts:
                 raise WeightsError(f"{path}: {member.name} is a path outside the archive")
             if not is_folder:  # names are case-sensitive
-                self.members[PurePosixPath(place.as_posix())] = member
+                inside = PurePosixPath(place.as_posix())
+                if inside in self.members and not may_repeat:
+                    raise WeightsError(f"{path}: found two files {member.name}, expected one")
+                self.members[inside] = member
             if len(self.members) > MAX_MEMBERS:
                 raise WeightsError(f"{path}: more than {MAX_MEMBERS:,} files, expected a model")
 
@@ -132,6 +154,16 @@ class Archive:
                     f"most {limit:,}"
                 )
             room -= member.size
+
+    def check_content(self) -> None:
+        """Read the members that can be unpacked, at most `MAX_BYTES`, to verify their checksums."""
+        room = MAX_BYTES
+        for member in self.members.values():
+            if member.problem is None and member.size <= min(room, member.limit):
+                room -= member.size
+                with cast(IO[bytes], member.open()) as content:
+                    while content.read(COPY_BYTES):
+                        pass
 
     def copy(self, place: PurePath, target: Path) -> None:
         """Unpack a member, whole or not at all; never more than its declared size."""
@@ -193,6 +225,11 @@ class _Bounded:
             raise WeightsError(
                 f"{self._path}: unpacks to more than the expected maximum of {self._limit:,} bytes"
             )
+
+    def read_to_end(self) -> None:
+        """Read the rest of the file: gzip's checksum of the content is at its end."""
+        while self.read(COPY_BYTES):
+            pass
 
     def __enter__(self) -> _Bounded:
         return self

@@ -13,7 +13,7 @@ from absl import logging
 from bilm.errors import BilmError, WeightsError
 from bilm.options.schema import MAX_BYTES as MAX_OPTIONS_BYTES
 from bilm.options.schema import read_object
-from bilm.storage.finding.archive import MAX_BYTES, is_archive
+from bilm.storage.finding.archive import MAX_BYTES, is_whole
 from bilm.storage.finding.cache import alone, cached, note_use, read_record, write_record
 from bilm.storage.finding.web import PATIENCE, Patience, masked, pieces
 from bilm.storage.hdf5 import HDF5Tensors
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 
 OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, read_object)
 WEIGHTS = Kind("a complete HDF5 file", MAX_BYTES, HDF5Tensors)
-ARCHIVE = Kind("a complete ZIP or tar.gz archive", MAX_BYTES, is_archive)
+ARCHIVE = Kind("a complete ZIP or tar.gz archive", MAX_BYTES, is_whole)
 
 
 def fetch(

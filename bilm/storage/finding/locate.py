@@ -18,6 +18,7 @@ from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.formats.known import find, model_at, unpacked
+from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
 
 TAIL_BYTES = 1 << 16  # contains the directory of a ZIP archive or the checksum of a tar.gz
@@ -118,11 +119,11 @@ def _unpacked(archive: Path) -> Format:
 
 def _fingerprint(archive: Path) -> str:
     """Return a key of an archive, which changes if the archive is modified or replaced."""
+    version = version_of(archive)
     with open(archive, "rb") as file:
-        stat = os.fstat(file.fileno())
-        file.seek(max(stat.st_size - TAIL_BYTES, 0))
+        file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
         tail = hashlib.sha256(file.read()).hexdigest()
-    parts = archive.resolve(), stat.st_size, stat.st_mtime_ns, stat.st_ino, tail
+    parts = archive.resolve(), *version, tail
     return "\0".join(map(str, parts))
 
 

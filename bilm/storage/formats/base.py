@@ -79,6 +79,7 @@ class Checkpoint(Protocol):
     skipped: list[str]
     is_reference: bool
     n_words: int
+    vocabulary: str
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype]
     held: Held

@@ -11,9 +11,16 @@ from bilm.storage.formats.base import Format, Softmax
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
 from bilm.storage.names import with_directions
-from bilm.support.model_files import CARD, META, OPTIONS, SOFTMAX_ENDING, VOCABULARY
+from bilm.support.model_files import (
+    CARD,
+    HDF5_SUFFIXES,
+    META,
+    OPTIONS,
+    SOFTMAX_ENDING,
+    VOCABULARY,
+    WEIGHTS,
+)
 
-HDF5_SUFFIXES = (".hdf5", ".h5")
 ALLENNLP_FOLDER = "fta"  # "files to archive"
 EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run"
 EXPECTED_WEIGHTS = (
@@ -31,7 +38,7 @@ class BilmTf(Format):
     """
 
     name = "bilm-tf"
-    copies = (OPTIONS, "weights.hdf5")
+    copies = (OPTIONS, WEIGHTS)
 
     @classmethod
     def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath]:

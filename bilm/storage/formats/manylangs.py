@@ -48,9 +48,9 @@ from bilm.options.schema import (
 from bilm.storage.formats.base import Format, LazyTensor
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.hdf5 import Held
-from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS
+from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS, MAX_JSON_DEPTH
 
-MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
+MAX_JSON_FILES = 50
 MAX_LEXICON_BYTES = 256 << 20  # a million words take about 15 MB
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")

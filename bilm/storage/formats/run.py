@@ -18,6 +18,7 @@ from bilm.options.run_options import load_model_options
 from bilm.storage import names
 from bilm.storage.formats.base import Checkpoint, Format, LazyTensor, Softmax
 from bilm.storage.hdf5 import Held
+from bilm.support.files import version_of
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, OPTIONS, VOCABULARY
 
 INDEX = ".index"
@@ -172,5 +173,4 @@ class RunTensors:
 
 def _version(checkpoint: Checkpoint) -> tuple:
     """Return a value that changes when the files of a checkpoint change."""
-    stats = ((path, path.stat()) for path in checkpoint.files)
-    return tuple((path.absolute(), s.st_ino, s.st_size, s.st_mtime_ns) for path, s in stats)
+    return tuple((path.absolute(), *version_of(path)) for path in checkpoint.files)
