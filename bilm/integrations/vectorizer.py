@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bilm.data.tokenization import checked_sentence
 from bilm.embedding.embedder import ElmoEmbedder, Layers, layer_selector
 from bilm.errors import DataError, OptionsError
 from bilm.integrations.shared_models import ModelFiles, shared_embedder
@@ -118,23 +119,24 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _sentences(self, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
         """Yield the words of each text."""
-        is_column = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
+        no_column = str | bytes | Set | Mapping
+        is_column = isinstance(texts, Iterable) and not isinstance(texts, no_column)
         if not is_column or getattr(texts, "ndim", 1) != 1 or hasattr(texts, "columns"):
             raise DataError(
                 f"X is {_described(texts)}, expected a list of texts, a one-dimensional array or "
                 "one column of a data frame"
             )
         for number, text in enumerate(texts):
-            words = text
-            if isinstance(text, str):
-                words = text.split() if self.tokenizer is None else self.tokenizer(text)
-            elif not isinstance(text, Iterable) or isinstance(text, bytes):
-                words = [None]
-            words = list(words)
-            if not all(isinstance(word, str) for word in words):
+            if isinstance(text, str) and self.tokenizer is not None:
+                name = f"the tokenizer's result for text {number} of X"
+                yield checked_sentence(self.tokenizer(text), name)
+                continue
+            try:
+                words = text.split() if isinstance(text, str) else checked_sentence(text, "X")
+            except DataError:
                 raise DataError(
                     f"text {number} of X is {repr(text)[:60]}, expected a string or a list of words"
-                )
+                ) from None
             yield words
 
     def __sklearn_tags__(self):

@@ -90,11 +90,21 @@ def test_vectorizer_accepts_no_texts():
         (["a", None], "text 1 of X is None, expected a string or a list of words"),
         ([["a", 1]], r"text 0 of X is \['a', 1\]"),
         ([b"a"], "text 0 of X is b'a'"),
+        ([["a"], {"a", "b"}], r"text 1 of X is {.*a list of words"),
+        ([{"a": 0, "b": 1}], r"text 0 of X is {.*a list of words"),
+        ({"a", "b"}, "X is a set, expected a list of texts"),
+        ({"a": 0}, "X is a dict, expected a list of texts"),
     ],
 )
 def test_vectorizer_refuses_other_values(texts, expected):
     with pytest.raises(DataError, match=expected):
         ElmoVectorizer(CASE).fit(texts)
+
+
+@pytest.mark.parametrize("tokenizer", [lambda text: set(text.split()), str.upper])
+def test_vectorizer_refuses_tokenizers_that_do_not_return_lists(tokenizer):
+    with pytest.raises(DataError, match="the tokenizer's result for text 1 of X is"):
+        ElmoVectorizer(CASE, tokenizer=tokenizer).fit([["a"], "a b"])
 
 
 def test_vectorizer_refuses_a_data_frame():
