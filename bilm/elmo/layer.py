@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,9 @@ class Elmo(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables, with stored values for the biLM; once, in any thread."""
-        with self._building:
+        # Variables that are created inside of a tf.function would be initialized after its tracing,
+        # but other threads may use them as soon as `built` is set.
+        with self._building, _outside_of_functions():
             if not self.built:
                 self._build(input_shape)
 
@@ -335,6 +338,15 @@ class Elmo(keras.layers.Layer):
 
             self._spell = speller(alphabet)
         return self._spell
+
+
+def _outside_of_functions() -> AbstractContextManager[None]:
+    """Lift what is created in the block out of a tf.function; no effect on other backends."""
+    if keras.backend.backend() != "tensorflow":
+        return nullcontext()
+    import tensorflow as tf
+
+    return tf.init_scope()
 
 
 def _no_tokens(found: str) -> DataError:
