@@ -89,7 +89,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Returns: float32 (n, features), or the data frame requested by `set_output`.
         Raises: NotFittedError before `fit`; DataError if X does not contain texts; WeightsError if
             the files of the model have changed since `fit`; OptionsError if `layers`, `pool`,
-            `normalize` or `precision` have changed since `fit`.
+            `normalize`, `precision` or `tokenizer` have changed since `fit`.
         """
         check_is_fitted(self)
         files = self._files()
@@ -105,9 +105,11 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         vectors = embedder.sentence_vectors(texts, self.layers, self.normalize, self.pool)
         return vectors.reshape(-1, self._n_features_out)
 
-    def _settings(self) -> dict[str, str]:
-        """Return the `repr` of each parameter that determines the features of a text."""
-        return {name: repr(getattr(self, name)) for name in SETTINGS}
+    def _settings(self) -> dict[str, Any]:
+        """Return the parameters that determine the features of a text: the `repr` of each, because
+        a list may be changed in place, but the tokenizer itself, whose `repr` is not stable."""
+        settings = {name: repr(getattr(self, name)) for name in SETTINGS}
+        return {**settings, "tokenizer": self.tokenizer}
 
     def _files(self) -> ModelFiles:
         return ModelFiles(self.model, self.weights, self.vocab)

@@ -1,5 +1,6 @@
 """`ElmoVectorizer` in pipelines, searches, data frames and pickles of scikit-learn."""
 
+import copy
 import pickle
 import shutil
 import subprocess
@@ -144,6 +145,7 @@ def test_vectorizer_clone_is_not_fitted():
         ("layers", "all", "layers is 'all', but was 'average' in fit"),
         ("pool", "max", "pool is 'max', but was 'mean' in fit"),
         ("normalize", True, "normalize is True, but was False in fit"),
+        ("tokenizer", str.split, "tokenizer is <method 'split' .*>, but was None in fit"),
     ],
 )
 def test_vectorizer_refuses_settings_changed_since_fit(name, value, found):
@@ -219,6 +221,15 @@ def test_vectorizer_refuses_a_model_changed_since_fit(stored_model):
     shutil.rmtree(stored_model)
     with pytest.raises(WeightsError, match="neither a file or folder of this path nor"):
         vectorizer.transform(TEXTS)
+
+
+def test_vectorizer_copies_keep_the_tokenizer():
+    vectorizer = ElmoVectorizer(CASE, tokenizer=str.split).fit(TEXTS)
+    expected = vectorizer.transform(TEXTS)
+    for again in (pickle.loads(pickle.dumps(vectorizer)), copy.deepcopy(vectorizer)):
+        np.testing.assert_array_equal(again.transform(TEXTS), expected)
+        with pytest.raises(OptionsError, match="tokenizer is None, but was <method"):
+            again.set_params(tokenizer=None).transform(TEXTS)
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
