@@ -53,6 +53,17 @@ def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> Non
         )
 
 
+def check_ids(ids: np.ndarray, options: ModelOptions, n_tokens: int | None) -> None:
+    """Check the values of a batch of ids, where `n_tokens` is the number of words of a word table.
+
+    Raises: DataError if one is out of range.
+    """
+    alphabet = alphabet_of(options)
+    n_ids = np.array([n_tokens]) if alphabet is None else alphabet.n_ids
+    if ids.size and not ((ids >= 0) & (ids <= n_ids)).all():
+        raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids.max()}")
+
+
 class BidirectionalLanguageModel:
     """A stored biLM that embeds the output of `Batcher` or `TokenBatcher`.
 
@@ -100,10 +111,7 @@ class BidirectionalLanguageModel:
         """
         ids = _array(ids)
         check_ids_shape(ids.shape, self.options)
-        alphabet = alphabet_of(self.options)
-        n_ids = np.array([self.model.n_tokens]) if alphabet is None else alphabet.n_ids
-        if ids.size and not ((ids >= 0) & (ids <= n_ids)).all():
-            raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids.max()}")
+        check_ids(ids, self.options, self.model.n_tokens)
         ids = ids.astype(np.int32)
         result = self._run(ids, self._start(ids.shape[0]))
         if self.stateful:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
+from bilm.data.tokenization import check_batch, checked_sentences
 from bilm.data.vocabulary import BOS, EOS
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
@@ -79,11 +80,11 @@ class ElmoModel:
             list of words.
         """
         embedder = self._loaded(layers)
-        texts = [words if isinstance(words, str) else list(words) for words in texts]
-        n_words = max(map(len, texts), default=0)
-        lead = (len(texts), self.n_layers) if layers == "all" else (len(texts),)
+        sentences = checked_sentences(texts)
+        n_words = max(map(len, sentences), default=0)
+        lead = (len(sentences), self.n_layers) if layers == "all" else (len(sentences),)
         vectors = np.zeros((*lead, n_words, self.vector_size))
-        for padded, found in zip(vectors, embedder.embed_sentences(texts, layers), strict=True):
+        for padded, found in zip(vectors, embedder.embed_sentences(sentences, layers), strict=True):
             padded[..., : found.shape[-2], :] = found
         return vectors
 
@@ -124,7 +125,12 @@ class ElmoModel:
             raise OptionsError("the softmax is not loaded: call load(directory, full=True) first")
         if topn < 1:
             raise DataError(f"topn is {topn}, expected at least 1")
-        return [_substitutes(self._scorer, words, topn, nodelimiters) for words in data]
+        check_batch(data)
+        split = (words.split() if isinstance(words, str) else words for words in data)
+        return [
+            _substitutes(self._scorer, words, topn, nodelimiters)
+            for words in checked_sentences(split)
+        ]
 
     def _loaded(self, layers: str) -> ElmoEmbedder:
         if layers not in LAYERS:
@@ -135,10 +141,9 @@ class ElmoModel:
 
 
 def _substitutes(
-    scorer: Scorer, sentence: str | Sequence[str], topn: int, nodelimiters: bool
+    scorer: Scorer, words: list[str], topn: int, nodelimiters: bool
 ) -> list[dict[str, object]]:
     """Return the entry of each word of a sentence: see `get_elmo_substitutes`."""
-    words = sentence.split() if isinstance(sentence, str) else list(sentence)
     found = []
     logs = scorer.log_probabilities(words, range(len(words)))
     for word, by_direction in zip(words, logs, strict=True):

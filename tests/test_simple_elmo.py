@@ -109,6 +109,21 @@ def test_simple_elmo_refuses_invalid_requests(model):
         model.get_elmo_vectors(["The cat sat"])
 
 
+def test_simple_elmo_refuses_words_and_sentences_without_an_order(model, export):
+    full = ElmoModel()
+    full.load(export, full=True)
+    for embed in (
+        model.get_elmo_vectors, model.get_elmo_vector_average, full.get_elmo_substitutes
+    ):  # fmt: skip
+        for words in ({"river", "bank"}, {"river": 0, "bank": 1}):
+            with pytest.raises(DataError, match=r"sentence 1 is .*sort a set"):
+                embed([["a"], words])
+        with pytest.raises(DataError, match=r"order|a list of sentences"):
+            embed({("a", "b")})
+    with pytest.raises(DataError, match="the batch is 'a b'"):
+        full.get_elmo_substitutes("a b")
+
+
 def test_simple_elmo_loads_a_run_with_its_vocabulary():
     model = ElmoModel()
     model.load(tiny_run("characters"), full=True)

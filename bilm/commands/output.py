@@ -28,6 +28,7 @@ CONTROLS = {
     for code in (*range(0x20), *range(0x7F, 0xA0))  # C0, DEL and C1
     if chr(code) not in KEPT
 }
+CRLF = "\r\n"
 ROW_GROUP = 10_000  # rows per row group of a Parquet file
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables, and their delimiters
 
@@ -150,7 +151,8 @@ def table(
 ) -> Iterator[Write]:
     """Yield a function that writes a row of a table.
 
-    In CSV and TSV, fields are quoted where necessary, and a missing value is an empty field:
+    In CSV and TSV, fields are quoted where necessary, as `bilm.data.readers.tables` reads them, and
+    a missing value is an empty field:
     `pandas.read_csv(FILE, keep_default_na=False, na_values=[""])` keeps the word "NA".
 
     Args:
@@ -190,9 +192,22 @@ class _Printed:
         sys.stdout.write(printable(text))
 
 
+class _Lines:
+    """Writes lines that end with CRLF to a file, with LF instead.
+
+    Before Python 3.13, csv quotes a field with CR only if CR ends lines, too.
+    """
+
+    def __init__(self, file: Any):
+        self._file = file
+
+    def write(self, line: str) -> None:
+        self._file.write(line.removesuffix(CRLF) + "\n")
+
+
 def _delimited(file: Any, columns: Sequence[Column], delimiter: str) -> Write:
     """Write the header of a CSV or TSV table; return the function that writes a row."""
-    rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+    rows = csv.writer(_Lines(file), delimiter=delimiter, lineterminator=CRLF)
     rows.writerow(column.name for column in columns)
     return lambda row: rows.writerow(map(_field, row))
 

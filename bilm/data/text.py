@@ -17,6 +17,15 @@ from bilm.support.files import replacing
 STANDARD_INPUT = "/dev/stdin"
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
+# Encodings, with the residues mod 4 of the positions of NUL bytes: those that occur in any text of
+# the encoding, and those that may occur.
+UTF_16_AND_32: tuple[tuple[str, set[int], set[int]], ...] = (
+    ("UTF-16-LE", set(), {1, 3}),
+    ("UTF-16-BE", set(), {0, 2}),
+    ("UTF-32-LE", {2, 3}, {1, 2, 3}),
+    ("UTF-32-BE", {0, 1}, {0, 1, 2}),
+)
+MIN_NUL_SHARE = 0.05  # of the bytes of a line; less suggests damage
 ON_BAD_UTF8 = ("error", "replace")
 
 
@@ -37,7 +46,7 @@ def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tupl
         path: the file.
         errors: "strict", or "replace" to decode invalid UTF-8 as U+FFFD.
     Raises: DataError, naming the file and, if known, the line, if the file cannot be read, is
-        truncated, is not UTF-8 or has a line longer than `MAX_LINE_BYTES`.
+        truncated, is not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
     """
     return ((number, text) for number, _, _, text in placed_lines(path, errors))
 
@@ -116,6 +125,8 @@ def raw_lines(
                         f"{path}, line {number}: longer than {MAX_LINE_BYTES:,} bytes; expected "
                         "text with one sentence per line"
                     )
+                if b"\0" in line:
+                    raise _contains_nul(path, number, line, end)
                 start, end = end, end + len(line)
                 yield number, start, line
     except EOFError as error:
@@ -124,6 +135,18 @@ def raw_lines(
         where = f" after line {number}" if number else ""
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
+
+
+def _contains_nul(path: str | os.PathLike, number: int, line: bytes, start: int) -> DataError:
+    """Return the error for a line with NUL bytes, which starts at byte `start`."""
+    places = [start + i for i, byte in enumerate(line[:1000]) if byte == 0]
+    residues = {place % 4 for place in places}
+    likely = "it is probably a binary file"
+    if len(places) >= MIN_NUL_SHARE * len(line[:1000]):
+        for encoding, least, most in UTF_16_AND_32:
+            if least <= residues <= most:
+                likely = f"it is probably {encoding}: iconv -f {encoding} -t UTF-8"
+    return DataError(f"{path}, line {number}: contains NUL, but text must be UTF-8; {likely}")
 
 
 def decoded(line: bytes, start: int, errors: str) -> str:

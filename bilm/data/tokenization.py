@@ -43,10 +43,15 @@ def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
     raise DataError(f"{found}; expected a list of words: split a string into words, sort a set")
 
 
-def checked_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
-    """Return the words of each sentence. Raises: DataError if the batch is not a list of them."""
+def check_batch(sentences: object) -> None:
+    """Raise DataError for a string, and for a set or mapping, which has no order of sentences."""
     if isinstance(sentences, str | bytes | Set | Mapping):
         raise DataError(f"the batch is {repr(sentences)[:60]}; expected a list of sentences")
+
+
+def checked_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Return the words of each sentence. Raises: DataError if the batch is not a list of them."""
+    check_batch(sentences)
     return [checked_sentence(words, f"sentence {i}") for i, words in enumerate(sentences)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bilm.data.text import read_lines
-from bilm.data.tokenization import checked_sentences
+from bilm.data.tokenization import checked_sentence, checked_sentences
 from bilm.errors import DataError
 from bilm.options import model_options
 from bilm.options.model_options import (
@@ -280,10 +280,10 @@ class Vocabulary:
             sentence: words separated by whitespace, or a list of words.
             reverse: whether the words are already in reverse order: put `</S>` first, `<S>` last.
             split: whether `sentence` is a string to split.
+        Raises: DataError if `sentence` is neither a string nor an ordered collection of strings.
         """
         get, unk = self._ids.get, self.unk
-        words = sentence.split() if split and isinstance(sentence, str) else sentence
-        ids = [get(word, unk) for word in words]
+        ids = [get(word, unk) for word in _words(sentence, split)]
         first, last = (self.eos, self.bos) if reverse else (self.bos, self.eos)
         return np.array([first, *ids, last], np.int32)
 
@@ -330,9 +330,15 @@ class UnicodeCharsVocabulary(Vocabulary):
 
         Arguments are those of `encode`.
         """
-        words = sentence.split() if split and isinstance(sentence, str) else sentence
         first, last = (EOS, BOS) if reverse else (BOS, EOS)
-        return self.spell([first, *words, last])
+        return self.spell([first, *_words(sentence, split), last])
+
+
+def _words(sentence: str | Sequence[str], split: bool) -> list[str]:
+    """Return the words of a sentence; the characters of a string that must not be split."""
+    if isinstance(sentence, str):
+        return sentence.split() if split else list(sentence)
+    return sentence if isinstance(sentence, list) else checked_sentence(sentence, "the sentence")
 
 
 def load_vocab(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.layers.functional import token_mask, with_marks, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
-from bilm.model import batcher, check_ids_shape
+from bilm.model import batcher, check_ids, check_ids_shape
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import unexpected
 from bilm.storage import stored_weights
@@ -61,6 +62,10 @@ class Elmo(keras.layers.Layer):
         - `tf.string` tokens `(B, T)` with `""` as padding (TensorFlow only)
         - characters integer `(B, T + 2, C)`, as `Batcher` returns them
         - words integer `(B, T + 2)`, as `TokenBatcher` returns them, for a word table
+        Ids may have any integer type. Ids out of range raise DataError if the layer is called
+        eagerly on TensorFlow. In a graph, and on other backends, they are not checked: a negative
+        id is counted from the end of its table, and the effect of an id that is too large depends
+        on the device.
     Returns: float `(B, T, 2 P)`, for `concat` `(B, T, (layers + 1) 2 P)`; or a list of
     `n_representations` of them. T + 2 instead of T with sentence boundaries.
     Masking: padding may be anywhere in a row, also between words and before them. The vector of
@@ -158,7 +163,9 @@ class Elmo(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables, with stored values for the biLM; once, in any thread."""
-        with self._building:
+        # Variables that are created inside of a tf.function would be initialized after its tracing,
+        # but other threads may use them as soon as `built` is set.
+        with self._building, _outside_of_functions():
             if not self.built:
                 self._build(input_shape)
 
@@ -205,8 +212,8 @@ class Elmo(keras.layers.Layer):
     def _ids_of(self, inputs: Any) -> Any:
         """Return the ids of inputs, which are strings or integers.
 
-        Raises: DataError for inputs of another type or shape; ValueError for strings if the model
-            reads words.
+        Raises: DataError for inputs of another type or shape, or with an id out of range, see the
+            class; ValueError for strings if the model reads words.
         """
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if dtype == "string":
@@ -225,7 +232,14 @@ class Elmo(keras.layers.Layer):
                 "keras.Input(shape, dtype=...) or `input_dtype` of the class of your model"
             )
         check_ids_shape(inputs.shape, self.options)
-        return inputs
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            if isinstance(inputs, tf.__internal__.EagerTensor):
+                check_ids(inputs.numpy(), self.options, self.bilm.n_tokens)
+        if dtype in ("int32", "int64"):
+            return inputs
+        return ops.cast(inputs, "int64" if dtype in ("uint32", "uint64") else "int32")
 
     def require_weights(self) -> None:
         """Check that weights have been loaded if the layer was created from options only.
@@ -343,6 +357,15 @@ class Elmo(keras.layers.Layer):
 
             self._spell = speller(alphabet)
         return self._spell
+
+
+def _outside_of_functions() -> AbstractContextManager[None]:
+    """Lift what is created in the block out of a tf.function; no effect on other backends."""
+    if keras.backend.backend() != "tensorflow":
+        return nullcontext()
+    import tensorflow as tf
+
+    return tf.init_scope()
 
 
 def _no_tokens(found: str) -> DataError:

@@ -1,7 +1,8 @@
 """The files that `bilm embed` writes: parts that survive an interruption, merged into one output.
 
 An interrupted command leaves its finished parts in the folder `<outfile>.parts`. A part contains
-the vectors of some sentences, their words and ids as JSON, and a trailer. Merging reads only parts.
+the vectors of some sentences, their words and ids as JSON, and a trailer with checksums. Merging
+reads only parts.
 The ending of the output's name determines its format:
 
 - HDF5: sentence i, counted from 0, is the dataset `"i"`, with its words in the attribute
@@ -24,9 +25,10 @@ import math
 import os
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -61,8 +63,8 @@ from bilm.support.files import (
 from bilm.support.imports import optional
 
 RUN = "run.json"
-VERSION = 2  # version of the parts; those of version 1 do not contain words and ids
-TRAILER = struct.Struct("<Q32s8s")  # at the end of a part: bytes of JSON, digest, MAGIC
+VERSION = 3  # version of the parts; those of version 2 do not contain a checksum of the vectors
+TRAILER = struct.Struct("<QQ32s8s")  # at a part's end: bytes of JSON, checksum, digest, MAGIC
 MAGIC = b"bilmrows"
 GROUP_BYTES = 1 << 26  # vectors written at a time, a row group of Parquet
 STRINGS_BYTES = 1 << 20  # an array of strings may always be this large
@@ -107,17 +109,30 @@ class Content(NamedTuple):
         Raises: DataError for a damaged part.
         """
         for part in parts:
-            records, group = read_records(part, self), list[Record]()
-            n_rows, most = 0, GROUP_BYTES // self.row_bytes
+            records, number, checksum = read_records(part, self), 0, 0
             with open(part, "rb") as file:
-                for record in records:
-                    n = self.rows_of(record)
-                    if group and n_rows + n > most:
-                        yield group, self._read_rows(file, n_rows)
-                        group, n_rows = [], 0
-                    group.append(record)
-                    n_rows += n
-                yield group, self._read_rows(file, n_rows)
+                for group in self._grouped(records):
+                    ends = list(accumulate(map(self.rows_of, group), initial=0))
+                    rows = self._read_rows(file, ends[-1])
+                    for start, end in pairwise(ends):
+                        checksum += _checksum(number, rows[start:end])
+                        number += 1
+                    yield group, rows
+            if checksum != _trailer(part).checksum:
+                raise _damaged(part, "its vectors have changed")
+
+    def _grouped(self, records: Iterable[Record]) -> Iterator[list[Record]]:
+        """Split sentences into groups of at most `GROUP_BYTES`, if a sentence is not larger."""
+        group: list[Record] = []
+        n_rows, most = 0, GROUP_BYTES // self.row_bytes
+        for record in records:
+            n = self.rows_of(record)
+            if group and n_rows + n > most:
+                yield group
+                group, n_rows = [], 0
+            group.append(record)
+            n_rows += n
+        yield group
 
     def _read_rows(self, file: BinaryIO, n: int) -> np.ndarray:
         numbers = np.fromfile(file, self.dtype, n * math.prod(self.shape))
@@ -250,17 +265,20 @@ def write_part(
     """
     n_rows = map(content.rows_of, records)
     starts = [n * content.row_bytes for n in accumulate(n_rows, initial=0)]
+    checksum = 0
     with replacing(path) as temporary, open(temporary, "wb") as file:
         for number, _, vectors in embedded:
             if vectors.ndim == 3 and not content.by_sentence:
                 vectors = vectors.swapaxes(0, 1)  # layers, T, D -> T, layers, D
+            stored = np.ascontiguousarray(vectors, content.dtype)
+            checksum += _checksum(number, stored)
             file.seek(starts[number])
-            file.write(np.ascontiguousarray(vectors, content.dtype).data)
+            file.write(stored.data)
             yield records[number]
         file.seek(starts[-1])
         text = json.dumps(records, ensure_ascii=False).encode()
         file.write(text)
-        file.write(TRAILER.pack(len(text), digest_of(records), MAGIC))
+        file.write(TRAILER.pack(len(text), checksum, digest_of(records), MAGIC))
 
 
 def read_records(part: Path, content: Content) -> list[Record]:
@@ -268,7 +286,7 @@ def read_records(part: Path, content: Content) -> list[Record]:
 
     Raises: DataError if the part is damaged.
     """
-    n_bytes, digest = _trailer(part)
+    n_bytes, _, digest = _trailer(part)
     end = part.stat().st_size - TRAILER.size - n_bytes
     try:
         with open(part, "rb") as file:
@@ -287,20 +305,35 @@ def read_records(part: Path, content: Content) -> list[Record]:
 
 def stored_digest(part: Path) -> bytes:
     """Return the digest of the words and ids in a part. Raises: DataError if it is damaged."""
-    return _trailer(part)[1]
+    return _trailer(part).digest
 
 
-def _trailer(part: Path) -> tuple[int, bytes]:
-    """Return the number of bytes of JSON in a part, and its digest."""
+class _Trailer(NamedTuple):
+    """The end of a part: number of bytes of JSON, checksum of the vectors, digest of the rest."""
+
+    n_bytes: int
+    checksum: int
+    digest: bytes
+
+
+def _checksum(number: int, vectors: np.ndarray) -> int:
+    """Return the CRC-32 of the vectors of sentence `number` of a part.
+
+    The checksum of a part is the sum over its sentences, which may be written in any order.
+    """
+    return zlib.crc32(vectors.data, number)
+
+
+def _trailer(part: Path) -> _Trailer:
     try:
         with open(part, "rb") as file:
             file.seek(-TRAILER.size, os.SEEK_END)
-            n_bytes, digest, magic = TRAILER.unpack(file.read())
+            n_bytes, checksum, digest, magic = TRAILER.unpack(file.read())
     except (OSError, struct.error) as error:
         raise _damaged(part, error) from error
     if magic != MAGIC or n_bytes > part.stat().st_size - TRAILER.size:
         raise _damaged(part, "its end is missing")
-    return n_bytes, digest
+    return _Trailer(n_bytes, checksum, digest)
 
 
 def _damaged(part: Path, reason: object) -> DataError:

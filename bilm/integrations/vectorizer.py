@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bilm.data.tokenization import checked_sentence
 from bilm.embedding.embedder import ElmoEmbedder, Layers, layer_selector
 from bilm.errors import DataError, OptionsError
 from bilm.integrations.shared_models import ModelFiles, shared_embedder
@@ -88,7 +89,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Returns: float32 (n, features), or the data frame requested by `set_output`.
         Raises: NotFittedError before `fit`; DataError if X does not contain texts; WeightsError if
             the files of the model have changed since `fit`; OptionsError if `layers`, `pool`,
-            `normalize` or `precision` have changed since `fit`.
+            `normalize`, `precision` or `tokenizer` have changed since `fit`.
         """
         check_is_fitted(self)
         files = self._files()
@@ -104,9 +105,11 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         vectors = embedder.sentence_vectors(texts, self.layers, self.normalize, self.pool)
         return vectors.reshape(-1, self._n_features_out)
 
-    def _settings(self) -> dict[str, str]:
-        """Return the `repr` of each parameter that determines the features of a text."""
-        return {name: repr(getattr(self, name)) for name in SETTINGS}
+    def _settings(self) -> dict[str, Any]:
+        """Return the parameters that determine the features of a text: the `repr` of each, because
+        a list may be changed in place, but the tokenizer itself, whose `repr` is not stable."""
+        settings = {name: repr(getattr(self, name)) for name in SETTINGS}
+        return {**settings, "tokenizer": self.tokenizer}
 
     def _files(self) -> ModelFiles:
         return ModelFiles(self.model, self.weights, self.vocab)
@@ -118,23 +121,24 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _sentences(self, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
         """Yield the words of each text."""
-        is_column = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
+        no_column = str | bytes | Set | Mapping
+        is_column = isinstance(texts, Iterable) and not isinstance(texts, no_column)
         if not is_column or getattr(texts, "ndim", 1) != 1 or hasattr(texts, "columns"):
             raise DataError(
                 f"X is {_described(texts)}, expected a list of texts, a one-dimensional array or "
                 "one column of a data frame"
             )
         for number, text in enumerate(texts):
-            words = text
-            if isinstance(text, str):
-                words = text.split() if self.tokenizer is None else self.tokenizer(text)
-            elif not isinstance(text, Iterable) or isinstance(text, bytes):
-                words = [None]
-            words = list(words)
-            if not all(isinstance(word, str) for word in words):
+            if isinstance(text, str) and self.tokenizer is not None:
+                name = f"the tokenizer's result for text {number} of X"
+                yield checked_sentence(self.tokenizer(text), name)
+                continue
+            try:
+                words = text.split() if isinstance(text, str) else checked_sentence(text, "X")
+            except DataError:
                 raise DataError(
                     f"text {number} of X is {repr(text)[:60]}, expected a string or a list of words"
-                )
+                ) from None
             yield words
 
     def __sklearn_tags__(self):

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.tokenization import checked_sentence
+from bilm.data.tokenization import check_batch, checked_sentence
 from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet
 from bilm.data.windows import (
     KEY_SUFFIX,
@@ -166,6 +166,7 @@ class Scorer:
 
         Raises: DataError if a sentence is not a list of words.
         """
+        check_batch(sentences)
         window: list[list[str]] = []
         n_tokens = 0
         for number, sentence in enumerate(sentences):

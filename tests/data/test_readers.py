@@ -1,10 +1,12 @@
 """Input forms: text, tables, CoNLL-U and FASTA as records, and errors that name the line."""
 
+import csv
 import gzip
 import sys
 
 import pytest
 
+from bilm.commands.output import Column, table
 from bilm.data import readers
 from bilm.data.readers import FORMS, Corpus, Record, form_of, help_lines
 from bilm.data.readers.form import Form
@@ -66,6 +68,88 @@ def test_invalid_tables_are_refused(tmp_path, name, content, message):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=rf"t\.\w+, {message}"):
         list(Corpus(path, column="text"))
+
+
+TSV = "id\ttext\n"
+ODD_WORDS = [
+    [*("He", "said"), '"no"', ",", "NA"], ['"', "Hello", ".", '"'], ['"'], ['""'], ["a\tb"], ["'"],
+    ["a\nb", '"c'], ['"a', "b"], ["a,b"], ["\\", '\\"'], ["a\rb"], ['"', "\n", '"\t'],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+def test_tables_of_bilm_and_pandas_are_read_back(tmp_path, name):
+    rows = [(str(i), " ".join(words)) for i, words in enumerate(ODD_WORDS)]
+    expected = [Record(text.split(), id_) for id_, text in rows]
+    with table(str(tmp_path / name), [Column("id", str), Column("text", str)]) as write:
+        for row in rows:
+            write(row)
+    assert list(Corpus(tmp_path / name, "text", "id")) == expected
+    pandas = pytest.importorskip("pandas", reason="make test-clients has pandas")
+    delimiter = "\t" if name.endswith("tsv") else ","
+    # Before Python 3.13, csv does not quote a field with CR, nor does pandas.
+    expected = [
+        record for record, (_, text) in zip(expected, rows, strict=True) if "\r" not in text
+    ]
+    rows = [row for row in rows if "\r" not in row[1]]
+    frame = pandas.DataFrame(rows, columns=["id", "text"])
+    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
+        frame.to_csv(tmp_path / name, sep=delimiter, index=False, quoting=quoting)
+        assert list(Corpus(tmp_path / name, "text", "id")) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (TSV + '1\ta "b" c\n2\tit"s "\n', [["a", '"b"', "c"], ['it"s', '"']]),
+        (TSV + '1\t"a ""b"""\n', [["a", '"b"']]),
+        (TSV + '1\t"a\tb"\n2\t"c\nd"\n', [["a", "b"], ["c", "d"]]),
+        ('id\t"text"\n1\t"a b"\n', [["a", "b"]]),
+        ('text\n"a ""b"""\n""\n', [["a", '"b"'], []]),
+    ],
+)
+def test_quotes_in_tsv_without_a_warning(tmp_path, caplog, content, words):
+    (tmp_path / "t.tsv").write_text(content)
+    assert [record.words for record in Corpus(tmp_path / "t.tsv", "text")] == words
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "line"),
+    [
+        (TSV + '1\ta\n2\t"a b"\n3\t"c"\n', [["a"], ["a", "b"], ["c"]], 3),
+        (TSV + '1\t"a b\n2\tc "\n', [["a", "b", "2", "c"]], 2),
+        ('text\n"a ""\nb"\n', [["a", '"', "b"]], 2),
+    ],
+)
+def test_ambiguous_quotes_in_tsv_give_a_warning(tmp_path, caplog, content, words, line):
+    (tmp_path / "t.tsv").write_text(content)
+    assert [record.words for record in Corpus(tmp_path / "t.tsv", "text")] == words
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert f"t.tsv, line {line}: quotation marks around" in message and "JSON Lines" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('1\ta\n2\t"a" b\n', r"line 3: .* expected after .* row that starts on line 3; .*JSON"),
+        ('1\t"a\n2\tb\n', r"line 3: unexpected end of data in the row that starts on line 2"),
+        ("1\ta\tb\n", r"line 2: found 3 columns"),
+    ],
+)
+def test_stray_quotes_in_tsv_are_refused(tmp_path, content, message):
+    (tmp_path / "t.tsv").write_text(TSV + content)
+    with pytest.raises(DataError, match=rf"t\.tsv, {message}"):
+        list(Corpus(tmp_path / "t.tsv", "text"))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl", "a.conllu", "a.fa.gz"])
+def test_utf_16_without_a_byte_order_mark_is_refused(tmp_path, name):
+    content = ">text\n".encode("utf-16-be")
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    column = "text" if name[2:] in ("csv", "tsv", "jsonl") else None
+    with pytest.raises(DataError, match=rf"{name}, line 1: contains NUL.*UTF-16-BE"):
+        list(Corpus(tmp_path / name, column))
 
 
 def test_invalid_ids_are_refused(tmp_path):

@@ -53,6 +53,14 @@ def test_vocabulary_encode_and_decode(tmp_path):
     assert vocab.encode("").tolist() == [5, 3]
 
 
+@pytest.mark.parametrize("sentence", [{"of", "the"}, {"of": 1}, ("of", 1)])
+def test_vocabulary_refuses_sentences_without_an_order(tmp_path, sentence):
+    vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 10)
+    for encode in (vocab.encode, vocab.encode_chars):
+        with pytest.raises(DataError, match=r"the sentence is .*; expected a list of words"):
+            encode(sentence)
+
+
 def test_blank_lines_have_ids_and_maxtermid_has_none(tmp_path):
     vocab = Vocabulary(write(tmp_path, "!!!MAXTERMID", " a ", "", "b"))
     assert [vocab.id_to_word(i) for i in range(vocab.size)] == ["a", "", "b"]

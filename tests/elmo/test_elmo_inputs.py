@@ -53,6 +53,29 @@ def test_elmo_batcher_of_a_word_model(tmp_path):
         layer(np.ones((2, 4, 50), "int32"))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("kind", ["characters", "words"])
+def test_elmo_accepts_ids_of_every_integer_type(kind, dtype):
+    make, batch = INPUTS[kind]
+    batch = batch % 256 if dtype == "uint8" else batch
+    layer = make(*FILES)
+    expected = layer(batch.astype("int32")).numpy()
+    np.testing.assert_array_equal(layer(batch.astype(dtype)).numpy(), expected)
+    graph = tf.function(layer)
+    np.testing.assert_allclose(graph(tf.constant(batch, dtype)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["characters", "words"])
+@pytest.mark.parametrize("id_", [-1, 1000])
+def test_elmo_refuses_ids_out_of_range(kind, id_):
+    make, batch = INPUTS[kind]
+    batch = batch.copy()
+    batch.flat[1] = id_
+    for ids in (batch, tf.constant(batch)):
+        with pytest.raises(DataError, match=r"ids from -?\d+ to \d+, expected 0 to \d+"):
+            make(*FILES)(ids)
+
+
 def test_elmo_refuses_inputs_of_another_type():
     with pytest.raises(DataError, match="float32, expected strings or integer ids; set the type"):
         functional(Elmo(*FILES), (None, 50), "float32")(np.ones((1, 3, 50)))

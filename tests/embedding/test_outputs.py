@@ -242,9 +242,10 @@ def test_read_ids_of_each_format(table, tmp_path):
 
 @pytest.mark.parametrize("name", ["out.hdf5", "out.npz"])
 def test_ids_with_nul_are_refused(tmp_path, name):
-    (tmp_path / "p.fasta").write_text(">a\0b\nMK\n>a\nM\n")
-    with pytest.raises(DataError, match=r"p\.fasta, line 1: the id 'a\\x00b' contains NUL"):
-        dump_bilm_embeddings(None, tmp_path / "p.fasta", *FILES, tmp_path / name)
+    (tmp_path / "p.jsonl").write_text(r'{"id": "a\u0000b", "text": "a"}')
+    columns = {"column": "text", "id_column": "id"}
+    with pytest.raises(DataError, match=r"p\.jsonl: the id 'a\\x00b' contains NUL"):
+        dump_bilm_embeddings(None, tmp_path / "p.jsonl", *FILES, tmp_path / name, **columns)
 
 
 # --- ids, layers and pools that are refused ---

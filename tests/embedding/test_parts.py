@@ -139,6 +139,32 @@ def test_failed_part_or_merge_continues_to_equal_file(text, outfile, monkeypatch
         assert left(outfile) == [outfile.name]
 
 
+@pytest.mark.parametrize("name", ["vectors.hdf5", "vectors.npz"])
+@pytest.mark.parametrize("pool", ["none", "mean"])
+def test_parts_with_changed_vectors_are_refused(text, outfile, monkeypatch, name, pool):
+    monkeypatch.setattr(outputs, "GROUP_BYTES", 3000)  # several groups per part
+    outfile = outfile.with_name(name)
+    dump(text, outfile, pool=pool)
+    whole = outfile.read_bytes()
+    outfile.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "merge", lambda self, n, write: None)
+        dump(text, outfile, pool=pool)
+    part = outfile.with_name(f"{name}.parts") / "000001.rows"
+    stored = part.read_bytes()
+    changed = bytearray(stored)
+    changed[len(stored) // 3] ^= 4
+    part.write_bytes(changed)
+    with pytest.raises(
+        DataError, match=r"000001\.rows: damaged \(its vectors have changed\); remove"
+    ):
+        dump(text, outfile, pool=pool)
+    assert left(outfile) == [part.parent.name]
+    part.unlink()
+    dump(text, outfile, pool=pool)
+    assert outfile.read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [([["a\nb"]], [["a"], ["b"]]), ([["a", "b"]], [["a b"]]), ([[""]], [[]])],

@@ -1,5 +1,6 @@
 """`ElmoVectorizer` in pipelines, searches, data frames and pickles of scikit-learn."""
 
+import copy
 import pickle
 import shutil
 import subprocess
@@ -90,11 +91,21 @@ def test_vectorizer_accepts_no_texts():
         (["a", None], "text 1 of X is None, expected a string or a list of words"),
         ([["a", 1]], r"text 0 of X is \['a', 1\]"),
         ([b"a"], "text 0 of X is b'a'"),
+        ([["a"], {"a", "b"}], r"text 1 of X is {.*a list of words"),
+        ([{"a": 0, "b": 1}], r"text 0 of X is {.*a list of words"),
+        ({"a", "b"}, "X is a set, expected a list of texts"),
+        ({"a": 0}, "X is a dict, expected a list of texts"),
     ],
 )
 def test_vectorizer_refuses_other_values(texts, expected):
     with pytest.raises(DataError, match=expected):
         ElmoVectorizer(CASE).fit(texts)
+
+
+@pytest.mark.parametrize("tokenizer", [lambda text: set(text.split()), str.upper])
+def test_vectorizer_refuses_tokenizers_that_do_not_return_lists(tokenizer):
+    with pytest.raises(DataError, match="the tokenizer's result for text 1 of X is"):
+        ElmoVectorizer(CASE, tokenizer=tokenizer).fit([["a"], "a b"])
 
 
 def test_vectorizer_refuses_a_data_frame():
@@ -134,6 +145,7 @@ def test_vectorizer_clone_is_not_fitted():
         ("layers", "all", "layers is 'all', but was 'average' in fit"),
         ("pool", "max", "pool is 'max', but was 'mean' in fit"),
         ("normalize", True, "normalize is True, but was False in fit"),
+        ("tokenizer", str.split, "tokenizer is <method 'split' .*>, but was None in fit"),
     ],
 )
 def test_vectorizer_refuses_settings_changed_since_fit(name, value, found):
@@ -209,6 +221,15 @@ def test_vectorizer_refuses_a_model_changed_since_fit(stored_model):
     shutil.rmtree(stored_model)
     with pytest.raises(WeightsError, match="neither a file or folder of this path nor"):
         vectorizer.transform(TEXTS)
+
+
+def test_vectorizer_copies_keep_the_tokenizer():
+    vectorizer = ElmoVectorizer(CASE, tokenizer=str.split).fit(TEXTS)
+    expected = vectorizer.transform(TEXTS)
+    for again in (pickle.loads(pickle.dumps(vectorizer)), copy.deepcopy(vectorizer)):
+        np.testing.assert_array_equal(again.transform(TEXTS), expected)
+        with pytest.raises(OptionsError, match="tokenizer is None, but was <method"):
+            again.set_params(tokenizer=None).transform(TEXTS)
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])

@@ -180,6 +180,8 @@ def test_scorer_refuses_other_inputs(chars):
             chars.substitutes(bad, 0)
     with pytest.raises(ValueError, match="n is 0"):
         chars.substitutes(["the"], 0, n=0)
+    with pytest.raises(DataError, match="expected a list of sentences"):
+        next(chars.score({("the", "cat")}))
     for words in (WORDS[1:], ["a", *WORDS[:8], *WORDS[9:]]):
         with pytest.raises(DataError, match="expected the 12 of the model"):
             Scorer(chars.model, words)

@@ -1,4 +1,14 @@
-"""Tables: one row per sentence, in CSV, TSV, JSON Lines or Parquet."""
+r"""Tables: one row per sentence, in CSV, TSV, JSON Lines or Parquet.
+
+CSV and TSV are read and written, by `bilm.commands.output`, as pandas reads and writes them by
+default (RFC 4180): a field that contains the delimiter, `"` or a line break is enclosed in `"`, and
+each `"` inside it is doubled. Quotation marks elsewhere, as in `a "b"`, are part of the text.
+
+Some programs write TSV without quoting, and `"Hello ."` is then text with two quotation marks. A
+field that starts with `"` but is not quoted correctly is an error. A field that can be read in both
+ways is read as quoted, with one warning per file: the row is also valid if quotation marks have no
+meaning, and neither the column's header is quoted nor are quotation marks doubled inside the field.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from absl import logging
 
 from bilm.data.readers.form import Form, InputFile, Record, checked_id
 from bilm.data.text import read_lines, whole_lines
@@ -39,13 +51,25 @@ class Cells(NamedTuple):
         return [list(names).index(name) for name in found]
 
 
-def delimited_rows(path: str, cells: Cells, decoding: str, **dialect: Any) -> Iterator[Row]:
-    """Yield the rows of a CSV or TSV file with a header line (RFC 4180)."""
-    rows = csv.reader(whole_lines(path, decoding), strict=True, **dialect)
+def delimited_rows(path: str, cells: Cells, decoding: str, delimiter: str = ",") -> Iterator[Row]:
+    """Yield the rows of a CSV or TSV file with a header line; see the module."""
+    lines: list[str] = []  # of the current row
+
+    def read() -> Iterator[str]:
+        for line in whole_lines(path, decoding):
+            lines.append(line)
+            yield line
+
+    rows, start = csv.reader(read(), delimiter=delimiter, strict=True), 1
     try:
         header = next(rows, [])
         places = cells.places(header, f"{path}, line 1")
-        for row in rows:
+        must_warn = delimiter == "\t" and not _is_quoted(cells.column, lines)
+        while True:
+            lines.clear()
+            start = rows.line_num + 1
+            if (row := next(rows, None)) is None:
+                return
             if not row:  # a blank line
                 continue
             if len(row) != len(header):
@@ -54,9 +78,39 @@ def delimited_rows(path: str, cells: Cells, decoding: str, **dialect: Any) -> It
                     f"{len(header)} of the header"
                 )
             text, *id_ = (row[place] for place in places)
+            if must_warn and _may_be_unquoted(text, lines, len(header)):
+                must_warn = False
+                logging.warning(
+                    "%s, line %d: quotation marks around %r are read as quotes of the field, not "
+                    "as text; if the table was written without quoting, convert it to JSON Lines",
+                    path, start, text[:40],
+                )  # fmt: skip
             yield (id_[0] if id_ else None), text
     except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num}: {error}") from error
+        hint = ""
+        if delimiter == "\t" and any('"' in line for line in lines):
+            hint = (
+                f" in the row that starts on line {start}; a field that starts with a quotation "
+                "mark must be quoted as in CSV; convert a table without quoting to JSON Lines"
+            )
+        raise DataError(f"{path}, line {rows.line_num}: {error}{hint}") from error
+
+
+def _is_quoted(text: str, lines: Sequence[str]) -> bool:
+    """Whether a field is enclosed in quotation marks in the lines of its row."""
+    quoted = text.replace('"', '""')
+    return f'"{quoted}"' in "".join(lines)
+
+
+def _may_be_unquoted(text: str, lines: Sequence[str], n_columns: int) -> bool:
+    """Whether a quoted field of a TSV file may be text with quotation marks; see the module."""
+    return (
+        '"' in lines[0]
+        and text != ""
+        and _is_quoted(text, lines)
+        and all(line.count("\t") == n_columns - 1 for line in lines)
+        and (len(lines) > 1 or '"' not in text)
+    )
 
 
 def jsonl_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
@@ -119,7 +173,7 @@ def _checked(text: Any, id_: Any, cells: Cells, where: str) -> Row:
 
 ROWS: dict[str, Callable[[str, Cells, str], Iterator[Row]]] = {
     ".csv": delimited_rows,
-    ".tsv": partial(delimited_rows, delimiter="\t", quoting=csv.QUOTE_NONE),
+    ".tsv": partial(delimited_rows, delimiter="\t"),
     ".jsonl": jsonl_rows,
     ".ndjson": jsonl_rows,
     ".parquet": parquet_rows,
