@@ -365,7 +365,7 @@ def load_scorer(
         weight_file: the HDF5 weights, where `model` is an options file.
         softmax_file: HDF5 with `softmax/W`, `softmax/b` and `vocabulary`, as `dump_weights` writes
             it; None for `<stem>_softmax.hdf5` beside the weights.
-    Raises: OptionsError, also unless one model is given; WeightsError, DataError.
+    Raises: OptionsError, also if no model or more than one is given; WeightsError, DataError.
     """
     names = {"model": model, "save_dir": save_dir, "options_file": options_file}
     given = {name: value for name, value in names.items() if value is not None}

@@ -199,7 +199,7 @@ def sizes(model: Any) -> dict[str, int]:
 def found_names(
     model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
 ) -> dict[str, str]:
-    """Return the names in a file of a model's variables; unused tensors cause one warning.
+    """Return, for each variable of a model, its name in a file; unused tensors cause one warning.
 
     Args:
         only: selects variables by name.

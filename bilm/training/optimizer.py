@@ -29,7 +29,8 @@ class Optimizer:
 
     Args:
         variables: `tf.Variable`s, created in the strategy's scope, as this object must be.
-        rate: the learning rate of a step, counted from 0, such as a `Schedule`.
+        rate: function from the number of a step, counted from 0, to its learning rate, such as a
+            `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
         devices: replicas of the gradients.
     """

@@ -27,8 +27,8 @@ class StepResult(NamedTuple):
 
     Fields:
         losses: (replicas, directions), mean cross-entropy of a prediction in nats.
-        global_norm: (), global norm, before clipping, of the mean gradient of the loss times
-            `unroll_steps`.
+        global_norm: (), global norm, before clipping, of the mean gradient over replicas; the
+            differentiated loss is multiplied by `unroll_steps`.
         learning_rate: learning rate of the step, a Python float.
     """
 

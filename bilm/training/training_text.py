@@ -25,15 +25,17 @@ from bilm.training.devices import Devices
 from bilm.training.sampling import LogUniformSampler
 
 PREFETCH = 8
-MOST_LEFT = 4 * PREFETCH  # batches, and errors, that a pipeline gives after its text was closed
-ENDS = tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError  # the latter of endless ones
+# maximum number of batches and errors that a pipeline yields after its text is closed
+MOST_LEFT = 4 * PREFETCH
+# The second is raised at the end of a pipeline declared endless.
+ENDS = tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError
 
 
 class TrainingText:
     """The text of a run, read ahead of the steps.
 
     `traces` contains one trace for each window that was read and not yet trained on; the training
-    loop removes one from its left end for each step. Close it when no more steps follow.
+    loop removes one from its left end for each step. Call `close` when no more steps follow.
 
     Args:
         options: of a replica.
@@ -67,7 +69,8 @@ class TrainingText:
         def windows() -> Iterator[dict]:
             n_rows = options.batch_size
             rows = range(n_rows * own.start, n_rows * own.stop)
-            # An early checkpoint has no position: its windows are read again and skipped.
+            # A checkpoint of an earlier version of bilm may contain no position: the windows before
+            # it are read again and skipped.
             skipped = 0 if position else step
             total = n_rows * devices.n_replicas
             for window, trace in self.reader.iter_placed_batches(
@@ -98,8 +101,9 @@ class TrainingText:
         """Stop reading ahead, and consume the pipeline to its end.
 
         A TensorFlow thread that enters Python while the interpreter ends waits forever, and the
-        process waits for the thread. An error whose traceback references the pipeline is enough
-        to cause this. The thread has left Python only when the pipeline has reached its end.
+        process waits for the thread. This happens, for example, if the program ends with an error
+        whose traceback still references the pipeline. The thread has left Python only when the
+        pipeline has reached its end.
         """
         with self._reading:
             self._closed = True

@@ -20,7 +20,7 @@ from bilm.support.files import replacing
 MAX_BYTES = 8 << 30  # limit for weights or an archive; the largest published weights have 0.4 GB
 MAX_RATIO = 100  # maximum ratio of unpacked to packed size; weights hardly shrink
 MAX_MEMBERS = 10_000
-MIN_PACKED = 1 << 10  # packed size that smaller members are counted with
+MIN_PACKED = 1 << 10  # bytes; a smaller packed size is treated as this one
 COPY_BYTES = 1 << 20
 MAX_READ = 4 << 20  # bytes of one read; a header that declares its own size may request more
 UNPACKING_ERRORS = (  # OSError: an archive with an offset outside its file, or a full disk

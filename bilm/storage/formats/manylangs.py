@@ -55,7 +55,8 @@ MAX_LEXICON_BYTES = 256 << 20  # a million words take about 15 MB
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 WORDS, CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
-GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
+# stored positions of the gates i, j, f, o of bilm; the stored order is i, f, g (= j), o
+GATES = (0, 2, 1, 3)
 Convert = Callable[[np.ndarray], np.ndarray]
 # The two published configurations are identical; published models do not include them.
 PUBLISHED = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
@@ -315,7 +316,7 @@ class Row(NamedTuple):
 
 
 def embedder_rows(options: ModelOptions) -> Iterator[Row]:
-    """Yield the table of the token embedder, for models of these options."""
+    """Yield the rows of the table of names for the token embedder of a model with these options."""
     encoder, width = options.lexicon_encoder, options.lstm.projection_dim
     assert encoder is not None  # every model of this format has one
     words, characters = encoder.words, encoder.characters
@@ -346,7 +347,7 @@ def embedder_rows(options: ModelOptions) -> Iterator[Row]:
 
 
 def encoder_rows(options: ModelOptions) -> Iterator[Row]:
-    """Yield the table of the LSTMs, for models of these options."""
+    """Yield the rows of the table of names for the LSTMs of a model with these options."""
     dim, width = options.lstm.dim, options.lstm.projection_dim
     for k, direction in enumerate(DIRECTIONS):
         for i in range(options.lstm.n_layers):
@@ -360,7 +361,7 @@ def encoder_rows(options: ModelOptions) -> Iterator[Row]:
 
 
 class ManyLangsTensors:
-    """See `bilm.storage.formats.base.Tensors`. Unused tensors give one warning.
+    """See `bilm.storage.formats.base.Tensors`. The unused tensors of each file cause one warning.
 
     Args:
         embedder, encoder: the two state dicts.
@@ -425,7 +426,8 @@ def _carry(value: np.ndarray) -> np.ndarray:
 
 
 def _kernel(source: StateDict, row: Row) -> np.ndarray:
-    """Return input over recurrent weights, the gates i, f, g, o in bilm's order i, g, f, o.
+    """Return the input weights stacked above the recurrent weights; the stored gates i, f, g, o are
+    reordered to i, j (= g), f, o.
 
     The kernel is filled in place: it is the largest tensor and determines the peak of memory.
     """
