@@ -20,8 +20,8 @@ from bilm.data.text import require_files
 from bilm.errors import DataError
 from bilm.scoring.scorer import Score, Scorer
 
-# Bits. The log-probability of a sentence changes by less than this with the batch in which it is
-# computed, because sums of float32 numbers are rounded.
+# In bits. If a sentence is computed in another batch, its log-probability changes by less than
+# this, because sums of float32 numbers are rounded.
 TIE = 1e-4
 
 

@@ -440,7 +440,8 @@ def weight_layers(
     Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both
         are eager tensors.
     Raises: ValueError if `name` exists and `reuse` is False, or `name` does not exist and `reuse`
-        is True; DataError if `bilm_ops` is not the result of a model with as many layers.
+        is True; DataError if `bilm_ops` is not the result of a model, or has another number of
+        layers than the weights.
 
     Example:
         model = bilm.BidirectionalLanguageModel("options.json", "weights.hdf5")
@@ -496,7 +497,7 @@ def _mix(name: str, reuse: bool, n_layers: int) -> ScalarMix:
         raise ValueError(
             f"weights named {name!r} exist; pass reuse=True to share them, or another name"
         )
-    # Keras names allow no slash, which bilm-tf's variable scopes do.
+    # Keras names cannot contain a slash; names of variable scopes in bilm-tf can.
     mix = ScalarMix(name=name.replace("/", "_"))
     mix.build((None, n_layers, None, None))
     return _mixes.setdefault(name, mix)

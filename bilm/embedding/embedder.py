@@ -195,7 +195,7 @@ class ElmoEmbedder:
     def selection(
         self, layers: Layers = "all", pool: str = "none", normalize: bool = False
     ) -> Selection:
-        """Return the selection of these layers and pool from the vectors of this model.
+        """Return the `Selection` of these arguments for the vectors of this model.
 
         Raises: OptionsError for a layer that does not exist, and as `check_pool` does.
         """
@@ -416,8 +416,8 @@ def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
     """Assign sentences to rows, the longest first, each to the row that ends earliest.
 
     The number of rows is the total length divided by the longest length, at most `max_rows`; above
-    8, it is rounded up to a multiple of 8. The ends of rows differ by at most that length (R. L.
-    Graham 1969, Bounds on multiprocessing timing anomalies).
+    8, it is rounded up to a multiple of 8. The ends of rows differ by at most the longest length
+    (R. L. Graham 1969, Bounds on multiprocessing timing anomalies).
 
     Args:
         lengths: steps of each sentence, integer (n,), with n and all lengths above 0.

@@ -14,7 +14,8 @@ The ending of the output's name determines its format:
   `ids_utf8`, uint8, and `ids_offsets`, integer (n + 1,): `bilm.read_ids` reads both. The axis of
   layers, if there is one, is the second.
 - `.parquet`: a row per sentence with its `id`, its `words` and a column `vectors` or, for several
-  layers, `layer_0`, `layer_1`, ...; pooled, with `id`, its words as text, `sentence`, and `vector`.
+  layers, `layer_0`, `layer_1`, ...; if pooled, with the columns `id`, `sentence` (its words as
+  text), and `vector`, or `layer_0`, `layer_1`, ...
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ def open_parts(outfile: str | os.PathLike, run: dict[str, object]) -> Iterator[P
     folder = beside(target, ".parts")
     remove_leftovers(target)
     folder.mkdir(parents=True, exist_ok=True)
-    # A run that is killed at its start leaves only these.
+    # A command that is killed at its start leaves only the lock and temporary folders.
     foreign = [n for n in os.listdir(folder) if n != LOCK and not n.startswith(PREFIX)]
     if foreign and not (folder / RUN).exists():
         raise DataError(f"{folder}: not a folder of parts; remove it, or choose another output")

@@ -2,7 +2,8 @@
 
 A checkpoint has TensorFlow's format: an index and data files. Ours are named `model.ckpt-<step>`;
 the file `checkpoint` lists them. `Checkpoint` reads both ours and the TensorFlow 1 reference's.
-`CheckpointContent` and `CheckpointFolder` write ours. Keys of ours, before `SUFFIX`:
+`CheckpointContent` and `CheckpointFolder` write ours. The keys of our checkpoints, without
+`SUFFIX`:
 
     weights/<name>, <slot>/<name>   by stored name, with `.S` instead of `/`
     state/<i>                       LSTM states (rows, width), in the order of `BiLM.flatten_state`
@@ -475,7 +476,8 @@ class CheckpointFolder:
             # TensorFlow would create the folder, without the other files of a run.
             os.stat(self.folder)
             content.variables.write(path)
-            # Later checkpoints were damaged, so training resumed from an earlier one.
+            # Checkpoints of later steps are removed: they were damaged, so training resumed from an
+            # earlier one.
             paths = checkpoint_paths(self.folder)
             kept = paths[paths.index(path) :][: self.keep]
             listed = [os.path.basename(path) for path in kept]

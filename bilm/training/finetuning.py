@@ -115,7 +115,8 @@ def finetune(
     given_vocabulary = vocab_file or new_vocab_file
     own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
     _check_text(resolve_shards(train_prefix, on_bad_utf8), start, own, folder)
-    # The weights are compared before the first step. The paths of the sources may differ.
+    # Only options and vocabulary are compared here: the weights are compared before the first step,
+    # and the paths of the sources may differ.
     compared = agreement.flat(start.options.to_dict(), "the source's ")
     compared["SHA-256 of the source's vocabulary"] = own and agreement.digest_of_file(own)
     own_words = (

@@ -257,8 +257,8 @@ class TrainingRun:
         plan = Plan(options, self.devices.n_replicas, self.n_steps, self.eval_steps)
         log_estimate(options, self.vocab.size, self.devices)
         plan.log(options.n_train_tokens or 0)
-        # The batch size of the first start, not that of a replica now: the number of replicas may
-        # change again.
+        # Store the batch_size that was requested at the first start, not the rows that a replica
+        # has now, because the number of replicas may change again.
         n_rows = (checkpoint and checkpoint.batch_size) or requested.batch_size
         # Here, because the program may have drawn random numbers since the run was created.
         keras.utils.set_random_seed(self.seed)

@@ -44,7 +44,8 @@ class Measurement(NamedTuple):
 
     Fields:
         step: number of steps after which the text was measured.
-        perplexity: perplexity of the whole text; before the end of the run, of the part.
+        perplexity: perplexity of the whole held-out text; before the end of the run, of the part
+            that is measured during training (see `heldout_sentences` of `TrainingRun`).
         part_mean: mean perplexity of the part; its minimum selects the best checkpoint.
         text: files and part that were measured; None in older files.
     """
@@ -130,7 +131,8 @@ class RunFolder:
             yield
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        # Opened to append: before it is locked, its content is another process's.
+        # Opened to append, so that the content is not truncated if another process has locked the
+        # file.
         with open(self.lock_file, "a+", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,7 +24,7 @@ class Tensors(Protocol):
     Attributes:
         source: name of the files, for messages.
         paths: the files that the values are read from.
-        names: the tensors' names, in the table `HDF5` of `bilm.storage.names`.
+        names: the tensors' names, as in the table `HDF5` of `bilm.storage.names`.
     """
 
     source: str
@@ -99,7 +99,8 @@ class Format(ABC):
         options_file, weight_file: the two paths that identify the model.
     Class attributes:
         name: the format's name in messages, such as "ELMoForManyLangs".
-        trainable: whether models of this format can be trained further; they may have a softmax.
+        trainable: whether models of this format can be trained further; if False, they never have a
+            softmax.
         expects: the kind of tokens that its models were trained on.
         copies: names, or name patterns, of the cached copies of the two paths.
     Attributes: `softmax_path`, the path of the softmax of an export, whether it exists or not.
@@ -123,8 +124,8 @@ class Format(ABC):
         Args:
             paths: relative to the folder or archive.
             where: the folder or archive, for messages.
-        Returns: the paths by the names of their cached copies, the two of `copies` first; None if
-            the files are of another format.
+        Returns: dict from the name of each cached copy to the path of its file, with the two of
+            `copies` first; None if the files are of another format.
         Raises: WeightsError if they contain several models, or part of one.
         """
 
