@@ -13,6 +13,7 @@ OPTIONS, VOCABULARY = "options.json", "vocab.txt"
 CARD, META = "README.md", "meta.json"
 CHECKPOINT, CHECKPOINT_LIST = "model.ckpt", "checkpoint"  # TensorFlow's prefix, and its list
 CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"  # ELMoForManyLangs
+ALLENNLP_WEIGHTS, ALLENNLP_FILES = "weights.th", "fta"  # and the folder of "files to archive"
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 SOFTMAX_ENDING = "_softmax.hdf5"
 
@@ -20,7 +21,7 @@ SOFTMAX_ENDING = "_softmax.hdf5"
 OPTIONS_NAMES = (OPTIONS, f"*_{OPTIONS}", CONFIG, CHECKPOINT_LIST)
 WEIGHTS_NAMES = (
     f"{CHECKPOINT}-*", "model.hdf5", "*weights*.hdf5", f"*{SOFTMAX_ENDING}", ENCODER, EMBEDDER,
-    "weights.th",
+    ALLENNLP_WEIGHTS,
 )  # fmt: skip
 OTHER_NAMES = (VOCABULARY, "heldout.json", "history.csv", *LEXICONS.values())
 
