@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -123,12 +124,21 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         "memory": f"about {found['embedder_bytes'] / 1e6:,.2f} MB for an embedder's weights",
     }
     files = [f"{f['path']}: {f['bytes']:,} bytes, sha256 {f['sha256']}" for f in found["files"]]
-    several = [("problem", line) for line in found["problems"]]
+    several = [(f"mix {k}", _mix_line(mix)) for k, mix in enumerate(found["mixes"])]
+    several += [("problem", line) for line in found["problems"]]
     several += [("metadata", line) for line in _metadata_lines(found["metadata"])]
     several += [("card", found["card"])] if found["card"] else []
     several += [("file", file) for file in files]
     for name, value in [*rows.items(), *several, ("use", found["use"])]:
         yield f"{name:<13} {value}"
+
+
+def _mix_line(mix: dict[str, Any]) -> str:
+    """Return the learned weights of the layers after the softmax, and gamma."""
+    exponentials = [math.exp(weight - max(mix["weights"])) for weight in mix["weights"]]
+    shares = ", ".join(f"{value / sum(exponentials):.3f}" for value in exponentials)
+    normalized = ", layers normalized" if mix["do_layer_norm"] else ""
+    return f"layers weighted {shares}, gamma {mix['gamma']:.5g}{normalized}"
 
 
 def _metadata_lines(values: dict[str, Any]) -> Iterable[str]:

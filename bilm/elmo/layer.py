@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from bilm.data.vocabulary import Batcher, TokenBatcher, alphabet_of
-from bilm.errors import DataError
+from bilm.errors import DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.layers.functional import token_mask, with_marks, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
@@ -27,7 +27,7 @@ from bilm.storage.stored_weights import StoredWeights
 COMBINATIONS = ("mix", "top", "average", "concat")
 ARGUMENTS = (  # arguments stored in attributes of the same name
     "n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm",
-    "keep_sentence_boundaries", "stateful", "n_words",
+    "keep_sentence_boundaries", "stateful", "n_words", "mix",
 )  # fmt: skip
 MAX_REPRESENTATIONS = 128  # each has its own weights
 
@@ -46,7 +46,8 @@ class Elmo(keras.layers.Layer):
         combine: `mix` learns w and gamma; `top` returns gamma times the last layer; `average`
             returns the mean of the layers; `concat` concatenates the layers.
         do_layer_norm: normalize the layers before mixing, over the whole batch. The vectors of a
-            sentence then depend on its batch; otherwise they do not.
+            sentence then depend on its batch; otherwise they do not. "with_boundaries" includes
+            the marks of sentences in mean and variance, as AllenNLP does.
         l2_coef: weight of the penalty l2_coef * sum w^2, which is added to the losses of the model.
         dropout: dropout rate on the output, in training.
         trainable_bilm: whether to train the biLM in addition to w and gamma.
@@ -57,6 +58,9 @@ class Elmo(keras.layers.Layer):
         embedding_weight_file: HDF5 file with `embedding` (V, P), cached token vectors from
             `dump_token_embeddings`; the layer then reads word ids.
         n_words: V, stored in the config of a saved layer.
+        mix: initial w and gamma of each output: "stored" for the mixes that the model's files
+            contain (AllenNLP and TensorFlow Hub), with their number and normalization; or a list
+            with a pair (w, gamma) per output; None for the mean of the layers.
 
     Inputs: one of
         - `tf.string` tokens `(B, T)` with `""` as padding (TensorFlow only)
@@ -88,7 +92,7 @@ class Elmo(keras.layers.Layer):
         weight_file: str | Path | None = None,
         n_representations: int = 1,
         combine: str = "mix",
-        do_layer_norm: bool = False,
+        do_layer_norm: bool | str = False,
         l2_coef: float | None = None,
         dropout: float = 0.0,
         trainable_bilm: bool = False,
@@ -96,6 +100,7 @@ class Elmo(keras.layers.Layer):
         stateful: bool = False,
         embedding_weight_file: str | Path | None = None,
         n_words: int | None = None,
+        mix: str | Sequence[tuple[Sequence[float], float]] | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -106,8 +111,8 @@ class Elmo(keras.layers.Layer):
             raise ValueError(f"n_representations is {n_representations!r}, expected {expected}")
         if stateful and keras.backend.backend() != "tensorflow":
             raise ValueError("stateful=True requires the TensorFlow backend of Keras")
-        self.n_representations, self.combine = n_representations, combine
-        self.do_layer_norm, self.l2_coef = do_layer_norm, l2_coef
+        self.combine = combine
+        self.l2_coef = l2_coef
         self.trainable_bilm, self.stateful = trainable_bilm, stateful
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
@@ -119,16 +124,31 @@ class Elmo(keras.layers.Layer):
                 )
             options, stored = ModelOptions.from_dict(options_file), None
             self._own_table: StoredModel | None = None
+            if mix == "stored":
+                raise ValueError("mix='stored' requires the files of a model, not its options")
         else:
             opened = open_model(options_file, weight_file)
             stored = opened.weights(embedding_weight_file is not None, embedding_weight_file)
             options, n_words = stored.options, stored.n_words
             self._own_table = opened if embedding_weight_file is None else None
+            if mix == "stored":
+                mix, do_layer_norm = _stored_mix(opened)
+                n_representations = len(mix)
+        if mix is not None and (
+            isinstance(mix, str) or combine != "mix" or len(mix) != n_representations
+        ):
+            raise ValueError(
+                f"mix is {mix!r} and combine {combine!r}; expected 'stored', or a pair of weights "
+                f"and gamma for each of the {n_representations} outputs, and combine 'mix'"
+            )
+        self.n_representations, self.mix = n_representations, mix
+        self.do_layer_norm = do_layer_norm
         self.options, self.n_words = options, n_words
         self.bilm = BiLM(options, n_words, padding=True, name="bilm")
         self._start_from(stored)
+        pairs = list(mix) if mix is not None else [None] * n_representations
         self.mixes = [
-            ScalarMix(do_layer_norm, l2_coef, dtype="float32", name=f"mix_{k}")
+            ScalarMix(do_layer_norm is True, l2_coef, pairs[k], dtype="float32", name=f"mix_{k}")
             for k in range(n_representations)
             if combine == "mix"
         ]
@@ -202,6 +222,8 @@ class Elmo(keras.layers.Layer):
             self._row_states().finish(result["state"])
         layers, vectors = result["layers"], result["token_embeddings"]
         mask = result["mask"]
+        if self.do_layer_norm == "with_boundaries":
+            layers = normalized(layers, mask)
         if not self.keep_sentence_boundaries:
             layers, vectors = layers[:, :, 1:-1], vectors[:, 1:-1]
             mask = without_marks(mask)
@@ -366,6 +388,14 @@ def _outside_of_functions() -> AbstractContextManager[None]:
     import tensorflow as tf
 
     return tf.init_scope()
+
+
+def _stored_mix(model: StoredModel) -> tuple[list[tuple[list[float], float]], bool | str]:
+    """Return the learned mixes of a model and `do_layer_norm`. Raises: WeightsError."""
+    if not model.mixes:
+        raise WeightsError(f"{model}: contains no learned mix; remove mix='stored'")
+    pairs = [([float(weight) for weight in mix.weights], mix.gamma) for mix in model.mixes]
+    return pairs, "with_boundaries" if model.mixes[0].do_layer_norm else False
 
 
 def _no_tokens(found: str) -> DataError:

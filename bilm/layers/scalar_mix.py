@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -19,26 +20,45 @@ class ScalarMix(keras.layers.Layer):
             unmasked positions and features in the batch. The vectors of a sentence then depend on
             its batch.
         l2_coef: weight of the penalty l2_coef * sum w^2 on w; None for no penalty.
+        start: initial values of w, one per layer, and of gamma; None for zeros and 1.
 
     Inputs: float `(B, layers, T, D)` and a boolean mask `(B, T)`. Returns: float `(B, T, D)`.
-    Initially w is 0, which gives the mean of the layers, and gamma is 1.
+    By default w is initially 0, which gives the mean of the layers, and gamma is 1.
     Reference: Peters et al. 2018, arXiv:1802.05365, equation 1. bilm-tf adds the constant 1/layers
     to each weight before the softmax, which has no effect.
     """
 
-    def __init__(self, do_layer_norm: bool = False, l2_coef: float | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        do_layer_norm: bool = False,
+        l2_coef: float | None = None,
+        start: tuple[Sequence[float], float] | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.do_layer_norm = do_layer_norm
-        self.l2_coef = l2_coef
+        self.l2_coef, self.start = l2_coef, start
 
     def build(self, input_shape: Any) -> None:
-        """Create one weight per layer, and gamma."""
+        """Create one weight per layer, and gamma.
+
+        Raises: ValueError if `start` is for another number of layers.
+        """
+        weights, gamma = self.start or ([0.0] * input_shape[1], 1.0)
+        if len(weights) != input_shape[1]:
+            raise ValueError(
+                f"start has weights for {len(weights)} layers, expected {input_shape[1]}"
+            )
         regularizer = Penalty(self.l2_coef) if self.l2_coef else None
         self.weights_before_softmax = self.add_weight(
-            (input_shape[1],), "zeros", regularizer=regularizer, name="weights_before_softmax"
+            (input_shape[1],),
+            keras.initializers.Constant([float(weight) for weight in weights]),
+            regularizer=regularizer,
+            name="weights_before_softmax",
         )
-        self.gamma = self.add_weight((), "ones", name="gamma")
+        start_gamma = keras.initializers.Constant(float(gamma))
+        self.gamma = self.add_weight((), start_gamma, name="gamma")
         self.built = True
 
     def call(self, layers: Any, mask: Any = None) -> Any:
@@ -58,6 +78,7 @@ class ScalarMix(keras.layers.Layer):
             **super().get_config(),
             "do_layer_norm": self.do_layer_norm,
             "l2_coef": self.l2_coef,
+            **({} if self.start is None else {"start": self.start}),
         }
 
 

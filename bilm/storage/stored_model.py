@@ -21,7 +21,7 @@ from bilm.storage import names
 from bilm.storage.finding.cache import read_record
 from bilm.storage.finding.locate import locate
 from bilm.storage.finding.web import masked
-from bilm.storage.formats.base import Checkpoint, Format, Softmax, Tensors
+from bilm.storage.formats.base import Checkpoint, Format, Mix, Softmax, Tensors
 from bilm.storage.formats.known import model_at
 from bilm.storage.hdf5 import HDF5Tensors, Held
 from bilm.storage.stored_weights import StoredWeights
@@ -81,7 +81,8 @@ class StoredModel:
         return f"StoredModel({str(self)!r})"
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return _restored, (self.format.options_file, self.format.weight_file, self.given)
+        found = self.format
+        return _restored, (found.options_file, found.weight_file, self.given, found.part)
 
     @property
     def source(self) -> str:
@@ -120,6 +121,14 @@ class StoredModel:
         another export."""
         return self.format.softmax()
 
+    @cached_property
+    def mixes(self) -> list[Mix]:
+        """The learned weightings of the layers that the files contain; empty for most formats.
+
+        Raises: OptionsError, WeightsError.
+        """
+        return self.format.mixes()
+
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint of a run, None for other models. Raises: WeightsError."""
@@ -139,10 +148,12 @@ class StoredModel:
         return self.digest_with()
 
     def digest_with(self, *others: Path) -> str:
-        """Return a SHA-256 of the content of the model's files and of other files."""
+        """Return a SHA-256 of the content of the model's files and of other files, and of the name
+        of the chosen model if the files contain several."""
         files = [*self.format.fingerprint_files(), *others]
         try:
-            return hashlib.sha256("".join(map(_digest_of, files)).encode()).hexdigest()
+            digests = [*map(_digest_of, files), self.format.part or ""]
+            return hashlib.sha256("".join(digests).encode()).hexdigest()
         except FileNotFoundError as error:
             raise _changed(error.filename) from error
 
@@ -162,7 +173,7 @@ class StoredModel:
             purpose: verb phrase that follows "cannot" in the error message.
         Raises: OptionsError for a format without a softmax; WeightsError if it is missing.
         """
-        self.require_trainable(purpose)
+        self._require(self.format.has_softmax, purpose)
         if self.softmax is None:
             raise WeightsError(
                 f"{self}: the model has no softmax and cannot {purpose}; expected "
@@ -171,8 +182,11 @@ class StoredModel:
         return self.softmax
 
     def require_trainable(self, purpose: str) -> None:
-        """Raise OptionsError if the format of the model never has a softmax."""
-        if not self.format.trainable:
+        """Raise OptionsError if models of this format cannot be trained further."""
+        self._require(self.format.trainable, purpose)
+
+    def _require(self, is_possible: bool, purpose: str) -> None:
+        if not is_possible:
             raise OptionsError(
                 f"{self}: files of {self.format.name} models do not contain a softmax; this "
                 f"model computes "
@@ -342,7 +356,8 @@ class StoredModel:
         damaged checkpoints that were skipped, a softmax of another export, options that do not fit
         the weights, and a vocabulary that is missing or does not fit the softmax."""
         found = [] if self.checkpoint is None else [*self.checkpoint.skipped]
-        for check in (self.check_size, self._check_shapes, self._check_vocabulary):
+        checks = self.check_size, self._check_shapes, self._check_vocabulary, self._check_mixes
+        for check in checks:
             try:
                 check()
             except BilmError as error:
@@ -373,6 +388,10 @@ class StoredModel:
         if self.n_words is not None:
             self.vocabulary()
 
+    def _check_mixes(self) -> None:
+        """Read the learned mixes. Raises: WeightsError."""
+        _ = self.mixes
+
     def describe(self) -> dict[str, Any]:
         """Return a description with the keys of `bilm info --json`.
 
@@ -383,6 +402,10 @@ class StoredModel:
             softmax = self.softmax
         except WeightsError:  # one of the problems
             softmax = None
+        try:
+            mixes = self.mixes
+        except WeightsError:
+            mixes = []
         vocabulary, card = self.folder / VOCABULARY, self.folder / CARD
         if self.checkpoint is not None:
             files.insert(1, vocabulary)
@@ -405,6 +428,10 @@ class StoredModel:
             **sizes_of(options, n_words, n_classes),
             "stored_as": sorted(types),
             "expects": self.format.expects,
+            "mixes": [
+                {**mix._asdict(), "weights": [float(weight) for weight in mix.weights]}
+                for mix in mixes
+            ],
             "metadata": _metadata(self.folder / META),
             "card": str(card) if card.is_file() else None,
             "files": [_describe_file(path) for path in dict.fromkeys(files) if path.is_file()],
@@ -485,8 +512,13 @@ def _held(*tensors: Tensors) -> Held:
     return Held(sum(c.n_datasets for c in counts), sum(c.n_numbers for c in counts))
 
 
-def _restored(options_file: Path, weight_file: Path, given: list[str]) -> StoredModel:
-    return StoredModel(model_at(options_file, weight_file), given)
+def _restored(
+    options_file: Path, weight_file: Path, given: list[str], part: str | None = None
+) -> StoredModel:
+    found = model_at(options_file, weight_file)
+    if part is not None:
+        found.choose(part)
+    return StoredModel(found, given)
 
 
 def _changed(what: object) -> WeightsError:

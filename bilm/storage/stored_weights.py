@@ -57,7 +57,7 @@ class StoredWeights:
                 _Unchanging(table, lambda name: name == "embedding"),
                 _Unchanging(weights, lambda name: name.startswith("RNN_")),
             ]
-        files = [source.found for source in self._sources]
+        files = [(source.tensors.source, source.found) for source in self._sources]
         self.key = hashlib.sha256(repr(files).encode()).hexdigest()
         _known[self.key] = self
 

@@ -14,6 +14,7 @@ OPTIONS, VOCABULARY, WEIGHTS = "options.json", "vocab.txt", "weights.hdf5"
 CARD, META = "README.md", "meta.json"
 CHECKPOINT, CHECKPOINT_LIST = "model.ckpt", "checkpoint"  # TensorFlow's prefix, and its list
 CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"  # ELMoForManyLangs
+ALLENNLP_WEIGHTS, ALLENNLP_FILES = "weights.th", "fta"  # and the folder of "files to archive"
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 HDF5_SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_ENDING = "_softmax.hdf5"
@@ -28,7 +29,7 @@ MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its co
 OPTIONS_NAMES = (OPTIONS, f"*_{OPTIONS}", CONFIG, CHECKPOINT_LIST)
 WEIGHTS_NAMES = (
     f"{CHECKPOINT}-*", "model.hdf5", "*weights*.hdf5", f"*{SOFTMAX_ENDING}", ENCODER, EMBEDDER,
-    "weights.th", LOCK,
+    ALLENNLP_WEIGHTS, LOCK,
 )  # fmt: skip
 OTHER_NAMES = (
     VOCABULARY, CARD, f"*_{CARD}", META, MEASURED, TUNING, HISTORY, *LEXICONS.values()

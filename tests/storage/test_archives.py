@@ -87,23 +87,6 @@ def test_manylangs_archive_unpacks_its_configuration_only(tmp_path):
     assert not list(archive.folder.glob("classifier.pkl"))
 
 
-ALLENNLP = "fta/model.text_field_embedder.token_embedders.elmo."
-
-
-def test_allennlp_archive_with_fta_files_is_refused(tmp_path, cache):
-    """The files in fta/ hold the weights from before the model's training."""
-    members = {
-        "config.json": b"{}",
-        "weights.th": b"x",
-        f"{ALLENNLP}options_file": MODEL["options.json"],
-        f"{ALLENNLP}weight_file": MODEL["weights.hdf5"],
-    }
-    archive = pack(tmp_path / "model.tar.gz", members)
-    with pytest.raises(WeightsError, match=r"fta/ contains the ELMo weights from before its train"):
-        resolve(archive)
-    assert not files_in(cache)
-
-
 def test_archive_replaced_by_one_of_equal_size_and_time_is_unpacked_again(tmp_path):
     other = tmp_path / "other.hdf5"
     content = bytearray(WEIGHTS.read_bytes())

@@ -123,11 +123,6 @@ def test_options_beside_weights_given_by_name(tmp_path, weights):
 FOREIGN = {
     "a TensorFlow Hub module": ["saved_model.pb", "tfhub_module.pb", "variables/variables.index"],
     "a TensorFlow SavedModel": ["saved_model.pb", "variables/variables.index"],
-    "an AllenNLP model without ELMo": [
-        "config.json",
-        "weights.th",
-        "vocabulary/tokens.txt",
-    ],
     "a spaCy model": ["meta.json", "config.cfg", "tokenizer"],
     "a Keras model": ["model.keras"],
     "a PyTorch model of another kind": ["config.json", "pytorch_model.bin"],
@@ -160,6 +155,6 @@ def test_parent_of_a_tensorflow_hub_module_is_recognized(tmp_path, below):
 
 
 def test_foreign_file_is_recognized(tmp_path):
-    (tmp_path / "weights.th").write_bytes(b"x")
-    with pytest.raises(WeightsError, match=r"weights\.th: found a PyTorch model of another kind"):
-        resolve(tmp_path / "weights.th")
+    (tmp_path / "weights.pt").write_bytes(b"x")
+    with pytest.raises(WeightsError, match=r"weights\.pt: found a PyTorch model of another kind"):
+        resolve(tmp_path / "weights.pt")

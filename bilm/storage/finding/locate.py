@@ -17,10 +17,11 @@ from bilm.storage.finding.web import masked
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names
 from bilm.storage.formats.foreign import what_it_is
-from bilm.storage.formats.known import find, model_at, unpacked
+from bilm.storage.formats.known import FORMATS, find, model_at, unpacked
 from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
 
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
 TAIL_BYTES = 1 << 16  # contains the directory of a ZIP archive or the checksum of a tar.gz
 
 
@@ -38,11 +39,23 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
         source: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, or a name of
             `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
-            checkpoint.
+            checkpoint; or a folder, archive or `weights.th` of AllenNLP.
+    A path may be followed by `#` and the name of one of several models in the files.
     Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
     """
     if "" in (source, weights):  # an empty path would be the current folder
         raise WeightsError("found an empty string; expected the path, URL or name of a model")
+    named = source if weights is None else weights
+    path, mark, part = os.path.expanduser(named).rpartition("#")
+    if mark and not os.path.exists(os.path.expanduser(named)) and os.path.exists(path):
+        found = _located(path) if weights is None else _located(source, path)
+        found.choose(part)
+        return found
+    return _located(source, weights)
+
+
+def _located(source: str | Path, weights: str | Path | None = None) -> Format:
+    """Find the files of a model: see `locate`."""
     if weights is not None:
         return _at(_local(source, download.OPTIONS), _local(weights, download.WEIGHTS))
     path = Path(os.path.expanduser(source))
@@ -53,8 +66,11 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
         path = found[0]
     if path.is_dir():
         format_, files = find(_files_in(path), path)
-        options_file, weight_file, *_ = files.values()
+        options_file, weight_file, *_ = [*files.values()] * 2
         return format_.found(path / options_file, path / weight_file)
+    whole = next((format_ for format_ in FORMATS if format_.is_model(path)), None)
+    if whole is not None and path.exists():
+        return whole(path, path)
     if not path.exists():
         raise WeightsError(
             f"{source}: found neither a file or folder of this path nor a model of this name; "
@@ -74,11 +90,29 @@ def _at(source: Path, weight_file: Path) -> Format:
     """Return the model of an options file and a weight file; `source` may also be the folder
     that contains both."""
     if not source.is_dir():
+        found = _with_separate_options(weight_file)
+        if found is not None:
+            return type(found)(source, found.weight_file)
         return model_at(source, weight_file)
     inside = source / weight_file
     weight_file = inside if inside.exists() or not weight_file.exists() else weight_file
     candidates = [source / name for name in (*options_names(weight_file), CONFIG)]
     return model_at(next((path for path in candidates if path.is_file()), source), weight_file)
+
+
+def _with_separate_options(path: Path) -> Format | None:
+    """Return the model of a folder or archive if options can be given for it, or None."""
+    if path.is_dir():
+        files = _files_in(path)
+        for format_ in (format_ for format_ in FORMATS if format_.separate_options):
+            if chosen := format_.find(files, path):
+                first, second, *_ = [*chosen.values()] * 2
+                return format_.found(path / first, path / second)
+        return None
+    if any(format_.owns(path) and format_.is_model(path) for format_ in FORMATS):
+        return None
+    found = _unpacked(path) if path.suffix in ARCHIVE_SUFFIXES and is_archive(path) else None
+    return found if found is not None and found.separate_options else None
 
 
 def _local(source: str | Path, kind: Kind) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -70,6 +70,21 @@ class Softmax(NamedTuple):
             return np.asarray(read(name))
 
 
+class Mix(NamedTuple):
+    """A learned weighting of a biLM's layers: gamma * sum_j softmax(weights)_j * layer_j.
+
+    Fields:
+        weights: float32 (layers + 1,), before the softmax.
+        gamma: the factor.
+        do_layer_norm: whether the layers are normalized first, over all positions of the batch
+            including the marks of sentences.
+    """
+
+    weights: np.ndarray
+    gamma: float
+    do_layer_norm: bool = False
+
+
 class Checkpoint(Protocol):
     """The part of `bilm.storage.checkpoint.Checkpoint` that readers of models use, for modules that
     do not import TensorFlow."""
@@ -99,21 +114,27 @@ class Format(ABC):
         options_file, weight_file: the two paths that identify the model.
     Class attributes:
         name: the format's name in messages, such as "ELMoForManyLangs".
-        trainable: whether models of this format can be trained further; if False, they never have a
-            softmax.
+        trainable: whether models of this format can be trained further.
+        has_softmax: whether models of this format may have a softmax.
+        separate_options: whether options can be given for the weights of a folder or archive.
         expects: the kind of tokens that its models were trained on.
         copies: names, or name patterns, of the cached copies of the two paths.
-    Attributes: `softmax_path`, the path of the softmax of an export, whether it exists or not.
+    Attributes:
+        softmax_path: path of the softmax of an export, whether it exists or not.
+        part: name of the chosen model if the files contain several, else None; see `choose`.
     """
 
     name: ClassVar[str]
     trainable: ClassVar[bool] = True
+    has_softmax: ClassVar[bool] = True
+    separate_options: ClassVar[bool] = False
     expects: ClassVar[str] = WORDS_AS_TRAINED
     copies: ClassVar[tuple[str, str]]
 
     def __init__(self, options_file: Path, weight_file: Path):
         self.options_file, self.weight_file = options_file.absolute(), weight_file.absolute()
         self.folder = self.options_file.parent
+        self.part: str | None = None
         self.softmax_path = self.weight_file.with_name(self.weight_file.stem + SOFTMAX_ENDING)
 
     @classmethod
@@ -125,7 +146,7 @@ class Format(ABC):
             paths: relative to the folder or archive.
             where: the folder or archive, for messages.
         Returns: dict from the name of each cached copy to the path of its file, with the two of
-            `copies` first; None if the files are of another format.
+            `copies` first (or only one, which is both); None if the files are of another format.
         Raises: WeightsError if they contain several models, or part of one.
         """
 
@@ -133,6 +154,11 @@ class Format(ABC):
     @abstractmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether a weights path belongs to this format."""
+
+    @classmethod
+    def is_model(cls, path: Path) -> bool:
+        """Return whether one file is a whole model, judged by its path."""
+        return False
 
     @classmethod
     def found(cls, options_file: Path, weight_file: Path) -> Format:
@@ -163,6 +189,18 @@ class Format(ABC):
         """Open the softmax; return None if the model has none. Raises: WeightsError."""
         return None
 
+    def mixes(self) -> list[Mix]:
+        """Return the learned weightings of the layers. Raises: OptionsError, WeightsError."""
+        return []
+
+    def choose(self, part: str) -> None:
+        """Choose one of the models in the files. Raises: OptionsError if the format has only one
+        model per file."""
+        raise OptionsError(
+            f"{self.weight_file}#{part}: files of format {self.name} contain one model; remove "
+            f"#{part}"
+        )
+
     def use_softmax(self, path: Path) -> None:
         """Replace the file of the softmax.
 
@@ -185,3 +223,19 @@ class Format(ABC):
         """Return the files of the model, and other files beside it, that an output must not
         replace."""
         return [*self.files(), self.folder / VOCABULARY, self.softmax_path]
+
+
+def plain_path(path: str) -> PurePosixPath:
+    """Return a path that was stored on any machine, with slashes."""
+    return PurePosixPath(PureWindowsPath(path).as_posix() if "\\" in path else path)
+
+
+def paths_inside(folder: Path, path: str) -> list[Path]:
+    """Return where in a folder the file of a path of another machine may be: below the folder, if
+    the path is relative, and directly in the folder."""
+    found = plain_path(path)
+    candidates = [folder / found.name] if found.name else []
+    is_inside = not found.is_absolute() and ".." not in found.parts
+    if is_inside and not PureWindowsPath(path).anchor:
+        candidates.insert(0, folder / found)
+    return candidates

@@ -21,7 +21,6 @@ from bilm.support.model_files import (
     WEIGHTS,
 )
 
-ALLENNLP_FOLDER = "fta"  # "files to archive"
 EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run"
 EXPECTED_WEIGHTS = (
     ".hdf5 file with the weights, or the checkpoints of a run, beside the options; name the file "
@@ -47,13 +46,6 @@ class BilmTf(Format):
         Raises: WeightsError if one is missing, or if there are several.
         """
         options = [p for p in paths if p.name.endswith(OPTIONS) and len(p.parts) <= 2]
-        options = [p for p in options if p.parent.name != ALLENNLP_FOLDER]
-        if not options and any(p.parent.name == ALLENNLP_FOLDER for p in paths):
-            raise WeightsError(
-                f"{where}: an AllenNLP model. Its folder {ALLENNLP_FOLDER}/ contains the ELMo "
-                "weights from before its training, and bilm cannot read the trained ones in "
-                "weights.th; load the model with AllenNLP"
-            )
         options = [p for p in options if len(p.parts) == 1] or options
         if len({p.parent for p in options}) != 1:
             _only(options, EXPECTED_OPTIONS, where, paths)

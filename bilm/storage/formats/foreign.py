@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import NamedTuple
 
-EXPECTED = "expected options.json with HDF5 weights, or an ELMoForManyLangs folder"
+EXPECTED = "expected options.json with HDF5 weights, or an ELMoForManyLangs or AllenNLP model"
 
 
 class Foreign(NamedTuple):
@@ -30,11 +30,6 @@ KINDS = (
         "load it with tf.saved_model.load",
     ),
     Foreign(
-        lambda names: {"config.json", "weights.th"} <= names,
-        "an AllenNLP model without ELMo weights",
-        "give the options_file and weight_file that its config.json names",
-    ),
-    Foreign(
         lambda names: "meta.json" in names and bool(names & {"config.cfg", "tokenizer", "vocab"}),
         "a spaCy model",
         "load it with spacy.load",
@@ -46,7 +41,7 @@ KINDS = (
     ),
     Foreign(
         lambda names: any(name.endswith(PYTORCH) for name in names),
-        "a PyTorch model of another kind than ELMoForManyLangs",
+        "a PyTorch model of another kind than ELMoForManyLangs and AllenNLP",
         "convert it to the HDF5 format of bilm-tf",
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
+from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import BilmTf
 from bilm.storage.formats.manylangs import ManyLangs
@@ -13,6 +14,7 @@ from bilm.storage.formats.run import Run
 FORMATS: tuple[type[Format], ...] = (
     ManyLangs,
     Run,
+    AllenNlp,
     BilmTf,
 )
 

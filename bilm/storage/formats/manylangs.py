@@ -1,30 +1,24 @@
 """ELMoForManyLangs: PyTorch state dicts, lexicons of words and code points, JSON.
 
-Its graph is that of bilm with other names. The stored numbers differ in two ways: a highway's gate
-passes the input instead of the transform, so its weights are negated; and the forget bias includes
-the 1 that bilm adds. See Che et al. 2018, Towards Better UD Parsing.
+See Che et al. 2018, Towards Better UD Parsing. `bilm.storage.formats.pytorch_rows` describes the
+layout of the tensors.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import Any, NamedTuple
+from pathlib import Path, PurePath
+from typing import Any
 
-import numpy as np
 from absl import logging
 
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import (
     CHARACTER_MARKS,
-    DIRECTIONS,
     WORD_MARKS,
     LexiconEncoderOptions,
     LstmOptions,
@@ -45,9 +39,16 @@ from bilm.options.schema import (
     key,
     unexpected,
 )
-from bilm.storage.formats.base import Format, LazyTensor
+from bilm.storage.formats.base import Format, paths_inside, plain_path
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.hdf5 import Held
+from bilm.storage.formats.pytorch_rows import (
+    Row,
+    StateDictTensors,
+    cnn_rows,
+    lstm_rows,
+    plain_row,
+    projection_rows,
+)
 from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS, MAX_JSON_DEPTH
 
 MAX_JSON_FILES = 50
@@ -55,9 +56,6 @@ MAX_LEXICON_BYTES = 256 << 20  # a million words take about 15 MB
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 WORDS, CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
-# stored positions of the gates i, j, f, o of bilm; the stored order is i, f, g (= j), o
-GATES = (0, 2, 1, 3)
-Convert = Callable[[np.ndarray], np.ndarray]
 # The two published configurations are identical; published models do not include them.
 PUBLISHED = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 PUBLISHED_CONTENT = {
@@ -137,7 +135,7 @@ class ManyLangs(Format):
     """`config.json` and the two state dicts beside it; the weight file is the encoder."""
 
     name = "ELMoForManyLangs"
-    trainable = False
+    trainable = has_softmax = False
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
     copies = (CONFIG, ENCODER)
 
@@ -200,11 +198,15 @@ class ManyLangs(Format):
             raise OptionsError(f"{source}: token_embedder.{error}") from None
         return ModelOptions(lstm, bidirectional=True, lexicon_encoder=encoder)
 
-    def tensors(self, options: ModelOptions) -> ManyLangsTensors:
-        """Open the two state dicts. Raises: WeightsError."""
-        return ManyLangsTensors(
-            self._embedder, StateDict(self.weight_file.parent / ENCODER), options
-        )
+    def tensors(self, options: ModelOptions) -> StateDictTensors:
+        """Open the two state dicts; unused tensors give one warning. Raises: WeightsError."""
+        encoder = StateDict(self.weight_file.parent / ENCODER)
+        parts = [(encoder, lstm_rows(options.lstm)), (self._embedder, embedder_rows(options))]
+        found = StateDictTensors(str(encoder.path.parent), parts, "the configuration requires")
+        for path, unused in found.unused.items():
+            shown = re.sub(r"[^ -~]", "?", ", ".join(sorted(unused)[:8]))[:300]
+            logging.warning("%s: %d tensors are not used: %s", path, len(unused), shown)
+        return found
 
     @functools.cached_property
     def _embedder(self) -> StateDict:
@@ -237,15 +239,10 @@ def _configuration_file(options_file: Path) -> Path | str:
     name = values.get("config_path")
     if not isinstance(name, str) or "\0" in name or len(name) > 4096:
         raise OptionsError(f"{options_file}: {unexpected('config_path', name, 'a path')}")
-    path = PurePosixPath(PureWindowsPath(name).as_posix() if "\\" in name else name)
-    home = options_file.parent
-    candidates = [home / path.name] if path.name else []
-    is_inside = not path.is_absolute() and ".." not in path.parts
-    if is_inside and not PureWindowsPath(name).anchor:
-        candidates.insert(0, home / path)
-    for candidate in candidates:
+    for candidate in paths_inside(options_file.parent, name):
         if candidate.is_file() and candidate != options_file:
             return candidate
+    path = plain_path(name)
     if path.name in PUBLISHED:
         return path.name
     raise OptionsError(
@@ -297,152 +294,20 @@ def read_lexicon(path: Path, n_rows: int, marks: Sequence[str]) -> dict[str, int
 # --- tensors by bilm's names and in bilm's layout ---
 
 
-class Row(NamedTuple):
-    """One row of the table of names: a variable and the stored tensors that it is made of.
-
-    Fields:
-        variable: bilm's name.
-        stored: the names in the state dict; two of them only for an LSTM's kernel.
-        stored_shape: the shape of each.
-        shape: shape of the variable.
-        convert: turns the stored tensor into the variable's value; None for an LSTM's kernel.
-    """
-
-    variable: str
-    stored: tuple[str, ...]
-    stored_shape: tuple[int, ...]
-    shape: tuple[int, ...]
-    convert: Convert | None
-
-
 def embedder_rows(options: ModelOptions) -> Iterator[Row]:
     """Yield the rows of the table of names for the token embedder of a model with these options."""
     encoder, width = options.lexicon_encoder, options.lstm.projection_dim
     assert encoder is not None  # every model of this format has one
     words, characters = encoder.words, encoder.characters
 
-    def row(variable: str, stored: str, shape: tuple[int, ...]) -> Row:
-        return Row(variable, (stored,), shape, shape, np.asarray)
-
     n = 0
     if words is not None:
-        yield row("word_embed", WORDS, (words.n_rows, words.dim))
+        yield plain_row("word_embed", WORDS, (words.n_rows, words.dim))
     if characters is not None:
         dim = characters.dim
-        yield row("char_embed", CHARACTERS, (characters.n_rows, dim))
-        for i, (n_places, n_filters) in enumerate(encoder.filters or ()):
-            shapes = (n_filters, dim, n_places), (1, n_places, dim, n_filters)
-            yield Row(f"CNN/W_cnn_{i}", (f"convolutions.{i}.weight",), *shapes, _convolution)
-            yield row(f"CNN/b_cnn_{i}", f"convolutions.{i}.bias", (n_filters,))
-            n += n_filters
-        for i in range(encoder.n_highway):
-            name, stored = f"CNN_high_{i}", f"highways._layers.{i}"
-            for part, convert in (("transform", _transform), ("carry", _carry)):
-                weight = f"{stored}.weight"
-                yield Row(f"{name}/W_{part}", (weight,), (2 * n, n), (n, n), convert)
-                yield Row(f"{name}/b_{part}", (f"{stored}.bias",), (2 * n,), (n,), convert)
+        yield plain_row("char_embed", CHARACTERS, (characters.n_rows, dim))
+        filters = encoder.filters or ()
+        yield from cnn_rows(filters, encoder.n_highway, dim, "convolutions.", "highways._layers.")
+        n += sum(number for _, number in filters)
     n += words.dim if words is not None else 0
-    yield Row("CNN_proj/W_proj", ("projection.weight",), (width, n), (n, width), np.transpose)
-    yield row("CNN_proj/b_proj", "projection.bias", (width,))
-
-
-def encoder_rows(options: ModelOptions) -> Iterator[Row]:
-    """Yield the rows of the table of names for the LSTMs of a model with these options."""
-    dim, width = options.lstm.dim, options.lstm.projection_dim
-    for k, direction in enumerate(DIRECTIONS):
-        for i in range(options.lstm.n_layers):
-            name, layer = f"RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell", f"{direction}_layer_{i}"
-            kernels = f"{layer}.input_linearity.weight", f"{layer}.state_linearity.weight"
-            yield Row(f"{name}/W_0", kernels, (4 * dim, width), (2 * width, 4 * dim), None)
-            bias, projection = f"{layer}.state_linearity.bias", f"{layer}.state_projection.weight"
-            yield Row(f"{name}/B", (bias,), (4 * dim,), (4 * dim,), _bias)
-            shapes = (width, dim), (dim, width)
-            yield Row(f"{name}/W_P_0", (projection,), *shapes, np.transpose)
-
-
-class ManyLangsTensors:
-    """See `bilm.storage.formats.base.Tensors`. The unused tensors of each file cause one warning.
-
-    Args:
-        embedder, encoder: the two state dicts.
-        options: determine the tensors that are required.
-    Raises: WeightsError for a tensor that is missing or has another shape.
-    """
-
-    def __init__(self, embedder: StateDict, encoder: StateDict, options: ModelOptions):
-        self.paths: tuple[Path, ...] = (encoder.path, embedder.path)
-        self.source = str(encoder.path.parent)
-        self._found: dict[str, LazyTensor] = {}
-        for source, rows in (embedder, embedder_rows(options)), (encoder, encoder_rows(options)):
-            unused = set(source.shapes)
-            for row in rows:
-                self._found[row.variable] = _lazy(source, row)
-                unused.difference_update(row.stored)
-            if unused:
-                shown = re.sub(r"[^ -~]", "?", ", ".join(sorted(unused)[:8]))[:300]
-                logging.warning("%s: %d tensors are not used: %s", source.path, len(unused), shown)
-        self.names = set(self._found)
-        shapes = [*embedder.shapes.values(), *encoder.shapes.values()]
-        self._held = Held(len(shapes), sum(map(math.prod, shapes)))
-
-    def held(self) -> Held:
-        """Count the tensors of the files and their numbers."""
-        return self._held
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
-        """Yield the function that returns a tensor; each one opens its file when it is read."""
-        yield self._found.__getitem__
-
-
-def _lazy(source: StateDict, row: Row) -> LazyTensor:
-    """Return a variable of a state dict. Raises: WeightsError."""
-    for name in row.stored:
-        found = source.shapes.get(name)
-        if found != row.stored_shape:
-            what = "is missing" if found is None else f"has shape {found}"
-            raise WeightsError(
-                f"{source.path}: {name} {what}, the configuration requires shape {row.stored_shape}"
-            )
-    return LazyTensor(row.shape, source.dtypes[row.stored[0]], partial(_value, source, row))
-
-
-def _value(source: StateDict, row: Row) -> np.ndarray:
-    if row.convert is None:
-        return _kernel(source, row)
-    return row.convert(source.read(row.stored[0]))
-
-
-def _convolution(value: np.ndarray) -> np.ndarray:
-    return value.transpose(2, 1, 0)[None]
-
-
-def _transform(value: np.ndarray) -> np.ndarray:
-    return value[: len(value) // 2].T
-
-
-def _carry(value: np.ndarray) -> np.ndarray:
-    return -value[len(value) // 2 :].T
-
-
-def _kernel(source: StateDict, row: Row) -> np.ndarray:
-    """Return the input weights stacked above the recurrent weights; the stored gates i, f, g, o are
-    reordered to i, j (= g), f, o.
-
-    The kernel is filled in place: it is the largest tensor and determines the peak of memory.
-    """
-    n_columns, width = row.stored_shape
-    dim = n_columns // 4
-    kernel: np.ndarray = np.empty(row.shape, np.float32)
-    with np.errstate(over="ignore"):  # an infinite value is refused later
-        for k, name in enumerate(row.stored):
-            stored = source.read(name)
-            for place, gate in enumerate(GATES):
-                columns = slice(place * dim, (place + 1) * dim)
-                kernel[k * width : (k + 1) * width, columns] = stored[gate * dim :][:dim].T
-    return kernel
-
-
-def _bias(value: np.ndarray) -> np.ndarray:
-    i, f, g, o = np.split(value, 4)
-    return np.concatenate([i, g, f - 1, o])
+    yield from projection_rows(n, width, "projection")

@@ -38,6 +38,16 @@ STORAGES = {
     for module in ("torch", "torch.cuda")
     for kind, dtype in {"Float": "<f4", "Double": "<f8", "Half": "<f2"}.items()
 }
+# Types of tensors that a model may contain beside its weights. NumPy has no bfloat16, so these
+# numbers are described as integers of the same size.
+OTHER_STORAGES = {
+    f"{module} {kind}Storage": dtype
+    for module in ("torch", "torch.cuda")
+    for kind, dtype in {
+        "Long": "<i8", "Int": "<i4", "Short": "<i2", "Char": "i1", "Byte": "u1", "Bool": "?",
+        "BFloat16": "<u2",
+    }.items()
+}  # fmt: skip
 ORDERED_DICT = "collections OrderedDict"
 REBUILDERS = {"torch._utils _rebuild_tensor": (4, 4), "torch._utils _rebuild_tensor_v2": (6, 7)}
 
@@ -79,15 +89,17 @@ class StateDict:
 
     Args:
         path: the file, which must not change.
+        other_types: whether tensors of other types than float16, float32 and float64 are allowed.
     Attributes: `shapes` and `dtypes` of the tensors, by name.
     Raises: WeightsError if it is not a whole state dict in one of the two formats, or contains
         other objects.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, other_types: bool = False):
         self.path = Path(path).absolute()
+        storages = STORAGES | OTHER_STORAGES if other_types else STORAGES
         try:
-            self._tensors, self._values = _open(self.path)
+            self._tensors, self._values = _open(self.path, storages)
         except OSError as error:
             raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
@@ -107,26 +119,26 @@ class StateDict:
         return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
 
 
-def _open(path: Path) -> Opened:
+def _open(path: Path, types: dict[str, str]) -> Opened:
     with open(path, "rb") as file:
         start = file.read(TAR_PLACE + len(TAR_MAGIC))
     if start.startswith(LEGACY_MAGIC):
-        return _open_legacy(path)
+        return _open_legacy(path, types)
     if start.startswith(ZIP_MAGIC):
-        return _open_zip(path)
+        return _open_zip(path, types)
     what = "not a whole state dict of PyTorch"
     if start[TAR_PLACE:] == TAR_MAGIC:
         what = "a tar archive of PyTorch before 1.0; load it in PyTorch and save it again"
     raise WeightsError(f"{path}: {what}")
 
 
-def _open_legacy(path: Path) -> Opened:
+def _open_legacy(path: Path, types: dict[str, str]) -> Opened:
     places: dict[str, int] = {}
     with open(path, "rb") as file:
 
         def following() -> Any:
             start = file.tell()
-            value, n_bytes = read_pickle(file.read(MAX_PICKLE_BYTES), path)
+            value, n_bytes = read_pickle(file.read(MAX_PICKLE_BYTES), path, types)
             file.seek(start + n_bytes)
             return value
 
@@ -161,7 +173,7 @@ def _open_legacy(path: Path) -> Opened:
     return tensors, values
 
 
-def _open_zip(path: Path) -> Opened:
+def _open_zip(path: Path, types: dict[str, str]) -> Opened:
     try:
         with zipfile.ZipFile(path) as file:
             members = {member.filename: member for member in file.infolist()}
@@ -176,7 +188,7 @@ def _open_zip(path: Path) -> Opened:
                         f"{path}: its byte order is {found_order!r}, expected b'little'"
                     )
             data = _content(file, members[found[0]], MAX_PICKLE_BYTES, path)
-            tensors, storages = _checked(read_pickle(data, path)[0], path)
+            tensors, storages = _checked(read_pickle(data, path, types)[0], path)
             _check_members(members, root, storages, path)
     except ZIP_DAMAGE as error:
         raise WeightsError(f"{path}: truncated or damaged: {error}") from error
@@ -255,17 +267,18 @@ def _checked(found: object, path: Path) -> tuple[dict[str, Tensor], dict[str, St
 # --- pickles ---
 
 
-def read_pickle(data: bytes, where: Path) -> tuple[Any, int]:
+def read_pickle(data: bytes, where: Path, types: dict[str, str]) -> tuple[Any, int]:
     """Read the pickle at the start of `data`.
 
     Args:
         data: at most `MAX_PICKLE_BYTES` of it are read.
         where: the file, for messages.
+        types: NumPy dtypes of the storages that are allowed, by the names of their classes.
     Returns: the value, and the size of the pickle in bytes.
     Raises: WeightsError if the pickle is truncated, or contains anything except plain values and
         tensors; the message describes what was found.
     """
-    machine = _Machine(where)
+    machine = _Machine(where, types)
     try:
         for opcode, argument, place in pickletools.genops(data[:MAX_PICKLE_BYTES]):
             if opcode.name == "STOP":
@@ -281,8 +294,8 @@ def read_pickle(data: bytes, where: Path) -> tuple[Any, int]:
 class _Machine:
     """The stack machine: one instruction per `step`."""
 
-    def __init__(self, where: Path):
-        self.where = where
+    def __init__(self, where: Path, types: dict[str, str]):
+        self.where, self.types = where, types
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.below: list[list[Any]] = []  # the stacks below each mark
@@ -361,7 +374,7 @@ class _Machine:
             target[key] = value
 
     def _global(self, name: str) -> Global:
-        if name != ORDERED_DICT and name not in STORAGES and name not in REBUILDERS:
+        if name != ORDERED_DICT and name not in self.types and name not in REBUILDERS:
             raise WeightsError(
                 f"{self.where}: refers to {_shown(name.replace(' ', '.'))}, which state dicts of "
                 "float32, float64 or float16 tensors do not use; no code in the file was executed"
@@ -370,9 +383,9 @@ class _Machine:
 
     def _storage(self, found: Any) -> Storage:
         match found:
-            case ("storage", Global(kind), str(key), str(), int(count)) if kind in STORAGES:
+            case ("storage", Global(kind), str(key), str(), int(count)) if kind in self.types:
                 pass
-            case ("storage", Global(kind), str(key), str(), int(count), None) if kind in STORAGES:
+            case ("storage", Global(kind), str(key), str(), int(count), None) if kind in self.types:
                 pass
             case ("storage", _, _, _, _, _):
                 raise WeightsError(
@@ -383,7 +396,7 @@ class _Machine:
                 raise self._unexpected("a storage of numbers", found)
         if isinstance(count, bool) or count < 0:
             raise self._unexpected("the length of a storage", count)
-        return Storage(STORAGES[kind], key, count)
+        return Storage(self.types[kind], key, count)
 
     def _rebuilt(self, function: Any, arguments: Any) -> dict | Tensor:
         """Return the result of a call: an empty dict, or a tensor whose numbers are all in its

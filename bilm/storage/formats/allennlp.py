@@ -1,0 +1,381 @@
+"""AllenNLP: the state dict `weights.th` of a whole model, which contains an ELMo.
+
+The ELMo may be nested in any module. It has the weights that the model was trained to, whether the
+ELMo was fine-tuned or not; the files in `fta/` of older archives have those from before training.
+`config.json` names the options of the ELMo, which may be missing in the archive. See Gardner et
+al. 2018, AllenNLP, arXiv:1803.07640, modules `elmo` and `elmo_lstm`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from bilm.errors import OptionsError, WeightsError
+from bilm.options import schema
+from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.options.schema import MAX_LAYERS
+from bilm.storage.formats.base import Format, Mix, paths_inside
+from bilm.storage.formats.pytorch import StateDict
+from bilm.storage.formats.pytorch_rows import (
+    Row,
+    StateDictTensors,
+    cnn_rows,
+    lstm_rows,
+    projection_rows,
+)
+from bilm.support.model_files import ALLENNLP_FILES, ALLENNLP_WEIGHTS, CONFIG, OPTIONS
+
+MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
+MAX_MIXES = 64
+TOKENS, LSTMS = "_token_embedder.", "_elmo_lstm."  # modules of the biLM
+CHARACTERS = f"{TOKENS}_char_embedding_weights"
+OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`
+TYPE = "elmo_token_embedder"
+# What the shapes of tensors do not determine, as in the published models.
+RECIPE = {"activation": "relu", "max_characters_per_token": 50}
+RECIPE_LSTM = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
+RECIPE_SHOWN = "relu, clips of 3, skip connections and words of up to 48 bytes"
+
+
+class Entry(NamedTuple):
+    """An ELMo in `config.json`: its path there, and its arguments."""
+
+    path: tuple[str, ...]
+    values: Mapping[str, Any]
+
+
+class AllenNlp(Format):
+    """`weights.th`, and beside it `config.json` or `options.json` if they exist.
+
+    `options_file` is the weight file if no options were given: they are then found in the folder,
+    or derived from the shapes of the tensors.
+    """
+
+    name = "AllenNLP"
+    has_softmax = False
+    separate_options = True
+    copies = (ALLENNLP_WEIGHTS, ALLENNLP_WEIGHTS)
+
+    def __init__(self, options_file: Path, weight_file: Path):
+        home = weight_file.absolute().parent
+        is_given = options_file.absolute() not in (weight_file.absolute(), home, home / CONFIG)
+        super().__init__(options_file if is_given else weight_file, weight_file)
+
+    @classmethod
+    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+        """Choose the files of a model, at the top or in one folder inside.
+
+        Without `config.json`, a folder that also contains options and HDF5 weights is of bilm-tf.
+
+        Raises: WeightsError if there are models in several folders.
+        """
+        homes = [p.parent for p in paths if p.name == ALLENNLP_WEIGHTS and len(p.parts) <= 2]
+        homes = [h for h in homes if not h.parts] or homes
+        if not homes:
+            return None
+        if len(homes) > 1:
+            listed = ", ".join(sorted(home.as_posix() for home in homes))
+            raise WeightsError(f"{where}: found {cls.name} models in {listed}; expected one")
+        home = homes[0]
+        beside = [p.name for p in paths if p.parent == home]
+        has_options = any(name.endswith(OPTIONS) for name in beside)
+        has_hdf5 = any(name.endswith((".hdf5", ".h5")) for name in beside)
+        if CONFIG not in beside and has_options and has_hdf5:
+            return None
+        below = [p.relative_to(home) for p in paths if p.is_relative_to(home)]
+        kept = [p for p in below if p.suffix == ".json" and len(p.parts) <= MAX_JSON_DEPTH]
+        kept = sorted(kept, key=lambda p: (p.as_posix() != CONFIG, len(p.parts)))[:MAX_JSON_FILES]
+        archived = [p for p in below if p.parent.name == ALLENNLP_FILES]
+        kept += [p for p in archived if p.name.endswith(".options_file")][:MAX_JSON_FILES]
+        return {name: home / name for name in (ALLENNLP_WEIGHTS, *(p.as_posix() for p in kept))}
+
+    @classmethod
+    def owns(cls, weight_file: Path) -> bool:
+        """Return whether the name ends as those of AllenNLP's state dicts do."""
+        return weight_file.suffix == Path(ALLENNLP_WEIGHTS).suffix
+
+    @classmethod
+    def is_model(cls, path: Path) -> bool:
+        """Return whether the path is that of a state dict."""
+        return cls.owns(path)
+
+    @classmethod
+    def found(cls, options_file: Path, weight_file: Path) -> AllenNlp:
+        """Return the model of the first file that `find` has chosen."""
+        return cls(options_file, options_file)
+
+    def choose(self, part: str) -> None:
+        """Choose one of several ELMos by its module's name, or by one part of the name."""
+        self.part = part
+
+    def files(self) -> list[Path]:
+        """Return the weights, the configuration and the options, as far as they exist."""
+        source, config = self._options_source, self.weight_file.parent / CONFIG
+        found = [self.weight_file, *([config] if config.is_file() else [])]
+        return [*found, source] if source is not None else found
+
+    def options(self) -> ModelOptions:
+        """Read the options, or derive them from the shapes. Raises: OptionsError, WeightsError."""
+        derived, source = self._derived_options(), self._options_source
+        if source is None:
+            logging.warning(
+                "%s: found no options. Sizes are derived from the shapes of the tensors; %s are "
+                "those of the published models. If the ELMo has others, also pass its options.json",
+                self.weight_file, RECIPE_SHOWN,
+            )  # fmt: skip
+            return derived
+        try:
+            values = schema.read_object(source)
+            if isinstance(lstm := values.get("lstm"), dict):  # AllenNLP reads 0 as no clipping
+                clips = {k: lstm.get(k) or None for k in ("cell_clip", "proj_clip")}
+                values["lstm"] = lstm | clips
+            options = schema.read(ModelOptions, values, strict=False)
+            if options.char_cnn is None:
+                raise OptionsError(
+                    "char_cnn: missing; the ELMo in AllenNLP models reads characters"
+                )
+        except OptionsError as error:
+            prefix = "" if str(error).startswith(str(source)) else f"{source}: "
+            raise OptionsError(f"{prefix}{error}") from None
+        logging.info("%s: options from %s", self.weight_file, source)
+        return options.replace(bidirectional=True)
+
+    def tensors(self, options: ModelOptions) -> StateDictTensors:
+        """Open the weights. Raises: OptionsError, WeightsError."""
+        _check_projections(options, self.weight_file)
+        source = f"{self.weight_file}#{self.part}" if self.part else str(self.weight_file)
+        parts = [(self._stored, rows(options, self._prefix))]
+        found = StateDictTensors(source, parts, "the options require")
+        n_others = sum(map(len, found.unused.values()))
+        logging.info(
+            "%s: reading the ELMo in %r; %d other tensors of the file are not used",
+            self.weight_file, self._name or "the top module", n_others,
+        )  # fmt: skip
+        return found
+
+    def mixes(self) -> list[Mix]:
+        """Read the learned mixes, `scalar_mix_0` and following. Raises: WeightsError."""
+        outer, entry = self._prefix.removesuffix(OUTER), self._entry
+        found: list[Mix] = []
+        do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
+        n_layers = self._derived_options().lstm.n_layers + 1
+        for k in range(MAX_MIXES):
+            mix = f"{outer}scalar_mix_{k}."
+            if f"{mix}gamma" not in self._stored.shapes:
+                break
+            names = [f"{mix}gamma", *(f"{mix}scalar_parameters.{j}" for j in range(n_layers))]
+            gamma, *weights = (self._number(name) for name in names)
+            found.append(Mix(np.array(weights, np.float32), gamma, do_layer_norm))
+        return found
+
+    def _number(self, name: str) -> float:
+        shape = self._stored.shapes.get(name)
+        if shape is None or math.prod(shape) != 1:
+            what = "is missing" if shape is None else f"has shape {shape}"
+            raise WeightsError(f"{self.weight_file}: {name} {what}, expected one number")
+        value = float(self._stored.read(name).reshape(()))
+        if self._stored.dtypes[name].kind != "f" or not math.isfinite(value):
+            raise WeightsError(f"{self.weight_file}: {name} is not a finite number")
+        return value
+
+    @functools.cached_property
+    def _stored(self) -> StateDict:
+        return StateDict(self.weight_file, other_types=True)
+
+    @functools.cached_property
+    def _name(self) -> str:
+        """The name of the module that contains the ELMo. Raises: WeightsError."""
+        found = elmos(self._stored.shapes)
+        listed = ", ".join(ascii(name)[1:-1] or "the top module" for name in list(found)[:20])
+        if not found:
+            raise WeightsError(
+                f"{self.weight_file}: contains no ELMo; expected a tensor whose name ends with "
+                f"{CHARACTERS}"
+            )
+        if self.part is not None:
+            chosen = [name for name in found if name == self.part]
+            chosen = chosen or [name for name in found if self.part in _parts(name)]
+            if len(chosen) != 1:
+                raise WeightsError(
+                    f"{self.weight_file}#{self.part}: found {listed}, expected {self.part} to name "
+                    "one of these"
+                )
+            return chosen[0]
+        if len(found) > 1:
+            raise WeightsError(
+                f"{self.weight_file}: contains several ELMos: {listed}; name one of them as in "
+                f"{self.weight_file.name}#{ascii(next(filter(None, found)))[1:-1]}"
+            )
+        return next(iter(found))
+
+    @property
+    def _prefix(self) -> str:
+        """What precedes `TOKENS` and `LSTMS` in the names of the ELMo's tensors."""
+        return elmos(self._stored.shapes)[self._name]
+
+    @functools.cached_property
+    def _entry(self) -> Entry | None:
+        """The ELMo in `config.json`, None if it cannot be found there."""
+        config = self.weight_file.parent / CONFIG
+        if not config.is_file():
+            return None
+        entries = list(configured(schema.read_object(config)))
+        own = _plain(self._name.split("."))
+        matching = [entry for entry in entries if _plain(entry.path) == own]
+        if not matching and len(elmos(self._stored.shapes)) == 1:
+            matching = entries
+        return matching[0] if len(matching) == 1 else None
+
+    @functools.cached_property
+    def _options_source(self) -> Path | None:
+        """The options file: the given one, or else that of the configuration in `fta/` or below the
+        folder, or else the one beside the weights; no file outside the folder is opened."""
+        if self.options_file != self.weight_file:
+            return self.options_file
+        home, entry = self.weight_file.parent, self._entry
+        candidates = []
+        if entry is not None:
+            archived = ".".join((*entry.path, "options_file"))
+            if "/" not in archived and "\\" not in archived:
+                candidates.append(home / ALLENNLP_FILES / archived)
+            named = entry.values.get("options_file")
+            if isinstance(named, str) and "\0" not in named and len(named) <= 4096:
+                candidates += [p for p in paths_inside(home, named) if p.name != CONFIG]
+        candidates += [home / f"{self.weight_file.stem}_{OPTIONS}", home / OPTIONS]
+        return next((path for path in candidates if os.path.isfile(path)), None)
+
+    def _derived_options(self) -> ModelOptions:
+        """Return the options that the shapes determine, with `RECIPE` for the others.
+
+        Raises: WeightsError.
+        """
+        shapes, tokens, lstms = self._stored.shapes, self._prefix + TOKENS, self._prefix + LSTMS
+        layer, convolution = f"{lstms}forward_layer_", f"{tokens}char_conv_"
+
+        def shape(name: str, n_axes: int) -> tuple[int, ...]:
+            found = shapes.get(name)
+            if found is None or len(found) != n_axes or not all(found):
+                what = "is missing" if found is None else f"has shape {found}"
+                raise WeightsError(f"{self.weight_file}: {name} {what}, expected {n_axes} axes")
+            return found
+
+        def count(start: str, end: str) -> int:
+            found = (i for i in range(MAX_LAYERS + 1) if f"{start}{i}{end}" not in shapes)
+            return next(found, MAX_LAYERS + 1)
+
+        n_rows, embedding_dim = shape(f"{self._prefix}{CHARACTERS}", 2)
+        if n_rows != N_CHARACTERS_WITH_PADDING:
+            raise WeightsError(
+                f"{self.weight_file}: {self._prefix}{CHARACTERS} has {n_rows} rows, expected "
+                f"{N_CHARACTERS_WITH_PADDING}"
+            )
+        n_filters = count(convolution, ".weight")
+        filters = [shape(f"{convolution}{i}.weight", 3) for i in range(n_filters)]
+        projection_dim, dim = shape(f"{layer}0.state_projection.weight", 2)
+        values = {
+            "bidirectional": True,
+            "char_cnn": {
+                "embedding": {"dim": embedding_dim},
+                "filters": [[width, number] for number, _, width in filters],
+                "n_characters": N_CHARACTERS_WITH_PADDING,
+                "n_highway": count(f"{tokens}_highways._layers.", ".weight"),
+                **RECIPE,
+            },
+            "lstm": {
+                "dim": dim,
+                "projection_dim": projection_dim,
+                "n_layers": count(layer, ".state_linearity.weight"),
+                **RECIPE_LSTM,
+            },
+        }
+        try:
+            return schema.read(ModelOptions, values, strict=False)
+        except OptionsError as error:
+            raise WeightsError(
+                f"{self.weight_file}: the shapes of its tensors are not those of an ELMo ({error})"
+            ) from None
+
+
+def elmos(names: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ELMos of a state dict: the names of their modules, and the prefixes of the names
+    of their tensors."""
+    prefixes = [name.removesuffix(CHARACTERS) for name in names if name.endswith(CHARACTERS)]
+    prefixes = [prefix for prefix in prefixes if not prefix or prefix.endswith(".")]
+    return {prefix.removesuffix(OUTER).removesuffix("."): prefix for prefix in prefixes}
+
+
+def _parts(name: str) -> set[str]:
+    """Return the parts of a module's name, with and without AllenNLP's own prefixes."""
+    parts = name.split(".")
+    return {*parts, *_plain(parts)}
+
+
+def configured(values: Mapping[str, Any]) -> Iterator[Entry]:
+    """Yield the ELMos in the content of a `config.json`, at any depth."""
+    waiting: list[Entry] = [Entry((), values)]
+    while waiting:
+        path, found = waiting.pop()
+        if "options_file" in found or found.get("type") == TYPE:
+            yield Entry(path, found)
+        below = ((name, value) for name, value in found.items() if isinstance(value, dict))
+        waiting += [Entry((*path, name), value) for name, value in below]
+
+
+def _plain(path: tuple[str, ...] | list[str]) -> list[str]:
+    """Return what the path of a module and its path in the configuration have in common.
+
+    `_text_field_embedder.token_embedder_x._elmo` is
+    `model.text_field_embedder.token_embedders.x` in the configuration.
+    """
+    parts = [part.removeprefix("_") for part in path if part != "token_embedders"]
+    if parts[:1] == ["model"]:
+        parts = parts[1:]
+    if len(parts) > 1 and parts[-1] == "elmo" and parts[-2].startswith("token_embedder_"):
+        parts = parts[:-1]
+    return [part.removeprefix("token_embedder_") for part in parts]
+
+
+def _check_projections(options: ModelOptions, path: Path) -> None:
+    """Check the widths for which AllenNLP has projections and bilm has none.
+
+    Raises: OptionsError.
+    """
+    lstm, cnn = options.lstm, options.char_cnn
+    assert cnn is not None  # checked when the options were read
+    n_filters = sum(number for _, number in cnn.filters)
+    for name, n in (("the LSTM's dim", lstm.dim), ("the number of filters", n_filters)):
+        if n == lstm.projection_dim:
+            raise OptionsError(
+                f"{path}: {name} and projection_dim are both {n}; AllenNLP projects in this case "
+                "too, which bilm does not support"
+            )
+
+
+# --- tensors by bilm's names and in bilm's layout ---
+
+
+def rows(options: ModelOptions, prefix: str) -> Iterator[Row]:
+    """Yield the table of an ELMo whose tensors have a prefix."""
+    cnn, tokens = options.char_cnn, prefix + TOKENS
+    assert cnn is not None  # checked when the options were read
+    dim, width = cnn.embedding.dim, options.lstm.projection_dim
+    shapes = (N_CHARACTERS_WITH_PADDING, dim), (N_CHARACTERS, dim)
+    yield Row("char_embed", (prefix + CHARACTERS,), *shapes, _without_padding)
+    convolution, highway = f"{tokens}char_conv_", f"{tokens}_highways._layers."
+    yield from cnn_rows(cnn.filters, cnn.n_highway, dim, convolution, highway)
+    n = sum(number for _, number in cnn.filters)
+    yield from projection_rows(n, width, f"{tokens}_projection")
+    yield from lstm_rows(options.lstm, options.directions, prefix + LSTMS)
+
+
+def _without_padding(value: np.ndarray) -> np.ndarray:
+    """Return the rows except the first, which represents missing words and is not used."""
+    return value[1:]

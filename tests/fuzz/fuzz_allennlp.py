@@ -1,0 +1,135 @@
+"""Damaged AllenNLP models; none of them may execute code."""
+
+import json
+import random
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+from allennlp_files import CONFIGURATION, OPTIONS, tensors, write_model
+from fuzz_manylangs import GLOBALS, SIZES, Shell
+from fuzz_models import home
+from fuzzing import damaged, expect, mutated
+from manylangs_files import Reduced, legacy, zipped
+from stored_files import load_bilm
+
+from bilm import Elmo, ElmoEmbedder
+from bilm.storage.stored_model import open_model
+
+SENTENCES = [["The", "cat", "T\u00e9"], []]
+EMBEDS = 0.05  # share of the models that are also embedded with, which takes a second
+
+
+def copied(path: Path) -> Path:
+    keras.utils.clear_session()
+    folder, original = path.with_suffix(".folder"), home() / "allennlp"
+    if not original.exists():
+        write_model(original)
+    shutil.rmtree(folder, ignore_errors=True)
+    return Path(shutil.copytree(original, folder))
+
+
+def try_state_dict(path: Path, rng: random.Random) -> None:
+    """Change a description of a tensor, its name, or the bytes of the file."""
+    folder, found, how = copied(path), tensors(), {}
+    target, key = folder / "weights.th", rng.choice(sorted(found))
+    match rng.randrange(9):
+        case 0:
+            found[key] = Shell()
+        case 1:
+            array = found[key]
+            shape = tuple(rng.choice([*array.shape, *SIZES]) for _ in array.shape)
+            strides = tuple(rng.choice([1, *array.shape, *SIZES]) for _ in array.shape)
+            found[key] = Reduced(array, rng.choice(SIZES), shape, strides)
+        case 2:
+            how = {"count": rng.choice(SIZES), "view": rng.choice([None, ("0", 0, 1)])}
+        case 3:
+            how = {"little": False} if rng.random() < 0.5 else {"version": rng.choice(SIZES)}
+        case 4:
+            found[key] = found[key] * rng.choice([np.nan, np.inf, 1e30, 2])
+        case 5:
+            found[rng.choice(["x", 3, key])] = rng.choice([None, [[]], "x", 1 << 70, {"a": key}])
+        case 6:
+            found |= tensors(rng.choice(["a", "", "\x1b[31m\n", "x" * 300]))
+        case 7:
+            name = key.replace(
+                rng.choice(["0", "_", "elmo", "."]), rng.choice(["1", "", "9", "\n"])
+            )
+            found[name] = found.pop(key)
+        case _:
+            del found[key]
+    target.write_bytes(legacy(found, **how) if how or rng.random() < 0.5 else zipped(found))
+    if rng.random() < 0.3:
+        target.write_bytes(damaged(target.read_bytes(), rng))
+    if rng.random() < 0.1:
+        content = target.read_bytes()
+        names = [name.encode().replace(b" ", b"\n") for name in GLOBALS]
+        target.write_bytes(content.replace(b"collections\nOrderedDict", rng.choice(names)))
+    try_model(rng.choice([folder, target]), rng.random() < EMBEDS)
+
+
+def try_text(path: Path, rng: random.Random) -> None:
+    """Change the configuration and the options."""
+    folder = copied(path)
+    places = ["options.json", "elmo/options.json", "weights_options.json"]
+    key = "fta/model.text_field_embedder.token_embedders.elmo.options_file"
+    place = folder / rng.choice([*places, key])
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json.dumps(OPTIONS))
+    values = json.loads(json.dumps(CONFIGURATION))
+    embedders = values["model"]["text_field_embedder"]["token_embedders"]
+    embedders["elmo"]["options_file"] = rng.choice(
+        ["elmo/options.json", "/a/options.json", "../options.json", "\0", "x" * 5000, "x" * 300, 3]
+    )
+    target, good = rng.choice([(place, OPTIONS), (folder / "config.json", values)])
+    (folder / "config.json").write_text(json.dumps(values))
+    if rng.random() < 0.8:
+        target.write_text(json.dumps(mutated(good, rng)))
+    if rng.random() < 0.3:
+        target.write_bytes(damaged(target.read_bytes(), rng))
+    try_model(folder, rng.random() < EMBEDS)
+
+
+def try_archive(path: Path, rng: random.Random) -> None:
+    """Change the members or the bytes of an archive."""
+    folder, archive = copied(path), path.with_suffix(".tar.gz")
+    names = {"weights.th": "weights.th", "config.json": "config.json"}
+    if rng.random() < 0.5:
+        victim = rng.choice(sorted(names))
+        odd = ["../weights.th", "/x/weights.th", "a/weights.th", "a/b/c/weights.th", "x" * 300, ""]
+        names[victim] = rng.choice([*odd, "WEIGHTS.TH", "config.json", "weights.th"])
+    if rng.random() < 0.3:
+        content = (folder / "weights.th").read_bytes()
+        (folder / "weights.th").write_bytes(damaged(content, rng))
+    if rng.random() < 0.5:
+        archive = path.with_suffix(".zip")
+        with zipfile.ZipFile(archive, "w") as file:
+            for name, inside in names.items():
+                file.write(folder / name, inside or "x")
+    else:
+        with tarfile.open(archive, rng.choice(["w", "w:gz"])) as file:
+            for name, inside in names.items():
+                file.add(folder / name, inside)
+    if rng.random() < 0.5:
+        archive.write_bytes(damaged(archive.read_bytes(), rng))
+    try_model(archive, rng.random() < EMBEDS)
+
+
+def try_model(source: Path, embeds: bool) -> None:
+    expect(load_bilm, source)
+    expect(lambda: open_model(source).describe())
+    if embeds:
+        expect(lambda: ElmoEmbedder(source).embed_batch(SENTENCES))
+        expect(lambda: Elmo(source, mix="stored").build())
+    assert not (home() / "executed").exists(), source
+
+
+def prepare() -> None:
+    write_model(home() / "allennlp")
+    try_model(home() / "allennlp", True)
+
+
+KINDS = {"state_dict": try_state_dict, "text": try_text, "archive": try_archive}

@@ -1,0 +1,363 @@
+"""AllenNLP models: the ELMo in `weights.th` against AllenNLP's own numbers, and its files."""
+
+import json
+import pickle
+import shutil
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from allennlp_files import CONFIGURATION, MODULE, OPTIONS, mixes, tensors, write_model
+from conftest import GOLDEN, golden_cases
+from manylangs_files import Reduced, legacy, zipped
+
+from bilm import Elmo, ElmoEmbedder
+from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.storage.formats.allennlp import AllenNlp
+from bilm.storage.stored_model import open_model
+
+pytestmark = pytest.mark.usefixtures("cache")
+CASES = golden_cases("allennlp") if (GOLDEN / "allennlp").is_dir() else []
+LIMIT = 1e-5
+SENTENCES = [["The", "cat"], []]
+
+
+def model_in(folder):
+    """The archive or folder of a golden case."""
+    archive = folder / "model.tar.gz"
+    return archive if archive.exists() else folder / "model"
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return request.param
+
+
+def sentences_of(case):
+    return json.loads((case / "sentences.json").read_text(encoding="utf-8"))
+
+
+def given(case, with_options):
+    """The arguments of `open_model`."""
+    return (case / "options.json", model_in(case)) if with_options else (model_in(case),)
+
+
+@pytest.mark.parametrize("with_options", [False, True], ids=["found", "given"])
+def test_golden_allennlp_layers(case, with_options):
+    embedder = ElmoEmbedder(*given(case, with_options))
+    if embedder.options.lstm != open_model(*given(case, True)).options.lstm:
+        pytest.skip("the archive does not contain the options, and they differ from the published")
+    found = embedder.embed_batch(sentences_of(case))
+    with h5py.File(case / "expected.hdf5") as file:
+        for k, ours in enumerate(found):
+            np.testing.assert_allclose(ours, file[f"sentence_{k}"], atol=LIMIT, rtol=0)
+
+
+def test_golden_allennlp_options(case):
+    model = open_model(*given(case, with_options=True))
+    expected = json.loads((case / "options.json").read_text())
+    assert model.options.lstm.cell_clip == expected["lstm"]["cell_clip"]
+    assert model.options.char_cnn.activation == expected["char_cnn"]["activation"]
+    found = open_model(model_in(case)).options
+    with h5py.File(case / "expected.hdf5") as file:
+        is_missing = file.attrs["options_are"] == "not in the archive"
+    if not is_missing:
+        assert found.lstm == model.options.lstm and found.char_cnn == model.options.char_cnn
+    assert found.char_cnn.filters == model.options.char_cnn.filters
+    assert found.lstm.dim == expected["lstm"]["dim"]
+    assert found.char_cnn.n_highway == expected["char_cnn"]["n_highway"]
+
+
+def test_golden_allennlp_conversion(case):
+    """The tensors are those that a conversion to bilm-tf's layout gives."""
+    if not (case / "converted.hdf5").exists():
+        pytest.skip("the conversion is not part of this folder of golden files")
+    model = open_model(*given(case, with_options=True))
+    with h5py.File(case / "converted.hdf5") as file, model.tensors.opened() as read:
+        names = []
+        file.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
+        assert set(names) == model.tensors.names
+        for name in names:
+            np.testing.assert_allclose(np.asarray(read(name)), file[name], atol=1e-6, rtol=0)
+
+
+def test_golden_allennlp_mix(case):
+    elmo = Elmo(*given(case, with_options=True), mix="stored")
+    model = open_model(model_in(case))
+    batcher = elmo.batcher()
+    with h5py.File(case / "expected.hdf5") as file:
+        for name in ("weights", "gamma"):
+            expected = file["scalar_parameters" if name == "weights" else name]
+            found = np.array([getattr(mix, name) for mix in model.mixes])
+            np.testing.assert_allclose(found, expected, atol=1e-7, rtol=0)
+        for k, words in enumerate(sentences_of(case)):
+            outputs = elmo(batcher.batch_sentences([words]).astype("int32"))
+            outputs = outputs if isinstance(outputs, list) else [outputs]
+            found = [keras.ops.convert_to_numpy(output)[0] for output in outputs]
+            np.testing.assert_allclose(np.stack(found), file[f"mix_{k}"], atol=LIMIT, rtol=0)
+
+
+# --- finding the ELMo and its options ---
+
+
+def write(folder, content, packed=True):
+    folder.mkdir(exist_ok=True)
+    (folder / "weights.th").write_bytes(zipped(content) if packed else legacy(content))
+    return folder
+
+
+def vectors(*model):
+    return ElmoEmbedder(*model).embed_batch(SENTENCES)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lone_weights_have_derived_options_and_a_warning(tmp_path, log, packed):
+    folder = write_model(tmp_path / "model", packed, config=False)
+    for source in (folder, folder / "weights.th"):
+        log.clear()
+        model = open_model(source)
+        assert type(model.format) is AllenNlp
+        found = model.options.for_export()
+        assert {key: found[key] for key in OPTIONS} == OPTIONS and found["bidirectional"]
+        (warning,) = [r.getMessage() for r in log.records if r.levelname == "WARNING"]
+        assert "found no options" in warning and "clips of 3" in warning
+
+
+@pytest.mark.parametrize(
+    "module", ["", "_elmo", "a.b.elmo", "_text_field_embedder.token_embedder_x._elmo"]
+)
+def test_elmo_is_found_in_any_module(tmp_path, module):
+    alone = write(tmp_path / "alone", tensors(""))
+    others = {"_elmo_lstm.weight": np.ones((2, 2), "f4"), "steps": np.ones(3, "f4")}
+    nested = write(tmp_path / "nested", others | tensors(module))
+    for ours, theirs in zip(vectors(nested), vectors(alone), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_bare_bilm_is_found(tmp_path):
+    """The state of AllenNLP's `_ElmoBiLm`, in a module of another name."""
+    content = {
+        f"elmo_bilm.{name.removeprefix('_elmo_lstm.')}": v
+        for name, v in tensors("").items()
+        if "mix" not in name
+    }
+    model = open_model(write(tmp_path / "model", content))
+    assert model.mixes == []
+    expected = vectors(write(tmp_path / "alone", tensors("")))
+    np.testing.assert_array_equal(vectors(model)[0], expected[0])
+    with pytest.raises(WeightsError, match="contains no learned mix"):
+        Elmo(model, mix="stored")
+
+
+def test_one_of_several_elmos_is_chosen_by_name(tmp_path):
+    names = (
+        "text_field_embedder.token_embedder_en._elmo",
+        "text_field_embedder.token_embedder_de._elmo",
+    )
+    content = {k: v for i, name in enumerate(names) for k, v in tensors(name, seed=i).items()}
+    folder = write(tmp_path / "model", content)
+    with pytest.raises(WeightsError, match="several ELMos") as error:
+        open_model(folder).options  # noqa: B018
+    assert all(name in str(error.value) for name in names)
+    archive = shutil.make_archive(str(tmp_path / "m"), "gztar", folder)
+    found = {}
+    for source in (folder, folder / "weights.th", archive):
+        for part in (*names, "en", "de"):
+            model = open_model(f"{source}#{part}")
+            found.setdefault(model.digest, vectors(model)[0])
+            np.testing.assert_array_equal(
+                vectors(pickle.loads(pickle.dumps(model)))[0], found[model.digest]
+            )
+    first, second = found.values()
+    assert np.abs(first - second).max() > 0.01
+    keys = {open_model(f"{folder}#{name}").weights().key for name in names}
+    assert len(keys) == 2
+    with pytest.raises(WeightsError, match="expected fr to name one of these"):
+        open_model(f"{folder}#fr").options  # noqa: B018
+    with pytest.raises(WeightsError, match="expected text_field_embedder to name one"):
+        open_model(f"{folder}#text_field_embedder").options  # noqa: B018
+
+
+def test_other_formats_have_one_model_per_file(stored_model):
+    with pytest.raises(OptionsError, match=r"contain one model; remove #x"):
+        open_model(f"{stored_model}#x")
+
+
+OTHER = OPTIONS | {"lstm": OPTIONS["lstm"] | {"cell_clip": 0, "proj_clip": 0.25}}
+ARCHIVED = "fta/model.text_field_embedder.token_embedders.elmo.options_file"
+
+
+@pytest.mark.parametrize("place", [ARCHIVED, "options.json", "weights_options.json"])
+def test_options_are_found_in_the_folder_and_in_archives(tmp_path, place):
+    folder = write_model(tmp_path / "model")
+    (folder / "fta").mkdir()
+    (folder / place).write_text(json.dumps(OTHER))
+    (folder / "fta" / "model.text_field_embedder.token_embedders.elmo.weight_file").write_bytes(
+        b"x"
+    )
+    archive = shutil.make_archive(str(tmp_path / "m"), "gztar", tmp_path, "model")
+    for source in (folder, archive):
+        model = open_model(source)
+        assert model.options.lstm.cell_clip is None and model.options.lstm.proj_clip == 0.25
+        names = {p.relative_to(model.folder).as_posix() for p in model.files}
+        assert names == {"weights.th", "config.json", place}
+    assert not list(tmp_path.rglob("cache/**/*weight_file"))
+
+
+def test_options_outside_the_folder_are_not_read(tmp_path):
+    folder, outside = write_model(tmp_path / "model"), tmp_path / "options.json"
+    outside.write_text(json.dumps(OTHER))
+    for path in (str(outside), "../options.json"):
+        arguments = {"options_file": path}
+        (folder / "config.json").write_text(json.dumps({"model": {"elmo": arguments}}))
+        assert open_model(folder).options.lstm.cell_clip == 3
+
+
+def test_options_of_each_of_several_elmos(tmp_path):
+    embedders, content = {}, {}
+    folder = tmp_path / "model"
+    for i, name in enumerate(("en", "de")):
+        content |= tensors(f"_text_field_embedder.token_embedder_{name}._elmo", seed=i)
+        embedders[name] = {"type": "elmo_token_embedder", "options_file": f"{name}/options.json"}
+        (folder / name).mkdir(parents=True)
+        clipped = OPTIONS["lstm"] | {"cell_clip": i + 1}
+        (folder / name / "options.json").write_text(json.dumps(OPTIONS | {"lstm": clipped}))
+    config = {"model": {"text_field_embedder": embedders}}  # as before AllenNLP 1.0
+    (write(folder, content) / "config.json").write_text(json.dumps(config))
+    assert open_model(f"{folder}#en").options.lstm.cell_clip == 1
+    assert open_model(f"{folder}#de").options.lstm.cell_clip == 2
+
+
+def test_given_options_take_precedence(tmp_path):
+    folder, options = write_model(tmp_path / "model"), tmp_path / "given.json"
+    options.write_text(json.dumps(OTHER))
+    archive = shutil.make_archive(str(tmp_path / "m"), "gztar", folder)
+    for weights in (folder, folder / "weights.th", archive):
+        model = open_model(options, weights)
+        assert type(model.format) is AllenNlp and model.options.lstm.proj_clip == 0.25
+        assert model.digest != open_model(weights).digest
+
+
+def test_options_that_do_not_fit_the_tensors_are_refused(tmp_path):
+    folder, wrong = write_model(tmp_path / "model"), tmp_path / "wrong.json"
+    wrong.write_text(json.dumps(OPTIONS | {"lstm": OPTIONS["lstm"] | {"dim": 7}}))
+    with pytest.raises(WeightsError, match=r"input_linearity.weight has shape \(24, 4\)"):
+        open_model(wrong, folder).build()
+    without = {k: v for k, v in OPTIONS.items() if k != "char_cnn"}
+    wrong.write_text(json.dumps(without))
+    with pytest.raises(OptionsError, match=r"wrong\.json: char_cnn: missing"):
+        open_model(wrong, folder).options  # noqa: B018
+
+
+def test_hdf5_weights_beside_weights_th_without_a_configuration(stored_model, tmp_path):
+    write_model(tmp_path / "other", config=False)
+    shutil.copy(tmp_path / "other" / "weights.th", stored_model)
+    assert open_model(stored_model).format.name == "bilm-tf"
+    (stored_model / "config.json").write_text(json.dumps(CONFIGURATION))
+    assert type(open_model(stored_model).format) is AllenNlp
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_tensors_of_other_types_are_allowed_outside_the_elmo(tmp_path, packed):
+    torch = pytest.importorskip("torch")
+    content = {name: torch.tensor(value) for name, value in tensors().items()}
+    others = {
+        f"x{i}": torch.ones(3, dtype=kind)
+        for i, kind in enumerate(
+            (torch.int64, torch.int32, torch.uint8, torch.bool, torch.bfloat16)
+        )
+    }
+    (tmp_path / "model").mkdir()
+    path = tmp_path / "model" / "weights.th"
+    torch.save(content | others, path, _use_new_zipfile_serialization=packed)
+    expected = vectors(write_model(tmp_path / "expected"))
+    for ours, theirs in zip(vectors(path), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    name = next(name for name in content if name.endswith("_projection.bias"))
+    torch.save(content | {name: content[name].to(torch.bfloat16)}, path)
+    with pytest.raises(WeightsError, match=r"_projection\.bias has a type other than float16"):
+        open_model(path).build()
+
+
+def test_file_without_an_elmo_is_refused(tmp_path):
+    folder = write(tmp_path / "model", {"encoder.weight": np.ones((2, 2), "f4")})
+    with pytest.raises(WeightsError, match=r"weights\.th: contains no ELMo; expected a tensor"):
+        open_model(folder).build()
+    (folder / "weights.th").write_bytes(b"x")
+    with pytest.raises(WeightsError, match="not a whole state dict of PyTorch"):
+        open_model(folder).build()
+
+
+def test_tensors_that_overlap_are_refused(tmp_path, monkeypatch):
+    """All tensors read the same numbers, so that a small file would take much memory."""
+    import allennlp_files
+
+    monkeypatch.setattr(allennlp_files, "DIM", 400)
+    numbers = np.ones(4 * 400 * 4, "f4")
+    content = tensors("")
+    for name, value in content.items():
+        if value.size > 4:
+            strides = tuple(s // value.itemsize for s in value.strides)
+            content[name] = Reduced(numbers, 0, value.shape, strides)
+    with pytest.raises(WeightsError, match="its tensors overlap"):
+        open_model(write(tmp_path / "model", content)).build()
+
+
+def test_widths_that_bilm_cannot_project_are_refused(tmp_path, monkeypatch):
+    import allennlp_files
+
+    monkeypatch.setattr(allennlp_files, "WIDTH", allennlp_files.DIM)
+    with pytest.raises(OptionsError, match="the LSTM's dim and projection_dim are both 6"):
+        open_model(write(tmp_path / "model", tensors())).build()
+
+
+# --- mixes ---
+
+
+def test_layer_keeps_the_stored_mix(tmp_path):
+    content = tensors() | {f"{MODULE}.{name}": value for name, value in mixes(2).items()}
+    model = open_model(write(tmp_path / "model", content))
+    described = model.describe()["mixes"]
+    assert described == [
+        {"weights": [0.0, 1.0], "gamma": 1.5, "do_layer_norm": False},
+        {"weights": [0.5, 1.5], "gamma": 2.5, "do_layer_norm": False},
+    ]
+    elmo = Elmo(model, mix="stored")
+    ids = elmo.batcher().batch_sentences(SENTENCES).astype("int32")
+    layers = ElmoEmbedder(model).embed_sentence(SENTENCES[0])
+    share = np.exp([0.0, 1.0]) / np.exp([0.0, 1.0]).sum()
+    outputs = [keras.ops.convert_to_numpy(output)[0] for output in elmo(ids)]
+    for output, gamma in zip(outputs, (1.5, 2.5), strict=True):
+        expected = gamma * np.einsum("j,jtd->td", share, layers)
+        np.testing.assert_allclose(output, expected, atol=1e-6, rtol=0)
+    again = Elmo.from_config(elmo.get_config())
+    for ours, theirs in zip(again(ids), outputs, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(ours)[0], theirs)
+    inputs = keras.Input((None, 50), dtype="int32")
+    keras.Model(inputs, elmo(inputs)[0]).save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    np.testing.assert_allclose(loaded(ids)[0], outputs[0], atol=1e-6, rtol=0)
+
+
+def test_given_mix_is_checked(tmp_path):
+    folder = write_model(tmp_path / "model")
+    Elmo(folder, mix=[([0.0, 1.0], 2.0)]).build()
+    for mix in ("other", [], [([0.0, 1.0], 1.0)] * 2):
+        with pytest.raises(ValueError, match="expected 'stored', or a pair of weights"):
+            Elmo(folder, mix=mix)
+    with pytest.raises(ValueError, match="weights for 3 layers, expected 2"):
+        Elmo(folder, mix=[([0.0, 1.0, 2.0], 1.0)]).build()
+    with pytest.raises(ValueError, match="requires the files"):
+        Elmo(OPTIONS, mix="stored")
+
+
+def test_damaged_mix_is_a_problem(tmp_path):
+    content = tensors()
+    name = next(name for name in content if name.endswith("scalar_parameters.1"))
+    content[name] = np.array([np.nan], "f4")
+    model = open_model(write(tmp_path / "model", content))
+    assert any("scalar_parameters.1 is not a finite number" in p for p in model.problems)
+    assert model.describe()["mixes"] == []
+    with pytest.raises(BilmError, match="not a finite number"):
+        Elmo(model, mix="stored")
