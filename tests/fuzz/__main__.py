@@ -1,6 +1,8 @@
 """Damaged inputs and models, made from seeds: each ends in success or in one clear error.
 
-    python tests/fuzz {inputs,corpora,models,manylangs,allennlp} SEED INPUTS_PER_KIND [KIND ...]
+    python tests/fuzz GROUP SEED INPUTS_PER_KIND [KIND ...]
+
+GROUP is inputs, corpora, models, manylangs, allennlp or tfhub.
 
 Run each group in a separate process, whose memory is limited: a hang, a crash of a C library or
 a huge allocation then fails the run. FUZZ_LAST=FILE in the environment names a file that always

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
         pytest.param("corpora", 40, marks=[pytest.mark.slow, pytest.mark.clients]),
         pytest.param("manylangs", 30, marks=pytest.mark.slow),
         pytest.param("allennlp", 40, marks=pytest.mark.slow),
+        pytest.param("tfhub", 40, marks=pytest.mark.slow),
         pytest.param("models", 30, marks=pytest.mark.slow),
     ],
 )

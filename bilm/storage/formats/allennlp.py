@@ -113,8 +113,12 @@ class AllenNlp(Format):
         return cls(options_file, options_file)
 
     def choose(self, part: str) -> None:
-        """Choose one of several ELMos by its module's name, or by one part of the name."""
+        """Choose one of several ELMos by its module's name, or by one part of the name.
+
+        Raises: WeightsError if there is not exactly one of this name.
+        """
         self.part = part
+        self.part = self._name
 
     def files(self) -> list[Path]:
         """Return the weights, the configuration and the options, as far as they exist."""

@@ -22,7 +22,7 @@ KINDS = (
     Foreign(
         lambda names: {"saved_model.pb", "tfhub_module.pb"} <= names,
         "a TensorFlow Hub module",
-        "load it with tensorflow_hub, or give the HDF5 weights that it was made from",
+        "name the folder that contains saved_model.pb and variables/",
     ),
     Foreign(
         lambda names: "saved_model.pb" in names,

@@ -9,10 +9,12 @@ from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import BilmTf
 from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.run import Run
+from bilm.storage.formats.tfhub import TfHub
 
 # In the order in which they are tried; the last one owns all other paths.
 FORMATS: tuple[type[Format], ...] = (
     ManyLangs,
+    TfHub,
     Run,
     AllenNlp,
     BilmTf,

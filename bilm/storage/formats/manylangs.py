@@ -201,7 +201,7 @@ class ManyLangs(Format):
     def tensors(self, options: ModelOptions) -> StateDictTensors:
         """Open the two state dicts; unused tensors give one warning. Raises: WeightsError."""
         encoder = StateDict(self.weight_file.parent / ENCODER)
-        parts = [(encoder, lstm_rows(options.lstm)), (self._embedder, embedder_rows(options))]
+        parts = [(self._embedder, embedder_rows(options)), (encoder, lstm_rows(options.lstm))]
         found = StateDictTensors(str(encoder.path.parent), parts, "the configuration requires")
         for path, unused in found.unused.items():
             shown = re.sub(r"[^ -~]", "?", ", ".join(sorted(unused)[:8]))[:300]

@@ -1,0 +1,353 @@
+"""Modules of TensorFlow Hub in the format of TensorFlow 1, Google's and DeepPavlov's.
+
+The variables have the names of bilm-tf's graph, and nothing is transposed. A module contains no
+options: sizes are derived from the shapes of the variables, and the rest from the graph in
+`saved_model.pb` where it shows it. Reading requires TensorFlow.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bilm.errors import OptionsError, WeightsError
+from bilm.options import schema
+from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.options.run_options import load_model_options
+from bilm.options.schema import MAX_LAYERS
+from bilm.storage.formats.base import Format, LazyTensor, Mix
+from bilm.storage.hdf5 import Held
+from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
+
+MAX_GRAPH_BYTES = 256 << 20  # the graphs of known modules have less than 1 MB
+SCOPE = "bilm/"
+CELL = re.compile(
+    r"(RNN_\d+/RNN/MultiRNNCell/Cell\d+)/rnn/lstm_cell/(kernel|bias|projection/kernel)"
+)
+NAMES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
+MIXES = (  # weights and gamma: Google's names, DeepPavlov's
+    ("aggregation/weights", "aggregation/scaling"),
+    ("aggregation/elmo_output_ELMo_W", "aggregation/elmo_output_ELMo_gamma"),
+)
+STATES = "Variable"  # start of the names of the LSTM states, after `SCOPE`
+FIRST_CELL = "bilm/RNN_0/RNN/MultiRNNCell/Cell0/"
+SKIP = re.compile(r"bilm/RNN_0/RNN/MultiRNNCell/Cell1/rnn/while/add[^/]*")
+# Used where the graph has another form than the known modules: the published model's.
+RECIPE = {"activation": "relu", "max_characters_per_token": 50}
+
+
+class TfHub(Format):
+    """`saved_model.pb` and `variables/`; the weight file is the index of the variables."""
+
+    name = "TensorFlow Hub module"
+    has_softmax = False
+    separate_options = True
+    copies = (HUB_GRAPH, HUB_INDEX)
+
+    @classmethod
+    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+        """Choose the files of a module, at the top or in one folder inside.
+
+        Raises: WeightsError if there are several modules.
+        """
+        available = set(paths)
+        homes = [p.parent for p in paths if p.name == HUB_MARK and len(p.parts) <= 2]
+        homes = [h for h in homes if {h / HUB_GRAPH, h / HUB_INDEX} <= available]
+        homes = [h for h in homes if not h.parts] or homes
+        if not homes:
+            return None
+        if len(homes) > 1:
+            listed = ", ".join(sorted(home.as_posix() for home in homes))
+            raise WeightsError(f"{where}: found {cls.name}s in {listed}; expected one")
+        home = homes[0]
+        shards = [p for p in paths if p.parent == home / "variables" and p != home / HUB_INDEX]
+        found = {name: home / name for name in (HUB_GRAPH, HUB_INDEX, HUB_MARK)}
+        return found | {f"variables/{p.name}": p for p in shards}
+
+    @classmethod
+    def owns(cls, weight_file: Path) -> bool:
+        """Return whether this is the index of a module's variables."""
+        return weight_file.name == Path(HUB_INDEX).name and weight_file.parent.name == "variables"
+
+    @property
+    def graph_file(self) -> Path:
+        """The file of the graph."""
+        return self.weight_file.parent.parent / HUB_GRAPH
+
+    def files(self) -> list[Path]:
+        """Return the options or the graph, and the files of the variables."""
+        variables = sorted(self.weight_file.parent.glob("variables.*"))
+        return list(dict.fromkeys([self.options_file, self.graph_file, *variables]))
+
+    def options(self) -> ModelOptions:
+        """Read the given options, or derive them. Raises: OptionsError, WeightsError."""
+        if self.options_file != self.graph_file:
+            options = load_model_options(self.options_file)
+            return options.replace(bidirectional=options.bidirectional is not False)
+        try:
+            found = schema.read(ModelOptions, self._derived(), strict=False)
+        except OptionsError as error:
+            raise WeightsError(
+                f"{self.weight_file}: its variables are not those of an ELMo ({error})"
+            ) from None
+        return found
+
+    def tensors(self, options: ModelOptions) -> TfHubTensors:
+        """Open the variables. Raises: WeightsError."""
+        return self._variables
+
+    def mixes(self) -> list[Mix]:
+        """Read the learned mix. Raises: WeightsError."""
+        variables, found = self._variables, []
+        for weights, gamma in MIXES:
+            if weights in variables.shapes and gamma in variables.shapes:
+                stored = variables.read(weights), variables.read(gamma)
+                values: list[np.ndarray] = [np.asarray(value, np.float32) for value in stored]
+                if values[0].ndim != 1 or values[1].size != 1:
+                    raise WeightsError(f"{self.weight_file}: {weights} is not a learned mix")
+                if not all(np.isfinite(value).all() for value in values):
+                    raise WeightsError(f"{self.weight_file}: {weights} is not finite")
+                found.append(Mix(values[0], float(values[1].reshape(()))))
+        return found
+
+    @functools.cached_property
+    def _variables(self) -> TfHubTensors:
+        return TfHubTensors(self.weight_file)
+
+    def _derived(self) -> dict[str, Any]:
+        """Return options from the shapes and the graph."""
+        shapes = self._variables.stored_shapes
+        cell = "RNN_0/RNN/MultiRNNCell/Cell"
+
+        def shape(name: str, n_axes: int) -> tuple[int, ...]:
+            found = shapes.get(name)
+            if found is None or len(found) != n_axes or not all(found):
+                what = "is missing" if found is None else f"has shape {found}"
+                raise WeightsError(f"{self.weight_file}: {name} {what}, expected {n_axes} axes")
+            return found
+
+        def count(start: str, end: str) -> int:
+            found = (i for i in range(MAX_LAYERS + 1) if f"{start}{i}{end}" not in shapes)
+            return next(found, MAX_LAYERS + 1)
+
+        n_rows, embedding_dim = shape("char_embed", 2)
+        filters = [shape(f"CNN/W_cnn_{i}", 4) for i in range(count("CNN/W_cnn_", ""))]
+        dim = shape(f"{cell}0/LSTMCell/B", 1)[0] // 4
+        has_projection = f"{cell}0/LSTMCell/W_P_0" in shapes
+        projection_dim = shape(f"{cell}0/LSTMCell/W_P_0", 2)[1] if has_projection else dim
+        graph = _Graph(self.graph_file)
+        first_width = filters[0][1] if filters else 1
+        shown, length = graph.activation(), graph.word_length(first_width)
+        if shown is None or length is None:
+            logging.warning(
+                "%s: the graph does not show the activation or the length of words; using those of "
+                "the published model: %s", self.graph_file, RECIPE,
+            )  # fmt: skip
+        cell_clip, proj_clip = graph.clips()
+        logging.info(
+            "%s: sizes are derived from the shapes of the variables; activation, clips (cell %s, "
+            "projection %s), skip connections and length of words are those of its graph",
+            self.graph_file, cell_clip, proj_clip,
+        )  # fmt: skip
+        return {
+            "bidirectional": any(name.startswith("RNN_1/") for name in shapes),
+            "char_cnn": {
+                "activation": shown or RECIPE["activation"],
+                "embedding": {"dim": embedding_dim},
+                "filters": [[width, number] for _, width, _, number in filters],
+                "max_characters_per_token": length or RECIPE["max_characters_per_token"],
+                "n_characters": n_rows + 1,
+                "n_highway": count("CNN_high_", "/W_carry"),
+            },
+            "lstm": {
+                "dim": dim,
+                "projection_dim": projection_dim,
+                "n_layers": count(cell, "/LSTMCell/W_0"),
+                "cell_clip": cell_clip,
+                "proj_clip": proj_clip,
+                "use_skip_connections": graph.has_skip_connections(),
+            },
+        }
+
+
+class _Graph:
+    """What the graph of a module shows about the options. Raises: WeightsError."""
+
+    def __init__(self, path: Path):
+        _require_tensorflow(path)
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+        try:
+            with open(path, "rb") as file:
+                content = file.read(MAX_GRAPH_BYTES + 1)
+            if len(content) > MAX_GRAPH_BYTES:
+                raise WeightsError(f"{path}: more than {MAX_GRAPH_BYTES:,} bytes, expected a graph")
+            found = SavedModel.FromString(content)
+        except OSError as error:
+            raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
+        except DecodeError as error:
+            raise WeightsError(f"{path}: truncated or damaged: {error}") from error
+        if not found.meta_graphs:
+            raise WeightsError(f"{path}: contains no graph")
+        self.path = path
+        self.nodes = {node.name: node for node in found.meta_graphs[0].graph_def.node}
+
+    def activation(self) -> str | None:
+        """Return the activation of the character CNN, None if the graph does not show it."""
+        found = {node.op for node in self._below("bilm/CNN/")} & {"Relu", "Tanh"}
+        return found.pop().lower() if len(found) == 1 else None
+
+    def word_length(self, first_width: int) -> int | None:
+        """Return the number of characters that the CNN pools over, None if unknown."""
+        pool = self.nodes.get("bilm/CNN/MaxPool")
+        sizes = list(pool.attr["ksize"].list.i) if pool is not None else []
+        return int(sizes[2]) + first_width - 1 if len(sizes) == 4 else None
+
+    def clips(self) -> tuple[float | None, float | None]:
+        """Return the clips of the cell and of the projection, None for none."""
+        cell = projection = None
+        for node in self._below(FIRST_CELL):
+            if not re.search(r"/clip_by_value[^/]*/Minimum$", node.name) or len(node.input) < 2:
+                continue
+            value, limit = (self.nodes.get(self._plain(name)) for name in node.input[:2])
+            if value is None or limit is None or limit.op != "Const":
+                raise WeightsError(f"{self.path}: {node.name} has no constant limit")
+            found = _constant(limit, self.path)
+            if value.op == "MatMul":
+                projection = found
+            else:
+                cell = found
+        return cell, projection
+
+    def has_skip_connections(self) -> bool:
+        """Return whether the second layer adds its input to its output."""
+        return any(
+            SKIP.fullmatch(name) and node.op in ("Add", "AddV2") and node.attr["T"].type == 1
+            for name, node in self.nodes.items()
+        )
+
+    def _below(self, scope: str) -> list[Any]:
+        return [node for name, node in self.nodes.items() if name.startswith(scope)]
+
+    @staticmethod
+    def _plain(name: str) -> str:
+        return name.removeprefix("^").partition(":")[0]
+
+
+def _constant(node: Any, path: Path) -> float:
+    """Return the number of a constant. Raises: WeightsError."""
+    import tensorflow as tf
+
+    tensor = node.attr["value"].tensor
+    if math.prod(max(d.size, 0) for d in tensor.tensor_shape.dim) != 1:
+        raise WeightsError(f"{path}: {node.name} is not one number")
+    try:
+        return float(f"{float(tf.make_ndarray(tensor).reshape(())):.7g}")  # 0.3, not 0.300000012
+    except (TypeError, ValueError) as error:
+        raise WeightsError(f"{path}: {node.name} is not a number ({error})") from error
+
+
+def _require_tensorflow(path: Path) -> None:
+    try:
+        import tensorflow as tf  # noqa: F401
+    except ImportError as error:
+        raise WeightsError(
+            f"{path}: reading a TensorFlow Hub module requires TensorFlow; install it with pip "
+            "install tensorflow"
+        ) from error
+
+
+class TfHubTensors:
+    """The variables of a module: see `bilm.storage.formats.base.Tensors`.
+
+    Args:
+        index: the index of the variables.
+    Attributes:
+        shapes: shapes of all variables, by their names in the module.
+        stored_shapes: those of the biLM by bilm's names, without the padding row.
+    Raises: WeightsError if it cannot be read or the data files are too small.
+    """
+
+    def __init__(self, index: Path):
+        _require_tensorflow(index)
+        import tensorflow as tf
+
+        self.source = str(index.parent.parent)
+        self._index = index
+        self._errors = (tf.errors.OpError, RuntimeError, IndexError, ValueError)
+        try:
+            self._reader = tf.train.load_checkpoint(str(index.with_suffix("")))
+            self.shapes = {
+                name: tuple(shape)
+                for name, shape in self._reader.get_variable_to_shape_map().items()
+            }
+            types = self._reader.get_variable_to_dtype_map()
+        except self._errors as error:
+            raise self._damaged(error) from error
+        self.paths: tuple[Path, ...] = tuple(sorted(index.parent.glob("variables.*")))
+        n_bytes = sum(p.stat().st_size for p in self.paths if p != index)
+        needed = sum(math.prod(s) * (types[n].size or 0) for n, s in self.shapes.items())
+        if needed > n_bytes:
+            raise WeightsError(
+                f"{index}: the variables need {needed:,} bytes, but the data files have {n_bytes:,}"
+            )
+        self._names = dict(_renamed(self.shapes))
+        self.names = set(self._names)
+        self.dtypes = {own: types[name].as_numpy_dtype for own, name in self._names.items()}
+        self.stored_shapes = {own: self.shapes[name] for own, name in self._names.items()}
+        characters = self.stored_shapes.get("char_embed", ())
+        if characters[:1] == (N_CHARACTERS_WITH_PADDING,):
+            self.stored_shapes["char_embed"] = (characters[0] - 1, *characters[1:])
+        elif characters:
+            raise WeightsError(
+                f"{index}: char_embed has shape {characters}, expected "
+                f"{N_CHARACTERS_WITH_PADDING} rows"
+            )
+        self._held = Held(len(self.shapes), sum(map(math.prod, self.shapes.values())))
+
+    def held(self) -> Held:
+        """Count the variables and their numbers."""
+        return self._held
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
+        """Yield the function that returns a variable, which is read when it is converted."""
+        yield lambda name: LazyTensor(
+            self.stored_shapes[name], np.dtype(self.dtypes[name]), partial(self._value, name)
+        )
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a variable by its name in the module. Raises: WeightsError."""
+        try:
+            return np.asarray(self._reader.get_tensor(name))
+        except self._errors as error:
+            raise self._damaged(error) from error
+
+    def _value(self, own: str) -> np.ndarray:
+        value = self.read(self._names[own])
+        return value[1:] if own == "char_embed" else value
+
+    def _damaged(self, error: Exception) -> WeightsError:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        return WeightsError(f"{self._index}: truncated or damaged ({first})")
+
+
+def _renamed(names: Any) -> Iterator[tuple[str, str]]:
+    """Yield bilm's name and the module's name of each variable of the biLM."""
+    for name in names:
+        own = name.removeprefix(SCOPE)
+        if own == name or own.startswith(STATES):
+            continue
+        if cell := CELL.fullmatch(own):
+            own = f"{cell[1]}/LSTMCell/{NAMES[cell[2]]}"
+        yield own, name

@@ -1,0 +1,77 @@
+"""Damaged TensorFlow Hub modules."""
+
+import random
+import shutil
+import tarfile
+from pathlib import Path
+
+import keras
+from fuzz_models import home
+from fuzzing import damaged, expect
+from stored_files import load_bilm
+from tiny_runs import GOLDEN
+
+from bilm import Elmo, ElmoEmbedder
+from bilm.storage.stored_model import open_model
+
+SENTENCES = [["The", "cat", "T\u00e9"], []]
+ARCHIVE = next(iter(sorted((GOLDEN / "tfhub").glob("*/module.tar.gz"))), None)
+FILES = {
+    "graph": "saved_model.pb",
+    "index": "variables/variables.index",
+    "data": "variables/variables.data-*",
+}
+
+
+def original() -> Path:
+    folder = home() / "tfhub"
+    if not folder.exists() and ARCHIVE is not None:
+        with tarfile.open(ARCHIVE) as file:
+            file.extractall(folder, filter="data")
+    return folder
+
+
+def try_file(kind: str, path: Path, rng: random.Random) -> None:
+    """Change the bytes of a file, or remove it."""
+    keras.utils.clear_session()
+    folder = path.with_suffix(".folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(original(), folder)
+    target = rng.choice(sorted(folder.glob(FILES[kind])))
+    if rng.random() < 0.05:
+        target.unlink()
+    elif rng.random() < 0.9:
+        content = target.read_bytes()
+        # Flipped bits of the large files mostly have no effect: cut and overwrite these more.
+        content = damaged(content, rng)
+        if rng.random() < 0.5:
+            content = content[: rng.randrange(len(content) + 1)]
+        target.write_bytes(content)
+    try_model(folder, rng.random() < 0.05)
+
+
+def try_model(source: Path, embeds: bool) -> None:
+    expect(load_bilm, source)
+    expect(lambda: open_model(source).describe())
+    if embeds:
+        expect(lambda: ElmoEmbedder(source).embed_batch(SENTENCES))
+        expect(lambda: Elmo(source, mix="stored").build())
+
+
+def prepare() -> None:
+    try_model(original(), True)
+
+
+def graph(path: Path, rng: random.Random) -> None:
+    try_file("graph", path, rng)
+
+
+def index(path: Path, rng: random.Random) -> None:
+    try_file("index", path, rng)
+
+
+def data(path: Path, rng: random.Random) -> None:
+    try_file("data", path, rng)
+
+
+KINDS = {"graph": graph, "index": index, "data": data}
