@@ -98,7 +98,11 @@ def test_manylangs_published_configurations_are_packaged(model):
     [
         ("encoder", {"name": "lstm"}, 'encoder.name: found "lstm", expected "elmo"'),
         ("token_embedder", {"name": "lstm"}, 'token_embedder.name: found "lstm", expected "cnn"'),
-        ("encoder", {"projection_dim": 6}, "dim: found 6, expected another width"),
+        (
+            "encoder",
+            {"projection_dim": 6},
+            "dim: found 6, expected a width different from projection_dim",
+        ),
         ("encoder", {"n_layers": 2}, "forward_layer_1.input_linearity.weight is missing"),
         ("encoder", {"cell_clip": -1}, r"encoder.cell_clip: found -1, expected 0 \(none\)"),
         ("token_embedder", {"char_dim": 0, "word_dim": 0}, "word_dim and char_dim are 0"),
