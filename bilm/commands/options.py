@@ -216,6 +216,8 @@ MODEL_FORMS = """
 MODEL is one of the following; existing files and folders take precedence over names:
   a folder          of a run of bilm or of the TensorFlow 1 reference, or of an exported model
   an archive        ZIP, tar or tar.gz with such a folder, or the URL of one
+  another format    a model of AllenNLP (model.tar.gz, weights.th), a TensorFlow Hub module, a model
+                    of ELMoForManyLangs, as an archive or folder
   an options file   options.json with --weights
   a name            novels-en, a small model of English novels that is part of bilm; small,
                     medium, original, original_5.5b, seqvec, nlpl:NUMBER and
