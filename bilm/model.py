@@ -130,7 +130,7 @@ class BidirectionalLanguageModel:
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
         """Return a batcher that makes the ids of this model: see `bilm.model.batcher`.
 
-        Raises: DataError, also if the words are not those of the model's word table.
+        Raises: DataError, also if the words differ from the model's word table.
         """
         if self._own_table is not None:
             self._own_table.check_words(lm_vocab_file)

@@ -63,7 +63,7 @@ def a_run(tmp_path) -> Path:
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
-    """The cache of a test of its own."""
+    """A separate cache for each test."""
     monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

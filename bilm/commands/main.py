@@ -158,7 +158,7 @@ class Command(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse repeated options, of which click would use only the last, and stray words."""
+        """Refuse repeated options (click would use only the last one) and stray words."""
         _, stray, order = self.make_parser(ctx).parse_args(list(args))
         seen: set[click.Parameter] = set()
         for parameter in order:

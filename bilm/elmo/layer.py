@@ -299,7 +299,7 @@ class Elmo(keras.layers.Layer):
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
         """Return a batcher that computes the input ids of this layer: see `bilm.model.batcher`.
 
-        Raises: DataError, also if the words are not those of the model's word table. A layer that
+        Raises: DataError, also if the words differ from the model's word table. A layer that
         was made from a config has no files to compare them with.
         """
         if self._own_table is not None:

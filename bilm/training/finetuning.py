@@ -318,7 +318,7 @@ class Source:
 def choose_vocabulary(
     start: Source, own: str | Path | None, new: str | Path | None
 ) -> tuple[Path | None, Path]:
-    """Choose the vocabulary of the source and that of the new run.
+    """Choose the vocabularies of the source and of the new run.
 
     Args:
         own: vocabulary of the source; None for `vocab.txt` in its folder.

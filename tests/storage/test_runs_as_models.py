@@ -81,7 +81,7 @@ def test_vocabulary_of_a_run_replaced_by_other_words_is_refused(variant, tmp_pat
 
 
 def test_checkpoints_contain_the_vocabulary_of_the_start(tmp_path):
-    """Also those of a resumed run, and the best one; older checkpoints contain none."""
+    """Also checkpoints of a resumed run, and the best one; older checkpoints contain none."""
     folder = shutil.copytree(three_steps(), tmp_path / "run")
     digest = Vocabulary(VOCABULARY).digest
     assert open_model(folder / "best").checkpoint.vocabulary == digest

@@ -22,7 +22,7 @@ class File(NamedTuple):
 
     Fields:
         kind: the kind of file.
-        urls: its addresses, in the order in which they are tried.
+        urls: its addresses, tried in this order.
         size, sha256: size in bytes and SHA-256; None if they are unknown.
     """
 

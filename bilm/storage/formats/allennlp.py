@@ -104,7 +104,7 @@ class AllenNlp(Format):
 
     @classmethod
     def is_model(cls, path: Path) -> bool:
-        """Return whether the path is that of a state dict."""
+        """Return whether the path belongs to a state dict."""
         return cls.owns(path)
 
     @classmethod

@@ -11,7 +11,7 @@ from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.run import Run
 from bilm.storage.formats.tfhub import TfHub
 
-# In the order in which they are tried; the last one owns all other paths.
+# They are tried in this order; the last one owns all other paths.
 FORMATS: tuple[type[Format], ...] = (
     ManyLangs,
     TfHub,
@@ -24,7 +24,7 @@ FORMATS: tuple[type[Format], ...] = (
 def find(paths: list[PurePath], where: Path) -> tuple[type[Format], dict[str, PurePath]]:
     """Find the model among the files of a folder or archive.
 
-    Returns: its format, and its files as `Format.find` returns them.
+    Returns: its format, and the result of `Format.find`.
     Raises: WeightsError if there is no model, or more than one.
     """
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5

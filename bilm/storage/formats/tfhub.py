@@ -274,7 +274,7 @@ class TfHubTensors:
         index: the index of the variables.
     Attributes:
         shapes: shapes of all variables, by their names in the module.
-        stored_shapes: those of the biLM by bilm's names, without the padding row.
+        stored_shapes: shapes of the biLM's tensors by bilm's names, without the padding row.
     Raises: WeightsError if it cannot be read or the data files are too small.
     """
 
