@@ -55,7 +55,7 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
         folder = RunFolder(stored.folder)
         evaluations = _evaluations(folder.history_file)
         if folder.measured_file.exists() and folder.read_measured() is None:
-            found["problems"].append(f"{folder.measured_file}: not the record of a measurement")
+            found["problems"].append(f"{folder.measured_file}: not the record of an evaluation")
     if json:
         print(as_json({**found, "evaluations": evaluations}, indent=2))
         return

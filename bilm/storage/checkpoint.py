@@ -471,10 +471,10 @@ class CheckpointFolder:
         Raises: WeightsError if it cannot be written; earlier checkpoints are not touched then.
         """
         path = self.path(step)
-        content.set_vocabulary(self.folder / VOCABULARY)
         try:
             # TensorFlow would create the folder, without the other files of a run.
             os.stat(self.folder)
+            content.set_vocabulary(self.folder / VOCABULARY)
             content.variables.write(path)
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
             # earlier one.

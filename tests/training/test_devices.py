@@ -97,7 +97,7 @@ def test_devices_are_named_and_counted():
 
 def test_tf32_is_logged_and_can_be_disabled(machine, log):
     make_strategy()
-    assert machine.tf32 and "round their float32 inputs to TF32" in log.text
+    assert machine.tf32 and "are rounded to TF32 on this GPU" in log.text
     log.clear()
     make_strategy(tf32=False)
     assert not machine.tf32 and "TF32" not in log.text
