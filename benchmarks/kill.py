@@ -152,11 +152,12 @@ def logged_losses(run: Path) -> dict[tuple[str, int], set[float]]:
 
 def stored_values(run: Path, step: int) -> dict:
     """Return every array of a checkpoint by name."""
+    import numpy as np
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(run / f"model.ckpt-{step}"))
     names = reader.get_variable_to_shape_map()
-    return {n: reader.get_tensor(n) for n in names if "OBJECT_GRAPH" not in n}
+    return {n: np.asarray(reader.get_tensor(n)) for n in names if "OBJECT_GRAPH" not in n}
 
 
 def compare(straight: Path, killed: Path, n_steps: int, n_kills: int) -> Comparison:
