@@ -64,7 +64,7 @@ class Accuracy:
 
     Attributes:
         n_pairs: number of pairs.
-        n_unknown: number of pairs in which the vocabulary lacks a word.
+        n_unknown: number of pairs that contain a word outside the vocabulary.
         n_correct: number of pairs whose acceptable sentence is more probable, by direction.
         n_ties: number of pairs whose sentences differ by at most `TIE` bits, by direction. They are
             not correct.

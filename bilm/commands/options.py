@@ -295,6 +295,16 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
     return option("--input", TextInput(passes), help, **more)
 
 
+scored_text = group(
+    "Text",
+    text_input("Text: a file or a quoted pattern.", required=False, default="-"),
+    column_option,
+    id_column_option,
+    bad_utf8_option,
+    tokenize_option,
+)
+
+
 # --- training ---
 
 RUN = (  # arguments of `bilm.TrainingRun`

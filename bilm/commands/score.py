@@ -61,14 +61,7 @@ class Token(NamedTuple):
 
 @command(notes=[NOTE, opt.input_forms_help, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @opt.scorer_options
-@opt.group(
-    "Text",
-    opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
-    opt.column_option,
-    opt.id_column_option,
-    opt.bad_utf8_option,
-    opt.tokenize_option,
-)
+@opt.scored_text
 @opt.group(
     "Results",
     opt.table_option,

@@ -45,14 +45,7 @@ pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for 
 
 @command(notes=[NOTE, opt.input_forms_help, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @opt.scorer_options
-@opt.group(
-    "Text",
-    opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
-    opt.column_option,
-    opt.id_column_option,
-    opt.bad_utf8_option,
-    opt.tokenize_option,
-)
+@opt.scored_text
 @opt.group("Results", opt.table_option)
 def surprisal(
     input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, overload
 
-from bilm.data.readers import Corpus, require_text
+from bilm.data.readers import require_text
 from bilm.data.text import (
-    STANDARD_INPUT,
     decoded,
     decoding,
     lines_at,
@@ -19,7 +18,6 @@ from bilm.data.text import (
     placed_lines,
     raw_lines,
 )
-from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 
 
@@ -100,32 +98,6 @@ def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "
     for path in paths:
         require_text(path)
     return Shards(paths, on_bad_utf8, os.fspath(filepattern))
-
-
-def read_sentences(
-    filepattern: str | os.PathLike,
-    on_bad_utf8: str = "error",
-    column: str | None = None,
-    tokenize: str | None = None,
-) -> Iterator[list[str]]:
-    """Yield the words of each sentence of all files that a glob matches; empty sentences are
-    skipped.
-
-    The files may have any form that `bilm.data.readers.Corpus` reads.
-
-    Args:
-        filepattern: a glob, or `-` for text from standard input.
-        on_bad_utf8, column, tokenize: see `Corpus`.
-    Raises: DataError as `resolve_shards` and `Corpus` do; BilmError if a package is missing.
-    """
-    if os.fspath(filepattern) == "-":
-        sentences = map(tokenizer(tokenize), Shards([STANDARD_INPUT], on_bad_utf8).texts())
-        return filter(None, sentences)
-    corpora = [
-        Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
-        for path in matching_files(filepattern)
-    ]
-    return (record.words for corpus in corpora for record in corpus if record.words)
 
 
 def matching_files(filepattern: str | os.PathLike) -> list[str]:

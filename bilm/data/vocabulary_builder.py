@@ -150,7 +150,7 @@ class _Runs:
 
     Args:
         prefix: start of the names of the files.
-        key: key by which the pairs are sorted; None for the pairs themselves.
+        key: function that returns the sort key of a pair; None sorts by the pair.
         combine: applied to the merged pairs.
     """
 

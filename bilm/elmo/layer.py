@@ -106,6 +106,10 @@ class Elmo(keras.layers.Layer):
         super().__init__(**kwargs)
         if combine not in COMBINATIONS:
             raise ValueError(f"combine is {combine!r}, expected one of {COMBINATIONS}")
+        if do_layer_norm not in (False, True, "with_boundaries"):
+            raise ValueError(
+                f"do_layer_norm is {do_layer_norm!r}, expected True, False or 'with_boundaries'"
+            )
         if n_representations not in range(1, MAX_REPRESENTATIONS + 1):
             expected = f"an integer from 1 to {MAX_REPRESENTATIONS}"
             raise ValueError(f"n_representations is {n_representations!r}, expected {expected}")
@@ -146,9 +150,10 @@ class Elmo(keras.layers.Layer):
         self.options, self.n_words = options, n_words
         self.bilm = BiLM(options, n_words, padding=True, name="bilm")
         self._start_from(stored)
+        normalizes = bool(do_layer_norm) and do_layer_norm != "with_boundaries"
         pairs = list(mix) if mix is not None else [None] * n_representations
         self.mixes = [
-            ScalarMix(do_layer_norm is True, l2_coef, pairs[k], dtype="float32", name=f"mix_{k}")
+            ScalarMix(normalizes, l2_coef, pairs[k], dtype="float32", name=f"mix_{k}")
             for k in range(n_representations)
             if combine == "mix"
         ]

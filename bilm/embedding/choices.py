@@ -12,4 +12,4 @@ HELP = {  # how Python reads each format
     "hdf5": "one dataset per sentence, named 0, 1, 2, ... or by ids: bilm.read_embeddings(FILE);\n"
     '               with --pool one for all: h5py.File(FILE)["vectors"]',
 }
-POOLS = ("none", "mean", "max")  # `collecting.COLLECTORS` implements them, in this order
+POOLS = ("none", "mean", "max")  # `embedder.Collector` implements them

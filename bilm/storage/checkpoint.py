@@ -31,12 +31,11 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.data.stream import Position
-from bilm.data.vocabulary import Vocabulary
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
 from bilm.storage.hdf5 import Held
 from bilm.support.files import expanded, replacing
-from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, VOCABULARY
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST
 
 PREFIX, LIST = CHECKPOINT, CHECKPOINT_LIST
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -341,7 +340,7 @@ class CheckpointContent:
         slots: the optimizer's variables, by slot and stored name.
         state: LSTM states of all rows, in the order of `BiLM.flatten_state`.
         directions: directions of the readers whose positions are saved.
-        n_steps, seed, batch_size, shards: facts of the run, see `Checkpoint`.
+        n_steps, seed, batch_size, shards, vocabulary: facts of the run, see `Checkpoint`.
     """
 
     def __init__(
@@ -354,6 +353,7 @@ class CheckpointContent:
         seed: int,
         batch_size: int,
         shards: Sequence[str],
+        vocabulary: str,
     ):
         self.seed, self.batch_size, self.n_rows = seed, batch_size, len(state[0])
         self._state = [tf.Variable(array) for array in state]
@@ -362,7 +362,7 @@ class CheckpointContent:
         with tf.device("CPU:0"):
             self._step = tf.Variable(0, dtype=tf.int64)
             self._best = tf.Variable(math.inf, dtype=tf.float64)
-            self._vocabulary = tf.Variable("")
+            self._vocabulary = tf.Variable(vocabulary)
             self._position = {
                 f"{direction}_{part}": tf.Variable(
                     tf.zeros((0,), tf.int64), shape=tf.TensorShape(None)
@@ -389,11 +389,6 @@ class CheckpointContent:
         for name, array in (position or {}).items():
             self._position[name].assign(array)
 
-    def set_vocabulary(self, vocab_file: Path) -> None:
-        """Set the digest of the run's words unless it is set: the file may be replaced later."""
-        if not self._vocabulary.numpy() and vocab_file.exists():
-            self._vocabulary.assign(Vocabulary(vocab_file).digest)
-
     def set_state(self, arrays: Sequence[np.ndarray]) -> None:
         """Set the LSTM states of all rows."""
         for variable, array in zip(self._state, arrays, strict=True):
@@ -419,7 +414,8 @@ class CheckpointContent:
             raise WeightsError(
                 f"{path}: not a checkpoint of this model ({reason(error)})"
             ) from error
-        self._vocabulary.assign(checkpoint.vocabulary)
+        if checkpoint.vocabulary:  # absent in checkpoints of older versions
+            self._vocabulary.assign(checkpoint.vocabulary)
         return [variable.numpy() for variable in self._state]
 
     def check_finite(self, step: int) -> None:
@@ -474,7 +470,6 @@ class CheckpointFolder:
         try:
             # TensorFlow would create the folder, without the other files of a run.
             os.stat(self.folder)
-            content.set_vocabulary(self.folder / VOCABULARY)
             content.variables.write(path)
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
             # earlier one.

@@ -301,7 +301,7 @@ class StoredModel:
         """Compare the vocabulary file of a model that reads words with the model's own words: those
         stored with the softmax, or else those of `vocab.txt` beside the options.
 
-        Does nothing without a file, or if the model does not read words or has no words of its own.
+        Does nothing without a file, if the model reads characters, or if its words are not stored.
 
         Raises: DataError if the words differ; WeightsError if the softmax is damaged.
         """

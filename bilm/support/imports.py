@@ -38,7 +38,7 @@ def lazily(package: str, homes: Mapping[str, str], optional: Mapping[str, str] =
     return get, lambda: sorted(known), sorted(homes)
 
 
-# --- optional packages, each of which belongs to an extra in pyproject.toml ---
+# --- optional packages; each one belongs to an extra in pyproject.toml ---
 
 
 class MissingExtraError(ImportError, BilmError):

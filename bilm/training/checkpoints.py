@@ -50,6 +50,7 @@ class RunCheckpoints:
         shards: name and size of each file of the text, see `bilm.data.stream.describe_shards`.
         batch_size: rows per replica requested when the run was started.
         keep: number of checkpoints to keep, in addition to the best one.
+        vocabulary: `Vocabulary.digest` of the words of the run.
     Attributes: `best`, the lowest held-out perplexity so far.
     """
 
@@ -61,6 +62,7 @@ class RunCheckpoints:
         shards: Sequence[str],
         batch_size: int,
         keep: int,
+        vocabulary: str,
     ):
         self.trainer, self.folder = trainer, folder
         self.best, self._saved_step = math.inf, -1
@@ -75,6 +77,7 @@ class RunCheckpoints:
             trainer.seed,
             batch_size,
             shards,
+            vocabulary,
         )
         self._latest = CheckpointFolder(folder.path, keep)
         self._best = CheckpointFolder(folder.best, 1)

@@ -13,7 +13,7 @@ from absl import logging
 
 from bilm.data.dataset import Reader
 from bilm.data.shards import Shards, count_tokens
-from bilm.data.stream import describe_shards
+from bilm.data.stream import describe_part, describe_shards
 from bilm.data.survey import survey
 from bilm.data.vocabulary import MARKS, Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
@@ -26,10 +26,15 @@ MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
 
 
 class Heldout(NamedTuple):
-    """Readers of the held-out text, and of the part that is measured before the run's end."""
+    """Readers of the held-out text, and of the part that is measured before the run's end.
+
+    Fields:
+        described: name and size of each file before it was first read, see `describe_part`.
+    """
 
     whole: Reader
     part: Reader
+    described: list[str]
 
 
 def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
@@ -95,14 +100,16 @@ def read_heldout(
     """
     if max_sentences is not None:
         integer("heldout_sentences", max_sentences, 1)
+    described = describe_shards(shards)
     n_sentences = count_tokens(shards).n_sentences
     if not n_sentences:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
     whole = heldout_dataset(shards, vocab, options.bidirectional)
     if max_sentences is None or max_sentences >= n_sentences:
-        return Heldout(whole, whole)
+        return Heldout(whole, whole, describe_part(shards, described))
     part = shards.thinned(math.ceil(n_sentences / max_sentences))
-    return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional))
+    described = describe_part(part, described)
+    return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional), described)
 
 
 def check_output(pattern: str, folder: RunFolder) -> None:

@@ -17,7 +17,7 @@ from absl import logging
 
 from bilm.data.dataset import Reader
 from bilm.data.shards import Shards, resolve_shards
-from bilm.data.stream import check_shards, describe_part, describe_shards
+from bilm.data.stream import check_shards, describe_shards
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.options import schema
@@ -63,8 +63,6 @@ class Setup(NamedTuple):
         plan: numbers of steps in the run, in an epoch and between evaluations.
         shards: name and size of each file of the text.
         heldout: what is measured; None to measure nothing.
-        heldout_text: description of the part that is measured, before it was first read; empty to
-            measure nothing.
         trainer, checkpoints: the model with its optimizer, and its checkpoints; restored if the run
             is resumed.
         checkpoint: the restored checkpoint; None for a new run.
@@ -76,7 +74,6 @@ class Setup(NamedTuple):
     plan: Plan
     shards: list[str]
     heldout: Heldout | None
-    heldout_text: list[str]
     trainer: Trainer
     checkpoints: RunCheckpoints
     checkpoint: Checkpoint | None
@@ -174,10 +171,10 @@ class TrainingRun:
 
     def train(self) -> TrainResult:
         """Train from the latest valid checkpoint to the end of the run."""
-        shards, heldout, heldout_text = self._open_texts()
+        shards, heldout = self._open_texts()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
-            setup = self._set_up(shards, heldout, heldout_text)
+            setup = self._set_up(shards, heldout)
             if setup.is_done:
                 return self._end_at_once(setup)
             text = TrainingText(setup.options, self.vocab, shards, self.seed)
@@ -196,23 +193,20 @@ class TrainingRun:
             self.folder.check_resume(self.resume)
             self.folder.check_same_run(self.options, self.vocab_file, self.vocab_content)
 
-    def _open_texts(self) -> tuple[Shards, Heldout | None, list[str]]:
-        """Find and check the files of the training text and of the held-out text; also return the
-        description of the latter."""
+    def _open_texts(self) -> tuple[Shards, Heldout | None]:
+        """Find and check the files of the training text and of the held-out text."""
         for pattern in filter(None, (self.train_prefix, self.heldout_prefix)):
             check_output(pattern, self.folder)
         shards = resolve_shards(self.train_prefix, self.on_bad_utf8)
-        heldout, files, described = None, None, []
+        heldout = files = None
         if self.heldout_prefix:
             files = resolve_shards(self.heldout_prefix, self.on_bad_utf8)
         agreement.check_alike(self.hosts, "inputs", self._compared(shards, files))
         if files is not None:
-            described = describe_shards(files)  # before it is read, so that a change is noticed
             heldout = read_heldout(files, self.vocab, self.options, self.heldout_sentences)
-            described = describe_part(heldout.part.shards, described)
         if self.hosts.is_chief:
             check_training_text(shards, files, self.vocab_file, self.folder)
-        return shards, heldout, described
+        return shards, heldout
 
     def _compared(self, shards: Shards, heldout: Shards | None) -> dict[str, Any]:
         """Return what must be the same on all workers."""
@@ -230,7 +224,7 @@ class TrainingRun:
             },
         }
 
-    def _set_up(self, shards: Shards, heldout: Heldout | None, heldout_text: list[str]) -> Setup:
+    def _set_up(self, shards: Shards, heldout: Heldout | None) -> Setup:
         """Count the text, create the model, restore the latest valid checkpoint; write the options.
 
         All workers then have the same weights, slots and states.
@@ -246,7 +240,7 @@ class TrainingRun:
         requested = schema.read(RunOptions, completed, strict=False)
         measured = agreement.agreed_measurement(self.hosts, self.folder) if heldout else None
         same_heldout = not (measured and heldout) or self.folder.check_heldout(
-            measured, heldout_text
+            measured, heldout.described
         )
         described = describe_shards(shards)
         if checkpoint:
@@ -266,7 +260,13 @@ class TrainingRun:
             options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps
         )
         checkpoints = RunCheckpoints(
-            trainer, self.folder, plan.n_steps, described, n_rows, self.saving.keep
+            trainer,
+            self.folder,
+            plan.n_steps,
+            described,
+            n_rows,
+            self.saving.keep,
+            self.vocab.digest,
         )
         if checkpoint is not None:
             checkpoints.restore(checkpoint, same_heldout)
@@ -278,7 +278,7 @@ class TrainingRun:
         if measured and same_heldout and measured.step == step:
             perplexity = measured.perplexity
         return Setup(
-            options, plan, described, heldout, heldout_text, trainer, checkpoints, checkpoint, step,
+            options, plan, described, heldout, trainer, checkpoints, checkpoint, step,
             perplexity,
         )  # fmt: skip
 
@@ -404,8 +404,7 @@ class TrainingLoop:
         run, also the whole text."""
         if self.heldout is None:
             return None
-        whole, part = self.heldout
-        text = self.setup.heldout_text
+        whole, part, text = self.heldout
         with self.report.evaluating(whole is part):
             found = of_part = self._measure(part, text, whole is part)
             self.folder.check_held(self.step)

@@ -29,7 +29,15 @@ from bilm.storage.checkpoint import (
     remove_unfinished,
 )
 from bilm.support.files import NO_LOCKS, replacing
-from bilm.support.model_files import OPTIONS, VOCABULARY
+from bilm.support.model_files import (
+    HISTORY,
+    LOCK,
+    LOGS,
+    MEASURED,
+    OPTIONS,
+    TUNING,
+    VOCABULARY,
+)
 
 try:
     import fcntl
@@ -86,12 +94,12 @@ class RunFolder:
 
     def __init__(self, path: str | Path, writes: bool = True):
         self.path, self.writes = Path(os.path.expanduser(path)), writes
-        self.best, self.logs, self.export = (self.path / k for k in ("best", "logs", "export"))
+        self.best, self.logs, self.export = (self.path / k for k in ("best", LOGS, "export"))
         self.options_file, self.vocab_file = self.path / OPTIONS, self.path / VOCABULARY
-        self.measured_file = self.path / "heldout.json"
-        self.tuning_file = self.path / "finetuning.json"
-        self.history_file = self.path / "history.csv"
-        self.lock_file = self.path / ".lock"
+        self.measured_file = self.path / MEASURED
+        self.tuning_file = self.path / TUNING
+        self.history_file = self.path / HISTORY
+        self.lock_file = self.path / LOCK
         self._lock: IO[str] | None = None  # while this object holds the lock
 
     def __str__(self) -> str:
@@ -161,7 +169,7 @@ class RunFolder:
     def check_held(self, step: int) -> None:
         """Check before writing that the path still leads to the folder that is locked.
 
-        Otherwise this process would fill a new folder, or write to that of another process.
+        Otherwise this process would fill a new folder, or write to another process's folder.
 
         Raises: BilmError, naming the folder, if it was moved or removed.
         """

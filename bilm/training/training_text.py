@@ -86,7 +86,7 @@ class TrainingText:
                 with self._reading:
                     try:
                         batch = None if self._closed else next(made, None)
-                    except BilmError as error:  # TensorFlow replaces it with an error of its own
+                    except BilmError as error:  # TensorFlow replaces it with another error
                         self.failures.append(error)
                         raise
                 if batch is None:

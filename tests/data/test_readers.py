@@ -10,7 +10,7 @@ from bilm.commands.output import Column, table
 from bilm.data import readers
 from bilm.data.readers import FORMS, Corpus, Record, form_of, help_lines
 from bilm.data.readers.form import Form
-from bilm.data.shards import read_sentences, resolve_shards
+from bilm.data.shards import resolve_shards
 from bilm.errors import BilmError, DataError
 
 pytestmark = pytest.mark.clients
@@ -314,21 +314,6 @@ def test_training_text_must_not_be_a_table(tmp_path, name):
 def test_text_may_end_like_fasta_if_it_does_not_start_like_it(tmp_path):
     (tmp_path / "wiki.fa").write_text("این یک جمله است .\n", encoding="utf-8")
     assert len(resolve_shards(tmp_path / "wiki.fa")) == 1
-
-
-def test_read_sentences_reads_each_input_form(tmp_path):
-    (tmp_path / "a.tsv").write_text("label\ttext\n1\ta b\n0\t\n")
-    (tmp_path / "b.csv").write_text("text\nc\n")
-    assert list(read_sentences(tmp_path / "*", column="text")) == [["a", "b"], ["c"]]
-    (tmp_path / "c.txt").write_text("d\n\ne f\n")
-    assert list(read_sentences(tmp_path / "c.txt")) == [["d"], ["e", "f"]]
-    with pytest.raises(DataError, match="--column is missing"):
-        read_sentences(tmp_path / "a.tsv")
-    with pytest.raises(DataError, match="no file matches"):
-        read_sentences(tmp_path / "none")
-
-
-# --- splitting sentences ---
 
 
 def test_split_sentences_of_wrapped_paragraphs(tmp_path):

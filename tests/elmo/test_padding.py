@@ -53,7 +53,7 @@ def character_ids(left=False):
 
 
 def word_ids(left=False):
-    """Ids of a `TokenBatcher` in which `<S>` is 1 and `</S>` is 2."""
+    """Ids of a `TokenBatcher`: `<S>` is 1 and `</S>` is 2."""
     compact = np.zeros((len(ROWS), N_TOKENS + 2), np.int32)
     for row, places in zip(compact, ROWS.values(), strict=True):
         row[: len(places) + 2] = [1, *(k + 3 for k in places), 2]

@@ -57,7 +57,7 @@ def test_damaged_checkpoint_is_skipped(a_run, how, log):
 
 
 def test_resume_skips_several_damaged_checkpoints(tmp_path, log):
-    """Each is damaged in another way; the result is that of an undamaged run."""
+    """Each is damaged in another way; the result equals the result of an undamaged run."""
     run(tmp_path, 2 + len(WAYS), saving=Saving(steps=1, keep=99))
     expected = weights_of(tmp_path)
     for step, how in enumerate(WAYS, start=3):

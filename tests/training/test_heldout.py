@@ -301,7 +301,7 @@ def readers(max_sentences):
 @pytest.mark.parametrize("max_sentences", [1, PART, 7])
 def test_heldout_part_is_spread_over_the_text(max_sentences):
     sentences = list(resolve_shards(HELDOUT).sentences())
-    whole, part = readers(max_sentences)
+    whole, part, _ = readers(max_sentences)
     stride = -(-len(sentences) // max_sentences)
     chosen = sentences[::stride]
     assert 0 < len(chosen) <= max_sentences
@@ -312,7 +312,7 @@ def test_heldout_part_is_spread_over_the_text(max_sentences):
 def test_heldout_part_of_all_sentences_is_the_whole():
     n_sentences = sum(1 for _ in resolve_shards(HELDOUT).sentences())
     for enough in (None, n_sentences, 10**9):
-        whole, part = readers(enough)
+        whole, part, _ = readers(enough)
         assert whole is part
 
 
@@ -325,7 +325,7 @@ def test_heldout_part_of_no_sentence_is_refused(number):
 def test_heldout_part_is_measured_until_the_end(tmp_path, log, monkeypatch):
     monkeypatch.setattr(report, "MUCH", 0.0)  # any time is much
     result = run(tmp_path, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
-    whole, part = map(n_predictions, readers(PART))
+    whole, part = map(n_predictions, readers(PART)[:2])
     assert result.heldout.n_predictions == whole > part
     step, measured = RunFolder(tmp_path).read_measured()[:2]
     assert (step, measured) == (4, result.heldout)

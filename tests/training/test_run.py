@@ -64,7 +64,7 @@ def assert_same_weights(first, second, atol=0.0):
 
 
 def copy_of_the_text(folder):
-    """Copy the training text to a file of its own."""
+    """Copy the training text to a separate file."""
     return Path(shutil.copy(next(Path(TEXT).parent.iterdir()), folder / "a.txt"))
 
 

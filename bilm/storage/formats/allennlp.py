@@ -21,8 +21,7 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
-from bilm.options.schema import MAX_LAYERS
-from bilm.storage.formats.base import Format, Mix, paths_inside
+from bilm.storage.formats.base import Format, Mix, Shapes, one_folder, paths_inside
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
     Row,
@@ -31,7 +30,13 @@ from bilm.storage.formats.pytorch_rows import (
     lstm_rows,
     projection_rows,
 )
-from bilm.support.model_files import ALLENNLP_FILES, ALLENNLP_WEIGHTS, CONFIG, OPTIONS
+from bilm.support.model_files import (
+    ALLENNLP_FILES,
+    ALLENNLP_WEIGHTS,
+    CONFIG,
+    HDF5_SUFFIXES,
+    OPTIONS,
+)
 
 MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
 MAX_MIXES = 64
@@ -78,16 +83,12 @@ class AllenNlp(Format):
         Raises: WeightsError if there are models in several folders.
         """
         homes = [p.parent for p in paths if p.name == ALLENNLP_WEIGHTS and len(p.parts) <= 2]
-        homes = [h for h in homes if not h.parts] or homes
-        if not homes:
+        home = one_folder(homes, where, f"{cls.name} models")
+        if home is None:
             return None
-        if len(homes) > 1:
-            listed = ", ".join(sorted(home.as_posix() for home in homes))
-            raise WeightsError(f"{where}: found {cls.name} models in {listed}; expected one")
-        home = homes[0]
         beside = [p.name for p in paths if p.parent == home]
         has_options = any(name.endswith(OPTIONS) for name in beside)
-        has_hdf5 = any(name.endswith((".hdf5", ".h5")) for name in beside)
+        has_hdf5 = any(name.endswith(HDF5_SUFFIXES) for name in beside)
         if CONFIG not in beside and has_options and has_hdf5:
             return None
         below = [p.relative_to(home) for p in paths if p.is_relative_to(home)]
@@ -131,8 +132,9 @@ class AllenNlp(Format):
         derived, source = self._derived_options(), self._options_source
         if source is None:
             logging.warning(
-                "%s: found no options. Sizes are derived from the shapes of the tensors; %s are "
-                "those of the published models. If the ELMo has others, also pass its options.json",
+                "%s: found no options. Sizes are derived from the shapes of the tensors, and %s "
+                "are taken from the published models. If the ELMo has others, also pass its "
+                "options.json",
                 self.weight_file, RECIPE_SHOWN,
             )  # fmt: skip
             return derived
@@ -240,8 +242,9 @@ class AllenNlp(Format):
 
     @functools.cached_property
     def _options_source(self) -> Path | None:
-        """The options file: the given one, or else that of the configuration in `fta/` or below the
-        folder, or else the one beside the weights; no file outside the folder is opened."""
+        """The options file: the given one; or else the file that the configuration names, in `fta/`
+        or below the folder; or else the file beside the weights. No file outside the folder is
+        opened."""
         if self.options_file != self.weight_file:
             return self.options_file
         home, entry = self.weight_file.parent, self._entry
@@ -261,42 +264,32 @@ class AllenNlp(Format):
 
         Raises: WeightsError.
         """
-        shapes, tokens, lstms = self._stored.shapes, self._prefix + TOKENS, self._prefix + LSTMS
+        shapes = Shapes(self.weight_file, self._stored.shapes)
+        tokens, lstms = self._prefix + TOKENS, self._prefix + LSTMS
         layer, convolution = f"{lstms}forward_layer_", f"{tokens}char_conv_"
 
-        def shape(name: str, n_axes: int) -> tuple[int, ...]:
-            found = shapes.get(name)
-            if found is None or len(found) != n_axes or not all(found):
-                what = "is missing" if found is None else f"has shape {found}"
-                raise WeightsError(f"{self.weight_file}: {name} {what}, expected {n_axes} axes")
-            return found
-
-        def count(start: str, end: str) -> int:
-            found = (i for i in range(MAX_LAYERS + 1) if f"{start}{i}{end}" not in shapes)
-            return next(found, MAX_LAYERS + 1)
-
-        n_rows, embedding_dim = shape(f"{self._prefix}{CHARACTERS}", 2)
+        n_rows, embedding_dim = shapes.of(f"{self._prefix}{CHARACTERS}", 2)
         if n_rows != N_CHARACTERS_WITH_PADDING:
             raise WeightsError(
                 f"{self.weight_file}: {self._prefix}{CHARACTERS} has {n_rows} rows, expected "
                 f"{N_CHARACTERS_WITH_PADDING}"
             )
-        n_filters = count(convolution, ".weight")
-        filters = [shape(f"{convolution}{i}.weight", 3) for i in range(n_filters)]
-        projection_dim, dim = shape(f"{layer}0.state_projection.weight", 2)
+        n_filters = shapes.n_numbered(convolution, ".weight")
+        filters = [shapes.of(f"{convolution}{i}.weight", 3) for i in range(n_filters)]
+        projection_dim, dim = shapes.of(f"{layer}0.state_projection.weight", 2)
         values = {
             "bidirectional": True,
             "char_cnn": {
                 "embedding": {"dim": embedding_dim},
                 "filters": [[width, number] for number, _, width in filters],
                 "n_characters": N_CHARACTERS_WITH_PADDING,
-                "n_highway": count(f"{tokens}_highways._layers.", ".weight"),
+                "n_highway": shapes.n_numbered(f"{tokens}_highways._layers.", ".weight"),
                 **RECIPE,
             },
             "lstm": {
                 "dim": dim,
                 "projection_dim": projection_dim,
-                "n_layers": count(layer, ".state_linearity.weight"),
+                "n_layers": shapes.n_numbered(layer, ".state_linearity.weight"),
                 **RECIPE_LSTM,
             },
         }
@@ -304,7 +297,7 @@ class AllenNlp(Format):
             return schema.read(ModelOptions, values, strict=False)
         except OptionsError as error:
             raise WeightsError(
-                f"{self.weight_file}: the shapes of its tensors are not those of an ELMo ({error})"
+                f"{self.weight_file}: the shapes of its tensors do not fit an ELMo ({error})"
             ) from None
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
+from bilm.options.schema import MAX_LAYERS
 from bilm.storage.hdf5 import Held
 from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
 
@@ -223,6 +224,49 @@ class Format(ABC):
         """Return the files of the model, and other files beside it, that an output must not
         replace."""
         return [*self.files(), self.folder / VOCABULARY, self.softmax_path]
+
+
+def one_folder(folders: Iterable[PurePath], where: Path, kind: str) -> PurePath | None:
+    """Choose the folder of a model: the top if it is one of them, or else the only one.
+
+    Args:
+        folders: relative to `where`, as for `Format.find`.
+        kind: the models in them, for the message.
+    Returns: None if there are no folders.
+    Raises: WeightsError if there are several.
+    """
+    found = sorted(set(folders))
+    if len(found) > 1 and found[0].parts:
+        listed = ", ".join(folder.as_posix() for folder in found)
+        raise WeightsError(f"{where}: found {kind} in {listed}; expected one")
+    return found[0] if found else None
+
+
+class Shapes(NamedTuple):
+    """Shapes of stored tensors, from which a format derives options that no file contains.
+
+    Fields:
+        source: the file of the tensors, for messages.
+        by_name: shape of each tensor.
+    """
+
+    source: Path
+    by_name: Mapping[str, tuple[int, ...]]
+
+    def of(self, name: str, n_axes: int) -> tuple[int, ...]:
+        """Return a shape. Raises: WeightsError if it is missing, empty or has other axes."""
+        found = self.by_name.get(name)
+        if found is None or len(found) != n_axes or not all(found):
+            what = "is missing" if found is None else f"has shape {found}"
+            raise WeightsError(f"{self.source}: {name} {what}, expected {n_axes} axes")
+        return found
+
+    def n_numbered(self, start: str, end: str) -> int:
+        """Count the tensors `<start>0<end>`, `<start>1<end>`, ... up to the first missing one, or
+        to one more than `MAX_LAYERS`."""
+        numbers = range(MAX_LAYERS + 1)
+        missing = (i for i in numbers if f"{start}{i}{end}" not in self.by_name)
+        return next(missing, MAX_LAYERS + 1)
 
 
 def plain_path(path: str) -> PurePosixPath:

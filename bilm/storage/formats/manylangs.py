@@ -39,7 +39,7 @@ from bilm.options.schema import (
     key,
     unexpected,
 )
-from bilm.storage.formats.base import Format, paths_inside, plain_path
+from bilm.storage.formats.base import Format, one_folder, paths_inside, plain_path
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
     Row,
@@ -148,13 +148,9 @@ class ManyLangs(Format):
         available = set(paths)
         homes = [p.parent for p in paths if p.name == ENCODER and len(p.parts) <= 2]
         homes = [h for h in homes if {h / CONFIG, h / EMBEDDER} <= available]
-        homes = [h for h in homes if not h.parts] or homes
-        if not homes:
+        home = one_folder(homes, where, f"{cls.name} models")
+        if home is None:
             return None
-        if len(homes) > 1:
-            listed = ", ".join(sorted(home.as_posix() for home in homes))
-            raise WeightsError(f"{where}: found {cls.name} models in {listed}; expected one")
-        home = homes[0]
         names = [CONFIG, ENCODER, EMBEDDER, *LEXICONS.values()]
         found = {name: home / name for name in names if home / name in available}
         below = [p for p in paths if p.is_relative_to(home) and p.suffix == ".json"]

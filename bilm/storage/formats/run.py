@@ -16,7 +16,7 @@ from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage import names
-from bilm.storage.formats.base import Checkpoint, Format, LazyTensor, Softmax
+from bilm.storage.formats.base import Checkpoint, Format, LazyTensor, Softmax, one_folder
 from bilm.storage.hdf5 import Held
 from bilm.support.files import version_of
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, OPTIONS, VOCABULARY
@@ -55,16 +55,12 @@ class Run(Format):
             if len(p.parts) <= 2
             and (OURS.fullmatch(p.name) or (p.name == CHECKPOINT_LIST and p.parent in indexed))
         }
-        if at_the_top := {home for home in homes if not home.parts}:
-            homes = at_the_top
-        elif any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths):
+        has_options = any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths)
+        if has_options and all(home.parts for home in homes):
             return None  # the folder contains the options of another model
-        if not homes:
+        home = one_folder(homes, where, "runs")
+        if home is None:
             return None
-        if len(homes) > 1:
-            listed = ", ".join(sorted(home.as_posix() for home in homes))
-            raise WeightsError(f"{where}: found runs in {listed}; expected one")
-        home = homes.pop()
         beside = {p.name: p for p in paths if p.parent == home}
         if OPTIONS not in beside:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")

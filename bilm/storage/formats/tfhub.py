@@ -23,8 +23,7 @@ from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.options.schema import MAX_LAYERS
-from bilm.storage.formats.base import Format, LazyTensor, Mix
+from bilm.storage.formats.base import Format, LazyTensor, Mix, Shapes, one_folder
 from bilm.storage.hdf5 import Held
 from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
 
@@ -62,13 +61,9 @@ class TfHub(Format):
         available = set(paths)
         homes = [p.parent for p in paths if p.name == HUB_MARK and len(p.parts) <= 2]
         homes = [h for h in homes if {h / HUB_GRAPH, h / HUB_INDEX} <= available]
-        homes = [h for h in homes if not h.parts] or homes
-        if not homes:
+        home = one_folder(homes, where, f"{cls.name}s")
+        if home is None:
             return None
-        if len(homes) > 1:
-            listed = ", ".join(sorted(home.as_posix() for home in homes))
-            raise WeightsError(f"{where}: found {cls.name}s in {listed}; expected one")
-        home = homes[0]
         shards = [p for p in paths if p.parent == home / "variables" and p != home / HUB_INDEX]
         found = {name: home / name for name in (HUB_GRAPH, HUB_INDEX, HUB_MARK)}
         return found | {f"variables/{p.name}": p for p in shards}
@@ -97,7 +92,7 @@ class TfHub(Format):
             found = schema.read(ModelOptions, self._derived(), strict=False)
         except OptionsError as error:
             raise WeightsError(
-                f"{self.weight_file}: its variables are not those of an ELMo ({error})"
+                f"{self.weight_file}: its variables do not fit an ELMo ({error})"
             ) from None
         return found
 
@@ -125,25 +120,16 @@ class TfHub(Format):
 
     def _derived(self) -> dict[str, Any]:
         """Return options from the shapes and the graph."""
-        shapes = self._variables.stored_shapes
+        shapes = Shapes(self.weight_file, self._variables.stored_shapes)
         cell = "RNN_0/RNN/MultiRNNCell/Cell"
 
-        def shape(name: str, n_axes: int) -> tuple[int, ...]:
-            found = shapes.get(name)
-            if found is None or len(found) != n_axes or not all(found):
-                what = "is missing" if found is None else f"has shape {found}"
-                raise WeightsError(f"{self.weight_file}: {name} {what}, expected {n_axes} axes")
-            return found
-
-        def count(start: str, end: str) -> int:
-            found = (i for i in range(MAX_LAYERS + 1) if f"{start}{i}{end}" not in shapes)
-            return next(found, MAX_LAYERS + 1)
-
-        n_rows, embedding_dim = shape("char_embed", 2)
-        filters = [shape(f"CNN/W_cnn_{i}", 4) for i in range(count("CNN/W_cnn_", ""))]
-        dim = shape(f"{cell}0/LSTMCell/B", 1)[0] // 4
-        has_projection = f"{cell}0/LSTMCell/W_P_0" in shapes
-        projection_dim = shape(f"{cell}0/LSTMCell/W_P_0", 2)[1] if has_projection else dim
+        n_rows, embedding_dim = shapes.of("char_embed", 2)
+        filters = [
+            shapes.of(f"CNN/W_cnn_{i}", 4) for i in range(shapes.n_numbered("CNN/W_cnn_", ""))
+        ]
+        dim = shapes.of(f"{cell}0/LSTMCell/B", 1)[0] // 4
+        has_projection = f"{cell}0/LSTMCell/W_P_0" in shapes.by_name
+        projection_dim = shapes.of(f"{cell}0/LSTMCell/W_P_0", 2)[1] if has_projection else dim
         graph = _Graph(self.graph_file)
         first_width = filters[0][1] if filters else 1
         shown, length = graph.activation(), graph.word_length(first_width)
@@ -155,23 +141,23 @@ class TfHub(Format):
         cell_clip, proj_clip = graph.clips()
         logging.info(
             "%s: sizes are derived from the shapes of the variables; activation, clips (cell %s, "
-            "projection %s), skip connections and length of words are those of its graph",
+            "projection %s), skip connections and length of words are read from its graph",
             self.graph_file, cell_clip, proj_clip,
         )  # fmt: skip
         return {
-            "bidirectional": any(name.startswith("RNN_1/") for name in shapes),
+            "bidirectional": any(name.startswith("RNN_1/") for name in shapes.by_name),
             "char_cnn": {
                 "activation": shown or RECIPE["activation"],
                 "embedding": {"dim": embedding_dim},
                 "filters": [[width, number] for _, width, _, number in filters],
                 "max_characters_per_token": length or RECIPE["max_characters_per_token"],
                 "n_characters": n_rows + 1,
-                "n_highway": count("CNN_high_", "/W_carry"),
+                "n_highway": shapes.n_numbered("CNN_high_", "/W_carry"),
             },
             "lstm": {
                 "dim": dim,
                 "projection_dim": projection_dim,
-                "n_layers": count(cell, "/LSTMCell/W_0"),
+                "n_layers": shapes.n_numbered(cell, "/LSTMCell/W_0"),
                 "cell_clip": cell_clip,
                 "proj_clip": proj_clip,
                 "use_skip_connections": graph.has_skip_connections(),
