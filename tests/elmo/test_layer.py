@@ -183,6 +183,13 @@ def test_elmo_refuses_an_unknown_combination():
         Elmo(**FILES, combine="sum")
 
 
+def test_elmo_refuses_an_unknown_layer_normalization():
+    """It was taken for False."""
+    with pytest.raises(ValueError, match="do_layer_norm is 'batch', expected True, False or"):
+        Elmo(**FILES, do_layer_norm="batch")
+    assert Elmo(**FILES, do_layer_norm=np.True_).mixes[0].do_layer_norm
+
+
 @pytest.mark.slow
 def test_elmo_trains_the_mix_on_two_replicas():
     """`fit` over replicas sums a first batch, which strings do not stand: spell them before."""
