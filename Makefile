@@ -6,6 +6,7 @@
 PYTHON ?= python3
 VENV := .venv
 EXTRAS := .venv-extras
+ENGINES := .venv-engines
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
@@ -76,23 +77,27 @@ fuzz: $(VENV)/installed  ## try 9,500 damaged inputs and models, each of which m
 test-all: lint test test-slow test-cluster test-backends test-clients test-versions fuzz  ## run all tests
 
 clean:  ## remove the environments, built files and demo_run
-	rm -rf $(VENV) $(EXTRAS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
+	rm -rf $(VENV) $(EXTRAS) $(ENGINES) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(EXTRAS)/installed: PACKAGES := jax torch pandas polars tensorflow-serving-api
-$(EXTRAS)/installed: OPTIONAL := ,hub,onnx,parquet,sklearn,spacy,tensorboard
+$(EXTRAS)/installed: PACKAGES := jax torch pandas polars tensorflow-serving-api selenium
+$(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sklearn,spacy,tensorboard
+
+$(ENGINES)/installed: PACKAGES := moto[server] duckdb pandas polars dask[distributed] datasets ray
+$(ENGINES)/installed: OPTIONAL := ,parquet,remote,spark
 
 $(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
 $(OLDEST)/installed: constraints-oldest.txt
 $(NEWEST)/installed: CONSTRAINTS := /dev/null
 
-$(VENV)/installed $(EXTRAS)/installed $(OLDEST)/installed \
+$(VENV)/installed $(EXTRAS)/installed $(ENGINES)/installed $(OLDEST)/installed \
 $(NEWEST)/installed: $(INSTALLED_BY)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
 	  echo "Try another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing bilm and TensorFlow $(addprefix and ,$(PACKAGES)) into $(@D): a minute or more."
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[test$(OPTIONAL)]' $(PACKAGES)
+	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[test$(OPTIONAL)]' \
+	  $(foreach package,$(PACKAGES),'$(package)')
 	@touch $@
