@@ -15,6 +15,7 @@ from bilm.commands.output import show
 
 if TYPE_CHECKING:
     from bilm.analysis.collecting import Found
+    from bilm.data.readers import Corpus
 
 NOTE = """
 --words is a file with one entry per line, and --word gives one entry:
@@ -72,7 +73,8 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
     opt.option("--sample", opt.Integer(0), "Maximum number of usages per word and grouping, drawn "
                "at random; 0 keeps all.", default=1000),
     opt.option("--seed", opt.Integer(0), "Seed of the sample.", default=0),
-    opt.option("--layers", opt.TEXT, "Numbers of the layers to store, such as 0,2.", "all"),
+    opt.option("--layers", opt.Numbers("layer"), "Numbers of the layers to store, such as 0,2.",
+               "all"),
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
     opt.option("--precision", opt.OneOf(opt.DTYPES_OF_PRODUCTS), "dtype of matrix-multiplication "
@@ -85,7 +87,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
 def usages(
     model: str, weights: str | None, vocab: str | None, softmax: str | None, words: str | None,
     word: Sequence[str], input_: Sequence[str], dwug: str | None, output: str, to: str,
-    layers: str | None, dtype: str, precision: str, substitutes: int, json: bool, **how: Any
+    layers: list[int] | None, dtype: str, precision: str, substitutes: int, json: bool, **how: Any
 ) -> None:  # fmt: skip
     """Collect the usages of words in texts, with vectors.
 
@@ -100,13 +102,10 @@ def usages(
     """
     from bilm.analysis.collecting import write_usages
     from bilm.analysis.usages import Usages, arrow
-    from bilm.embedding.embedder import ElmoEmbedder, layer_numbers
+    from bilm.embedding.embedder import ElmoEmbedder
     from bilm.errors import OptionsError
 
     arrow()  # an error before anything is computed
-    numbers = None if layers is None else layer_numbers(layers)
-    if numbers == []:
-        raise OptionsError(f"--layers is {layers!r}, expected numbers such as 0,2")
     if to == "parquet" and not output.endswith(".parquet"):
         raise OptionsError(f"{output}: unknown ending; expected .parquet, or --to dwug")
     found = _found(words, word, input_, dwug, **how)
@@ -125,7 +124,7 @@ def usages(
             {"model": model, "weights": weights, "vocab": vocab, "softmax": softmax}
         )
     write_usages(
-        found, embedder, output, layers=numbers, dtype=dtype, scorer=scorer,
+        found, embedder, output, layers=layers, dtype=dtype, scorer=scorer,
         n_substitutes=substitutes,
     )  # fmt: skip
     counts = found.description.counts
@@ -147,8 +146,6 @@ def _found(
     from bilm.analysis.collecting import find_usages
     from bilm.analysis.dwug import read_dwug
     from bilm.analysis.queries import parse_query, read_queries
-    from bilm.data.readers import Corpus
-    from bilm.data.shards import matching_files
 
     if (dwug is None) == (not input_):
         raise click.UsageError("expected --dwug, or --input once per grouping")
@@ -165,17 +162,28 @@ def _found(
         return read_dwug(dwug, names, tokenize, kept, seed)
     if not queries:
         raise click.UsageError("--words or --word is missing")
-    texts: dict[str, list[Corpus]] = {}
-    for text in input_:
-        name, pattern = _named(text)
-        for path in matching_files(pattern):
-            corpus = Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
-            texts.setdefault(name or _stem(pattern), []).append(corpus)
+    texts = texts_of(input_, column, on_bad_utf8, tokenize)
     return find_usages(
         texts, queries, ignore_case=ignore_case, lemma=lemma,
         tags=None if tags is None else {tag.strip() for tag in tags.split(",")},
         sample=kept, seed=seed,
     )  # fmt: skip
+
+
+def texts_of(
+    inputs: Sequence[str], column: str | None, on_bad_utf8: str, tokenize: str | None
+) -> dict[str, list[Corpus]]:
+    """Return the files of each grouping from values of --input."""
+    from bilm.data.readers import Corpus
+    from bilm.data.shards import matching_files
+
+    texts: dict[str, list[Corpus]] = {}
+    for text in inputs:
+        name, pattern = _named(text)
+        for path in matching_files(pattern):
+            corpus = Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+            texts.setdefault(name or _stem(pattern), []).append(corpus)
+    return texts
 
 
 def _named(text: str) -> tuple[str | None, str]:
