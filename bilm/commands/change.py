@@ -82,8 +82,8 @@ def change(
     usages: str, between: str | None, layers: list[int] | None, tags: str | None,
     no_proper_names: bool, measures: str, n_clusters: int, subtract_word: bool,
     n_resamples: int, seed: int, baselines: bool, input_: Sequence[str], column: str | None,
-    tokenize: str | None, output: str | None, plot: str | None, rank: str | None, gold: str | None, gold_column: str,
-    json: bool,
+    tokenize: str | None, output: str | None, plot: str | None, rank: str | None,
+    gold: str | None, gold_column: str, json: bool,
 ) -> None:  # fmt: skip
     """Measure how much words differ between two groupings of usages.
 

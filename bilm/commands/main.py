@@ -51,11 +51,8 @@ FAILED, WRONG_USE = 1, 2  # exit statuses
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
 IS_WORKER = threading.Event()  # set if this process is one of several workers of a run
 QUIET = "bilm.quiet"  # key of the context's `meta`
-FOREIGN = (
-    "/tensorflow/python/",
-    "/tf2onnx/",
-    "/gensim/",
-)  # in the paths of modules whose notes are hidden
+# Parts of the paths of modules whose notes are hidden.
+FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/gensim/")
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
     "show_default": True,
