@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Container, Iterator, Mapping, Sequence
-from itertools import islice
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,18 +14,20 @@ import numpy as np
 from bilm.analysis.queries import Matcher, Query
 from bilm.analysis.usages import (
     DTYPES,
-    ROWS,
     SUBSTITUTES,
     Description,
     Grouping,
     Usage,
     UsagesFile,
+    as_sentence,
     columns_of,
+    row_groups,
     writing,
 )
 from bilm.data.readers import Corpus
 from bilm.data.vocabulary import MARKS
 from bilm.errors import DataError, OptionsError
+from bilm.support.files import scratch
 from bilm.support.model_files import protect
 from bilm.support.progress import progress
 
@@ -61,7 +64,8 @@ def find_usages(
 
     Of the usages of a word in a grouping, `sample` are kept, drawn uniformly (algorithm R of
     Vitter 1985, Random Sampling with a Reservoir). The sample of a word depends only on the seed,
-    the word, the grouping and its text. Memory is proportional to the number of kept usages.
+    the word, the grouping and its text. Memory is proportional to the number of kept usages, about
+    400 bytes plus the length of the sentence each.
 
     Args:
         texts: the files of each grouping.
@@ -95,17 +99,21 @@ def find_usages(
                             "--tags require CoNLL-U (.conllu)"
                         )
                     own = record.lemmas if lemma and record.lemmas else record.words
+                    sentence = None
                     for position, k in matcher.matches(own):
                         tag = record.tags[position] if record.tags else None
                         if tags is not None and tag not in tags:
                             continue
-                        identifier = f"{corpus.path}:{line}:{position}"
-                        kept[k, number].add(
+                        if (place := kept[k, number].next_place()) is None:
+                            continue
+                        sentence = as_sentence(record.words) if sentence is None else sentence
+                        kept[k, number].keep(
+                            place,
                             Usage(
-                                names[k], grouping, identifier, corpus.path, line, position,
-                                record.words, record.lemmas[position] if record.lemmas else None,
-                                tag,
-                            )
+                                names[k], grouping, f"{corpus.path}:{line}:{position}",
+                                corpus.path, line, position, sentence,
+                                record.lemmas[position] if record.lemmas else None, tag,
+                            ),
                         )  # fmt: skip
             paths = tuple(corpus.path for corpus in corpora)
             groupings.append(Grouping(grouping, paths, n_sentences, n_tokens))
@@ -133,20 +141,29 @@ class Reservoir:
 
     def __init__(self, size: int | None, seed: str):
         self.size, self.n_seen = size, 0
-        self._kept: list[tuple[int, Usage]] = []
+        self._kept: dict[int, tuple[int, Usage]] = {}
         self._random = random.Random(seed)
+
+    def next_place(self) -> int | None:
+        """Draw the place of the next usage of the stream; None if it is dropped."""
+        number, self.n_seen = self.n_seen, self.n_seen + 1
+        if self.size is None or number < self.size:
+            return number
+        place = self._random.randrange(number + 1)
+        return place if place < self.size else None
+
+    def keep(self, place: int, usage: Usage) -> None:
+        """Keep the last usage of the stream at its place, instead of the one that is there."""
+        self._kept[place] = self.n_seen, usage
 
     def add(self, usage: Usage) -> None:
         """Keep a usage, or drop it or another one at random."""
-        number, self.n_seen = self.n_seen, self.n_seen + 1
-        if self.size is None or number < self.size:
-            self._kept.append((number, usage))
-        elif (place := self._random.randrange(number + 1)) < self.size:
-            self._kept[place] = number, usage
+        if (place := self.next_place()) is not None:
+            self.keep(place, usage)
 
     def sorted(self) -> list[Usage]:
         """Return the sample in the order of the stream."""
-        return [usage for _, usage in sorted(self._kept, key=lambda pair: pair[0])]
+        return [usage for _, usage in sorted(self._kept.values(), key=lambda pair: pair[0])]
 
 
 def write_usages(
@@ -160,6 +177,10 @@ def write_usages(
     n_substitutes: int = 0,
 ) -> UsagesFile:
     """Compute the vectors of usages and write their table, in bounded memory.
+
+    Each sentence is embedded once, in the order of the texts. A temporary file beside the output
+    contains the vectors until they are written in the order of the table; it is as large as the
+    vectors.
 
     Args:
         found: result of `find_usages` or `bilm.analysis.dwug.read_dwug`.
@@ -194,38 +215,91 @@ def write_usages(
     )
     texts = [text for grouping in description.groupings for text in grouping.texts]
     protect(output, *texts, *stored.own_files)
-    sentences = (usage.words for usage in found.usages)
-    embedded = embedder.embed_sentences(sentences, numbers)
+    shape = len(numbers), embedder.dim
     with (
-        progress("embedding", "usages", len(found.usages)) as shown,
+        _spool(output, shape, dtype) as spool,
         writing(output, description, dtype, substituter is not None) as writer,
     ):
-        for part in _parts(found.usages):
-            vectors: np.ndarray = np.empty((len(numbers), len(part), embedder.dim), np.float32)
-            for k, (usage, values) in enumerate(
-                zip(part, islice(embedded, len(part)), strict=True)
-            ):
-                vectors[:, k] = values[:, usage.position]
-                if substituter is None:
-                    shown.add(1)
-            columns = columns_of(part)
+        likely = _compute(found.usages, embedder, numbers, spool, substituter)
+        for rows in row_groups(found.usages):
+            columns = columns_of(found.usages[rows.start : rows.stop])
             if substituter is not None:
-                pairs = [substituter(usage) for usage in shown.over(part)]
+                pairs = [likely[k] for k in rows]
                 columns |= dict(zip(SUBSTITUTES, map(list, zip(*pairs, strict=True)), strict=True))
-            writer.write(columns, dict(zip(numbers, vectors, strict=True)))
+            vectors = spool.read(rows)
+            writer.write(columns, {layer: vectors[:, k] for k, layer in enumerate(numbers)})
     return UsagesFile(output)
 
 
-def _parts(usages: Sequence[Usage]) -> Iterator[list[Usage]]:
-    """Yield the usages in row groups: at most `ROWS`, of one word."""
-    part: list[Usage] = []
-    for usage in usages:
-        if part and (len(part) == ROWS or usage.word != part[0].word):
-            yield part
-            part = []
-        part.append(usage)
-    if part:
-        yield part
+def _compute(
+    usages: Sequence[Usage],
+    embedder: ElmoEmbedder,
+    layers: Sequence[int],
+    spool: _Spool,
+    substituter: _Substituter | None,
+) -> dict[int, tuple[list[str], list[float]]]:
+    """Write the vectors of usages to a spool; return the substitutes by number of the usage."""
+
+    def place(k: int) -> tuple[str, int, str]:
+        return usages[k].text, usages[k].line, usages[k].sentence
+
+    order = sorted(range(len(usages)), key=place)
+    likely: dict[int, tuple[list[str], list[float]]] = {}
+    sentences = (usages[next(same)].words for _, same in groupby(order, place))
+    embedded = embedder.embed_sentences(sentences, layers)
+    with progress("embedding", "usages", len(usages)) as shown:
+        for _, same in groupby(order, place):
+            own = list(same)
+            vectors = next(embedded)
+            for k in own:
+                spool.write(k, vectors[:, usages[k].position])
+            if substituter is not None:
+                positions = [usages[k].position for k in own]
+                found = substituter(usages[own[0]].words, positions)
+                likely.update(zip(own, found, strict=True))
+            shown.add(len(own))
+    return likely
+
+
+class _Spool:
+    """The vectors of usages in a file, for writing in any order.
+
+    Args:
+        path: the file.
+        shape: number of layers, and features of a vector.
+        dtype: dtype of the vectors.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, int], dtype: str):
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self._bytes = shape[0] * shape[1] * self.dtype.itemsize
+        self._file = open(path, "w+b")  # noqa: SIM115 (`_spool` closes it)
+
+    def write(self, k: int, vectors: np.ndarray) -> None:
+        """Write the vectors of usage `k`, (layers, D)."""
+        self._file.seek(k * self._bytes)
+        self._file.write(np.ascontiguousarray(vectors, self.dtype).tobytes())
+
+    def read(self, rows: range) -> np.ndarray:
+        """Return the vectors of usages, (N, layers, D)."""
+        self._file.seek(rows.start * self._bytes)
+        content = self._file.read(len(rows) * self._bytes)
+        return np.frombuffer(content, self.dtype).reshape(len(rows), *self.shape)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+@contextmanager
+def _spool(output: str | Path, shape: tuple[int, int], dtype: str) -> Iterator[_Spool]:
+    """Yield a `_Spool` in a temporary folder beside the output, which is removed at the end."""
+    with scratch(output) as folder:
+        spool = _Spool(folder / "vectors", shape, dtype)
+        try:
+            yield spool
+        finally:
+            spool.close()
 
 
 class _Substituter:
@@ -239,11 +313,13 @@ class _Substituter:
         self.scorer, self.n = scorer, n
         self._proper = np.array([word not in MARKS for word in scorer.words])
 
-    def __call__(self, usage: Usage) -> tuple[list[str], list[float]]:
-        """Return the words and their probabilities, in descending order."""
-        (logs,) = self.scorer.log_probabilities(usage.words, [usage.position])
-        total = np.sum(list(logs.values()), axis=0, dtype=np.float64)
-        shares = np.exp(total - total.max()) * self._proper
-        shares /= shares.sum()
-        order = np.argsort(-shares, kind="stable")[: self.n]
-        return [self.scorer.words[k] for k in order], shares[order].tolist()
+    def __call__(
+        self, words: Sequence[str], positions: Sequence[int]
+    ) -> Iterator[tuple[list[str], list[float]]]:
+        """Yield the words and their probabilities, in descending order, for each position."""
+        for logs in self.scorer.log_probabilities(words, positions):
+            total = np.sum(list(logs.values()), axis=0, dtype=np.float64)
+            shares = np.exp(total - total.max()) * self._proper
+            shares /= shares.sum()
+            order = np.argsort(-shares, kind="stable")[: self.n]
+            yield [self.scorer.words[k] for k in order], shares[order].tolist()

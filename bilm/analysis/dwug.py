@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from bilm.analysis.collecting import SAMPLE, Found, Reservoir
-from bilm.analysis.usages import Description, Grouping, Usage, Usages
+from bilm.analysis.usages import Description, Grouping, Usage, Usages, as_sentence
 from bilm.data.text import read_lines
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
-from bilm.support.files import expanded
+from bilm.support.files import expanded, replacing_folder
 
 COLUMNS = (
     "lemma", "pos", "date", "grouping", "identifier", "description", "context",
     "indexes_target_token", "indexes_target_sentence",
 )  # fmt: skip
+OPTIONAL = ("pos", "date", "description")  # a blank or nothing if there is no value
 REQUIRED = ("lemma", "grouping", "identifier", "context", "indexes_target_token")
-USES = "uses.csv"
+DATA, USES = "data", "uses.csv"
 
 
 def read_dwug(
@@ -49,7 +50,7 @@ def read_dwug(
     Raises: DataError, naming file and line, if files, columns or ranges are missing or wrong.
     """
     top = Path(folder).expanduser()
-    files = sorted(top.glob(f"data/*/{USES}")) or sorted(top.glob(f"*/{USES}"))
+    files = sorted(top.glob(f"{DATA}/*/{USES}")) or sorted(top.glob(f"*/{USES}"))
     if not files:
         raise DataError(f"{top}: contains no data/<lemma>/{USES}; expected a data set like DWUG")
     split = tokenizer(tokenize)
@@ -112,10 +113,13 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
         row = dict(zip(names, values, strict=True))
         words, position = _words(row, split, where)
         yield Usage(
-            row["lemma"], row["grouping"], row["identifier"], str(path), number, position, words,
-            row["lemma"], row.get("pos") or None, row.get("date") or None,
-            row.get("description") or None,
+            row["lemma"], row["grouping"], row["identifier"], str(path), number, position,
+            as_sentence(words), row["lemma"], *(_value(row, name) for name in OPTIONAL),
         )  # fmt: skip
+
+
+def _value(row: dict[str, str], name: str) -> str | None:
+    return row.get(name, "").strip() or None
 
 
 def _words(
@@ -151,29 +155,34 @@ def _range(text: str, length: int, where: str, name: str) -> tuple[int, int]:
 def write_dwug(usages: Usages, folder: str | Path) -> list[Path]:
     """Write usages in DWUG's layout, one file per word.
 
+    `read_dwug` reads the same words, groupings, identifiers, sentences and positions from the
+    files. The context of a usage is its sentence with blanks between the words.
+
     Args:
-        usages: the usages; the context of each is its sentence.
-        folder: a new folder, which must not exist or be empty.
+        usages: the usages; their vectors are not written.
+        folder: a folder that does not exist or is empty. It gets its name when all files are
+            complete.
     Returns: the files.
     Raises: DataError if the folder contains files, or if a word cannot be the name of a folder.
     """
     top = Path(expanded(folder))
-    if top.exists() and any(top.iterdir()):
+    if top.is_dir() and any(top.iterdir()):
         raise DataError(f"{folder}: is not empty; expected a new folder")
     paths = []
-    for word, part in usages.frame.groupby("word", sort=False):
-        name = str(word)
-        if "/" in name or name in (".", ".."):
-            raise DataError(
-                f"{name!r} cannot be the name of a folder; name the entry in the list of words, "
-                "such as cell: /cells?/"
-            )
-        path = top / "data" / name / USES
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write("\t".join(COLUMNS) + "\n")
-            file.writelines(_line(row) for row in part.to_dict("records"))
-        paths.append(path)
+    with replacing_folder(top, DATA, ()) as new:
+        for word, part in usages.frame.groupby("word", sort=False):
+            name = str(word)
+            if "/" in name or name in (".", ".."):
+                raise DataError(
+                    f"{name!r} cannot be the name of a folder; name the entry in the list of "
+                    "words, such as cell: /cells?/"
+                )
+            path = Path(DATA, name, USES)
+            (new / path).parent.mkdir(parents=True)
+            with open(new / path, "w", encoding="utf-8", newline="\n") as file:
+                file.write("\t".join(COLUMNS) + "\n")
+                file.writelines(_line(row) for row in part.to_dict("records"))
+            paths.append(top / path)
     return paths
 
 
@@ -185,6 +194,7 @@ def _line(row: dict[str, Any]) -> str:
         row["word"], row["tag"], row["date"], row["grouping"], row["identifier"],
         row["description"], row["sentence"], f"{begin}:{end}", f"0:{len(row['sentence'])}",
     )  # fmt: skip
-    texts = [value if isinstance(value, str) else "" for value in values]
+    # DURel's description of the format requires a blank for a missing value.
+    texts = [value if isinstance(value, str) else " " for value in values]
     # DWUG's files have neither quotes nor escapes.
     return "\t".join(re.sub(r"[\t\r\n]+", " ", text) for text in texts) + "\n"

@@ -65,16 +65,27 @@ class Usage(NamedTuple):
     text: str
     line: int
     position: int
-    words: list[str]
+    sentence: str
     lemma: str | None = None
     tag: str | None = None
     date: str | None = None
     description: str | None = None
 
     @property
+    def words(self) -> list[str]:
+        """The words of the sentence."""
+        return self.sentence.split(" ")
+
+    @property
     def form(self) -> str:
         """The word as it occurs."""
         return self.words[self.position]
+
+
+def as_sentence(words: Iterable[str]) -> str:
+    """Return words joined by blanks. A blank inside a word, as CoNLL-U and lists of words in tables
+    allow, becomes U+00A0 (no-break space), so that `split(" ")` returns the words again."""
+    return " ".join(word.replace(" ", "\u00a0") for word in words)
 
 
 class Grouping(NamedTuple):
@@ -168,10 +179,37 @@ class Usages:
         """The numbers of the layers."""
         return list(self.arrays)
 
+    @staticmethod
+    def open(path: str | Path) -> UsagesFile:
+        """Open a table without reading vectors: see `UsagesFile`. Raises: DataError."""
+        return UsagesFile(path)
+
+    @property
+    def dim(self) -> int:
+        """The number of features of a vector."""
+        return self.description.dim
+
     @property
     def groupings(self) -> list[str]:
         """The names of the groupings, in the order in which they were given."""
         return [grouping.name for grouping in self.description.groupings]
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The number of tokens of each grouping's texts."""
+        return {grouping.name: grouping.tokens for grouping in self.description.groupings}
+
+    @property
+    def counts(self) -> pandas.DataFrame:
+        """The number of usages in the texts, before sampling: words by groupings, int64."""
+        pandas = optional("pandas", "analysis", "tables of usages")
+        found = pandas.DataFrame.from_dict(self.description.counts, orient="index", dtype="int64")
+        return found.rename_axis("word").reindex(columns=self.groupings)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the table: the model, groupings, counts and sample, as in the file."""
+        return json.loads(self.description.as_json())
 
     def vectors(self, layer: int) -> np.ndarray:
         """Return the vectors of a layer, float32 (N, D). Raises: OptionsError if it is missing."""
@@ -225,11 +263,18 @@ class Usages:
 
 def columns_of(usages: Iterable[Usage]) -> dict[str, list[Any]]:
     """Return the columns of usages, without vectors."""
-    rows = [
-        {**usage._asdict(), "sentence": " ".join(usage.words), "form": usage.form}
-        for usage in usages
-    ]
+    rows = [{**usage._asdict(), "form": usage.form} for usage in usages]
     return {name: [row[name] for row in rows] for name in COLUMNS}
+
+
+def row_groups(usages: Sequence[Usage]) -> Iterator[range]:
+    """Yield the numbers of the usages of each row group: at most `ROWS`, all of one word."""
+    start = 0
+    for stop in range(1, len(usages) + 1):
+        is_last = stop == len(usages)
+        if is_last or stop - start == ROWS or usages[stop].word != usages[start].word:
+            yield range(start, stop)
+            start = stop
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
