@@ -16,6 +16,7 @@ from bilm.commands.output import show
 
 if TYPE_CHECKING:
     from bilm.analysis.collecting import Found
+    from bilm.data.readers import Corpus
 
 NOTE = """
 --words is a file with one entry per line, and --word gives one entry:
@@ -75,7 +76,8 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
     opt.option("--sample", opt.Integer(0), "Maximum number of usages per word and grouping, drawn "
                "at random; 0 keeps all.", default=1000),
     opt.option("--seed", opt.Integer(0), "Seed of the sample.", default=0),
-    opt.option("--layers", opt.TEXT, "Numbers of the layers to store, such as 0,2.", "all"),
+    opt.option("--layers", opt.Numbers("layer"), "Numbers of the layers to store, such as 0,2.",
+               "all"),
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
     opt.option("--precision", opt.OneOf(opt.DTYPES_OF_PRODUCTS), "dtype of matrix-multiplication "
@@ -88,7 +90,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
 def usages(
     model: str | None, weights: str | None, vocab: str | None, softmax: str | None,
     words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, output: str,
-    to: str, layers: str | None, dtype: str, precision: str, substitutes: int, json: bool,
+    to: str, layers: list[int] | None, dtype: str, precision: str, substitutes: int, json: bool,
     **how: Any
 ) -> None:  # fmt: skip
     """Collect the usages of words in texts, with vectors.
@@ -104,14 +106,11 @@ def usages(
     """
     from bilm.analysis.collecting import write_usages
     from bilm.analysis.usages import Usages, arrow
-    from bilm.embedding.embedder import ElmoEmbedder, layer_numbers
+    from bilm.embedding.embedder import ElmoEmbedder
     from bilm.errors import OptionsError
     from bilm.support.model_files import protect
 
     arrow()  # an error before anything is computed
-    numbers = None if layers is None else layer_numbers(layers)
-    if numbers == []:
-        raise OptionsError(f"--layers is {layers!r}, expected numbers such as 0,2")
     if to == "parquet" and not output.endswith(".parquet"):
         raise OptionsError(f"{output}: unknown ending; expected .parquet, or --to dwug")
     find = _search(words, word, input_, dwug, **how)
@@ -128,7 +127,7 @@ def usages(
         raise click.UsageError("--model is missing")
     protect(output)
     embedder = ElmoEmbedder(model, weights, vocab, precision=precision)
-    embedder.selection("all" if numbers is None else numbers)  # an error before the text is read
+    embedder.selection("all" if layers is None else layers)  # an error before the text is read
     scorer = None
     if substitutes:
         scorer = opt.open_scorer(
@@ -136,7 +135,7 @@ def usages(
         )
     found = find()
     write_usages(
-        found, embedder, output, layers=numbers, dtype=dtype, scorer=scorer,
+        found, embedder, output, layers=layers, dtype=dtype, scorer=scorer,
         n_substitutes=substitutes,
     )  # fmt: skip
     counts = found.description.counts
@@ -155,7 +154,7 @@ def _search(
     ignore_case: bool, lemma: bool, seed: int,
 ) -> Callable[[], Found]:  # fmt: skip
     """Return a function that finds the usages that the command line describes."""
-    from bilm.analysis.collecting import find_usages, open_texts
+    from bilm.analysis.collecting import find_usages
     from bilm.analysis.dwug import read_dwug
     from bilm.analysis.queries import parse_query, read_queries
 
@@ -174,20 +173,29 @@ def _search(
         return partial(read_dwug, dwug, names, tokenize, kept, seed)
     if not queries:
         raise click.UsageError("--words or --word is missing")
+    texts = texts_of(input_, column, on_bad_utf8, tokenize)
+    return partial(
+        find_usages, texts, queries, ignore_case=ignore_case, lemma=lemma,
+        tags=None if tags is None else {tag.strip() for tag in tags.split(",")},
+        sample=kept, seed=seed,
+    )  # fmt: skip
+
+
+def texts_of(
+    inputs: Sequence[str], column: str | None, on_bad_utf8: str, tokenize: str | None
+) -> dict[str, list[Corpus]]:
+    """Return the files of each grouping from values of --input."""
+    from bilm.analysis.collecting import open_texts
+
     texts: dict[str, list[str]] = {}
-    for text in input_:
+    for text in inputs:
         name, pattern = _named(text)
         if name is None and (name := _stem(pattern)) in texts:
             raise click.UsageError(
                 f"two texts have the name {name!r}; name them, as in --input 1850={pattern}"
             )
         texts.setdefault(name, []).append(pattern)
-    return partial(
-        find_usages, open_texts(texts, column, tokenize, on_bad_utf8), queries,
-        ignore_case=ignore_case, lemma=lemma,
-        tags=None if tags is None else {tag.strip() for tag in tags.split(",")},
-        sample=kept, seed=seed,
-    )  # fmt: skip
+    return open_texts(texts, column, tokenize, on_bad_utf8)
 
 
 def _named(text: str) -> tuple[str | None, str]:
