@@ -181,7 +181,7 @@ class Reservoir:
         return place if place < self.size else None
 
     def keep(self, place: int, usage: Usage) -> None:
-        """Keep the last usage of the stream at its place, instead of the one that is there."""
+        """Keep the last usage of the stream at its place and drop an earlier one of this place."""
         self._kept[place] = self.n_seen, usage
 
     def add(self, usage: Usage) -> None:

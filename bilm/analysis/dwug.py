@@ -39,8 +39,8 @@ def read_dwug(
     """Read the usages of a data set in DWUG's layout.
 
     The sentence of a usage is its target sentence; the rest of the context is not used. The text
-    before the target, the target and the text after it are split into words one by one, so that the
-    target is always a word of its own; of several words, the first is the target.
+    before the target, the target and the text after it are split into words one by one, so the
+    target is always a separate word. If it contains several words, the first one is used.
 
     Args:
         folder: contains `data/<lemma>/uses.csv`, or is the folder `data` itself.

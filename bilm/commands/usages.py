@@ -189,8 +189,9 @@ def texts_of(
 
     texts: dict[str, list[str]] = {}
     for text in inputs:
-        name, pattern = _named(text)
-        if name is None and (name := _stem(pattern)) in texts:
+        given, pattern = _named(text)
+        name = _stem(pattern) if given is None else given
+        if given is None and name in texts:
             raise click.UsageError(
                 f"two texts have the name {name!r}; name them, as in --input 1850={pattern}"
             )
