@@ -277,6 +277,14 @@ def row_groups(usages: Sequence[Usage]) -> Iterator[range]:
             start = stop
 
 
+def sampled(usages: Usages, n: int, seed: int = 0) -> Usages:
+    """Return at most `n` usages, drawn at random, in their order."""
+    if len(usages) <= n:
+        return usages
+    chosen = np.random.default_rng(seed).choice(len(usages), n, replace=False)
+    return usages.where(np.isin(np.arange(len(usages)), chosen))
+
+
 def normalized(vectors: np.ndarray) -> np.ndarray:
     """Return vectors (N, D) divided by their Euclidean norms; vectors of zeros stay zero."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
