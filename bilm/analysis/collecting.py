@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.queries import Matcher, Query
+from bilm.analysis.queries import Matcher, Query, parse_query
 from bilm.analysis.usages import (
     DTYPES,
     SUBSTITUTES,
     Description,
     Grouping,
     Usage,
+    Usages,
     UsagesFile,
     as_sentence,
     columns_of,
@@ -25,6 +27,7 @@ from bilm.analysis.usages import (
     writing,
 )
 from bilm.data.readers import Corpus
+from bilm.data.shards import matching_files
 from bilm.data.vocabulary import MARKS
 from bilm.errors import DataError, OptionsError
 from bilm.support.files import scratch
@@ -34,6 +37,7 @@ from bilm.support.progress import progress
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.scoring.scorer import Scorer
+    from bilm.storage.stored_model import StoredModel
 
 SAMPLE = 1_000  # usages per word and grouping
 
@@ -130,6 +134,30 @@ def find_usages(
     return Found(usages, Description(tuple(groupings), counts, sample=sample, seed=seed))
 
 
+def open_texts(
+    texts: Mapping[str, str | Path | Sequence[str | Path]],
+    column: str | None = None,
+    tokenize: str | None = None,
+    on_bad_utf8: str = "error",
+) -> dict[str, list[Corpus]]:
+    """Open the files of groupings, in any input form, plain or gzip.
+
+    Args:
+        texts: for each grouping, a file or a pattern, or several of them.
+        column, tokenize, on_bad_utf8: see `bilm.data.readers.Corpus`.
+    Raises: DataError if a file is missing or an argument does not apply to it.
+    """
+    lists = {k: [v] if isinstance(v, str | Path) else list(v) for k, v in texts.items()}
+    return {
+        grouping: [
+            Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+            for pattern in patterns
+            for path in matching_files(pattern)
+        ]
+        for grouping, patterns in lists.items()
+    }
+
+
 class Reservoir:
     """A uniform sample of a stream of usages.
 
@@ -153,7 +181,7 @@ class Reservoir:
         return place if place < self.size else None
 
     def keep(self, place: int, usage: Usage) -> None:
-        """Keep the last usage of the stream at its place, instead of the one that is there."""
+        """Keep the last usage of the stream at its place and drop an earlier one of this place."""
         self._kept[place] = self.n_seen, usage
 
     def add(self, usage: Usage) -> None:
@@ -164,6 +192,40 @@ class Reservoir:
     def sorted(self) -> list[Usage]:
         """Return the sample in the order of the stream."""
         return [usage for _, usage in sorted(self._kept.values(), key=lambda pair: pair[0])]
+
+
+def collect_usages(
+    model: str | Path | StoredModel,
+    words: Iterable[str],
+    texts: Mapping[str, str | Path | Sequence[str | Path]],
+    *,
+    layers: Sequence[int] | None = None,
+    column: str | None = None,
+    tokenize: str | None = None,
+    on_bad_utf8: str = "error",
+    **how: Any,
+) -> Usages:
+    """Return the usages of words in texts with their vectors, in memory.
+
+    Args:
+        model: a stored model, see `bilm.storage.stored_model.open_model`.
+        words: entries as in a list of words, see `parse_query`.
+        texts: for each grouping, a file or a pattern, or several of them.
+        layers: numbers of the layers; None for all.
+        column, tokenize, on_bad_utf8: see `bilm.data.readers.Corpus`.
+        how: `ignore_case`, `lemma`, `tags`, `sample` and `seed` of `find_usages`.
+    Raises: as `find_usages` and `write_usages` do.
+
+    Example:
+        usages = collect_usages("novels-en", ["cell: cell cells"], {"then": "then.txt"})
+    """
+    from bilm.embedding.embedder import ElmoEmbedder
+
+    queries = [parse_query(word, "words") for word in words]
+    found = find_usages(open_texts(texts, column, tokenize, on_bad_utf8), queries, **how)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "usages.parquet"
+        return write_usages(found, ElmoEmbedder(model), path, layers=layers).read()
 
 
 def write_usages(
@@ -193,7 +255,7 @@ def write_usages(
     Raises: OptionsError for a layer that does not exist; DataError if `output` is one of the texts
         or belongs to a model.
     """
-    numbers = list(range(embedder.n_layers)) if layers is None else list(layers)
+    numbers = list(range(embedder.n_layers)) if layers is None else list(dict.fromkeys(layers))
     if not numbers or not all(0 <= k < embedder.n_layers for k in numbers):
         raise OptionsError(
             f"layers are {numbers}, expected numbers from 0 to {embedder.n_layers - 1}"

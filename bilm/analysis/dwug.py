@@ -39,8 +39,8 @@ def read_dwug(
     """Read the usages of a data set in DWUG's layout.
 
     The sentence of a usage is its target sentence; the rest of the context is not used. The text
-    before the target, the target and the text after it are split into words one by one, so that the
-    target is always a word of its own; of several words, the first is the target.
+    before the target, the target and the text after it are split into words one by one, so the
+    target is always a separate word. If it contains several words, the first one is used.
 
     Args:
         folder: contains `data/<lemma>/uses.csv`, or is the folder `data` itself.
@@ -143,13 +143,15 @@ def _words(
 
 
 def _range(text: str, length: int, where: str, name: str) -> tuple[int, int]:
-    found = re.fullmatch(r"\s*(\d+):(\d+)\s*", text)
-    if not found or not int(found[1]) <= int(found[2]) <= length:
+    """Return a range of characters; as in Python, its start and its end may be left out."""
+    found = re.fullmatch(r"\s*(\d*):(\d*)\s*", text)
+    begin, end = (int(found[1] or 0), int(found[2] or length)) if found else (0, -1)
+    if not begin <= end <= length:
         raise DataError(
             f"{where}: {name} is {text!r}; expected a range such as 10:14 within the {length} "
             "characters of the context"
         )
-    return int(found[1]), int(found[2])
+    return begin, end
 
 
 def write_dwug(usages: Usages, folder: str | Path) -> list[Path]:

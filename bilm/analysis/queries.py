@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bilm.data.text import read_lines
 from bilm.errors import DataError
 
+MAX_FORMS = 1_000_000  # of a text, whose queries are kept in memory
 NAMED = re.compile(r"(?P<name>\S+):\s+(?P<forms>\S.*)")
 
 
@@ -69,7 +70,8 @@ def read_queries(path: str) -> list[Query]:
 
 
 class Matcher(dict[str, tuple[int, ...]]):
-    """Maps a form to the numbers of the queries that match it; entries are computed once.
+    """Maps a form to the numbers of the queries that match it; the entries of `MAX_FORMS` forms are
+    computed once.
 
     Args:
         queries: the words to look for.
@@ -100,8 +102,10 @@ class Matcher(dict[str, tuple[int, ...]]):
     def __missing__(self, form: str) -> tuple[int, ...]:
         found = set(self._forms.get(self._fold(form), ()))
         found.update(number for number, pattern in self._patterns if pattern.fullmatch(form))
-        self[form] = tuple(sorted(found))
-        return self[form]
+        numbers = tuple(sorted(found))
+        if len(self) < MAX_FORMS:
+            self[form] = numbers
+        return numbers
 
     def matches(self, words: Iterable[str | None]) -> list[tuple[int, int]]:
         """Return the position and the query's number of each match, in order."""

@@ -238,11 +238,13 @@ The command requires a model with its softmax. An exported model has one if it w
 weights_option = option("--weights", FILE, "HDF5 weights; required if MODEL is an options file.")
 
 
-def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decorator:
+def model_options(
+    *more: Decorator, help: str = "Stored model to use.", required: bool = True
+) -> Decorator:
     """Declare --model, --weights, --vocab and the given options."""
     return group(
         "Model",
-        option("--model", FILE, help, metavar="MODEL", required=True),
+        option("--model", FILE, help, metavar="MODEL", required=required),
         weights_option,
         option("--vocab", FILE, "Vocabulary of the model, one word per line.",
                "vocab.txt in the model's folder"),

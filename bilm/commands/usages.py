@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +26,8 @@ NOTE = """
   organise: /organi.*/   a name for it
 
 --input is a file or a quoted pattern, whose usages form a grouping such as a period. Its name is
-that of the file without ending, or NAME in --input NAME=PATTERN. Give --input once per grouping.
+that of the file without ending, or NAME in --input NAME=PATTERN. Give --input once per grouping;
+texts of the same NAME form one grouping.
 
 --dwug reads a data set in DWUG's layout instead: data/<lemma>/uses.csv, separated by tabs, with the
 columns lemma, pos, date, grouping, identifier, description, context, indexes_target_token and
@@ -48,6 +50,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
         "HDF5 softmax of an exported model, for --substitutes.",
         "<stem>_softmax.hdf5 beside the weights",
     ),
+    required=False,
 )
 @opt.group(
     "Words and texts",
@@ -85,9 +88,10 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
 )  # fmt: skip
 @opt.json_option
 def usages(
-    model: str, weights: str | None, vocab: str | None, softmax: str | None, words: str | None,
-    word: Sequence[str], input_: Sequence[str], dwug: str | None, output: str, to: str,
-    layers: list[int] | None, dtype: str, precision: str, substitutes: int, json: bool, **how: Any
+    model: str | None, weights: str | None, vocab: str | None, softmax: str | None,
+    words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, output: str,
+    to: str, layers: list[int] | None, dtype: str, precision: str, substitutes: int, json: bool,
+    **how: Any
 ) -> None:  # fmt: skip
     """Collect the usages of words in texts, with vectors.
 
@@ -104,25 +108,32 @@ def usages(
     from bilm.analysis.usages import Usages, arrow
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.errors import OptionsError
+    from bilm.support.model_files import protect
 
     arrow()  # an error before anything is computed
     if to == "parquet" and not output.endswith(".parquet"):
         raise OptionsError(f"{output}: unknown ending; expected .parquet, or --to dwug")
-    found = _found(words, word, input_, dwug, **how)
+    find = _search(words, word, input_, dwug, **how)
     if to == DWUG:
         from bilm.analysis.dwug import write_dwug
 
+        found = find()
         paths = write_dwug(Usages.without_vectors(*found), output)
         n = len(found.usages)
         result = {"output": output, "usages": n, "files": list(map(str, paths))}
         show(result, f"wrote {output}: {n:,} usages of {len(paths):,} words", json)
         return
+    if model is None:
+        raise click.UsageError("--model is missing")
+    protect(output)
     embedder = ElmoEmbedder(model, weights, vocab, precision=precision)
+    embedder.selection("all" if layers is None else layers)  # an error before the text is read
     scorer = None
     if substitutes:
         scorer = opt.open_scorer(
             {"model": model, "weights": weights, "vocab": vocab, "softmax": softmax}
         )
+    found = find()
     write_usages(
         found, embedder, output, layers=layers, dtype=dtype, scorer=scorer,
         n_substitutes=substitutes,
@@ -137,12 +148,12 @@ def usages(
     show(result, "\n".join(lines), json)
 
 
-def _found(
+def _search(
     words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, *,
     column: str | None, on_bad_utf8: str, tokenize: str | None, sample: int, tags: str | None,
     ignore_case: bool, lemma: bool, seed: int,
-) -> Found:  # fmt: skip
-    """Find the usages that the command line describes."""
+) -> Callable[[], Found]:  # fmt: skip
+    """Return a function that finds the usages that the command line describes."""
     from bilm.analysis.collecting import find_usages
     from bilm.analysis.dwug import read_dwug
     from bilm.analysis.queries import parse_query, read_queries
@@ -159,12 +170,12 @@ def _found(
                 "states the places of the words"
             )
         names = [query.name for query in queries] or None
-        return read_dwug(dwug, names, tokenize, kept, seed)
+        return partial(read_dwug, dwug, names, tokenize, kept, seed)
     if not queries:
         raise click.UsageError("--words or --word is missing")
     texts = texts_of(input_, column, on_bad_utf8, tokenize)
-    return find_usages(
-        texts, queries, ignore_case=ignore_case, lemma=lemma,
+    return partial(
+        find_usages, texts, queries, ignore_case=ignore_case, lemma=lemma,
         tags=None if tags is None else {tag.strip() for tag in tags.split(",")},
         sample=kept, seed=seed,
     )  # fmt: skip
@@ -174,16 +185,18 @@ def texts_of(
     inputs: Sequence[str], column: str | None, on_bad_utf8: str, tokenize: str | None
 ) -> dict[str, list[Corpus]]:
     """Return the files of each grouping from values of --input."""
-    from bilm.data.readers import Corpus
-    from bilm.data.shards import matching_files
+    from bilm.analysis.collecting import open_texts
 
-    texts: dict[str, list[Corpus]] = {}
+    texts: dict[str, list[str]] = {}
     for text in inputs:
-        name, pattern = _named(text)
-        for path in matching_files(pattern):
-            corpus = Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
-            texts.setdefault(name or _stem(pattern), []).append(corpus)
-    return texts
+        given, pattern = _named(text)
+        name = _stem(pattern) if given is None else given
+        if given is None and name in texts:
+            raise click.UsageError(
+                f"two texts have the name {name!r}; name them, as in --input 1850={pattern}"
+            )
+        texts.setdefault(name, []).append(pattern)
+    return open_texts(texts, column, tokenize, on_bad_utf8)
 
 
 def _named(text: str) -> tuple[str | None, str]:
@@ -195,5 +208,6 @@ def _named(text: str) -> tuple[str | None, str]:
 
 
 def _stem(pattern: str) -> str:
-    """Return the name of a file or pattern without folder and endings."""
-    return os.path.basename(pattern).split(".")[0].strip("*?") or pattern
+    """Return the name of a file or pattern without folder, `.gz` and ending."""
+    name = re.sub(r"(?i)\.gz$", "", os.path.basename(pattern))
+    return os.path.splitext(name)[0].strip("*?") or pattern

@@ -1,6 +1,7 @@
-"""Run the example of docs/analysis.md: surprisal joined with reading times in pandas."""
+"""Run the examples of docs/analysis.md: usages of words, surprisal joined with reading times."""
 
 import re
+import shlex
 from pathlib import Path
 
 import keras
@@ -12,12 +13,30 @@ if keras.backend.backend() != "tensorflow":
 pytestmark = pytest.mark.clients
 
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
+THEN = "They came in the spring .\nA spring of fresh water .\nThe light of the present day .\n"
+NOW = "Every spring is short .\nHe presents a letter .\n"
 TEXT = "She rose from her chair .\nThe carriage stopped at the door .\n"
+
+
+def blocks(language):
+    """Return the blocks of a language, without the indentation of lists."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
+    return [re.sub(f"^{indent}", "", block, flags=re.M) for indent, block in found]
 
 
 def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch, capfd):
     pytest.importorskip("pandas", reason="make test-clients")
+    pytest.importorskip("pyarrow", reason="make test-clients")
     monkeypatch.chdir(tmp_path)
+    Path("then.txt").write_text(THEN)
+    Path("now.txt").write_text(NOW)
+    (entries,) = re.findall(r"```\n( *spring\n.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
+    Path("words.txt").write_text(entries)
+    for words in map(shlex.split, blocks("sh")):
+        if words[:2] == ["bilm", "usages"] and "words.txt" in words:
+            done = run_here("bilm usages", *(word for word in words[2:] if word != "\n"))
+            assert done.returncode == 0, done.stderr
+    assert (Path("my_dwug") / "data" / "spring" / "uses.csv").is_file()
     Path("story.txt").write_text(TEXT)
     files = ("--input", "story.txt", "--output", "story.csv")
     assert run_here("bilm surprisal", "--model", "novels-en", *files).returncode == 0
@@ -25,10 +44,12 @@ def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch,
     rows = [f"{reader},{s},{p},{300 + 10 * p}\n" for reader in (1, 2) for s, p in keys]
     Path("times.csv").write_text("reader,sentence,position,ms\n" + "".join(rows))
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL):
+    for block in blocks("python"):
         exec(compile(block, str(PAGE), "exec"), names)
     joined = names["joined"]
     assert len(joined) == 2 * (len(keys) - 2)  # without the first word of each sentence
     assert joined["forward_before"].iloc[0] == pytest.approx(names["found"].forward[0], abs=1e-5)
+    assert names["usages"].counts.loc["spring"].to_dict() == {"then": 2, "now": 1}
+    assert len(names["near"]) == 2 and names["vectors"].shape[0] == 5
     assert names["results"].overall.n_pairs == 2
     assert "chair" in capfd.readouterr().out

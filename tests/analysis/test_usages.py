@@ -1,6 +1,11 @@
 """Tables of usages: places, samples, vectors, Parquet, DWUG's layout."""
 
+import gzip
+import json
 import re
+import signal
+import subprocess
+import time
 from collections import Counter
 
 import numpy as np
@@ -9,12 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 pandas = pytest.importorskip("pandas")
 pytestmark = pytest.mark.clients
+
+from command_runs import words_of
 
 import bilm
 from bilm.analysis import (
     UsagesFile,
+    collect_usages,
     find_usages,
     parse_query,
     read_dwug,
@@ -23,9 +32,10 @@ from bilm.analysis import (
     write_dwug,
     write_usages,
 )
-from bilm.analysis.usages import COLUMNS, Usages
+from bilm.analysis.usages import COLUMNS, Description, Usage, Usages, row_groups
 from bilm.data.readers import Corpus
 from bilm.errors import DataError, OptionsError
+from bilm.support.files import remove_leftovers
 
 THEN = ["the cell was dark", "a monk in his cell", "", "no such word here", "cell after cell"]
 NOW = ["the cell divides", "Cells divide", "my phone is a cell phone"]
@@ -141,6 +151,19 @@ def test_found_usages_are_those_of_a_naive_scan(tmp_path_factory, sentences):
     assert places(find_usages(text, queries("a", "b"), sample=None)) == expected
 
 
+def test_blanks_inside_words_do_not_move_positions(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"words": ["New York", "has", "a", "cell"]}\n')
+    (usage,) = find_usages({"a": [Corpus(tmp_path / "a.jsonl", "words")]}, queries("cell")).usages
+    assert usage.position == 3 and usage.form == usage.sentence.split(" ")[3] == "cell"
+    assert usage.words[0] == "New\u00a0York"
+
+
+def test_forms_beyond_the_limit_of_the_matcher_are_found(texts, monkeypatch):
+    expected = places(find_usages(texts, queries("cell", "/d.*/")))
+    monkeypatch.setattr("bilm.analysis.queries.MAX_FORMS", 2)
+    assert places(find_usages(texts, queries("cell", "/d.*/"))) == expected
+
+
 # --- samples ---
 
 
@@ -178,6 +201,84 @@ def test_stored_vectors_are_those_of_the_embedder(texts, embedder, tmp_path):
         for layer in usages.layers:
             np.testing.assert_allclose(usages.vectors(layer)[k], expected[layer], atol=1e-5)
     np.testing.assert_array_equal(usages.vectors(0)[0], usages.vectors(0)[4])  # same form
+
+
+def test_table_has_the_documented_names_and_types(texts, embedder, tmp_path):
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(texts, queries("cell", "divide"), sample=3), embedder, path)
+    file = Usages.open(path)
+    assert file.words == ["cell", "divide"]
+    schema = parquet.read_schema(path)
+    assert (
+        str(schema.field("line").type) == "int64" and str(schema.field("position").type) == "int32"
+    )
+    assert str(schema.field("layer_1").type).startswith("fixed_size_list<")
+    assert schema.field("layer_1").type.list_size == embedder.dim
+    found = json.loads(schema.metadata[b"bilm.usages"])
+    assert found["version"] == 1 and found["sample"] == 3 and found["seed"] == 0
+    assert found["counts"] == {"cell": {"then": 4, "now": 2}, "divide": {"then": 0, "now": 1}}
+    usages = file.read(layers=[2])
+    assert usages.metadata == found and usages.dim == embedder.dim
+    assert usages.counts.loc["cell"].to_dict() == {"then": 4, "now": 2}
+    assert usages.tokens == {"then": 16, "now": 11}
+    groups = parquet.ParquetFile(path)
+    words = [groups.read_row_group(k)["word"].unique() for k in range(groups.num_row_groups)]
+    assert [len(found) for found in words] == [1, 1]
+
+
+def test_words_of_one_sentence_have_their_own_vectors(tmp_path, embedder):
+    text = {"x": corpus(tmp_path, "x.txt", ["a b a c", "b a"])}
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(text, queries("a", "b", "c")), embedder, path)
+    usages = read_usages(path)
+    assert usages.frame["form"].tolist() == ["a", "a", "a", "b", "b", "c"]
+    for k, row in enumerate(usages.frame.to_dict("records")):
+        expected = embedder.embed_sentence(row["sentence"].split(" "), [1, 2])
+        found = np.stack([usages.vectors(layer)[k] for layer in (1, 2)])
+        np.testing.assert_allclose(found, expected[:, row["position"]], atol=1e-5)
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.sampled_from("abc"), max_size=20), st.integers(1, 4))
+def test_row_groups_are_of_one_word_and_contain_all_rows(words, size):
+    usages = [Usage(word, "g", "i", "t", 1, 0, word) for word in sorted(words)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bilm.analysis.usages.ROWS", size)
+        groups = list(row_groups(usages))
+    assert [k for rows in groups for k in rows] == list(range(len(words)))
+    for rows in groups:
+        assert len(rows) <= size and len({usages[k].word for k in rows}) == 1
+
+
+def test_collected_usages_equal_those_of_a_file(texts, embedder, tmp_path):
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(texts, queries("cell"), sample=2, seed=1), embedder, path)
+    files = {"then": tmp_path / "then.txt", "now": [tmp_path / "now.txt"]}
+    found = collect_usages("novels-en", ["cell"], files, sample=2, seed=1)
+    expected = read_usages(path)
+    pandas.testing.assert_frame_equal(found.frame, expected.frame)
+    np.testing.assert_allclose(found.vectors(2), expected.vectors(2), atol=1e-5)
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
+def test_interruption_leaves_no_table(signal_, tmp_path):
+    (tmp_path / "x.txt").write_text("the cell was dark and cold\n" * 20_000)
+    output = tmp_path / "out" / "u.parquet"
+    flags = ["--model=novels-en", "--word=cell", "--sample=0", f"--input={tmp_path}/x.txt"]
+    process = subprocess.Popen(
+        [*words_of("bilm usages"), *flags, f"--output={output}"], stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not any(output.parent.glob(".bilm-*/new/vectors")):
+        time.sleep(0.05)
+    assert process.poll() is None
+    process.send_signal(signal_)
+    assert process.wait() != 0
+    assert not output.exists()
+    left = list(output.parent.iterdir())
+    assert not left or signal_ == signal.SIGKILL
+    remove_leftovers(output)  # as the next writer does
+    assert not list(output.parent.iterdir())
 
 
 def test_float16_and_chosen_layers(texts, embedder, tmp_path):
@@ -312,6 +413,46 @@ def test_usages_written_as_dwug_are_read_unchanged(texts, tmp_path):
         write_dwug(usages, tmp_path / "out")
 
 
+def test_dwug_ranges_may_be_open_and_blanks_are_missing_values(tmp_path):
+    write_uses(tmp_path, "cell_nn\t \t \t1\tx\t \ta cell\t2:\t:")
+    (usage,) = read_dwug(tmp_path).usages
+    assert usage.form == "cell" and usage.tag is usage.date is usage.description is None
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(
+        st.lists(st.text("abü,\".'“", min_size=1, max_size=5), min_size=1, max_size=6),
+        min_size=1,
+        max_size=5,
+    ),
+    st.data(),
+)
+def test_dwug_files_are_equal_after_reading_and_writing(tmp_path_factory, sentences, data):
+    folder = tmp_path_factory.mktemp("dwug")
+    usages = [
+        Usage(
+            "cell", "1", f"i{k}", "t", k, data.draw(st.integers(0, len(words) - 1)),
+            " ".join(words), None, "nn", "1850", None,
+        )
+        for k, words in enumerate(sentences)
+    ]  # fmt: skip
+    frame = Usages.without_vectors(usages, Description((), {}))
+    (first,) = write_dwug(frame, folder / "first")
+    found = read_dwug(folder / "first")
+    (second,) = write_dwug(Usages.without_vectors(*found), folder / "second")
+    assert first.read_bytes() == second.read_bytes()
+    for old, new in zip(usages, found.usages, strict=True):
+        assert (old.sentence, old.position, old.date) == (new.sentence, new.position, new.date)
+
+
+def test_word_that_cannot_name_a_folder_leaves_no_files(texts, tmp_path):
+    usages = Usages.without_vectors(*find_usages(texts, queries("cell", "/d.*/")))
+    with pytest.raises(DataError, match="cannot be the name of a folder"):
+        write_dwug(usages, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["now.txt", "then.txt"]
+
+
 # --- the command ---
 
 
@@ -332,7 +473,7 @@ def test_command_writes_the_table(texts, tmp_path, run_here):
 def test_command_reads_and_writes_dwug(tmp_path, run_here):
     write_uses(tmp_path / "in", "cell\tnn\t1850\t1\tx\t\ta cell\t2:6\t0:6", lemma="cell")
     done = run_here(
-        "bilm usages", "--model", "novels-en", "--dwug", tmp_path / "in", "--to", "dwug",
+        "bilm usages", "--dwug", tmp_path / "in", "--to", "dwug",
         "--output", tmp_path / "out",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -350,3 +491,33 @@ def test_command_reads_and_writes_dwug(tmp_path, run_here):
 def test_wrong_use_is_one_line(arguments, message, run_here):
     done = run_here("bilm usages", "--model", "novels-en", "--output", "u.parquet", *arguments)
     assert done.returncode == 2 and message in done.stderr
+
+
+def test_texts_of_the_same_name_are_refused_unless_they_are_named(tmp_path, run_here):
+    (tmp_path / "a").mkdir()
+    paths = tmp_path / "x.txt", tmp_path / "a" / "x.txt.gz"
+    for path in paths:
+        path.write_text("a cell\n")
+    command = ["bilm usages", "--model", "novels-en", "--word", "cell", "--layers", "0"]
+    command += ["--output", tmp_path / "u.parquet"]
+    done = run_here(*command, "--input", paths[0], "--input", paths[1])
+    assert done.returncode == 2 and "two texts have the name 'x'" in done.stderr
+    done = run_here(*command, "--input", f"x={paths[0]}", "--input", f"x={paths[1]}")
+    assert done.returncode == 0, done.stderr
+    assert Usages.open(tmp_path / "u.parquet").description.counts == {"cell": {"x": 2}}
+
+
+def test_lemmatized_corpora_in_gzip_and_a_list_of_targets(tmp_path, run_here):
+    """The layout of SemEval-2020 task 1: a sentence per line, gzip, targets.txt."""
+    for name, line in (("ccoha1", "the attack_nn be bad"), ("ccoha2", "heart attack_nn kill")):
+        (tmp_path / f"{name}.txt.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
+    (tmp_path / "targets.txt").write_text("attack_nn\n")
+    done = run_here(
+        "bilm usages", "--model", "novels-en", "--words", tmp_path / "targets.txt",
+        "--input", tmp_path / "ccoha1.txt.gz", "--input", tmp_path / "ccoha2.txt.gz",
+        "--output", tmp_path / "u.parquet",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    frame = Usages.open(tmp_path / "u.parquet").read().frame
+    assert frame["grouping"].tolist() == ["ccoha1", "ccoha2"]
+    assert frame["position"].tolist() == [1, 1]
