@@ -16,7 +16,7 @@ Every measure is a function of the means of some features over the usages of eac
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
 grouping), shifted by the bootstrap's estimate of the bias: resampled usages differ more than the
-usages themselves, so that `prt` and the divergences are too large. p-values are those of a
+usages themselves, so that `prt` and the divergences are too large. p-values are results of a
 permutation test: the share of random assignments of usages to the
 groupings with a measure at least as large. A small p-value means that the two samples differ in
 distribution, for example in topic or genre; it does not show that the meaning has changed.
@@ -194,7 +194,7 @@ def _features(
 
 
 def _substitute_shares(frame: pandas.DataFrame) -> np.ndarray:
-    """Return the probabilities of the substitutes (N, S), normalized over those of each usage."""
+    """Return the probabilities of the substitutes (N, S), with a sum of 1 per usage."""
     if SUBSTITUTES[0] not in frame:
         raise OptionsError(
             "the table of usages contains no substitutes; write it with bilm usages "

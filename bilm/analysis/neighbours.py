@@ -45,11 +45,12 @@ def draw_neighbours(
     near = [usages.nearest(row, n, layer) for row in rows]
     blocks = [(usages.frame.iloc[row], own) for row, own in zip(rows, near, strict=True)]
     lines = [context_of(row, CONTEXT) for head, near in blocks for row in (head, *_rows(near))]
-    longest = max(len(word) for _, word, _ in lines)
-    width = NUMBER + BAR + (2 * CONTEXT + longest + 4) * CHARACTER + 0.3
+    before = max(len(text) for text, _, _ in lines)
+    rest = max(len(word) + len(after) for _, word, after in lines)
+    width = NUMBER + BAR + (before + rest + 4) * CHARACTER + 0.2
     n_lines = sum(len(near) + 1.7 for _, near in blocks)
     with drawing(output, width, n_lines * LINE + 0.25) as figure:
-        page = _Page(figure)
+        page = _Page(figure, before)
         y = 0.15
         for head, near in blocks:
             page.band(y)
@@ -67,12 +68,17 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
 
 
 class _Page:
-    """Writes lines on a figure; places are in inches from the left and from the top."""
+    """Writes lines on a figure; places are in inches from the left and from the top.
 
-    def __init__(self, figure: Any):
+    Args:
+        figure: a figure of matplotlib.
+        before: maximum number of characters before the word.
+    """
+
+    def __init__(self, figure: Any, before: int):
         self._figure = figure
         self._width, self._height = figure.get_size_inches()
-        self._middle = NUMBER + BAR + (CONTEXT + 2) * CHARACTER + 0.1
+        self._middle = NUMBER + BAR + (before + 2) * CHARACTER + 0.1
 
     def _text(self, x: float, y: float, text: str, **more: Any) -> None:
         place = x / self._width, 1 - (y + LINE / 2) / self._height

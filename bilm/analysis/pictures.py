@@ -30,7 +30,7 @@ DPI = 150
 
 
 def check_ending(output: str | Path) -> None:
-    """Raise OptionsError if the ending is not that of a picture."""
+    """Raise OptionsError for an ending that is not in `ENDINGS`."""
     if Path(output).suffix.lower() not in ENDINGS:
         raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
 

@@ -1,4 +1,4 @@
-"""Run the examples of docs/analysis.md: usages of words, surprisal joined with reading times."""
+"""Run the examples of docs/analysis.md: usages, change, pictures, surprisal and reading times."""
 
 import re
 import shlex
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.clients
 
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 THEN = "They came in the spring .\nA spring of fresh water .\nThe light of the present day .\n"
-NOW = "Every spring is short .\nHe presents a letter .\n"
+NOW = "Every spring is short .\nHe presents a letter .\nThe spring came late .\n"
+TABLE = "words.usages.parquet"
 TEXT = "She rose from her chair .\nThe carriage stopped at the door .\n"
 
 
@@ -26,16 +27,24 @@ def blocks(language):
 
 def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch, capfd):
     pytest.importorskip("pandas", reason="make test-clients")
-    pytest.importorskip("pyarrow", reason="make test-clients")
+    for name in ("pyarrow", "scipy", "sklearn", "matplotlib", "plotly"):
+        pytest.importorskip(name, reason="make test-clients")
     monkeypatch.chdir(tmp_path)
     Path("then.txt").write_text(THEN)
     Path("now.txt").write_text(NOW)
     (entries,) = re.findall(r"```\n( *spring\n.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
     Path("words.txt").write_text(entries)
-    for words in map(shlex.split, blocks("sh")):
-        if words[:2] == ["bilm", "usages"] and "words.txt" in words:
-            done = run_here("bilm usages", *(word for word in words[2:] if word != "\n"))
+    lines = (line for b in blocks("sh") for line in b.replace("\\\n", " ").splitlines())
+    for words in map(shlex.split, lines):
+        if (
+            words[1:2]
+            and words[1] in ("usages", "change", "explore")
+            and {"words.txt", TABLE} & set(words)
+        ):
+            done = run_here(" ".join(words[:2]), *words[2:])
             assert done.returncode == 0, done.stderr
+    for name in ("change.csv", "change.png", "words.html", "spring.png", "near.png"):
+        assert Path(name).stat().st_size > 100
     assert (Path("my_dwug") / "data" / "spring" / "uses.csv").is_file()
     Path("story.txt").write_text(TEXT)
     files = ("--input", "story.txt", "--output", "story.csv")
@@ -49,7 +58,7 @@ def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch,
     joined = names["joined"]
     assert len(joined) == 2 * (len(keys) - 2)  # without the first word of each sentence
     assert joined["forward_before"].iloc[0] == pytest.approx(names["found"].forward[0], abs=1e-5)
-    assert names["usages"].counts.loc["spring"].to_dict() == {"then": 2, "now": 1}
-    assert len(names["near"]) == 2 and names["vectors"].shape[0] == 5
+    assert names["usages"].counts.loc["spring"].to_dict() == {"then": 2, "now": 2}
+    assert len(names["near"]) == 3 and names["vectors"].shape[0] == 6
     assert names["results"].overall.n_pairs == 2
     assert "chair" in capfd.readouterr().out
