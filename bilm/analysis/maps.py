@@ -59,6 +59,8 @@ def _projected(vectors: np.ndarray, projection: str, seed: int) -> np.ndarray:
         raise OptionsError(f"the projection is {projection!r}, expected {' or '.join(PROJECTIONS)}")
     if len(vectors) < 3:  # too few for either: on a line
         return np.stack([np.arange(len(vectors)), np.zeros(len(vectors))], axis=1).astype(float)
+    if (vectors == vectors[0]).all():  # layer 0 of one form
+        return np.zeros((len(vectors), 2))
     if projection == "umap":
         umap = optional("umap", "umap", "the projection umap")
         model = umap.UMAP(
