@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bilm.analysis.pictures import drawing, plain
 from bilm.errors import OptionsError
-from bilm.support.files import replacing
-from bilm.support.imports import optional
-from bilm.support.model_files import protect
 
 if TYPE_CHECKING:
     import pandas
 
-ENDINGS = (".png", ".svg", ".pdf")
 MAX_WORDS = 60  # in one picture
 LEVEL = 0.05  # of adjusted p-values
 CHANGED, SAME = "#b2182b", "#4d4d4d"  # distinct for colour-blind readers and in grey
@@ -41,9 +38,6 @@ def draw_change(
         title: title; None for one that names measure and layer.
     Raises: OptionsError for another ending, or if the frame lacks measure or layer.
     """
-    path = Path(output)
-    if path.suffix.lower() not in ENDINGS:
-        raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
     if measure not in frame:
         raise OptionsError(f"the table has no column {measure}")
     number = int(frame["layer"].max()) if layer is None else layer
@@ -56,11 +50,7 @@ def draw_change(
     own = own.sort_values(measure, ascending=False)
     n_words = len(own)
     own = own.head(MAX_WORDS).iloc[::-1]  # the first word is at the top
-    protect(path)
-    matplotlib = optional("matplotlib", "analysis", "pictures")
-    figures = optional("matplotlib.figure", "analysis", "pictures")
-    with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 10}):
-        figure = figures.Figure(figsize=(6.5, 1.3 + 0.24 * len(own)), layout="constrained")
+    with drawing(output, 6.5, 1.3 + 0.24 * len(own), layout="constrained") as figure:
         axes = figure.subplots()
         values, places = own[measure].to_numpy(), np.arange(len(own))
         changed = (own.get(f"{measure}_q", np.nan) <= LEVEL).to_numpy()
@@ -77,7 +67,7 @@ def draw_change(
                 values[chosen], places[chosen], xerr=errors, fmt="o", color=color,
                 markerfacecolor=fill, markersize=5, elinewidth=1.4, capsize=0, label=label,
             )  # fmt: skip
-        axes.set_yticks(places, [word.replace("$", r"\$") for word in own["word"]])
+        axes.set_yticks(places, list(map(plain, own["word"])))
         axes.set_ylim(-0.8, len(own) - 0.2)
         axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         axes.set_axisbelow(True)
@@ -89,5 +79,3 @@ def draw_change(
             axes.set_title(title, fontsize=10, loc="left")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower right", frameon=False,
                       ncols=2)  # fmt: skip
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=150, format=path.suffix.lower().removeprefix("."))

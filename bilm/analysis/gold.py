@@ -38,6 +38,8 @@ def read_gold(path: str | Path, column: str = "change_graded") -> dict[str, floa
         word_at, score_at, start = 0, 1, 0
     scores: dict[str, float] = {}
     for (number, _), row in zip(lines[start:], rows[start:], strict=True):
+        if start:
+            row += [""] * (len(rows[0]) - len(row))  # empty fields at the end of a line
         try:
             word, score = row[word_at], row[score_at].strip()
             value = float(score) if score else math.nan

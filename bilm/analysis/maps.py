@@ -8,21 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.analysis.clusters import N_CLUSTERS, cluster
+from bilm.analysis.pictures import CHARACTER, MARKS, PALETTE, drawing, monospace, plain
 from bilm.analysis.usages import Usages, normalized
 from bilm.errors import OptionsError
-from bilm.support.files import replacing
 from bilm.support.imports import optional
-from bilm.support.model_files import protect
 
 if TYPE_CHECKING:
     import pandas
 
 PROJECTIONS = ("pca", "umap")
 COLORS = ("grouping", "cluster")
-ENDINGS = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is left out.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-MARKS = ("o", "s", "^", "D", "v", "P", "X")  # also distinct in grey
 MAX_LISTED = 25  # usages whose sentences a picture lists
 CONTEXT = 46  # characters of a sentence to each side of the word
 WIDTH, MAP, LINE, MIDDLE = 7.4, 4.8, 0.17, 3.5  # inches of a picture, and of its list
@@ -130,22 +125,14 @@ def draw_map(
         layer, projection, n_clusters, seed: see `usage_map`.
     Raises: OptionsError for another ending, as `usage_map` and `colored` do, or without usages.
     """
-    path = Path(output)
-    if path.suffix.lower() not in ENDINGS:
-        raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
     if not len(usages):
         raise OptionsError("there are no usages to draw")
     frame = usage_map(usages, layer, projection, n_clusters, seed)
     number = usages.layers[-1] if layer is None else layer
-    protect(path)
-    matplotlib = optional("matplotlib", "analysis", "pictures")
-    figures = optional("matplotlib.figure", "analysis", "pictures")
     listed = len(frame) <= MAX_LISTED
     list_height = LINE * len(frame) + 0.2 if listed else 0.0
-    settings = {"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 10}
-    with matplotlib.rc_context(settings):
-        height = MAP + 0.65 + list_height
-        figure = figures.Figure(figsize=(WIDTH, height))
+    height = MAP + 0.65 + list_height
+    with drawing(output, WIDTH, height) as figure:
         corner = 0.3 / WIDTH, (list_height + 0.2) / height
         axes = figure.add_axes((*corner, MAP / WIDTH, MAP / height))
         size = float(np.clip(9000 / len(frame), 6, 60))
@@ -153,25 +140,18 @@ def draw_map(
             own = frame.iloc[rows]
             axes.scatter(
                 own["x"], own["y"], s=size, c=PALETTE[k % len(PALETTE)],
-                marker=MARKS[k % len(MARKS)], label=f"{_plain(name)} ({len(own):,})", alpha=0.75,
+                marker=MARKS[k % len(MARKS)], label=f"{plain(name)} ({len(own):,})", alpha=0.75,
                 linewidths=0.3, edgecolors="white",
             )  # fmt: skip
         axes.set_xticks([])
         axes.set_yticks([])
         axes.margins(0.08)
         words = ", ".join(dict.fromkeys(frame["word"]))
-        axes.set_title(_plain(f"{words}, layer {number}, {projection.upper()}"), loc="left")
+        axes.set_title(plain(f"{words}, layer {number}, {projection.upper()}"), loc="left")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0)
         if listed:
             _number(axes, frame)
             _list(figure, frame)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=150, format=path.suffix.lower().removeprefix("."))
-
-
-def _plain(text: str) -> str:
-    """Return text that matplotlib draws as it is; dollars would start a formula."""
-    return text.replace("$", r"\$")
 
 
 def _number(axes: Any, frame: pandas.DataFrame) -> None:
@@ -183,11 +163,11 @@ def _number(axes: Any, frame: pandas.DataFrame) -> None:
 def _list(figure: Any, frame: pandas.DataFrame) -> None:
     """Write the numbered sentences at the bottom, with the word in the middle."""
     _, height = figure.get_size_inches()
-    font = {"family": "monospace", "fontsize": FONT, "va": "center"}
+    font: dict[str, Any] = {"family": monospace(), "fontsize": FONT, "va": "center"}
     for k, row in enumerate(reversed(frame.to_dict("records"))):
-        before, word, after = map(_plain, context_of(row))
+        before, word, after = map(plain, context_of(row))
         y = (LINE * (k + 0.5) + 0.1) / height
-        end = MIDDLE + (len(word) + 1) * FONT * 0.602 / 72  # of DejaVu Sans Mono
+        end = MIDDLE + (len(word) + 1) * FONT * CHARACTER / 72
         figure.text(0.3 / WIDTH, y, f"{len(frame) - k}", ha="right", **font)
         figure.text((MIDDLE - 0.07) / WIDTH, y, before, ha="right", **font)
         figure.text(MIDDLE / WIDTH, y, word, ha="left", color=PALETTE[1], fontweight="bold", **font)

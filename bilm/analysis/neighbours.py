@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bilm.analysis.maps import ENDINGS, PALETTE, context_of
+from bilm.analysis import pictures
+from bilm.analysis.maps import context_of
+from bilm.analysis.pictures import PALETTE, drawing, monospace, plain
 from bilm.analysis.usages import Usages
 from bilm.errors import OptionsError
-from bilm.support.files import replacing
 from bilm.support.imports import optional
-from bilm.support.model_files import protect
 
 FONT = 8.0  # points
-CHARACTER = 0.602 * FONT / 72  # inches: width of a character of DejaVu Sans Mono
+CHARACTER = pictures.CHARACTER * FONT / 72  # inches
 LINE = 0.19  # inches
 CONTEXT = 40  # characters to each side of the word
 NUMBER, BAR = 0.45, 0.9  # inches: width of the similarity, and of a bar for similarity 1
@@ -40,22 +40,15 @@ def draw_neighbours(
         layer: number of the layer; None for the highest.
     Raises: OptionsError for another ending, or a row or layer that does not exist.
     """
-    path = Path(output)
-    if path.suffix.lower() not in ENDINGS:
-        raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
     if not len(rows):
         raise OptionsError("no usage is chosen")
-    blocks = [(usages.frame.iloc[row], usages.nearest(row, n, layer)) for row in rows]
-    protect(path)
-    figures = optional("matplotlib.figure", "analysis", "pictures")
-    matplotlib = optional("matplotlib", "analysis", "pictures")
+    near = [usages.nearest(row, n, layer) for row in rows]
+    blocks = [(usages.frame.iloc[row], own) for row, own in zip(rows, near, strict=True)]
     lines = [context_of(row, CONTEXT) for head, near in blocks for row in (head, *_rows(near))]
     longest = max(len(word) for _, word, _ in lines)
     width = NUMBER + BAR + (2 * CONTEXT + longest + 4) * CHARACTER + 0.3
     n_lines = sum(len(near) + 1.7 for _, near in blocks)
-    settings = {"svg.fonttype": "none", "pdf.fonttype": 42}
-    with matplotlib.rc_context(settings):
-        figure = figures.Figure(figsize=(width, n_lines * LINE + 0.25))
+    with drawing(output, width, n_lines * LINE + 0.25) as figure:
         page = _Page(figure)
         y = 0.15
         for head, near in blocks:
@@ -67,8 +60,6 @@ def draw_neighbours(
                 page.line(y, context_of(row, CONTEXT), False)
                 y += LINE
             y += LINE * 0.6
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=150, format=path.suffix.lower().removeprefix("."))
 
 
 def _rows(frame: Any) -> list[dict[str, Any]]:
@@ -85,8 +76,8 @@ class _Page:
 
     def _text(self, x: float, y: float, text: str, **more: Any) -> None:
         place = x / self._width, 1 - (y + LINE / 2) / self._height
-        more = {"family": "monospace", "fontsize": FONT, "va": "center", **more}
-        self._figure.text(*place, text.replace("$", r"\$"), **more)
+        more = {"family": monospace(), "fontsize": FONT, "va": "center", **more}
+        self._figure.text(*place, plain(text), **more)
 
     def _bar(self, x: float, y: float, width: float, height: float, color: str) -> None:
         patches = optional("matplotlib.patches", "analysis", "pictures")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from bilm.analysis.clusters import N_CLUSTERS
-from bilm.analysis.maps import COLORS, PALETTE, usage_map
+from bilm.analysis.maps import COLORS, usage_map
+from bilm.analysis.pictures import PALETTE
 from bilm.analysis.usages import Usages, normalized
 from bilm.errors import OptionsError
 from bilm.support.files import replacing
