@@ -7,9 +7,9 @@ Examples:
   python benchmarks/usages.py --tokens 100000 --words 20 --json usages.json
 
 The text repeats the sentences of classics_en (Python's documentation if it is missing) and is
-divided into two groupings. The words have the ranks 100, 110, 120, ... of the vocabulary by
-frequency, so half of the words have more usages than the default sample. The command runs in a
-separate process. Peak memory is the maximum resident set size.
+divided into two groupings. The words have the ranks 100, 104, 108, ... of the vocabulary by
+frequency; marks without letters or digits are left out. The command runs in a separate process.
+Peak memory is the maximum resident set size.
 """
 
 import os
@@ -35,7 +35,7 @@ flags.DEFINE_integer("sample", 1000, "Maximum number of usages per word and grou
 flags.DEFINE_enum("dtype", "float32", ["float32", "float16"], "dtype of the stored vectors.")
 flags.DEFINE_string("json", None, "File for the figures.")
 
-FIRST_RANK, STEP = 100, 10
+FIRST_RANK, STEP = 100, 4
 
 
 def write_texts(folder: Path, train: str, n_tokens: int) -> list[Path]:

@@ -50,6 +50,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
         "HDF5 softmax of an exported model, for --substitutes.",
         "<stem>_softmax.hdf5 beside the weights",
     ),
+    help="Stored model to use; not required with --to dwug.",
     required=False,
 )
 @opt.group(
