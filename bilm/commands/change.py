@@ -85,7 +85,7 @@ def change(
     tokenize: str | None, output: str | None, plot: str | None, rank: str | None,
     gold: str | None, gold_column: str, json: bool,
 ) -> None:  # fmt: skip
-    """Measure how much words differ between two groupings of usages.
+    """Measure how much words differ between groupings.
 
     Requires the extra analysis.
 
