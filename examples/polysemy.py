@@ -17,7 +17,6 @@ import running
 
 import bilm
 from bilm.analysis import collect_usages, draw_neighbours
-from bilm.storage.stored_model import open_model
 
 SENTENCES = [
     "He left the house at once .",
@@ -45,6 +44,8 @@ def define_flags() -> ArgumentParser:
 
 
 def main(args: Namespace) -> None:
+    from bilm.storage.stored_model import open_model  # --help does not load TensorFlow
+
     texts = args.sentence or SENTENCES
     for text in texts:
         if args.word not in text.split():
