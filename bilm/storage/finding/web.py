@@ -80,14 +80,30 @@ def pieces(url: str, max_bytes: int, patience: Patience) -> Iterator[bytes]:
         ) from error
 
 
-def _request(url: str) -> request.Request:
+def head(url: str, patience: Patience = PATIENCE) -> int | None:
+    """Ask a server for the size of a file without downloading it.
+
+    Returns: the size in bytes; None if the server does not state it.
+    Raises: WeightsError if the server cannot be reached, or if the file does not exist.
+    """
+    try:
+        with _opener().open(_request(url, "HEAD"), timeout=patience.seconds) as answer:
+            length = answer.headers.get("Content-Length", "")
+            return int(length) if length.isdecimal() else None
+    except (OSError, HTTPException, ValueError) as error:
+        if isinstance(error, HTTPError):
+            error.close()
+        raise WeightsError(masked(" ".join(str(error).split()))) from error
+
+
+def _request(url: str, method: str | None = None) -> request.Request:
     """Return the request for a URL, whose user and password become a header.
 
     The header is not sent to an address that the server redirects to.
     """
     parts = urlsplit(url)
     user, found, host = parts.netloc.rpartition("@")
-    made = request.Request(urlunsplit(parts._replace(netloc=host)))
+    made = request.Request(urlunsplit(parts._replace(netloc=host)), method=method)
     if found:
         code = base64.b64encode(unquote_to_bytes(user)).decode()
         made.add_unredirected_header("Authorization", f"Basic {code}")
