@@ -58,8 +58,8 @@ log2 p(bad) in bits (forward, backward, both), unknown (words), sentence_good an
 @opt.scorer_options
 @opt.group(
     "Pairs",
-    opt.option("--input", opt.FILE, "Table of minimal pairs, or a quoted pattern.", dest="input_",
-               metavar="PATTERN", required=True),
+    opt.option("--input", opt.FILE_OR_URL, "Table of minimal pairs, or a quoted pattern.",
+               dest="input_", metavar="PATTERN", required=True),
     opt.bad_utf8_option,
     opt.tokenize_option,
 )  # fmt: skip

@@ -21,7 +21,7 @@ parquet.
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
-    opt.option("--output", opt.FILE, "Text file to write.", required=True),
+    opt.option("--output", opt.FILE_OR_URL, "Text file to write.", required=True),
 )
 @opt.json_option
 def text(

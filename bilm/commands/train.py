@@ -21,10 +21,10 @@ same command resumes a run that was stopped or killed; docs/reliability.md lists
 @command(notes=[NOTE])
 @opt.group(
     "Model",
-    opt.option("--vocab", opt.FILE, "Vocabulary: the words that the model predicts.",
+    opt.option("--vocab", opt.FETCHED, "Vocabulary: the words that the model predicts.",
                "vocab.txt of the resumed run"),
-    opt.option("--options", opt.File(packaged_options), "Options of the run: a file, or one of "
-               f"{', '.join(packaged_options())}. original_2018 has the optimizer settings of "
+    opt.option("--options", opt.FetchedFile(packaged_options), "Options of the run: a file, or one "
+               f"of {', '.join(packaged_options())}. original_2018 has the optimizer settings of "
                f"the reference.",
                "options of the resumed run, or small", metavar="NAME|FILE"),
     opt.option("--batch_size", opt.Integer(1), "Rows per replica.", "from the options"),

@@ -18,8 +18,10 @@ beside --output. The output files are renamed into place when they are complete.
 @opt.group(
     "Files",
     opt.text_input("Text: a file or a quoted pattern."),
-    opt.option("--output", opt.FILE, "Vocabulary to write, one word per line.", required=True),
-    opt.option("--counts", opt.FILE, "TSV file to write: each word and its count."),
+    opt.option(
+        "--output", opt.FILE_OR_URL, "Vocabulary to write, one word per line.", required=True
+    ),
+    opt.option("--counts", opt.FILE_OR_URL, "TSV file to write: each word and its count."),
     opt.bad_utf8_option,
 )
 @opt.group(
