@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from logging import WARNING, Formatter, LogRecord
+from logging import WARNING, Formatter, LogRecord, getLogger
 from typing import Any, NoReturn
 
 import click
@@ -52,6 +52,7 @@ FAILED, WRONG_USE = 1, 2  # exit statuses
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
 IS_WORKER = threading.Event()  # set if this process is one of several workers of a run
 QUIET = "bilm.quiet"  # key of the context's `meta`
+REQUESTING = ("aiobotocore", "botocore", "fsspec", "s3fs")  # loggers of requests to object stores
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/")  # in the paths of modules whose notes are hidden
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
@@ -317,6 +318,8 @@ def start_log(is_quiet: bool) -> None:
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING if is_quiet else logging.INFO)
     logging.get_absl_handler().setFormatter(_Printable())
+    for name in REQUESTING:
+        getLogger(name).setLevel(WARNING)
     is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     show_bars(is_terminal and not is_quiet)
 

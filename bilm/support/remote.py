@@ -35,7 +35,8 @@ EXTRA = "remote"
 
 WAITS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # mean seconds between attempts to read
 FIRST_WAITS = (0.5, 2.0)  # before anything was read: a wrong address must not take a minute
-ATTEMPTS = 4  # of botocore, for each attempt here
+ATTEMPTS = 3  # of botocore, for each attempt here
+S3_RETRIES = 8  # of s3fs, with pauses of 10 s in total; an upload has no others
 CONNECT_SECONDS, READ_SECONDS = 20, 60
 MIN_BLOCK, MAX_BLOCK = 1 << 18, 1 << 23  # bytes of a range; doubled while the reader reads on
 UPLOAD_BLOCK = 1 << 26  # bytes of a part of an upload; S3 permits 10,000 parts
@@ -128,9 +129,22 @@ def matching(pattern: str) -> list[str]:
     prefix = pattern.removesuffix(path) if pattern.endswith(path) else f"{scheme_of(pattern)}://"
     urls = {prefix + name: info for name, info in found.items() if info["type"] != "directory"}
     if not urls:
+        _require_bucket(pattern, fs, path)
         raise RemoteError(f"{masked(pattern)}: no file matches this pattern")
     _listed.update((url, _stat(info).version) for url, info in urls.items())
     return sorted(urls)
+
+
+def _require_bucket(url: str, fs: Any, path: str) -> None:
+    """Raise RemoteError if the bucket of an object that was not found is missing, too."""
+    bucket = path.partition("/")[0]
+    try:
+        _attempt(url, "listed", lambda: fs.info(bucket), FIRST_WAITS)
+    except RemoteError as error:
+        if _status(error) == 404:
+            raise RemoteError(
+                f"{masked(url)}: the bucket {bucket} does not exist; check its name and the region"
+            ) from error
 
 
 def listed_under(url: str) -> dict[str, Stat]:
@@ -147,6 +161,7 @@ def listed_under(url: str) -> dict[str, Stat]:
         if name.startswith(root) and not name.endswith("/")
     }
     if not below:
+        _require_bucket(url, fs, path)
         raise RemoteError(f"{masked(url)}: found neither an object nor a folder of this name")
     if len(below) > MAX_LISTED:
         raise RemoteError(f"{masked(url)}: contains more than {MAX_LISTED:,} objects")
@@ -222,7 +237,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
             "scheme that fsspec supports"
         ) from error
     if scheme == "s3":
-        fs.retries = max(fs.retries, 8)  # pauses of 10 s in total; an upload has no others
+        fs.retries = S3_RETRIES
     return fs, path
 
 
@@ -245,12 +260,14 @@ def _settings(scheme: str) -> dict[str, Any]:
     return common
 
 
-def _attempt(url: str, doing: str, action: Callable[[], T], waits: tuple[float, ...] = WAITS) -> T:
+def _attempt(
+    url: str, doing: str, action: Callable[[], T], waits: tuple[float, ...] | None = None
+) -> T:
     """Return the result of an action; repeat it after a pause if the failure may be temporary.
 
     Raises: RemoteError with one line if it fails permanently, or once more after the last pause.
     """
-    for wait in (*waits, None):
+    for wait in (*(WAITS if waits is None else waits), None):
         try:
             return action()
         except (RemoteError, TypeError, AttributeError, NameError, AssertionError):
@@ -273,6 +290,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _status(error: BaseException) -> int | None:
     """Return the HTTP status in an error of aiohttp, botocore, gcsfs or adlfs, or its causes."""
     for one in _chain(error):
+        if "http_exceptions" in type(one).__module__:
+            continue  # a cut answer has the code 400 in aiohttp, which no server sent
         answer = getattr(one, "response", None)
         if isinstance(answer, dict):  # of botocore
             return answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -351,7 +370,7 @@ class Reader(io.RawIOBase):
         self.size, self._version = stat(url)
         if _listed.get(url, self._version) != self._version:
             raise RemoteError(f"{masked(url)}: has changed since it was listed; start again")
-        self._position, self._start, self._block, self._ahead = 0, 0, b"", MIN_BLOCK
+        self._position, self._start, self._block, self._ahead = 0, -1, b"", MIN_BLOCK
         self._file: Any = None
         self._has_ranges = bool(self.size)
         self._stream_at = 0
