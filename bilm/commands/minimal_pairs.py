@@ -35,7 +35,7 @@ PAIR_COLUMNS = (
     Column("sentence_bad", str),
 )
 NOTE = """
---input is one or more tables (.jsonl, .ndjson, .csv, .tsv or .parquet, also compressed with gzip)
+--input is one or more tables (.jsonl, .ndjson, .csv, .tsv or .parquet, also compressed)
 with the columns of BLiMP (Warstadt et al. 2020, arXiv:1912.00582); other columns are ignored:
   sentence_good, sentence_bad  the acceptable and the unacceptable sentence
   linguistics_term             phenomenon, such as island_effects

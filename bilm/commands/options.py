@@ -73,7 +73,7 @@ class File(click.ParamType):
 
 
 class FetchedFile(File):
-    """A file; that of a URL is downloaded to the cache before the command starts."""
+    """A file, or a URL whose file is downloaded to the cache before the command starts."""
 
     def __init__(self, words: Callable[[], Iterable[str]] = tuple):
         super().__init__(words, urls=True)
@@ -235,6 +235,7 @@ MODEL_FORMS = """
 MODEL is one of the following; existing files and folders take precedence over names:
   a folder          of a run of bilm or of the TensorFlow 1 reference, or of an exported model
   an archive        ZIP, tar or tar.gz with such a folder, or the URL of one
+  an object store   the URL of such a folder or archive, s3://BUCKET/NAME, with the extra remote
   another format    a model of AllenNLP (model.tar.gz, weights.th), a TensorFlow Hub module, a model
                     of ELMoForManyLangs, as an archive or folder
   an options file   options.json with --weights
@@ -286,8 +287,10 @@ def input_forms_help() -> str:
     """Return the paragraph about the input forms."""
     from bilm.data.readers import help_lines
 
-    title = "The ending of --input selects the input form; files may be compressed with gzip "
-    return "\n".join([f"{title}(.csv.gz):", *(f"  {line}" for line in help_lines())])
+    title = (
+        "The ending of --input selects the input form; files may be compressed (.gz .bz2 .xz .zst) "
+    )
+    return "\n".join([f"{title}and be URLs:", *(f"  {line}" for line in help_lines())])
 
 
 bad_utf8_option = option(

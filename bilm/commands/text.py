@@ -32,8 +32,8 @@ def text(
 
     Words are separated by blanks. Each row, sentence or line of the input becomes one line,
     including empty ones; with --split_sentences each sentence becomes one line, and lines of a text
-    file are first joined to paragraphs. The output is compressed if its name ends with .gz. The
-    commands vocab, train, finetune, test, embed and score read it.
+    file are first joined to paragraphs. The output is compressed if its name ends with .gz, .bz2,
+    .xz or .zst. The commands vocab, train, finetune, test, embed and score read it.
 
     Examples:
       bilm text --input reviews.csv --column text --tokenize en --output reviews.txt

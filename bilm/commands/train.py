@@ -12,9 +12,11 @@ from bilm.commands.main import INTERRUPTED, command
 from bilm.options.run_options import load_run_options, packaged_options
 
 NOTE = """
-The text is UTF-8, plain or gzip, with one tokenized sentence per line. The vocabulary is written
-by "bilm vocab": <S>, </S> and <UNK>, then one word per line, sorted by descending frequency. The
-same command resumes a run that was stopped or killed; docs/reliability.md lists what can be lost.
+The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
+Text and vocabulary may be URLs, such as s3://BUCKET/NAME (docs/clusters.md). The vocabulary is
+written by "bilm vocab": <S>, </S> and <UNK>, then one word per line, sorted by descending
+frequency. The same command resumes a run that was stopped or killed; docs/reliability.md lists what
+can be lost.
 """
 
 

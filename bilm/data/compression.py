@@ -147,6 +147,6 @@ def decompressing(file: io.BufferedReader) -> Iterator[BinaryIO]:
 
 def compressing(path: str | os.PathLike, file: BinaryIO) -> BinaryIO | None:
     """Return a file that compresses into an open file, by the ending of the path; None if the
-    ending is not that of a compression."""
+    ending does not belong to a compression."""
     name = os.fspath(path).lower()
     return next((c.writer(file) for c in COMPRESSIONS if name.endswith(c.ending)), None)

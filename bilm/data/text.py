@@ -177,8 +177,8 @@ def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 
 def plain_size(path: str | os.PathLike) -> int | None:
-    """Return the size of a regular file or URL in bytes; None if its name ends like that of a
-    compressed file, or if it is unknown. Raises: OSError, DataError."""
+    """Return the size of a regular file or URL in bytes; None if its name ends with the
+    ending of a compression, or if the size is unknown. Raises: OSError, DataError."""
     if os.fspath(path).lower().endswith(ENDINGS):
         return None
     if is_url(path):
