@@ -100,8 +100,8 @@ def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "
     if isinstance(filepattern, Shards):
         return filepattern
     paths = matching_files(filepattern)
-    for path in paths[:MAX_LOOKED_AT] if is_url(filepattern) else paths:
-        require_text(path)
+    for number, path in enumerate(paths):
+        require_text(path, reads=number < MAX_LOOKED_AT or not is_url(path))
     return Shards(paths, on_bad_utf8, os.fspath(filepattern))
 
 

@@ -128,23 +128,12 @@ def matching(pattern: str) -> list[str]:
     found = _attempt(pattern, "listed", lambda: fs.glob(path, detail=True), FIRST_WAITS)
     prefix = pattern.removesuffix(path) if pattern.endswith(path) else f"{scheme_of(pattern)}://"
     urls = {prefix + name: info for name, info in found.items() if info["type"] != "directory"}
+    if not urls and is_file(pattern):  # a name that contains pattern characters
+        urls = {pattern: fs.info(path)}
     if not urls:
-        _require_bucket(pattern, fs, path)
         raise RemoteError(f"{masked(pattern)}: no file matches this pattern")
     _listed.update((url, _stat(info).version) for url, info in urls.items())
     return sorted(urls)
-
-
-def _require_bucket(url: str, fs: Any, path: str) -> None:
-    """Raise RemoteError if the bucket of an object that was not found is missing, too."""
-    bucket = path.partition("/")[0]
-    try:
-        _attempt(url, "listed", lambda: fs.info(bucket), FIRST_WAITS)
-    except RemoteError as error:
-        if _status(error) == 404:
-            raise RemoteError(
-                f"{masked(url)}: the bucket {bucket} does not exist; check its name and the region"
-            ) from error
 
 
 def listed_under(url: str) -> dict[str, Stat]:
@@ -161,7 +150,6 @@ def listed_under(url: str) -> dict[str, Stat]:
         if name.startswith(root) and not name.endswith("/")
     }
     if not below:
-        _require_bucket(url, fs, path)
         raise RemoteError(f"{masked(url)}: found neither an object nor a folder of this name")
     if len(below) > MAX_LISTED:
         raise RemoteError(f"{masked(url)}: contains more than {MAX_LISTED:,} objects")

@@ -111,19 +111,23 @@ class Corpus:
         return self.form.read(self._source)
 
 
-def require_text(path: str | os.PathLike) -> None:
+def require_text(path: str | os.PathLike, reads: bool = True) -> None:
     """Check that a file contains text, with one sentence per line, by the ending of its name.
+
+    Some texts have names that end like FASTA files, such as .fa for Persian. If `reads`, the first
+    line distinguishes them; otherwise they are accepted.
 
     Raises: DataError for a file of another form. Warns as `warn_of_other_form` does.
     """
     form = form_of(path)
-    # Some texts have names that end like FASTA files, such as .fa for Persian.
-    if form.endings and _first_line(path).startswith(form.start):
+    first = _first_line(path) if form.start and reads else ""
+    if form.endings and first.startswith(form.start):
         raise DataError(
             f"{path}: the ending of the name belongs to {form.name}, but text with one sentence "
             "per line is expected; convert the file with bilm text, or rename it if it is text"
         )
-    warn_of_other_form(path)
+    if reads:
+        warn_of_other_form(path)
 
 
 def warn_of_other_form(path: str | os.PathLike) -> None:
