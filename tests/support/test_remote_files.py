@@ -1,6 +1,7 @@
 """Files in an object store and on web servers: an S3 server on loopback whose answers are cut,
 refused or throttled. Requires the packages of `.venv-engines`."""
 
+import gzip
 import re
 import signal
 import subprocess
@@ -9,13 +10,17 @@ import textwrap
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 
+import numpy as np
 import pytest
 from object_server import BUCKET, CREDENTIALS, Proxy, client, s3_server
 
+from bilm.data.dataset import LMDataset
 from bilm.data.shards import Shards, resolve_shards
-from bilm.data.stream import describe_shards, read_references
+from bilm.data.stream import SHARD_BYTES, describe_shards, read_references
 from bilm.data.text import read_lines
+from bilm.data.vocabulary import Vocabulary
 from bilm.support import remote
 from bilm.support.remote import MAX_BLOCK, MIN_BLOCK, RemoteError, open_reader, writing
 
@@ -129,13 +134,35 @@ def test_connections_that_never_recover_end_with_one_error(proxy, monkeypatch):
 
 def test_references_of_several_shards_are_read(proxy):
     shards = resolve_shards(f"{URL}/*.txt")
-    import numpy as np
-
-    from bilm.data.stream import SHARD_BYTES
-
     starts = [(2, 40_000), (0, 7), (2, 3), (1, 59_999)]
     references = [k * SHARD_BYTES + TEXT.index(f"sentence {i} ".encode()) for k, i in starts]
     assert read_references(shards, np.array(references)) == [LINES[i] for _, i in starts]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_resumed_reader_of_windows_continues_in_the_middle_of_a_shard(
+    proxy, store, tmp_path, ending
+):
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nsentence\n")
+    for k in range(3):
+        content = gzip.compress(TEXT) if ending else TEXT
+        store.put_object(Bucket=BUCKET, Key=f"shards{ending}/{k}.txt{ending}", Body=content)
+    shards = resolve_shards(f"s3://{BUCKET}/shards{ending}/*.txt{ending}")
+
+    def windows(position=None):
+        vocab = Vocabulary(tmp_path / "vocab.txt")
+        text = LMDataset(shards, vocab, shuffle_on_load=True, shuffle_buffer=500)
+        return text.iter_placed_batches(64, 20, position)
+
+    before = list(islice(windows(), 621))  # about 80,000 of 180,000 sentences, more than a shard
+    proxy.requests.clear()
+    again = list(islice(windows(before[600][1].position), 20))
+    assert [trace.sources for _, trace in again] == [trace.sources for _, trace in before[601:]]
+    for (found, _), (expected, _) in zip(again, before[601:], strict=True):
+        assert np.array_equal(found["token_ids"], expected["token_ids"])
+    if not ending:  # compressed text is read from its start
+        asked = [re.search(r"range: bytes=(\d+)-(\d+)", head, re.I) for head in ranges(proxy)]
+        assert sum(int(found[2]) - int(found[1]) for found in asked) < 0.8 * len(TEXT)
 
 
 def test_version_of_a_shard_is_part_of_its_description(proxy, store):
