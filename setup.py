@@ -6,5 +6,10 @@ setup(
     # options/ is at the root of the checkout, and in the package once it is installed.
     packages=[*find_packages(include=["bilm", "bilm.*"]), "bilm.models", "bilm._options"],
     package_dir={"bilm._options": "options"},
-    package_data={"bilm": ["py.typed"], "bilm.models": ["*/*"], "bilm._options": ["*.json"]},
+    package_data={
+        "bilm": ["py.typed"],
+        "bilm.doctor": ["golden_case/*"],
+        "bilm.models": ["*/*"],
+        "bilm._options": ["*.json"],
+    },
 )

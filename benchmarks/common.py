@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,16 +17,15 @@ from bilm.data.vocabulary import MARKS
 from bilm.support.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
 
 if TYPE_CHECKING:
+    from bilm.doctor.speed import TimedRun
     from bilm.language_model import BiLM
     from bilm.options.run_options import RunOptions
-    from bilm.training.step import Trainer
 
 quiet()  # like the commands
 keep_freed_memory()
 share_cores()
 START = time.perf_counter()
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
-PLACES = 10  # positions of a character filter in an English word: 9 bytes with its marks
 
 MIDDLE = {  # options of the 512/128 model in docs/experiments.md
     "bidirectional": True,
@@ -111,24 +109,6 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def useful_flops(options, distinct_per_token: float) -> float:
-    """Return the forward work per token in both directions, in FLOP.
-
-    Each distinct token is encoded once. The positions of a character filter that overlap the word
-    count, and one position of padding.
-    """
-    cnn, lstm = options.char_cnn, options.lstm
-    encoder = 0
-    if cnn is not None:
-        n_filters = sum(n for _, n in cnn.filters)
-        for width, n in cnn.filters:
-            encoder += 2 * width * cnn.embedding.dim * n * PLACES
-        encoder += cnn.n_highway * 2 * 2 * n_filters**2
-        encoder += 2 * n_filters * lstm.projection_dim
-    layer = 2 * 2 * lstm.projection_dim * 4 * lstm.dim + 2 * lstm.dim * lstm.projection_dim
-    return distinct_per_token * encoder + 2 * lstm.n_layers * layer
-
-
 class Text(NamedTuple):
     """Files of a corpus: pattern of the training text, vocabulary, held-out text."""
 
@@ -201,43 +181,11 @@ def sentences(path: str | Path) -> list[list[str]]:
     return [line.split() for line in lines if line.split()]
 
 
-class TimedRun(NamedTuple):
-    """A trainer, its input pipeline, and an iterator over equal batches outside the pipeline."""
-
-    trainer: Trainer
-    iterator: Iterator
-    batches: Iterator[dict]
-
-
-def training_run(options: RunOptions, folder: Path, n_tokens: int, precision: str) -> TimedRun:
-    """Prepare training on shuffled text.
-
-    Args:
-        options: options of the run.
-        folder: folder for the written files.
-        n_tokens: vocabulary size.
-        precision: precision of the inputs of matrix products.
-    """
-    from bilm.data import BidirectionalLMDataset, UnicodeCharsVocabulary
-    from bilm.training.devices import Devices
-    from bilm.training.sampling import LogUniformSampler
-    from bilm.training.step import Trainer
-    from bilm.training.training_text import as_dataset, batch_signature, replica_batches
+def training_run(
+    options: RunOptions, folder: Path, n_tokens: int, precision: str = "float32"
+) -> TimedRun:
+    """Prepare training on shuffled text, with a vocabulary of `n_tokens` words."""
+    from bilm.doctor import speed
 
     text = corpus(folder, n_tokens)
-    max_length = options.char_cnn.max_characters_per_token
-    vocab = UnicodeCharsVocabulary(text.vocab_file, max_length, validate_file=True)
-    devices = Devices()
-    constant_rate = options.replace(decay="none")  # a decay requires the length of the run
-    trainer = Trainer(constant_rate, vocab.size, devices, precision=precision)
-    n_rows, n_steps = options.batch_size, options.unroll_steps
-    n_negatives = options.n_negative_samples_batch
-    sampler = LogUniformSampler(vocab.size, n_negatives, seed=0)
-
-    def batches():
-        dataset = BidirectionalLMDataset(text.train, vocab, shuffle_on_load=True)
-        windows = dataset.iter_batches(n_rows, n_steps)
-        return replica_batches(windows, options.model, 1, sampler)
-
-    signature = batch_signature(options.model, n_rows, n_steps, n_negatives)
-    return TimedRun(trainer, iter(as_dataset(batches, signature, devices.strategy)), batches())
+    return speed.training_run(options, text.train, text.vocab_file, precision)

@@ -21,6 +21,7 @@ import common
 import numpy as np
 from absl import app, flags, logging
 
+from bilm.doctor.speed import useful_flops
 from bilm.layers.functional import PRECISIONS
 from bilm.options.run_options import load_run_options
 
@@ -64,7 +65,7 @@ def main(argv):
 
     n_tokens = options.batch_size * options.unroll_steps
     rate = n_tokens / statistics.median(seconds[2:])
-    forward = common.useful_flops(options, distinct / n_tokens)
+    forward = useful_flops(options, distinct / n_tokens)
     forward += 2 * 2 * options.lstm.projection_dim * FLAGS.negatives
     rates = {name: (before[name] + after[name]) / 2 for name in before}
     figures = common.figures(rate, 3 * forward, FLAGS.precision, rates, first_step_s)

@@ -20,6 +20,7 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["storage"],
     ["scoring", "embedding", "elmo", "model"],
     ["export", "training", "analysis", "integrations", "simple_elmo"],
+    ["doctor"],
     ["commands"],
     ["__init__", "__main__"],
 ]

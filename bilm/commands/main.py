@@ -34,7 +34,7 @@ from bilm.support.remote import masked
 # help lists them in this order.
 COMMANDS = (
     "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
-    "minimal-pairs", "substitutes", "info", "cache"
+    "minimal-pairs", "substitutes", "info", "cache", "doctor"
 )  # fmt: skip
 COMPLETION = "_BILM_COMPLETE"
 NOTES = """

@@ -1,0 +1,166 @@
+"""Probes of `bilm doctor`: computations in processes of their own.
+
+A probe prints one line of JSON. `ask` starts one and returns its answer, or why there is none: a
+library can abort the process, or wait forever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).with_name("golden_case")
+TOLERANCE = 1e-5  # largest difference from bilm-tf in float32
+MARK = "bilm doctor:"  # precedes the answer; libraries may print lines, too
+LAST_LINES = 2  # of standard error, for a message
+
+
+class ProbeFailure(Exception):
+    """A probe ended without an answer. Its text says why."""
+
+
+def ask(name: str, *arguments: str, timeout: float, **environment: str) -> dict[str, Any]:
+    """Run a probe in a new process.
+
+    Args:
+        name: name of a function in `PROBES`.
+        arguments: its arguments.
+        timeout: seconds.
+        environment: variables of the process's environment, in addition to this process's.
+    Raises: ProbeFailure if it raises an error, crashes or does not end in time.
+    """
+    command = [sys.executable, "-m", "bilm.doctor.probes", name, *arguments]
+    variables = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **environment}
+    try:
+        found = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout,
+            env=variables, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ProbeFailure(f"no answer after {timeout:,.0f} seconds") from error
+    for line in reversed(found.stdout.splitlines()):
+        if line.startswith(MARK):
+            return json.loads(line.removeprefix(MARK))
+    lines = [line.strip() for line in found.stderr.splitlines() if line.strip()]
+    message = "; ".join(lines[-LAST_LINES:]) or "no message"
+    if found.returncode < 0:
+        number = -found.returncode
+        known = {s.value for s in signal.Signals}
+        name = signal.Signals(number).name if number in known else f"signal {number}"
+        message = f"the process was ended by {name}: {message}"
+    raise ProbeFailure(message)
+
+
+# --- the probes ---
+
+
+def hdf5() -> dict[str, Any]:
+    """Write and read an HDF5 file in memory."""
+    import io
+
+    import h5py
+    import numpy as np
+
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file["values"] = np.arange(10)
+    with h5py.File(buffer, "r") as file:
+        equal = bool((file["values"][()] == np.arange(10)).all())
+    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "equal": equal}
+
+
+def tensorflow() -> dict[str, Any]:
+    """Import TensorFlow and list its devices."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    return {
+        "build": {name: _plain(value) for name, value in tf.sysconfig.get_build_info().items()},
+        "gpus": [
+            tf.config.experimental.get_device_details(gpu).get("device_name") or gpu.name
+            for gpu in gpus
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str) else list(value)
+
+
+def libraries(cuda: str, cudnn: str) -> dict[str, Any]:
+    """Load CUDA's libraries one by one."""
+    from bilm.doctor.cuda import find_library, library_names
+
+    return {name: find_library(name) for name in library_names(cuda, cudnn)}
+
+
+def golden(precision: str) -> dict[str, Any]:
+    """Embed the sentences of `golden_case/`, whose vectors bilm-tf computed.
+
+    The environment selects backend and device.
+    """
+    import h5py
+    import keras
+    import numpy as np
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+    from bilm.embedding.embedder import ElmoEmbedder
+
+    embedder = ElmoEmbedder(GOLDEN / "options.json", GOLDEN / "weights.hdf5", precision=precision)
+    sentences = json.loads((GOLDEN / "sentences.json").read_text("utf-8"))
+    largest = 0.0
+    with h5py.File(GOLDEN / "expected.hdf5", "r") as expected:
+        for number, vectors in enumerate(embedder.embed_sentences(sentences)):
+            wanted = expected[f"sentence_{number}"][()]
+            largest = max(largest, float(np.abs(vectors - wanted).max()))
+    return {"difference": largest}
+
+
+def product() -> dict[str, Any]:
+    """Time a matrix product in both precisions, in GFLOP/s."""
+    from bilm.doctor.speed import product_gflops
+    from bilm.support.process import keep_freed_memory
+
+    keep_freed_memory()
+    return {dtype: product_gflops(dtype) for dtype in ("float32", "bfloat16")}
+
+
+def embedding() -> dict[str, Any]:
+    """Time the embedding of sentences with `novels-en`."""
+    return _rate("embedding_rate")
+
+
+def training() -> dict[str, Any]:
+    """Time training steps of a model of the size `small`."""
+    return _rate("training_rate")
+
+
+def _rate(name: str) -> dict[str, Any]:
+    from bilm.doctor import speed
+    from bilm.support.process import keep_freed_memory, share_cores
+
+    keep_freed_memory()  # like the commands
+    share_cores()
+    rate, gflops = getattr(speed, name)()
+    return {"rate": rate, "gflops": gflops}
+
+
+PROBES: Mapping[str, Callable[..., dict[str, Any]]] = {
+    probe.__name__: probe
+    for probe in (hdf5, tensorflow, libraries, golden, product, embedding, training)
+}
+
+if __name__ == "__main__":
+    answer = PROBES[sys.argv[1]](*sys.argv[2:])
+    sys.stdout.write(f"{MARK}{json.dumps(answer)}\n")
+    sys.stdout.flush()
+    os._exit(0)  # without the destructors of libraries, which can wait or crash
