@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TypeGuard, TypeVar, cast
 from urllib.parse import urlsplit
@@ -554,7 +554,8 @@ class _Upload(io.RawIOBase):
 
 def _discard(file: Any, url: str) -> None:
     """Abort an upload, and prevent that the file commits it when it is closed or deleted."""
-    file.closed = True
+    with suppress(AttributeError):  # it is a property in file systems that write only on commit
+        file.closed = True
     try:
         file.discard()
     except Exception as error:  # the upload may not have started, or the store may be down

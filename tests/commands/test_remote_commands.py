@@ -1,11 +1,15 @@
 """Commands on an object store, as a user runs them. Requires the packages of `.venv-engines`."""
 
+import gzip
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import h5py
@@ -141,6 +145,23 @@ def test_text_and_vocabulary_are_read_and_written_in_a_store(proxy, store, run_h
     assert words[:3] == ["<S>", "</S>", "<UNK>"] and len(words) == 3 + 7 + 300
     assert get(store, "text/counts.tsv").startswith(b".\t300\n")
     assert os.listdir() == []  # nothing is left in the working folder
+
+
+def test_input_of_a_web_server_is_read(run_here, tmp_path):
+    (tmp_path / "served").mkdir()
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in SENTENCES)
+    (tmp_path / "served" / "rows.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{httpd.server_port}/rows.jsonl.gz?token=secret"
+        done = run_here("bilm text", f"--input={url}", "--column=text", "--output", tmp_path / "t")
+        assert done.returncode == 0, done.stderr
+        missing = run_here("bilm text", f"--input={url}", "--column=x", "--output", tmp_path / "x")
+        httpd.shutdown()
+    assert (tmp_path / "t").read_text().splitlines() == SENTENCES
+    (error,) = (line for line in missing.stderr.splitlines() if ": error: " in line)
+    assert "token=***, line 1: column 'x' is missing" in error
 
 
 def test_output_does_not_replace_its_input(proxy, store, run_here):

@@ -10,7 +10,18 @@ from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.support.files import keep_inputs, output_path, replacing_folder
 from bilm.support.imports import MissingExtraError
-from bilm.support.remote import is_url, masked, name_of, require_local
+from bilm.support.remote import (
+    check_writable,
+    is_file,
+    is_url,
+    listed_under,
+    masked,
+    matching,
+    name_of,
+    open_reader,
+    require_local,
+    writing,
+)
 from bilm.training.run_folder import RunFolder
 
 URL = "s3://bucket/folder/text.txt"
@@ -83,3 +94,47 @@ def test_output_url_must_not_be_an_input():
     keep_inputs(URL, "s3://bucket/folder/other.txt", None)
     with pytest.raises(DataError, match=r"text.txt: is also an input"):
         keep_inputs(URL, URL)
+
+
+# --- the file systems of fsspec that need no server ---
+
+
+@pytest.fixture(params=["memory", "file"])
+def place(request, tmp_path):
+    """The URL of an empty folder."""
+    pytest.importorskip("fsspec")
+    if request.param == "file":
+        return f"file://{tmp_path}/place"
+    return f"memory://{tmp_path.name}"
+
+
+def write(url, content):
+    with writing(url) as file:
+        file.write(content)
+
+
+@pytest.mark.clients
+def test_files_of_other_schemes_are_written_listed_and_read(place, tmp_path):
+    (tmp_path / "place" / "inner").mkdir(parents=True)
+    urls = [f"{place}/{name}" for name in ("a.txt", "b.txt", "inner/c.txt")]
+    for k, url in enumerate(urls):
+        check_writable(url)
+        write(url, b"line %d\n" % k * 100_000)
+    assert matching(f"{place}/*.txt") == urls[:2]
+    assert set(listed_under(place)) == {"a.txt", "b.txt", "inner/c.txt"}
+    assert is_file(urls[0]) and not is_file(f"{place}/missing.txt")
+    assert list(resolve_shards(f"{place}/*.txt").texts())[99_999:100_001] == ["line 0", "line 1"]
+    with open_reader(urls[1]) as file:
+        file.seek(-7, 2)
+        assert file.read() == b"line 1\n"
+
+
+@pytest.mark.clients
+def test_interrupted_write_of_another_scheme_keeps_the_earlier_file(tmp_path):
+    pytest.importorskip("fsspec")
+    url = f"file://{tmp_path}/a.txt"
+    write(url, b"old\n")
+    with pytest.raises(KeyboardInterrupt), writing(url) as file:
+        file.write(b"new\n")
+        raise KeyboardInterrupt
+    assert list(resolve_shards(url).texts()) == ["old"]
