@@ -161,7 +161,7 @@ def test_input_of_a_web_server_is_read(run_here, tmp_path):
         httpd.shutdown()
     assert (tmp_path / "t").read_text().splitlines() == SENTENCES
     (error,) = (line for line in missing.stderr.splitlines() if ": error: " in line)
-    assert "token=***, line 1: column 'x' is missing" in error
+    assert "token=*** line 1: column 'x' is missing" in error
 
 
 def test_output_does_not_replace_its_input(proxy, store, run_here):
