@@ -28,7 +28,7 @@ from bilm.commands.output import OUTPUT, open_streams, output_error, printable, 
 from bilm.errors import BilmError
 from bilm.support.imports import conflict
 from bilm.support.process import LOG_LEVEL, MUTE, is_loud, keep_freed_memory, quiet, share_cores
-from bilm.support.remote import masked
+from bilm.support.urls import masked
 
 # Each module of this package defines a command of the same name, with underscores for dashes; the
 # help lists them in this order.

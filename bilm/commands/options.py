@@ -15,7 +15,7 @@ from bilm.commands.main import IS_WORKER, Option
 from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.options.schema import LARGEST
-from bilm.support.remote import is_url, masked
+from bilm.support.urls import is_url, masked
 
 if TYPE_CHECKING:
     from bilm.scoring.scorer import Scorer

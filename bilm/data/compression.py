@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from bilm.support.imports import optional
-from bilm.support.remote import name_of
+from bilm.support.urls import name_of
 
 N_MAGIC = 10  # bytes that identify a compression
 BUFFER = 1 << 17

@@ -19,7 +19,8 @@ from bilm.data.text import (
     raw_lines,
 )
 from bilm.errors import DataError
-from bilm.support.remote import is_url, matching
+from bilm.support.remote import matching
+from bilm.support.urls import is_url
 
 MAX_LOOKED_AT = 8  # URLs of a text whose first lines are checked
 

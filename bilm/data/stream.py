@@ -15,7 +15,8 @@ import numpy as np
 
 from bilm.data.shards import Shards
 from bilm.errors import DataError
-from bilm.support.remote import is_url, name_of, stats
+from bilm.support.remote import stats
+from bilm.support.urls import is_url, name_of
 
 SHARD_BYTES = 1 << 44  # larger than any shard
 SKIPPED_AT_ONCE = 1 << 20  # random numbers skipped at a time, which bounds memory

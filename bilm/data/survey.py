@@ -10,7 +10,7 @@ from absl import logging
 from bilm.data.shards import MAX_LOOKED_AT, Shards, TextCounts, count_tokens
 from bilm.data.tokenization import SAMPLE_WORDS, TokenizationCheck
 from bilm.data.vocabulary import MARKS, Vocabulary
-from bilm.support.remote import is_url
+from bilm.support.urls import is_url
 
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
 COUNTED_AT_ONCE = 1 << 18  # words

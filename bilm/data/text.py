@@ -12,7 +12,8 @@ from typing import BinaryIO, TextIO
 from bilm.data.compression import DAMAGED, ENDINGS, compressing, decompressing
 from bilm.errors import DataError
 from bilm.support.files import replacing
-from bilm.support.remote import is_url, open_reader, stat
+from bilm.support.remote import open_reader, stat
+from bilm.support.urls import is_url
 
 STANDARD_INPUT = "/dev/stdin"
 MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file

@@ -62,7 +62,8 @@ from bilm.support.files import (
     scratch,
 )
 from bilm.support.imports import optional
-from bilm.support.remote import is_url, writing
+from bilm.support.remote import writing
+from bilm.support.urls import is_url
 
 RUN = "run.json"
 VERSION = 3  # version of the parts; those of version 2 do not contain a checksum of the vectors

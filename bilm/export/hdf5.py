@@ -30,7 +30,7 @@ from bilm.support.model_files import (
     SOFTMAX_ENDING,
     WEIGHTS,
 )
-from bilm.support.remote import require_local
+from bilm.support.urls import require_local
 from bilm.training.run_folder import RunFolder
 
 

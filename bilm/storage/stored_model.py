@@ -26,7 +26,7 @@ from bilm.storage.hdf5 import HDF5Tensors, Held
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of, version_of
 from bilm.support.model_files import CARD, META, VOCABULARY
-from bilm.support.remote import masked
+from bilm.support.urls import masked
 
 FLOAT = 4  # bytes
 

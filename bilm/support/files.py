@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import overload
 
 from bilm.errors import DataError
-from bilm.support.remote import is_url, name_of, require_local, upload
+from bilm.support.remote import upload
+from bilm.support.urls import is_url, name_of, require_local
 
 try:
     import fcntl

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bilm.errors import DataError
 from bilm.support.files import keep_inputs, output_path
-from bilm.support.remote import check_writable, is_url
+from bilm.support.remote import check_writable
+from bilm.support.urls import is_url
 
 OPTIONS, VOCABULARY, WEIGHTS = "options.json", "vocab.txt", "weights.hdf5"
 CARD, META = "README.md", "meta.json"

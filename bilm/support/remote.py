@@ -16,20 +16,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple, TypeGuard, TypeVar, cast
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from absl import logging
 
 from bilm.errors import DataError
 from bilm.support.imports import MissingExtraError, needed
 from bilm.support.progress import progress
+from bilm.support.urls import WEB, masked, scheme_of
 
 T = TypeVar("T")
 
-URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.I)  # a single letter is a drive of Windows
-WEB = ("http", "https")
 MAGIC = re.compile(r"[*?[]")  # characters of a pattern
 EXTRA = "remote"
 
@@ -47,11 +45,6 @@ MAX_LISTED = 100_000  # objects under a prefix
 _random = random.Random()  # a separate generator: programs may depend on the common one
 _listed: dict[str, str] = {}  # version of each listed object, by URL
 
-SECRET_KEYS = "token|key|secret|pass|pwd|auth|sig|cred|session|code"
-USER_INFO = re.compile(r"(?<=://)[^/?#\s@]+@")
-SECRET_VALUE = re.compile(rf"([?&;#][^=&;#\s]*(?:{SECRET_KEYS})[^=&;#\s]*=)[^&;#\s'\"]+", re.I)
-FRAGMENT = re.compile(r"(://[^\s#'\"]*#)[^\s'\"]+")
-
 
 class RemoteError(DataError):
     """A file behind a URL that cannot be read or written."""
@@ -67,42 +60,6 @@ class Stat(NamedTuple):
 
     size: int | None
     version: str
-
-
-# --- URLs ---
-
-
-def is_url(path: object) -> TypeGuard[str]:
-    """Return whether a path is a URL, such as `s3://bucket/key`."""
-    return isinstance(path, str) and URL.match(path) is not None
-
-
-def scheme_of(url: str) -> str:
-    """Return the scheme of a URL in lower case; "" if it is not a URL."""
-    match = URL.match(url)
-    return match[1].lower() if match else ""
-
-
-def name_of(path: str | os.PathLike) -> str:
-    """Return the last part of a path or URL, without the query of a web address."""
-    if not is_url(path):
-        return os.path.basename(path)
-    return PurePosixPath(urlsplit(path).path if scheme_of(path) in WEB else path).name
-
-
-def masked(text: str) -> str:
-    """Return a text whose URLs show neither users and passwords, nor the values of secret keys, nor
-    fragments."""
-    return FRAGMENT.sub(r"\1***", SECRET_VALUE.sub(r"\1***", USER_INFO.sub("***@", text)))
-
-
-def require_local(path: str | os.PathLike, what: str) -> None:
-    """Raise DataError if a path is a URL. `what` describes the path, such as "the run folder"."""
-    if is_url(path):
-        raise DataError(
-            f"{masked(str(path))}: found a URL, but {what} must be a local file or folder; "
-            "use a local path and copy the result afterwards"
-        )
 
 
 # --- listing ---

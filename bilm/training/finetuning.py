@@ -27,7 +27,7 @@ from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
 from bilm.support.model_files import OPTIONS, VOCABULARY, is_model_file
-from bilm.support.remote import masked
+from bilm.support.urls import masked
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
 from bilm.training.plan import check_words, file_id, refuse_text

@@ -26,7 +26,7 @@ from bilm.scoring.perplexity import Evaluator, Perplexity, explaining_memory, he
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
-from bilm.support.remote import is_url
+from bilm.support.urls import is_url
 from bilm.training.checkpoints import RunCheckpoints, Saving
 from bilm.training.devices import Devices
 from bilm.training.history import History

@@ -38,7 +38,7 @@ from bilm.support.model_files import (
     TUNING,
     VOCABULARY,
 )
-from bilm.support.remote import require_local
+from bilm.support.urls import require_local
 
 try:
     import fcntl

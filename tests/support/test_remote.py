@@ -13,15 +13,12 @@ from bilm.support.imports import MissingExtraError
 from bilm.support.remote import (
     check_writable,
     is_file,
-    is_url,
     listed_under,
-    masked,
     matching,
-    name_of,
     open_reader,
-    require_local,
     writing,
 )
+from bilm.support.urls import is_url, masked, name_of, require_local
 from bilm.training.run_folder import RunFolder
 
 URL = "s3://bucket/folder/text.txt"

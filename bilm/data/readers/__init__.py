@@ -20,7 +20,7 @@ from bilm.data.readers.form import Form, InputFile, Record
 from bilm.data.text import decoding, raw_lines, read_lines
 from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
 from bilm.errors import DataError
-from bilm.support.remote import is_url
+from bilm.support.urls import is_url
 
 MAX_SKIPPED = 1_000  # lines before the first one of `_first_line`
 

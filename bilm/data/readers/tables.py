@@ -26,7 +26,8 @@ from bilm.data.readers.form import Form, InputFile, Record, checked_id
 from bilm.data.text import read_lines, whole_lines
 from bilm.errors import DataError
 from bilm.support.imports import optional
-from bilm.support.remote import is_url, open_reader
+from bilm.support.remote import open_reader
+from bilm.support.urls import is_url
 
 BATCH_ROWS = 1024  # rows of a Parquet file read at a time
 

@@ -22,7 +22,7 @@ from absl import logging
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
-from bilm.support.remote import masked
+from bilm.support.urls import masked
 
 try:
     import fcntl

@@ -19,7 +19,8 @@ from bilm.storage.finding.web import PATIENCE, Patience, pieces
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import replacing
 from bilm.support.progress import progress
-from bilm.support.remote import COPY_BYTES, WEB, is_url, masked, open_reader, scheme_of, stat
+from bilm.support.remote import COPY_BYTES, open_reader, stat
+from bilm.support.urls import WEB, is_url, masked, scheme_of
 
 
 class Kind(NamedTuple):

@@ -19,7 +19,8 @@ from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.formats.known import FORMATS, find, model_at, unpacked
 from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
-from bilm.support.remote import WEB, is_file, is_url, scheme_of
+from bilm.support.remote import is_file
+from bilm.support.urls import WEB, is_url, scheme_of
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
 TAIL_BYTES = 1 << 16  # contains the directory of a ZIP archive or the checksum of a tar.gz

@@ -15,7 +15,8 @@ from bilm.storage.formats.base import Format
 from bilm.storage.formats.known import find, unpacked
 from bilm.support.files import replacing
 from bilm.support.progress import progress
-from bilm.support.remote import COPY_BYTES, Stat, listed_under, masked, open_reader
+from bilm.support.remote import COPY_BYTES, Stat, listed_under, open_reader
+from bilm.support.urls import masked
 
 
 def fetch_folder(url: str) -> Format:

@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.support.remote import masked
+from bilm.support.urls import masked
 
 PIECE = 1 << 18  # bytes read at once, at most
 LOG_SECONDS = 5
