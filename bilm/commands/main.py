@@ -197,12 +197,9 @@ class Command(click.Command):
     def _fetch(self, ctx: click.Context) -> None:
         """Replace URLs of files that a command opens by path with paths of local copies."""
         for parameter in self.params:
-            fetch, value = (
-                getattr(parameter.type, "fetch", None),
-                ctx.params.get(parameter.name or ""),
-            )
-            if fetch is not None and isinstance(value, str):
-                ctx.params[parameter.name or ""] = fetch(value)
+            fetch, name = getattr(parameter.type, "fetch", None), parameter.name or ""
+            if fetch is not None and ctx.params.get(name) is not None:
+                ctx.params[name] = fetch(ctx.params[name])
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _write_paragraphs(formatter, inspect.cleandoc(self.help or ""))

@@ -128,13 +128,17 @@ def is_file(url: str) -> bool:
     return info["type"] != "directory"
 
 
-def stat(url: str) -> Stat:
+def stat(url: str, waits: tuple[float, ...] | None = None) -> Stat:
     """Return the size and version that a file has now.
 
+    Args:
+        url: the file.
+        waits: seconds between attempts; None for `FIRST_WAITS`.
     Raises: RemoteError if it is missing, is a folder or cannot be accessed.
     """
     fs, path = _filesystem(url)
-    info = _attempt(url, "read", lambda: fs.info(path), FIRST_WAITS)
+    waits = FIRST_WAITS if waits is None else waits
+    info = _attempt(url, "read", lambda: fs.info(path), waits)
     if info["type"] == "directory":
         raise RemoteError(
             f"{masked(url)}: is a folder; expected a file or a pattern such as {url.rstrip('/')}/*"
@@ -312,7 +316,8 @@ class Reader(io.RawIOBase):
         super().__init__()
         self.url = url
         self._fs, self._path = _filesystem(url)
-        self.size, self._version = stat(url)
+        # A listed object was accessible before, so that it is worth waiting for.
+        self.size, self._version = stat(url, WAITS if url in _listed else None)
         if _listed.get(url, self._version) != self._version:
             raise RemoteError(f"{masked(url)}: has changed since it was listed; start again")
         self._position, self._start, self._block, self._ahead = 0, -1, b"", MIN_BLOCK
@@ -411,7 +416,7 @@ class Reader(io.RawIOBase):
 
     def _check_version(self) -> None:
         """At the end: bytes of two versions must not be mixed."""
-        if self._version and stat(self.url).version != self._version:
+        if self._version and stat(self.url, WAITS).version != self._version:
             raise RemoteError(f"{masked(self.url)}: has changed while it was read; start again")
 
 
