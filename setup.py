@@ -8,6 +8,7 @@ setup(
     package_dir={"bilm._options": "options"},
     package_data={
         "bilm": ["py.typed"],
+        "bilm.analysis": ["page.html"],
         "bilm.doctor": ["golden_case/*"],
         "bilm.models": ["*/*"],
         "bilm._options": ["*.json"],

@@ -1,20 +1,22 @@
 #!/usr/bin/env python
-"""Compare the vectors of one word in several sentences, as numbers and as a picture.
+"""Find the most similar usages of one word in several sentences, as text and as a picture.
 
 Example:
   python examples/polysemy.py
   python examples/polysemy.py --word spring --sentence "He came up to town in the spring ." \\
       --sentence "The dog made a sudden spring at him ."
 
-Each sentence must contain the word; its first occurrence is used. The picture requires matplotlib.
+Each sentence must contain the word; its first occurrence is used. Requires the extra analysis.
 """
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import numpy as np
 import running
 
 import bilm
+from bilm.analysis import collect_usages, draw_neighbours
 
 SENTENCES = [
     "He left the house at once .",
@@ -36,47 +38,31 @@ def define_flags() -> ArgumentParser:
     flags.add_argument(
         "--layer", type=int, default=-1, help="layer: 0 is the context-free vector, -1 the last"
     )
+    flags.add_argument("--n", type=int, default=3, help="similar usages in each block")
     flags.add_argument("--png", default="polysemy.png", help="picture to write, '' for none")
     return flags
 
 
-def plot(similarities: np.ndarray, labels: list[str], word: str, path: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(labels) + 0.8), layout="constrained")
-    lowest = min(0.0, similarities.min())
-    image = axes.imshow(similarities, vmin=lowest, vmax=1.0, cmap="Blues", aspect="auto")
-    axes.set_xticks(range(len(labels)), [str(i + 1) for i in range(len(labels))])
-    axes.set_yticks(range(len(labels)), labels)
-    for (i, j), value in np.ndenumerate(similarities):
-        color = "white" if value > 0.6 else "black"
-        axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=color)
-    axes.set_title(f"cosine similarity of the vectors of '{word}'")
-    figure.colorbar(image)
-    figure.savefig(path, dpi=100)
-    pyplot.close(figure)
-
-
 def main(args: Namespace) -> None:
+    from bilm.storage.stored_model import open_model  # --help does not load TensorFlow
+
     texts = args.sentence or SENTENCES
-    sentences = [text.split() for text in texts]
-    for words in sentences:
-        if args.word not in words:
-            raise bilm.BilmError(f"'{args.word}' is not in the sentence: {' '.join(words)}")
-    embedder = bilm.ElmoEmbedder(args.model, args.weights)
-    arrays = embedder.embed_batch(sentences)
-    pairs = zip(arrays, sentences, strict=True)
-    vectors = np.stack([a[args.layer, words.index(args.word)] for a, words in pairs])
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    similarities = vectors @ vectors.T
-    labels = [f"{i + 1}  {text}" for i, text in enumerate(texts)]
-    for label, row in zip(labels, similarities, strict=True):
-        print("  ".join(f"{value:5.2f}" for value in row), " ", label)
+    for text in texts:
+        if args.word not in text.split():
+            raise bilm.BilmError(f"'{args.word}' is not in the sentence: {text}")
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "sentences.txt"
+        file.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        model = open_model(args.model, args.weights)
+        usages = collect_usages(model, [args.word], {"sentences": file}, sample=None)
+    usages = usages.where(~usages.frame["line"].duplicated())  # the first one in each sentence
+    layer = usages.layers[args.layer]
+    for row, text in enumerate(texts):
+        print(text)
+        for near in usages.nearest(row, layer=layer).itertuples():
+            print(f"  {near.similarity:5.2f}  {near.sentence}")
     if args.png:
-        plot(similarities, labels, args.word, args.png)
+        draw_neighbours(usages, range(len(usages)), args.png, args.n, layer)
         print(f"wrote {args.png}")
 
 

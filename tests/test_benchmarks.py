@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
 @pytest.mark.parametrize(
     ("name", "flags", "expected"),
     [
+        pytest.param(
+            "usages.py",
+            ["--tokens", "2000", "--words", "5"],
+            "peak_memory_mb",
+            marks=pytest.mark.skipif(not find_spec("pyarrow"), reason="requires pyarrow"),
+        ),
         ("train.py", [*SMALL_SOFTMAX, "--seconds", "1"], "tokens_per_s"),
         ("precision.py", [*SMALL_SOFTMAX, "--n_steps", "1"], "bfloat16: loss"),
         ("tables.py", ["--n_sentences", "50", "--formats", "npz", "--check"], "difference"),

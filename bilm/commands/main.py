@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from logging import WARNING, Formatter, LogRecord, getLogger
+from logging import WARNING, Formatter, LogRecord
 from typing import Any, NoReturn
 
 import click
@@ -34,7 +34,7 @@ from bilm.support.urls import masked
 # help lists them in this order.
 COMMANDS = (
     "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
-    "minimal-pairs", "substitutes", "info", "cache", "doctor"
+    "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "cache", "doctor"
 )  # fmt: skip
 COMPLETION = "_BILM_COMPLETE"
 NOTES = """
@@ -52,8 +52,11 @@ FAILED, WRONG_USE = 1, 2  # exit statuses
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
 IS_WORKER = threading.Event()  # set if this process is one of several workers of a run
 QUIET = "bilm.quiet"  # key of the context's `meta`
-REQUESTING = ("aiobotocore", "botocore", "fsspec", "s3fs")  # loggers of requests to object stores
-FOREIGN = ("/tensorflow/python/", "/tf2onnx/")  # in the paths of modules whose notes are hidden
+# Parts of the paths of modules whose notes are hidden.
+FOREIGN = (
+    "/tensorflow/python/", "/tf2onnx/", "/gensim/", "/aiobotocore/", "/botocore/", "/fsspec/",
+    "/s3fs/",
+)  # fmt: skip
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
     "show_default": True,
@@ -306,7 +309,10 @@ def _fail(program: str, error: object, status: int = FAILED) -> int:
 
 
 def start_log(is_quiet: bool) -> None:
-    """Send the log to standard error as plain lines, and show progress."""
+    """Send the log to standard error as plain lines, and show progress.
+
+    Notes of other packages are hidden unless TF_CPP_MIN_LOG_LEVEL shows them.
+    """
     from absl import flags, logging
 
     from bilm.support.progress import show_bars
@@ -315,8 +321,8 @@ def start_log(is_quiet: bool) -> None:
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING if is_quiet else logging.INFO)
     logging.get_absl_handler().setFormatter(_Printable())
-    for name in REQUESTING:
-        getLogger(name).setLevel(WARNING)
+    if not is_loud():
+        logging.get_absl_handler().addFilter(_is_for_users)
     is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     show_bars(is_terminal and not is_quiet)
 
@@ -329,17 +335,14 @@ class _Printable(Formatter):
 
 
 def start_tensorflow() -> None:
-    """Start TensorFlow; hide its notes from the log unless TF_CPP_MIN_LOG_LEVEL shows them."""
-    from absl import logging
-
+    """Start TensorFlow, without its notes unless TF_CPP_MIN_LOG_LEVEL shows them."""
     if not is_loud():
         quiet()
-        logging.get_absl_handler().addFilter(_is_for_users)
     share_cores()
 
 
 def _is_for_users(record: LogRecord) -> bool:
-    """Return False for notes of TensorFlow and tf2onnx, such as the time of saving a checkpoint."""
+    """Return False for notes of other packages, such as the time of saving a checkpoint."""
     return record.levelno >= WARNING or not any(part in record.pathname for part in FOREIGN)
 
 

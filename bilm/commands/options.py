@@ -164,17 +164,24 @@ class Number(click.FloatRange):
         return found
 
 
-class Gpus(click.ParamType):
-    """Numbers of GPUs separated by commas."""
+class Numbers(click.ParamType):
+    """Distinct numbers separated by commas.
+
+    Args:
+        what: what they number, for messages, such as "GPU".
+    """
 
     name = "numbers"
+
+    def __init__(self, what: str):
+        self.what = what
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> Any:
         names = value.split(",") if isinstance(value, str) else value
         # `int` alone would raise an error for very long numbers.
         numbers = [int(n) for n in names if re.fullmatch(r"\s*[0-9]{1,4}\s*", str(n))]
         if len(set(numbers)) < len(names):
-            expected = "expected distinct GPU numbers separated by commas, such as 0,1"
+            expected = f"expected distinct {self.what} numbers separated by commas, such as 0,1"
             self.fail(f"{value!r}: {expected}", param, ctx)
         return numbers
 
@@ -253,11 +260,13 @@ weights_option = option(
 )
 
 
-def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decorator:
+def model_options(
+    *more: Decorator, help: str = "Stored model to use.", required: bool = True
+) -> Decorator:
     """Declare --model, --weights, --vocab and the given options."""
     return group(
         "Model",
-        option("--model", FILE_OR_URL, help, metavar="MODEL", required=True),
+        option("--model", FILE_OR_URL, help, metavar="MODEL", required=required),
         weights_option,
         option("--vocab", FETCHED, "Vocabulary of the model, one word per line.",
                "vocab.txt in the model's folder"),
@@ -369,7 +378,7 @@ checkpoints = group(
 )  # fmt: skip
 devices = group(
     "Devices and precision",
-    option("--gpus", Gpus(), "Indices of the GPUs to use, from 0.", "all", metavar="N,N"),
+    option("--gpus", Numbers("GPU"), "Indices of the GPUs to use, from 0.", "all", metavar="N,N"),
     option("--n_gpus", Integer(0), "Number of GPUs to use; 0 for the CPU.", "all"),
     option("--cpu_replicas", Integer(1), "Number of logical CPU devices if no GPU is used, for "
            "tests.", default=1),

@@ -1,6 +1,7 @@
-"""Run the example of docs/analysis.md: surprisal joined with reading times in pandas."""
+"""Run the examples of docs/analysis.md: usages, change, pictures, surprisal and reading times."""
 
 import re
+import shlex
 from pathlib import Path
 
 import keras
@@ -12,12 +13,39 @@ if keras.backend.backend() != "tensorflow":
 pytestmark = pytest.mark.clients
 
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
+THEN = "They came in the spring .\nA spring of fresh water .\nThe light of the present day .\n"
+NOW = "Every spring is short .\nHe presents a letter .\nThe spring came late .\n"
+TABLE = "words.usages.parquet"
 TEXT = "She rose from her chair .\nThe carriage stopped at the door .\n"
+
+
+def blocks(language):
+    """Return the blocks of a language, without the indentation of lists."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
+    return [re.sub(f"^{indent}", "", block, flags=re.M) for indent, block in found]
 
 
 def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch, capfd):
     pytest.importorskip("pandas", reason="make test-clients")
+    for name in ("pyarrow", "scipy", "sklearn", "matplotlib", "plotly"):
+        pytest.importorskip(name, reason="make test-clients")
     monkeypatch.chdir(tmp_path)
+    Path("then.txt").write_text(THEN)
+    Path("now.txt").write_text(NOW)
+    (entries,) = re.findall(r"```\n( *spring\n.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
+    Path("words.txt").write_text(entries)
+    lines = (line for b in blocks("sh") for line in b.replace("\\\n", " ").splitlines())
+    for words in map(shlex.split, lines):
+        if (
+            words[1:2]
+            and words[1] in ("usages", "change", "explore")
+            and {"words.txt", TABLE} & set(words)
+        ):
+            done = run_here(" ".join(words[:2]), *words[2:])
+            assert done.returncode == 0, done.stderr
+    for name in ("change.csv", "change.png", "words.html", "spring.png", "near.png"):
+        assert Path(name).stat().st_size > 100
+    assert (Path("my_dwug") / "data" / "spring" / "uses.csv").is_file()
     Path("story.txt").write_text(TEXT)
     files = ("--input", "story.txt", "--output", "story.csv")
     assert run_here("bilm surprisal", "--model", "novels-en", *files).returncode == 0
@@ -25,10 +53,12 @@ def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch,
     rows = [f"{reader},{s},{p},{300 + 10 * p}\n" for reader in (1, 2) for s, p in keys]
     Path("times.csv").write_text("reader,sentence,position,ms\n" + "".join(rows))
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL):
+    for block in blocks("python"):
         exec(compile(block, str(PAGE), "exec"), names)
     joined = names["joined"]
     assert len(joined) == 2 * (len(keys) - 2)  # without the first word of each sentence
     assert joined["forward_before"].iloc[0] == pytest.approx(names["found"].forward[0], abs=1e-5)
+    assert names["usages"].counts.loc["spring"].to_dict() == {"then": 2, "now": 2}
+    assert len(names["near"]) == 3 and names["vectors"].shape[0] == 6
     assert names["results"].overall.n_pairs == 2
     assert "chair" in capfd.readouterr().out

@@ -149,7 +149,7 @@ def completions(folder, *words):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["ex"], ["export"]),
+        (["expo"], ["export"]),
         (["embed", "--pre"], ["--precision"]),
         (["embed", "--pool", ""], ["none", "mean", "max"]),
         (["export", "--to", "s"], ["saved_model"]),

@@ -16,7 +16,7 @@ from pathlib import Path
 from absl import logging
 
 from bilm.data.compression import unpacked_name
-from bilm.data.readers.form import Form, InputFile, Record
+from bilm.data.readers.form import Annotated, Form, InputFile, Record
 from bilm.data.text import decoding, raw_lines, read_lines
 from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
 from bilm.errors import DataError
@@ -109,6 +109,12 @@ class Corpus:
 
     def __iter__(self) -> Iterator[Record]:
         return self.form.read(self._source)
+
+    def annotated(self) -> Iterator[Annotated]:
+        """Yield the sentences with the lemmas and parts of speech that the file states."""
+        if self.form.annotations is not None:
+            return self.form.annotations(self._source)
+        return (Annotated(record.words) for record in self)
 
 
 def require_text(path: str | os.PathLike, reads: bool = True) -> None:

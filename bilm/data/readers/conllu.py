@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bilm.data.readers.form import Form, InputFile, Record
+from bilm.data.readers.form import Annotated, Form, InputFile, Record
 from bilm.data.text import read_lines
 from bilm.errors import DataError
 
+LEMMA, TAG = 2, 3  # columns
+EMPTY = "_"  # a column without a value
+
 
 def read_conllu(source: InputFile) -> Iterator[Record]:
-    """Yield the FORM column of each sentence.
+    """Yield the column FORM of each sentence; see `read_annotated`."""
+    return (Record(sentence.words) for sentence in read_annotated(source))
+
+
+def read_annotated(source: InputFile) -> Iterator[Annotated]:
+    """Yield the columns FORM, LEMMA and UPOS of each sentence.
 
     Comments, ranges of multiword tokens (`1-2`) and empty nodes (`1.1`) are skipped.
 
     Raises: DataError, naming file and line, for a malformed line.
     """
-    words: list[str] = []
+    rows: list[list[str]] = []
     for number, line in read_lines(source.path, source.errors):
-        if not line and words:
-            yield Record(words)
-            words = []
+        if not line and rows:
+            yield _annotated(rows)
+            rows = []
         if not line or line.startswith("#"):
             continue
         columns = line.split("\t")
@@ -30,11 +38,27 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
                 "ID and FORM first, separated by tabs"
             )
         if columns[0].isdecimal():
-            words.append(columns[1])
-    if words:
-        yield Record(words)
+            rows.append(columns)
+    if rows:
+        yield _annotated(rows)
+
+
+def _annotated(rows: list[list[str]]) -> Annotated:
+    words = [columns[1] for columns in rows]
+    lemmas, tags = ([_value(columns, k) for columns in rows] for k in (LEMMA, TAG))
+    return Annotated(words, lemmas, tags)
+
+
+def _value(columns: list[str], k: int) -> str | None:
+    """Return a column, None if it is missing or empty. The lemma of the word `_` is `_`."""
+    value = columns[k] if k < len(columns) else EMPTY
+    return None if value == EMPTY and columns[1] != EMPTY else value
 
 
 FORM = Form(
-    name="CoNLL-U", endings=(".conllu",), help="words from the FORM column", read=read_conllu
+    name="CoNLL-U",
+    endings=(".conllu",),
+    help="words from the FORM column",
+    read=read_conllu,
+    annotations=read_annotated,
 )

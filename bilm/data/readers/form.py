@@ -18,6 +18,20 @@ class Record(NamedTuple):
     id: str | None = None
 
 
+class Annotated(NamedTuple):
+    """A sentence with annotations.
+
+    Fields:
+        words: its words.
+        lemmas, tags: lemma and part of speech of each word, None where the file does not state
+            them; None for forms without annotations.
+    """
+
+    words: list[str]
+    lemmas: list[str | None] | None = None
+    tags: list[str | None] | None = None
+
+
 @dataclass(frozen=True)
 class InputFile:
     """A file to read and how to read it.
@@ -55,6 +69,8 @@ class Form:
         has_ids: whether every record has an id even without `id_column`.
         is_text: whether sentences are natural language; if not, punctuation is not checked.
         start: prefix of the first line of every such file; empty if there is no common prefix.
+        annotations: yields the sentences with lemmas and parts of speech; None if the form has
+            none.
     """
 
     name: str
@@ -66,6 +82,7 @@ class Form:
     has_ids: bool = False
     is_text: bool = True
     start: str = ""
+    annotations: Callable[[InputFile], Iterator[Annotated]] | None = None
 
 
 def checked_id(id_: str, where: str) -> str:

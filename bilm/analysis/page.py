@@ -1,0 +1,121 @@
+"""One self-contained HTML page with maps of usages; it needs no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bilm.analysis.clusters import N_CLUSTERS
+from bilm.analysis.maps import COLORS, usage_map
+from bilm.analysis.pictures import PALETTE
+from bilm.analysis.usages import Usages, normalized
+from bilm.errors import OptionsError
+from bilm.support.files import replacing
+from bilm.support.imports import optional
+from bilm.support.model_files import protect
+from bilm.support.progress import progress
+
+TEMPLATE = "page.html"
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
+N_NEIGHBOURS = 10
+FIELDS = ("grouping", "text", "line", "position", "sentence", "date")
+DIGITS = 5  # of coordinates
+BLOCK = 512  # usages whose similarities to all others are computed at a time
+
+
+def write_page(
+    usages: Sequence[Usages],
+    output: str | Path,
+    layer: int | None = None,
+    projection: str = "pca",
+    n_clusters: int = N_CLUSTERS,
+    seed: int = 0,
+) -> None:
+    """Write a page with a map for each word and layer.
+
+    The page shows a sentence when the pointer is on its point. The legend hides groupings or
+    clusters; menus choose word, layer and colour; a table lists the usages that are shown or
+    selected, and the usages most similar to a chosen one. It contains plotly.js (5 MB).
+
+    Args:
+        usages: the usages of each word.
+        output: the page, whose name ends with .html.
+        layer: number of the layer that is shown first; None for the highest.
+        projection, n_clusters, seed: see `bilm.analysis.maps.usage_map`.
+    Raises: OptionsError for another ending, without usages, or if the layer is not stored.
+    """
+    path = Path(output)
+    if path.suffix.lower() != ".html":
+        raise OptionsError(f"{output}: unknown ending; expected .html")
+    if not usages or not all(map(len, usages)):
+        raise OptionsError("there are no usages to show")
+    layers = usages[0].layers
+    first = layers[-1] if layer is None and layers else layer
+    if first not in layers:
+        raise OptionsError(f"layer {first} is not in the table of usages, only {layers}")
+    protect(path)
+    plotly = optional("plotly.offline", "analysis", "pages of usages").get_plotlyjs()
+    words = []
+    with progress("projecting", "maps", len(usages) * len(layers)) as shown:
+        for own in usages:
+            words.append(_content(own, projection, n_clusters, seed, shown.add))
+    data = {
+        "words": words, "layers": layers, "layer": first, "colors": COLORS, "palette": PALETTE,
+        "symbols": SYMBOLS,
+    }  # fmt: skip
+    template = (files("bilm.analysis") / TEMPLATE).read_text("utf-8")
+    before, _, rest = template.partition("/*PLOTLY*/")
+    middle, _, after = rest.partition("/*DATA*/")
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.writelines((before, plotly, middle, _embedded(data), after))
+
+
+def _embedded(data: Any) -> str:
+    """Return JSON that can stand inside a script element: it must not contain `</script`."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _content(
+    usages: Usages, projection: str, n_clusters: int, seed: int, count: Any
+) -> dict[str, Any]:
+    """Return what the page shows of a word."""
+    frame = usages.frame
+    rows = frame[list(FIELDS)].astype(object).where(frame[list(FIELDS)].notna(), None)
+    found: dict[str, Any] = {
+        "word": str(frame["word"].iloc[0]),
+        "usages": rows.to_dict("records"),
+        "points": {},
+        "clusters": {},
+        "neighbours": {},
+    }
+    for layer in usages.layers:
+        drawn = usage_map(usages, layer, projection, n_clusters, seed)
+        found["points"][layer] = drawn[["x", "y"]].round(DIGITS).to_numpy().tolist()
+        found["clusters"][layer] = drawn["cluster"].tolist()
+        found["neighbours"][layer] = _neighbours(usages.vectors(layer))
+        count(1)
+    return found
+
+
+def _neighbours(vectors: np.ndarray) -> list[list[tuple[int, float]]]:
+    """Return, for each usage, the numbers and cosines of the most similar others."""
+    points = normalized(vectors)
+    n = min(N_NEIGHBOURS, len(points) - 1)
+    found: list[list[tuple[int, float]]] = []
+    for start in range(0, len(points), BLOCK):
+        similarity = points[start : start + BLOCK] @ points.T
+        rows = np.arange(len(similarity))
+        similarity[rows, start + rows] = -np.inf
+        best = np.argsort(-similarity, axis=1, kind="stable")[:, :n]
+        values = np.take_along_axis(similarity, best, axis=1).round(3)
+        found += [
+            list(zip(own, near, strict=True))
+            for own, near in zip(best.tolist(), values.tolist(), strict=True)
+        ]
+    return found

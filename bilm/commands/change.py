@@ -1,0 +1,215 @@
+"""`bilm change`: how much words differ between two groupings of usages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bilm.commands import options as opt
+from bilm.commands.main import command
+from bilm.commands.output import Column, show, table, table_ending
+
+if TYPE_CHECKING:
+    import pandas
+
+    from bilm.analysis.change import Correlation
+    from bilm.analysis.usages import UsagesFile
+
+MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_affinity", "jsd_substitutes")
+NOTE = """
+Measures of the change of a word between the groupings A and B:
+  apd              mean cosine distance between a usage in A and a usage in B
+  prt              cosine distance between the mean vectors in A and in B
+  jsd_kmeans       Jensen-Shannon divergence (bits) between the shares of clusters, by k-means
+  jsd_affinity     the same, by affinity propagation; slow
+  jsd_substitutes  divergence between the substitutes that the model predicts; requires
+                   bilm usages --substitutes 20
+
+The table has a row per word and layer: word, layer, usages_A, usages_B (compared usages), count_A,
+count_B (in the texts), per_million_A, per_million_B, log_ratio (binary logarithm of the ratio of
+the frequencies), and for each measure m the columns m, m_low, m_high (bootstrap interval), m_p
+(permutation test) and m_q (p-value adjusted over all words). It is printed, or written to --output.
+
+A small p-value means that the usages in A and B differ in distribution. Texts of another topic,
+genre or author differ, too: compare with words that are known not to change, and compare only words
+of similar frequency.
+
+--gold is stats_groupings.csv of DWUG (columns lemma and change_graded), or a file with word and
+score on each line, such as graded.txt of SemEval-2020 task 1. Spearman's correlation is printed.
+"""
+
+
+@command(tensorflow=False, notes=[NOTE])
+@opt.group(
+    "Usages",
+    opt.option("--usages", opt.FILE, "Table that bilm usages wrote.", required=True,
+               metavar="PARQUET"),
+    opt.option("--between", opt.TEXT, "Names of two groupings.", "the only two", metavar="A,B"),
+    opt.option("--layers", opt.Numbers("layer"), "Numbers of layers, such as 1,2.",
+               "all but layer 0"),
+    opt.option("--tags", opt.TEXT, "Parts of speech to keep, such as NOUN,VERB.", "all"),
+    opt.flag("--no_proper_names", "Leave proper names out: words with the tag PROPN, or without "
+             "tags, capitalized words inside a sentence."),
+)  # fmt: skip
+@opt.group(
+    "Measures",
+    opt.option("--measures", opt.TEXT, f"Measures separated by commas: {', '.join(MEASURES)}.",
+               default="apd,prt,jsd_kmeans"),
+    opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
+    opt.flag("--subtract_word", "Subtract the word's own vector, which does not depend on the "
+             "context (layer 0)."),
+    opt.option("--n_resamples", opt.Integer(0), "Number of resamples of intervals and tests; 0 for "
+               "neither.", default=1000),
+    opt.option("--seed", opt.Integer(0), "Seed of clusters and resamples.", default=0),
+    opt.flag("--baselines", "Add the columns ppmi and sgns: distances of counts and of skip-gram "
+             "vectors, without the biLM."),
+    opt.option("--input", opt.TEXT, "Text of a grouping for --baselines; may be given several "
+               "times.", "the sentences of the usages", dest="input_", multiple=True,
+               metavar="NAME=PATTERN"),
+    opt.column_option,
+    opt.tokenize_option,
+)  # fmt: skip
+@opt.group(
+    "Results",
+    opt.table_option,
+    opt.option("--plot", opt.FILE, "Picture of the ranked words: .png, .svg or .pdf."),
+    opt.option("--rank", opt.TEXT, "Measure that ranks the words of --plot.", "the first one"),
+    opt.option("--gold", opt.FILE, "Gold scores to correlate with."),
+    opt.option("--gold_column", opt.TEXT, "Column of the gold scores.", default="change_graded"),
+    opt.flag("--json", "Print one JSON object."),
+)  # fmt: skip
+def change(
+    usages: str, between: str | None, layers: list[int] | None, tags: str | None,
+    no_proper_names: bool, measures: str, n_clusters: int, subtract_word: bool,
+    n_resamples: int, seed: int, baselines: bool, input_: Sequence[str], column: str | None,
+    tokenize: str | None, output: str | None, plot: str | None, rank: str | None,
+    gold: str | None, gold_column: str, json: bool,
+) -> None:  # fmt: skip
+    """Measure how much words differ between groupings.
+
+    Requires the extra analysis.
+
+    Examples:
+      bilm change --usages usages.parquet --output change.csv --plot change.png
+      bilm change --usages usages.parquet --between 1850,2000 --measures apd --no_proper_names
+      bilm change --usages dwug_en.parquet \\
+          --gold dwug_en/stats/opt/stats_groupings.csv
+    """
+    from bilm.analysis.change import BY_LAYER, Settings, correlations, measure_change
+    from bilm.analysis.change_plot import draw_change
+    from bilm.analysis.gold import read_gold
+    from bilm.analysis.usages import UsagesFile
+    from bilm.errors import OptionsError
+
+    if output is not None:
+        table_ending(output)
+    names = tuple(name.strip() for name in measures.split(","))
+    rank = rank or names[0]
+    if rank not in names:
+        raise OptionsError(f"--rank is {rank!r}, expected one of {', '.join(names)}")
+    scores = None if gold is None else read_gold(gold, gold_column)
+    settings = Settings(
+        names,
+        None if layers is None else tuple(layers),
+        None if between is None else _pair(between),
+        n_resamples,
+        n_clusters=n_clusters,
+        subtract_word=subtract_word,
+        tags=None if tags is None else frozenset(tag.strip() for tag in tags.split(",")),
+        proper_names=not no_proper_names,
+        seed=seed,
+    )
+    file = UsagesFile(usages)
+    frame = measure_change(file, settings)
+    compared = list(names)
+    if baselines:
+        found = _baselines(file, frame, input_, column, tokenize, seed)
+        for name, values in found.items():
+            frame[name] = frame["word"].map(values)
+            compared.append(name)
+    columns = [Column(name, _type(frame, name)) for name in frame.columns]
+    if output is not None or (scores is None and not json):
+        with table(output, columns, [usages, gold]) as write:
+            for row in frame.itertuples(index=False):
+                write(tuple(row))
+    if plot is not None:
+        draw_change(frame, plot, rank)
+    correlated: list[Correlation] = []
+    if scores is not None:
+        frame["abs_log_ratio"] = frame["log_ratio"].abs()
+        correlated = correlations(
+            frame, scores, [*compared, "abs_log_ratio"], max(n_resamples, 100), seed=seed
+        )
+    if json:
+        result = {
+            "words": frame[["word", "layer", *compared]].to_dict("records"),
+            "correlations": [each._asdict() for each in correlated],
+            "measures_by_layer": sorted(BY_LAYER & set(names)),
+        }
+        show(result, "", True)
+    elif scores is not None:
+        show({}, "\n".join(_lines(correlated)), False)
+
+
+def _pair(between: str) -> tuple[str, str]:
+    from bilm.errors import OptionsError
+
+    first, comma, second = between.partition(",")
+    if not comma or "," in second:
+        raise OptionsError(f"--between is {between!r}, expected two names such as then,now")
+    return first.strip(), second.strip()
+
+
+def _type(frame: pandas.DataFrame, name: str) -> type:
+    kind = frame[name].dtype.kind
+    return {"i": int, "f": float}.get(kind, str)
+
+
+def _lines(found: Sequence[Correlation]) -> Iterable[str]:
+    yield f"{'measure':<16} {'layer':>5} {'Spearman':>8}   {'95 % interval':<16} {'p':>7} words"
+    for each in found:
+        layer = "-" if each.layer is None else each.layer
+        interval = f"{each.low:6.3f} to {each.high:6.3f}"
+        yield (
+            f"{each.measure:<16} {layer:>5} {each.rho:>8.3f}   {interval:<16} {each.p:>7.4f} "
+            f"{each.n_words:>5}"
+        )
+
+
+def _baselines(
+    file: UsagesFile, frame: pandas.DataFrame, input_: Sequence[str], column: str | None,
+    tokenize: str | None, seed: int,
+) -> Mapping[str, dict[str, float]]:  # fmt: skip
+    """Return the distances of each baseline by word."""
+    from bilm.analysis.baselines import named, ppmi_distances, sgns_distances
+    from bilm.commands.usages import texts_of
+    from bilm.errors import OptionsError
+
+    usages = file.read(layers=[])
+    first, second = (
+        name.removeprefix("usages_") for name in frame.columns if name.startswith("usages_")
+    )
+    forms = dict(zip(usages.frame["form"], usages.frame["word"], strict=True))
+    targets = list(dict.fromkeys(frame["word"]))
+    sentences: dict[str, Any] = {}
+    if input_:
+        texts = texts_of(input_, column, "error", tokenize)
+        missing = [name for name in (first, second) if name not in texts]
+        if missing:
+            raise OptionsError(
+                f"--input gives the groupings {', '.join(texts)}; the text of {missing[0]} is "
+                f"missing, such as --input {missing[0]}=FILE"
+            )
+        for name in (first, second):
+            sentences[name] = [r.words for corpus in texts[name] for r in corpus if r.words]
+    else:
+        for name in (first, second):
+            own = usages.frame[usages.frame["grouping"] == name]
+            distinct = own.drop_duplicates(["text", "line"])["sentence"]
+            sentences[name] = [sentence.split(" ") for sentence in distinct]
+    replaced = {name: list(named(forms, each)) for name, each in sentences.items()}
+    both = (lambda: replaced[first]), (lambda: replaced[second])
+    return {
+        "ppmi": ppmi_distances(*both, targets),
+        "sgns": sgns_distances(*both, targets, seed),
+    }

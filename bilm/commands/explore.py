@@ -1,0 +1,92 @@
+"""`bilm explore`: maps of usages as a page or picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bilm.commands import options as opt
+from bilm.commands.main import command
+from bilm.commands.output import show
+
+NOTE = """
+The ending of --output selects the form:
+  .html            one page without network: hovering shows the sentence, the legend hides texts or
+                   clusters, menus choose word, layer and colour, a table lists the selected usages
+                   and those most similar to a chosen one. It contains plotly.js (5 MB)
+  .png .svg .pdf   a picture of one word and one layer; up to 25 usages are listed below it
+
+--neighbours draws, instead of a map, a block per chosen usage with the most similar usages below
+it. The rows are numbered from 0, as in pandas.read_parquet(USAGES).query("word == 'cell'").
+
+Distances in a map are approximate: it shows two of many dimensions.
+"""
+MAX_USAGES = 5000
+
+
+@command(tensorflow=False, notes=[NOTE])
+@opt.group(
+    "Usages",
+    opt.option("--usages", opt.FILE, "Table that bilm usages wrote.", required=True,
+               metavar="PARQUET"),
+    opt.option("--word", opt.TEXT, "A word; may be given several times.", "all words",
+               multiple=True),
+    opt.option("--max_usages", opt.Integer(2), "Maximum number of usages per word, drawn at "
+               "random.", default=MAX_USAGES),
+    opt.option("--seed", opt.Integer(0), "Seed of the sample, the clusters and UMAP.", default=0),
+)  # fmt: skip
+@opt.group(
+    "Picture",
+    opt.option("--output", opt.FILE, "Page or picture to write.", required=True),
+    opt.option("--layer", opt.Integer(0), "Number of the layer, first shown in a page.",
+               "the highest"),
+    opt.option("--color", opt.OneOf(["grouping", "cluster"]), "What colours mean in a picture.",
+               default="grouping"),
+    opt.option("--projection", opt.OneOf(["pca", "umap"]), "Projection to the plane; umap requires "
+               "umap-learn.", default="pca"),
+    opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
+    opt.option("--neighbours", opt.Numbers("row"), "Rows of usages whose most similar usages are "
+               "drawn.", metavar="N,N"),
+)  # fmt: skip
+@opt.json_option
+def explore(
+    usages: str, word: Sequence[str], max_usages: int, seed: int, output: str, layer: int | None,
+    color: str, projection: str, n_clusters: int, neighbours: list[int] | None, json: bool,
+) -> None:  # fmt: skip
+    """Draw maps of usages, as a page or picture.
+
+    Requires the extra analysis.
+
+    Examples:
+      bilm explore --usages usages.parquet --output usages.html
+      bilm explore --usages usages.parquet --word cell --color cluster --output cell.png
+      bilm explore --usages usages.parquet --word cell --neighbours 0,12,40 --output near.png
+    """
+    from bilm.analysis.maps import draw_map
+    from bilm.analysis.neighbours import draw_neighbours
+    from bilm.analysis.page import write_page
+    from bilm.analysis.usages import UsagesFile, sampled
+    from bilm.errors import OptionsError
+
+    file = UsagesFile(usages)
+    words = list(dict.fromkeys(word)) or file.words
+    is_page = Path(output).suffix.lower() == ".html"
+    if not is_page and len(words) > 1:
+        listed = ", ".join(words[:10]) + (", ..." if len(words) > 10 else "")
+        raise OptionsError(f"a picture shows one word: choose one with --word; there are {listed}")
+    if is_page and neighbours is not None:
+        raise OptionsError("--neighbours draws a picture: expected .png, .svg or .pdf")
+    if is_page:
+        every = [sampled(file.read(name), max_usages, seed) for name in words]
+        write_page(every, output, layer, projection, n_clusters, seed)
+        n = sum(map(len, every))
+    else:
+        own = file.read(words[0], None if layer is None else [layer])
+        if neighbours is not None:
+            draw_neighbours(own, neighbours, output, layer=layer)
+        else:
+            own = sampled(own, max_usages, seed)
+            draw_map(own, output, layer, color, projection, n_clusters, seed)
+        n = len(own)
+    result = {"output": output, "words": words, "usages": n}
+    show(result, f"wrote {output}: {n:,} usages", json)

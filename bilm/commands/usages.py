@@ -1,0 +1,214 @@
+"""`bilm usages`: every usage of chosen words, with vectors."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bilm.commands import options as opt
+from bilm.commands.main import command
+from bilm.commands.output import show
+
+if TYPE_CHECKING:
+    from bilm.analysis.collecting import Found
+    from bilm.data.readers import Corpus
+
+NOTE = """
+--words is a file with one entry per line, and --word gives one entry:
+  cell                   a form
+  cell: cell cells       a name, and the forms of the word
+  /organi[sz]e[sd]?/     a regular expression that must match a whole form
+  organise: /organi.*/   a name for it
+
+--input is a file or a quoted pattern, whose usages form a grouping such as a period. Its name is
+that of the file without ending, or NAME in --input NAME=PATTERN. Give --input once per grouping;
+texts of the same NAME form one grouping.
+
+--dwug reads a data set in DWUG's layout instead: data/<lemma>/uses.csv, separated by tabs, with the
+columns lemma, pos, date, grouping, identifier, description, context, indexes_target_token and
+indexes_target_sentence.
+
+The table has a row per usage with the columns word, grouping, identifier, text, line (from 1),
+position (from 0), sentence, form, lemma, tag, date, description and one vector per layer, layer_0
+(independent of the context), layer_1, ... It is a Parquet file: read it with pandas.read_parquet,
+or with bilm.analysis.read_usages. "bilm change" compares groupings, "bilm explore" draws maps.
+"""
+DWUG = "dwug"
+NAMED = re.compile(r"([^=/\\]+)=(.+)")
+
+
+@command(notes=[NOTE, opt.input_forms_help, opt.MODEL_FORMS])
+@opt.model_options(
+    opt.option(
+        "--softmax",
+        opt.FILE,
+        "HDF5 softmax of an exported model, for --substitutes.",
+        "<stem>_softmax.hdf5 beside the weights",
+    ),
+    help="Stored model to use; not required with --to dwug.",
+    required=False,
+)
+@opt.group(
+    "Words and texts",
+    opt.option("--words", opt.FILE, "File with the words, one entry per line."),
+    opt.option("--word", opt.TEXT, "A word; may be given several times.", multiple=True),
+    opt.option("--input", opt.TEXT, "Text of a grouping; may be given several times.",
+               dest="input_", multiple=True, metavar="[NAME=]PATTERN"),
+    opt.option("--dwug", opt.FILE, "Data set in DWUG's layout.", metavar="FOLDER"),
+    opt.flag("--ignore_case", "Ignore case when words are compared."),
+    opt.flag("--lemma", "Compare the words with the lemmas of CoNLL-U instead of forms."),
+    opt.option("--tags", opt.TEXT, "Parts of speech of CoNLL-U to keep, such as NOUN,VERB.",
+               "all"),
+    opt.column_option,
+    opt.bad_utf8_option,
+    opt.tokenize_option,
+)  # fmt: skip
+@opt.group(
+    "Table",
+    opt.option("--output", opt.FILE, "Table to write (.parquet), or the folder of --to dwug.",
+               required=True),
+    opt.option("--to", opt.OneOf(["parquet", DWUG]), "Form of the output: dwug writes "
+               "data/<lemma>/uses.csv without vectors.", default="parquet"),
+    opt.option("--sample", opt.Integer(0), "Maximum number of usages per word and grouping, drawn "
+               "at random; 0 keeps all.", default=1000),
+    opt.option("--seed", opt.Integer(0), "Seed of the sample.", default=0),
+    opt.option("--layers", opt.Numbers("layer"), "Numbers of the layers to store, such as 0,2.",
+               "all"),
+    opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
+               default="float32"),
+    opt.option("--precision", opt.OneOf(opt.DTYPES_OF_PRODUCTS), "dtype of matrix-multiplication "
+               "inputs; bfloat16 is faster and changes vectors by less than 1 %.",
+               default="float32"),
+    opt.option("--substitutes", opt.Integer(0), "Number of likely substitutes to store per usage; "
+               "requires a model with its softmax.", default=0),
+)  # fmt: skip
+@opt.json_option
+def usages(
+    model: str | None, weights: str | None, vocab: str | None, softmax: str | None,
+    words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, output: str,
+    to: str, layers: list[int] | None, dtype: str, precision: str, substitutes: int, json: bool,
+    **how: Any
+) -> None:  # fmt: skip
+    """Collect the usages of words in texts, with vectors.
+
+    Requires the extra analysis.
+
+    Examples:
+      bilm usages --model novels-en --word cell --input then.txt --input now.txt \\
+          --output cell.parquet
+      bilm usages --model elmo --words targets.txt --input 1850=ccoha1.txt.gz \\
+          --input 2000=ccoha2.txt.gz --sample 500 --output usages.parquet
+      bilm usages --model novels-en --dwug dwug_en --output dwug_en.parquet --layers 0,2
+    """
+    from bilm.analysis.collecting import write_usages
+    from bilm.analysis.usages import Usages, arrow
+    from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.errors import OptionsError
+    from bilm.support.model_files import protect
+
+    arrow()  # an error before anything is computed
+    if to == "parquet" and not output.endswith(".parquet"):
+        raise OptionsError(f"{output}: unknown ending; expected .parquet, or --to dwug")
+    find = _search(words, word, input_, dwug, **how)
+    if to == DWUG:
+        from bilm.analysis.dwug import write_dwug
+
+        found = find()
+        paths = write_dwug(Usages.without_vectors(*found), output)
+        n = len(found.usages)
+        result = {"output": output, "usages": n, "files": list(map(str, paths))}
+        show(result, f"wrote {output}: {n:,} usages of {len(paths):,} words", json)
+        return
+    if model is None:
+        raise click.UsageError("--model is missing")
+    protect(output)
+    embedder = ElmoEmbedder(model, weights, vocab, precision=precision)
+    embedder.selection("all" if layers is None else layers)  # an error before the text is read
+    scorer = None
+    if substitutes:
+        scorer = opt.open_scorer(
+            {"model": model, "weights": weights, "vocab": vocab, "softmax": softmax}
+        )
+    found = find()
+    write_usages(
+        found, embedder, output, layers=layers, dtype=dtype, scorer=scorer,
+        n_substitutes=substitutes,
+    )  # fmt: skip
+    counts = found.description.counts
+    result = {"output": output, "usages": len(found.usages), "counts": counts}
+    lines = [f"wrote {output}: {len(found.usages):,} usages"]
+    missing = [name for name, by in counts.items() if not all(by.values())]
+    for name in missing:
+        absent = ", ".join(grouping for grouping, n in counts[name].items() if not n)
+        lines.append(f"{name}: no usages in {absent}")
+    show(result, "\n".join(lines), json)
+
+
+def _search(
+    words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, *,
+    column: str | None, on_bad_utf8: str, tokenize: str | None, sample: int, tags: str | None,
+    ignore_case: bool, lemma: bool, seed: int,
+) -> Callable[[], Found]:  # fmt: skip
+    """Return a function that finds the usages that the command line describes."""
+    from bilm.analysis.collecting import find_usages
+    from bilm.analysis.dwug import read_dwug
+    from bilm.analysis.queries import parse_query, read_queries
+
+    if (dwug is None) == (not input_):
+        raise click.UsageError("expected --dwug, or --input once per grouping")
+    queries = read_queries(words) if words is not None else []
+    queries += [parse_query(text, "--word") for text in word]
+    kept = sample or None
+    if dwug is not None:
+        if ignore_case or lemma or tags is not None or column is not None:
+            raise click.UsageError(
+                "--dwug does not allow --ignore_case, --lemma, --tags and --column: the data set "
+                "states the places of the words"
+            )
+        names = [query.name for query in queries] or None
+        return partial(read_dwug, dwug, names, tokenize, kept, seed)
+    if not queries:
+        raise click.UsageError("--words or --word is missing")
+    texts = texts_of(input_, column, on_bad_utf8, tokenize)
+    return partial(
+        find_usages, texts, queries, ignore_case=ignore_case, lemma=lemma,
+        tags=None if tags is None else {tag.strip() for tag in tags.split(",")},
+        sample=kept, seed=seed,
+    )  # fmt: skip
+
+
+def texts_of(
+    inputs: Sequence[str], column: str | None, on_bad_utf8: str, tokenize: str | None
+) -> dict[str, list[Corpus]]:
+    """Return the files of each grouping from values of --input."""
+    from bilm.analysis.collecting import open_texts
+
+    texts: dict[str, list[str]] = {}
+    for text in inputs:
+        given, pattern = _named(text)
+        name = _stem(pattern) if given is None else given
+        if given is None and name in texts:
+            raise click.UsageError(
+                f"two texts have the name {name!r}; name them, as in --input 1850={pattern}"
+            )
+        texts.setdefault(name, []).append(pattern)
+    return open_texts(texts, column, tokenize, on_bad_utf8)
+
+
+def _named(text: str) -> tuple[str | None, str]:
+    """Split NAME=PATTERN; a file whose own name contains = has no other name."""
+    found = NAMED.fullmatch(text)
+    if found is None or os.path.exists(os.path.expanduser(text)):
+        return None, text
+    return found[1], found[2]
+
+
+def _stem(pattern: str) -> str:
+    """Return the name of a file or pattern without folder, compression and ending."""
+    name = re.sub(r"(?i)\.(gz|bz2|xz|zst)$", "", os.path.basename(pattern))
+    return os.path.splitext(name)[0].strip("*?") or pattern

@@ -1,0 +1,291 @@
+"""Maps of usages: coordinates, pictures, and the page in a real browser without network."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+pandas = pytest.importorskip("pandas")
+pytest.importorskip("plotly")
+pytest.importorskip("matplotlib")
+pytest.importorskip("sklearn")
+pytestmark = pytest.mark.clients
+
+from bilm.analysis.change import Settings, measure_change
+from bilm.analysis.change_plot import draw_change
+from bilm.analysis.clusters import cluster
+from bilm.analysis.maps import context_of, draw_map, usage_map
+from bilm.analysis.neighbours import draw_neighbours
+from bilm.analysis.page import write_page
+from bilm.analysis.usages import Description, Grouping, Usage, Usages, sampled
+from bilm.errors import OptionsError
+
+PNG = b"\x89PNG\r\n\x1a\n"
+ODD = 'a <script>alert(1)</script> "cell" & \u202etfel 😀 $x_1$ </script>'
+
+
+def make_usages(n, word="cell", seed=0):
+    """Return usages of a word in two groupings, with vectors of two senses."""
+    draw = np.random.default_rng(seed)
+    sense = draw.integers(0, 2, n)
+    rows = []
+    for k in range(n):
+        words = (ODD if k == 0 else f"sentence {k} of sense {sense[k]} has a cell in it").split()
+        position = 0 if k == 0 else words.index("cell")
+        name = ("then", "now")[k % 2]
+        rows.append(
+            Usage(word, name, f"{name}:{k}", f"{name}.txt", k + 1, position, " ".join(words))
+        )
+    groupings = tuple(Grouping(name, (f"{name}.txt",), n, 9 * n) for name in ("then", "now"))
+    counts = {word: {"then": (n + 1) // 2, "now": n // 2}}
+    description = Description(groupings, counts, layers=(1, 2), dim=8)
+    arrays = {
+        layer: (draw.normal(size=(n, 8)) + 6 * layer * (2 * sense[:, None] - 1)).astype(np.float32)
+        for layer in (1, 2)
+    }
+    return Usages(Usages.without_vectors(rows, description).frame, arrays, description)
+
+
+# --- clusters, coordinates, context ---
+
+
+@pytest.mark.parametrize("method", ["kmeans", "affinity"])
+def test_clusters_are_numbered_by_size_and_separate_senses(method):
+    draw = np.random.default_rng(0)
+    vectors = np.concatenate(
+        [draw.normal([5, 0, 0], 0.1, (30, 3)), draw.normal([0, 5, 0], 0.1, (10, 3))]
+    )
+    labels = cluster(vectors, method, 2)
+    if method == "kmeans":
+        assert labels.tolist() == [0] * 30 + [1] * 10
+    assert not set(labels[:30]) & set(labels[30:])
+    sizes = np.bincount(labels)
+    assert (np.diff(sizes) <= 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_or_equal_vectors_have_clusters_and_coordinates(n):
+    usages = make_usages(n)
+    frame = usage_map(usages)
+    assert np.isfinite(frame[["x", "y"]].to_numpy()).all() and len(frame) == n
+    assert cluster(np.ones((4, 3)), "affinity").shape == (4,)
+
+
+def test_map_keeps_cosine_neighbourhoods_of_two_senses():
+    usages = make_usages(60)
+    frame = usage_map(usages, 2)[1:]  # the first sentence does not state its sense
+    sense = frame["sentence"].str.contains("sense 1").to_numpy()
+    x = frame["x"].to_numpy()
+    assert x[sense].min() > x[~sense].max() or x[sense].max() < x[~sense].min()
+
+
+def test_context_is_cut_at_both_sides_of_the_word():
+    row = {"sentence": "one two three four five", "position": 2}
+    assert context_of(row) == ("one two", "three", "four five")
+    assert context_of(row, 5) == ("…two", "three", "four…")
+
+
+def test_sample_keeps_the_order():
+    usages = make_usages(50)
+    lines = sampled(usages, 10, seed=1).frame["line"].tolist()
+    assert len(lines) == 10 and lines == sorted(lines)
+
+
+# --- pictures ---
+
+
+@pytest.mark.parametrize("n", [10, 300])
+def test_pictures_of_maps(n, tmp_path):
+    draw_map(make_usages(n), tmp_path / "m.png", color="cluster")
+    assert (tmp_path / "m.png").read_bytes().startswith(PNG)
+    draw_map(make_usages(n), tmp_path / "m.svg")
+    assert "then (" in (tmp_path / "m.svg").read_text()
+
+
+def test_picture_of_neighbours_lists_the_most_similar_usages(tmp_path):
+    usages = make_usages(30)
+    draw_neighbours(usages, [1, 4], tmp_path / "n.svg", n=3)
+    text = (tmp_path / "n.svg").read_text()
+    for row in (1, 4):
+        for k in usages.nearest(row, 3).index:
+            assert f"sentence {k} of" in text.replace("<!-- ", "").replace("&#160;", " ")
+
+
+@pytest.mark.parametrize("n_words", [1, 5, 200])
+def test_picture_of_changed_words(n_words, tmp_path):
+    frame = pandas.concat(
+        [
+            measure_change(make_usages(20, f"word{k}", k), Settings(n_resamples=20))
+            for k in range(min(n_words, 5))
+        ]
+        * max(1, n_words // 5)
+    )
+    draw_change(frame, tmp_path / "c.png")
+    assert (tmp_path / "c.png").read_bytes().startswith(PNG)
+
+
+def test_wrong_arguments_are_errors(tmp_path):
+    usages = make_usages(5)
+    with pytest.raises(OptionsError, match="unknown ending"):
+        draw_map(usages, tmp_path / "m.bmp")
+    with pytest.raises(OptionsError, match="the projection is 'x'"):
+        usage_map(usages, projection="x")
+    with pytest.raises(OptionsError, match="layer 7 is not in the table"):
+        write_page([usages], tmp_path / "m.html", layer=7)
+    with pytest.raises(OptionsError, match="row is 9, expected 0 to 4"):
+        draw_neighbours(usages, [9], tmp_path / "n.png")
+
+
+# --- the page ---
+
+
+@pytest.fixture(scope="module")
+def browser():
+    selenium = pytest.importorskip("selenium.webdriver")
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not program or not driver:
+        pytest.skip("chromium or chromedriver is not installed")
+    options = selenium.ChromeOptions()
+    options.binary_location = program
+    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1280,900",
+                 "host-resolver-rules=MAP * ~NOTFOUND"):  # fmt: skip
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = selenium.Chrome(options, selenium.ChromeService(driver))
+    found.set_script_timeout(60)
+    yield found
+    found.quit()
+
+
+@pytest.fixture(scope="module")
+def page(browser, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "usages.html"
+    write_page([make_usages(40), make_usages(12, "bank", 1)], path)
+    browser.get(path.as_uri())
+    wait(browser, "return document.body.dataset.ready === 'yes'")
+    return path
+
+
+def wait(browser, script):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 60).until(lambda b: b.execute_script(script))
+
+
+def rows(browser):
+    script = "return [...document.querySelectorAll('#body tr')].map(r => r.innerText)"
+    return browser.execute_script(script)
+
+
+def reopened(browser, page):
+    browser.get(page.as_uri())
+    wait(browser, "return document.body.dataset.ready === 'yes'")
+
+
+def test_page_opens_without_network_and_without_errors(browser, page):
+    reopened(browser, page)
+    entries = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+    assert entries == []
+    assert "://" not in page.read_text("utf-8").split("/*! For license")[0].split("<script>")[0]
+    assert len(rows(browser)) == 40
+
+
+def test_odd_text_is_shown_as_text(browser, page):
+    reopened(browser, page)
+    assert "<script>alert(1)</script>" in rows(browser)[0]
+    hover = browser.execute_script("return document.getElementById('map').data[0].text[0]")
+    assert "&lt;script&gt;" in hover and "<script" not in hover
+
+
+def test_layer_menu_moves_the_points(browser, page):
+    reopened(browser, page)
+    x = "return document.getElementById('map').data[0].x[0]"
+    before = browser.execute_script(x)
+    browser.execute_script(
+        "const s = document.getElementById('layer'); s.value = '1';"
+        "s.dispatchEvent(new Event('change'))"
+    )
+    assert wait(browser, x.replace("return", "return (x => x !== " + repr(before) + ")(") + ")")
+
+
+def test_legend_filters_the_table(browser, page):
+    from selenium.webdriver.common.by import By
+
+    reopened(browser, page)
+    browser.find_elements(By.CSS_SELECTOR, ".legendtoggle")[0].click()
+    wait(browser, "return document.querySelectorAll('#body tr').length === 20")
+    assert all("now" in row for row in rows(browser))
+
+
+def test_colour_menu_shows_clusters(browser, page):
+    reopened(browser, page)
+    browser.execute_script(
+        "const s = document.getElementById('color'); s.value = 'cluster';"
+        "s.dispatchEvent(new Event('change'))"
+    )
+    names = wait(
+        browser,
+        "const n = document.getElementById('map').data.map(t => t.meta);"
+        "return n[0] === 'cluster 1' && n",
+    )
+    assert names == [f"cluster {k}" for k in range(1, len(names) + 1)]
+
+
+def test_selection_and_search_fill_the_table(browser, page):
+    reopened(browser, page)
+    browser.execute_script(
+        "document.getElementById('map').emit('plotly_selected',"
+        "{points: [{customdata: 3}, {customdata: 5}]})"
+    )
+    assert [row.split()[0] for row in rows(browser)] == ["4", "6"]
+    browser.execute_script(
+        "const f = document.getElementById('find'); f.value = 'SENTENCE 5 ';"
+        "f.dispatchEvent(new Event('input'))"
+    )
+    assert [row.split()[0] for row in rows(browser)] == ["6"]
+
+
+def test_clicked_usage_lists_its_neighbours_by_cosine(browser, page):
+    reopened(browser, page)
+    browser.execute_script("document.querySelectorAll('#body tr')[7].click()")
+    numbers = browser.execute_script(
+        "return [...document.querySelectorAll('#body tr')].map(r => +r.dataset.number)"
+    )
+    assert numbers == [7, *make_usages(40).nearest(7, 10).index]
+
+
+def test_hovering_shows_the_sentence_with_the_word_marked(browser, page):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+
+    reopened(browser, page)
+    point = browser.find_elements(By.CSS_SELECTOR, ".point")[3]
+    ActionChains(browser).move_to_element(point).perform()
+    text = wait(
+        browser, "const h = document.querySelector('.hovertext'); return h && h.textContent"
+    )
+    assert "sense" in text and "cell" in text
+    assert browser.execute_script(
+        "return [...document.querySelectorAll('.hovertext tspan')]"
+        ".some(t => getComputedStyle(t).fontWeight >= 600 && t.textContent.includes('cell'))"
+    )
+
+
+def test_word_menu_shows_another_word(browser, page):
+    reopened(browser, page)
+    browser.execute_script(
+        "const s = document.getElementById('word'); s.value = 'bank';"
+        "s.dispatchEvent(new Event('change'))"
+    )
+    wait(browser, "return document.querySelectorAll('#body tr').length === 12")
+    assert browser.title == "Usages of bank"
+
+
+def test_page_fits_a_phone(browser, page):
+    browser.set_window_size(390, 844)
+    reopened(browser, page)
+    wide = browser.execute_script(
+        "return document.documentElement.scrollWidth > document.documentElement.clientWidth + 1"
+    )
+    browser.set_window_size(1280, 900)
+    assert not wide

@@ -1,0 +1,523 @@
+"""Tables of usages: places, samples, vectors, Parquet, DWUG's layout."""
+
+import gzip
+import json
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+pandas = pytest.importorskip("pandas")
+pytestmark = pytest.mark.clients
+
+from command_runs import words_of
+
+import bilm
+from bilm.analysis import (
+    UsagesFile,
+    collect_usages,
+    find_usages,
+    parse_query,
+    read_dwug,
+    read_queries,
+    read_usages,
+    write_dwug,
+    write_usages,
+)
+from bilm.analysis.usages import COLUMNS, Description, Usage, Usages, row_groups
+from bilm.data.readers import Corpus
+from bilm.errors import DataError, OptionsError
+from bilm.support.files import remove_leftovers
+
+THEN = ["the cell was dark", "a monk in his cell", "", "no such word here", "cell after cell"]
+NOW = ["the cell divides", "Cells divide", "my phone is a cell phone"]
+CONLLU = """1\tThe\tthe\tDET\t_\t_\t0\t_\t_\t_
+2\tcells\tcell\tNOUN\t_\t_\t0\t_\t_\t_
+3\tcell\tcell\tVERB\t_\t_\t0\t_\t_\t_
+
+"""
+
+
+def corpus(folder, name, lines):
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return [Corpus(path)]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    return {"then": corpus(tmp_path, "then.txt", THEN), "now": corpus(tmp_path, "now.txt", NOW)}
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return bilm.ElmoEmbedder("novels-en")
+
+
+def queries(*lines):
+    return [parse_query(line, "--word") for line in lines]
+
+
+# --- lists of words ---
+
+
+def test_entries_of_a_list_are_forms_names_and_expressions(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("cell\n\nheart: heart hearts /Heart.*/\n/m[ae]n/\n")
+    found = read_queries(str(path))
+    assert [query.name for query in found] == ["cell", "heart", "/m[ae]n/"]
+    assert found[1].forms == {"heart", "hearts"} and found[1].patterns[0].pattern == "Heart.*"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [("two words", "expected one form"), ("/[/", "regular expression")]
+)
+def test_wrong_entry_is_an_error_that_names_file_and_line(line, message, tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text(f"cell\n{line}\n")
+    with pytest.raises(DataError, match=rf"words\.txt, line 2.*{message}"):
+        read_queries(str(path))
+
+
+# --- finding ---
+
+
+def places(found):
+    return [(u.word, u.grouping, u.line, u.position) for u in found.usages]
+
+
+def test_usages_are_ordered_by_word_grouping_and_place(texts):
+    found = find_usages(texts, queries("cell", "divide"))
+    assert places(found) == [
+        ("cell", "then", 1, 1), ("cell", "then", 2, 4), ("cell", "then", 5, 0),
+        ("cell", "then", 5, 2), ("cell", "now", 1, 1), ("cell", "now", 3, 4),
+        ("divide", "now", 2, 1),
+    ]  # fmt: skip
+    assert found.description.counts == {
+        "cell": {"then": 4, "now": 2}, "divide": {"then": 0, "now": 1}
+    }  # fmt: skip
+    then, now = found.description.groupings
+    assert (then.sentences, then.tokens, now.tokens) == (4, 16, 11)
+
+
+def test_ignored_case_and_expressions_match_other_forms(texts):
+    found = find_usages(texts, queries("cells", "x: /.*[hd]one/"), ignore_case=True)
+    assert [u.form for u in found.usages] == ["Cells", "phone", "phone"]
+
+
+def test_lemmas_and_parts_of_speech_come_from_conllu(tmp_path):
+    (tmp_path / "a.conllu").write_text(CONLLU)
+    text = {"a": [Corpus(tmp_path / "a.conllu")]}
+    found = find_usages(text, queries("cell"), lemma=True)
+    assert [(u.form, u.lemma, u.tag) for u in found.usages] == [
+        ("cells", "cell", "NOUN"), ("cell", "cell", "VERB")
+    ]  # fmt: skip
+    found = find_usages(text, queries("cell"), lemma=True, tags={"NOUN"})
+    assert [u.form for u in found.usages] == ["cells"]
+
+
+def test_lemmas_of_plain_text_are_an_error(texts):
+    with pytest.raises(DataError, match=r"then\.txt: contains no lemmas"):
+        find_usages(texts, queries("cell"), lemma=True)
+
+
+def test_words_that_do_not_occur_are_an_error(texts):
+    with pytest.raises(DataError, match="none of the 1 words occurs in then, now"):
+        find_usages(texts, queries("absent"))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(st.sampled_from("abcd"), max_size=6), max_size=12))
+def test_found_usages_are_those_of_a_naive_scan(tmp_path_factory, sentences):
+    folder = tmp_path_factory.mktemp("scan")
+    text = {"x": corpus(folder, "x.txt", [" ".join(words) for words in sentences])}
+    expected = [
+        (word, "x", line, k)
+        for word in "ab"
+        for line, words in enumerate(sentences, 1)
+        for k, form in enumerate(words)
+        if form == word
+    ]
+    if not expected:
+        return
+    assert places(find_usages(text, queries("a", "b"), sample=None)) == expected
+
+
+def test_blanks_inside_words_do_not_move_positions(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"words": ["New York", "has", "a", "cell"]}\n')
+    (usage,) = find_usages({"a": [Corpus(tmp_path / "a.jsonl", "words")]}, queries("cell")).usages
+    assert usage.position == 3 and usage.form == usage.sentence.split(" ")[3] == "cell"
+    assert usage.words[0] == "New\u00a0York"
+
+
+def test_forms_beyond_the_limit_of_the_matcher_are_found(texts, monkeypatch):
+    expected = places(find_usages(texts, queries("cell", "/d.*/")))
+    monkeypatch.setattr("bilm.analysis.queries.MAX_FORMS", 2)
+    assert places(find_usages(texts, queries("cell", "/d.*/"))) == expected
+
+
+# --- samples ---
+
+
+def test_sample_is_seeded_and_does_not_depend_on_other_words(tmp_path):
+    text = {"x": corpus(tmp_path, "x.txt", ["a b"] * 100)}
+    alone = find_usages(text, queries("a"), sample=10, seed=3)
+    both = find_usages(text, queries("b", "a"), sample=10, seed=3)
+    assert [p for p in places(both) if p[0] == "a"] == places(alone)
+    assert len(alone.usages) == 10 and alone.description.counts["a"]["x"] == 100
+    assert places(find_usages(text, queries("a"), sample=10, seed=4)) != places(alone)
+
+
+def test_sample_is_uniform(tmp_path):
+    text = {"x": corpus(tmp_path, "x.txt", ["a"] * 20)}
+    seen = Counter(
+        line
+        for seed in range(400)
+        for _, _, line, _ in places(find_usages(text, queries("a"), sample=5, seed=seed))
+    )
+    assert len(seen) == 20 and all(60 <= n <= 140 for n in seen.values())  # 100 +- 4.6 deviations
+
+
+# --- vectors and files ---
+
+
+def test_stored_vectors_are_those_of_the_embedder(texts, embedder, tmp_path):
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(texts, queries("cell", "divide")), embedder, path)
+    usages = read_usages(path)
+    assert usages.layers == [0, 1, 2] and usages.groupings == ["then", "now"]
+    for k, row in enumerate(usages.frame.to_dict("records")):
+        words = row["sentence"].split(" ")
+        assert words[row["position"]] == row["form"]
+        expected = embedder.embed_sentence(words)[:, row["position"]]
+        for layer in usages.layers:
+            np.testing.assert_allclose(usages.vectors(layer)[k], expected[layer], atol=1e-5)
+    np.testing.assert_array_equal(usages.vectors(0)[0], usages.vectors(0)[4])  # same form
+
+
+def test_table_has_the_documented_names_and_types(texts, embedder, tmp_path):
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(texts, queries("cell", "divide"), sample=3), embedder, path)
+    file = Usages.open(path)
+    assert file.words == ["cell", "divide"]
+    schema = parquet.read_schema(path)
+    assert (
+        str(schema.field("line").type) == "int64" and str(schema.field("position").type) == "int32"
+    )
+    assert str(schema.field("layer_1").type).startswith("fixed_size_list<")
+    assert schema.field("layer_1").type.list_size == embedder.dim
+    found = json.loads(schema.metadata[b"bilm.usages"])
+    assert found["version"] == 1 and found["sample"] == 3 and found["seed"] == 0
+    assert found["counts"] == {"cell": {"then": 4, "now": 2}, "divide": {"then": 0, "now": 1}}
+    usages = file.read(layers=[2])
+    assert usages.metadata == found and usages.dim == embedder.dim
+    assert usages.counts.loc["cell"].to_dict() == {"then": 4, "now": 2}
+    assert usages.tokens == {"then": 16, "now": 11}
+    groups = parquet.ParquetFile(path)
+    words = [groups.read_row_group(k)["word"].unique() for k in range(groups.num_row_groups)]
+    assert [len(found) for found in words] == [1, 1]
+
+
+def test_words_of_one_sentence_have_their_own_vectors(tmp_path, embedder):
+    text = {"x": corpus(tmp_path, "x.txt", ["a b a c", "b a"])}
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(text, queries("a", "b", "c")), embedder, path)
+    usages = read_usages(path)
+    assert usages.frame["form"].tolist() == ["a", "a", "a", "b", "b", "c"]
+    for k, row in enumerate(usages.frame.to_dict("records")):
+        expected = embedder.embed_sentence(row["sentence"].split(" "), [1, 2])
+        found = np.stack([usages.vectors(layer)[k] for layer in (1, 2)])
+        np.testing.assert_allclose(found, expected[:, row["position"]], atol=1e-5)
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.sampled_from("abc"), max_size=20), st.integers(1, 4))
+def test_row_groups_are_of_one_word_and_contain_all_rows(words, size):
+    usages = [Usage(word, "g", "i", "t", 1, 0, word) for word in sorted(words)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bilm.analysis.usages.ROWS", size)
+        groups = list(row_groups(usages))
+    assert [k for rows in groups for k in rows] == list(range(len(words)))
+    for rows in groups:
+        assert len(rows) <= size and len({usages[k].word for k in rows}) == 1
+
+
+def test_collected_usages_equal_those_of_a_file(texts, embedder, tmp_path):
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(texts, queries("cell"), sample=2, seed=1), embedder, path)
+    files = {"then": tmp_path / "then.txt", "now": [tmp_path / "now.txt"]}
+    found = collect_usages("novels-en", ["cell"], files, sample=2, seed=1)
+    expected = read_usages(path)
+    pandas.testing.assert_frame_equal(found.frame, expected.frame)
+    np.testing.assert_allclose(found.vectors(2), expected.vectors(2), atol=1e-5)
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
+def test_interruption_leaves_no_table(signal_, tmp_path):
+    (tmp_path / "x.txt").write_text("the cell was dark and cold\n" * 20_000)
+    output = tmp_path / "out" / "u.parquet"
+    flags = ["--model=novels-en", "--word=cell", "--sample=0", f"--input={tmp_path}/x.txt"]
+    process = subprocess.Popen(
+        [*words_of("bilm usages"), *flags, f"--output={output}"], stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not any(output.parent.glob(".bilm-*/new/vectors")):
+        time.sleep(0.05)
+    assert process.poll() is None
+    process.send_signal(signal_)
+    assert process.wait() != 0
+    assert not output.exists()
+    left = list(output.parent.iterdir())
+    assert not left or signal_ == signal.SIGKILL
+    remove_leftovers(output)  # as the next writer does
+    assert not list(output.parent.iterdir())
+
+
+def test_float16_and_chosen_layers(texts, embedder, tmp_path):
+    path, half = tmp_path / "u.parquet", tmp_path / "half.parquet"
+    found = find_usages(texts, queries("cell"))
+    write_usages(found, embedder, path)
+    write_usages(found, embedder, half, layers=[2], dtype="float16")
+    usages = read_usages(half)
+    assert usages.layers == [2] and usages.vectors(2).dtype == np.float32
+    np.testing.assert_allclose(usages.vectors(2), read_usages(path).vectors(2), atol=2e-3)
+    with pytest.raises(OptionsError, match="layer 1 is not in the table"):
+        usages.vectors(1)
+
+
+def test_one_word_is_read_without_the_others(texts, embedder, tmp_path):
+    path = tmp_path / "u.parquet"
+    file = write_usages(find_usages(texts, queries("cell", "divide")), embedder, path)
+    assert file.words == ["cell", "divide"]
+    (part,) = [usages for word, usages in file.by_word([1]) if word == "divide"]
+    assert len(part) == 1 and part.layers == [1]
+    with pytest.raises(DataError, match="no usages of 'x'; it contains cell, divide"):
+        file.read("x")
+
+
+def test_usages_that_are_written_again_are_equal(texts, embedder, tmp_path):
+    path, again = tmp_path / "u.parquet", tmp_path / "again.parquet"
+    write_usages(find_usages(texts, queries("cell", "divide")), embedder, path)
+    usages = read_usages(path)
+    usages.write(again)
+    other = read_usages(again)
+    pandas.testing.assert_frame_equal(usages.frame, other.frame)
+    np.testing.assert_array_equal(usages.vectors(2), other.vectors(2))
+    assert usages.description == other.description
+
+
+def test_nearest_usages_are_ordered_by_cosine(texts, embedder, tmp_path):
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(texts, queries("cell")), embedder, path)
+    usages = read_usages(path)
+    near = usages.nearest(0, 3)
+    assert 0 not in near.index and near["similarity"].is_monotonic_decreasing
+    a, b = usages.vectors(2)[0], usages.vectors(2)[near.index[0]]
+    cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    assert near["similarity"].iloc[0] == pytest.approx(cosine, abs=1e-6)
+
+
+def test_substitutes_are_probabilities_over_the_vocabulary(texts, embedder, tmp_path):
+    path = tmp_path / "u.parquet"
+    scorer = bilm.load_scorer("novels-en")
+    found = find_usages(texts, queries("divide"))
+    write_usages(found, embedder, path, scorer=scorer, n_substitutes=5)
+    row = read_usages(path).frame.iloc[0]
+    assert len(row["substitutes"]) == 5
+    both = scorer.substitutes(["Cells", "divide"], 1, 5).both
+    assert list(row["substitutes"]) == [s.word for s in both]
+    shares = row["substitute_probabilities"]
+    assert (np.diff(shares) <= 0).all() and 0 < shares.sum() <= 1
+
+
+def test_other_parquet_files_are_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    pandas.DataFrame({"a": [1]}).to_parquet(path)
+    with pytest.raises(DataError, match=r"t\.parquet: lacks the column word"):
+        UsagesFile(path)
+    path.write_bytes(b"no parquet")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        UsagesFile(path)
+    with pytest.raises(DataError, match="no such file"):
+        UsagesFile(tmp_path / "absent.parquet")
+
+
+# --- DWUG ---
+
+HEADER = (
+    "lemma\tpos\tdate\tgrouping\tidentifier\tdescription\tcontext\tindexes_target_token\t"
+    "indexes_target_sentence"
+)
+
+
+def write_uses(folder, *lines, lemma="cell_nn"):
+    path = folder / "data" / lemma / "uses.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_dwug_target_is_a_word_of_its_own_in_its_sentence(tmp_path):
+    context = "Before it. The “cell”, he said."
+    begin = context.index("cell")
+    line = f"cell_nn\tnn\t1850\t1\tid-7\tnote\t{context}\t{begin}:{begin + 4}\t11:{len(context)}"
+    write_uses(tmp_path, line)
+    (usage,) = read_dwug(tmp_path).usages
+    assert usage.words == ["The", "“", "cell", "”,", "he", "said."] and usage.form == "cell"
+    assert usage[:3] == ("cell_nn", "1", "id-7") and (usage.tag, usage.date) == ("nn", "1850")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("cell\tnn\t1\t1\tx\t\ta cell\t2:60\t0:6", "indexes_target_token is '2:60'"),
+        ("cell\tnn\t1\t1\tx\t\ta cell\t2:6\t0:3", "is not inside the sentence"),
+        ("cell\tnn\t1\t1\tx\t\ta cell\t1:2\t0:6", "contains no word"),
+        ("cell\tnn\t1\t1\tx\t\ta\tcell\t1:2\t0:6", "10 columns, but the header has 9"),
+    ],
+)
+def test_wrong_lines_of_dwug_are_errors_that_name_file_and_line(line, message, tmp_path):
+    write_uses(tmp_path, line)
+    with pytest.raises(DataError, match=rf"uses\.csv, line 2: .*{re.escape(message)}"):
+        read_dwug(tmp_path)
+
+
+def test_folder_without_uses_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="expected a data set like DWUG"):
+        read_dwug(tmp_path)
+
+
+def test_usages_written_as_dwug_are_read_unchanged(texts, tmp_path):
+    found = find_usages(texts, queries("cell", "divide"))
+    usages = Usages.without_vectors(*found)
+    paths = write_dwug(usages, tmp_path / "out")
+    assert [path.parent.name for path in paths] == ["cell", "divide"]
+    again = read_dwug(tmp_path / "out")
+    for old, new in zip(
+        sorted(found.usages, key=lambda u: (u.word, u.identifier)),
+        sorted(again.usages, key=lambda u: (u.word, u.identifier)),
+        strict=True,
+    ):
+        assert (old.word, old.grouping, old.identifier, old.position, old.words) == (
+            new.word, new.grouping, new.identifier, new.position, new.words
+        )  # fmt: skip
+    with pytest.raises(DataError, match="is not empty"):
+        write_dwug(usages, tmp_path / "out")
+
+
+def test_dwug_ranges_may_be_open_and_blanks_are_missing_values(tmp_path):
+    write_uses(tmp_path, "cell_nn\t \t \t1\tx\t \ta cell\t2:\t:")
+    (usage,) = read_dwug(tmp_path).usages
+    assert usage.form == "cell" and usage.tag is usage.date is usage.description is None
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(
+        st.lists(st.text("abü,\".'“", min_size=1, max_size=5), min_size=1, max_size=6),
+        min_size=1,
+        max_size=5,
+    ),
+    st.data(),
+)
+def test_dwug_files_are_equal_after_reading_and_writing(tmp_path_factory, sentences, data):
+    folder = tmp_path_factory.mktemp("dwug")
+    usages = [
+        Usage(
+            "cell", "1", f"i{k}", "t", k, data.draw(st.integers(0, len(words) - 1)),
+            " ".join(words), None, "nn", "1850", None,
+        )
+        for k, words in enumerate(sentences)
+    ]  # fmt: skip
+    frame = Usages.without_vectors(usages, Description((), {}))
+    (first,) = write_dwug(frame, folder / "first")
+    found = read_dwug(folder / "first")
+    (second,) = write_dwug(Usages.without_vectors(*found), folder / "second")
+    assert first.read_bytes() == second.read_bytes()
+    for old, new in zip(usages, found.usages, strict=True):
+        assert (old.sentence, old.position, old.date) == (new.sentence, new.position, new.date)
+
+
+def test_word_that_cannot_name_a_folder_leaves_no_files(texts, tmp_path):
+    usages = Usages.without_vectors(*find_usages(texts, queries("cell", "/d.*/")))
+    with pytest.raises(DataError, match="cannot be the name of a folder"):
+        write_dwug(usages, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["now.txt", "then.txt"]
+
+
+# --- the command ---
+
+
+def test_command_writes_the_table(texts, tmp_path, run_here):
+    path = tmp_path / "u.parquet"
+    done = run_here(
+        "bilm usages", "--model", "novels-en", "--word", "cell", "--word", "divide",
+        "--input", f"1850={tmp_path / 'then.txt'}", "--input", tmp_path / "now.txt",
+        "--output", path, "--layers", "0,2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "7 usages" in done.stdout and "divide: no usages in 1850" in done.stdout
+    frame = pandas.read_parquet(path)
+    assert list(frame.columns) == [*COLUMNS, "layer_0", "layer_2"]
+    assert list(frame["grouping"].unique()) == ["1850", "now"]
+
+
+def test_command_reads_and_writes_dwug(tmp_path, run_here):
+    write_uses(tmp_path / "in", "cell\tnn\t1850\t1\tx\t\ta cell\t2:6\t0:6", lemma="cell")
+    done = run_here(
+        "bilm usages", "--dwug", tmp_path / "in", "--to", "dwug",
+        "--output", tmp_path / "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "data" / "cell" / "uses.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--word", "cell"], "expected --dwug, or --input"),
+        (["--input", "then.txt"], "--words or --word is missing"),
+        (["--dwug", ".", "--lemma"], "--dwug does not allow"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments, message, run_here):
+    done = run_here("bilm usages", "--model", "novels-en", "--output", "u.parquet", *arguments)
+    assert done.returncode == 2 and message in done.stderr
+
+
+def test_texts_of_the_same_name_are_refused_unless_they_are_named(tmp_path, run_here):
+    (tmp_path / "a").mkdir()
+    paths = tmp_path / "x.txt", tmp_path / "a" / "x.txt.gz"
+    for path in paths:
+        path.write_text("a cell\n")
+    command = ["bilm usages", "--model", "novels-en", "--word", "cell", "--layers", "0"]
+    command += ["--output", tmp_path / "u.parquet"]
+    done = run_here(*command, "--input", paths[0], "--input", paths[1])
+    assert done.returncode == 2 and "two texts have the name 'x'" in done.stderr
+    done = run_here(*command, "--input", f"x={paths[0]}", "--input", f"x={paths[1]}")
+    assert done.returncode == 0, done.stderr
+    assert Usages.open(tmp_path / "u.parquet").description.counts == {"cell": {"x": 2}}
+
+
+def test_lemmatized_corpora_in_gzip_and_a_list_of_targets(tmp_path, run_here):
+    """The layout of SemEval-2020 task 1: a sentence per line, gzip, targets.txt."""
+    for name, line in (("ccoha1", "the attack_nn be bad"), ("ccoha2", "heart attack_nn kill")):
+        (tmp_path / f"{name}.txt.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
+    (tmp_path / "targets.txt").write_text("attack_nn\n")
+    done = run_here(
+        "bilm usages", "--model", "novels-en", "--words", tmp_path / "targets.txt",
+        "--input", tmp_path / "ccoha1.txt.gz", "--input", tmp_path / "ccoha2.txt.gz",
+        "--output", tmp_path / "u.parquet",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    frame = Usages.open(tmp_path / "u.parquet").read().frame
+    assert frame["grouping"].tolist() == ["ccoha1", "ccoha2"]
+    assert frame["position"].tolist() == [1, 1]
