@@ -8,7 +8,6 @@ files, so it does not follow redirects to them.
 from __future__ import annotations
 
 import base64
-import re
 import socket
 import time
 from collections.abc import Iterator
@@ -23,19 +22,10 @@ from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 from absl import logging
 
 from bilm.errors import WeightsError
+from bilm.support.urls import masked
 
-SECRET_KEYS = "token|key|secret|pass|pwd|auth|sig|cred|session|code"
-USER_INFO = re.compile(r"(?<=://)[^/?#\s@]+@")
-SECRET_VALUE = re.compile(rf"([?&;#][^=&;#\s]*(?:{SECRET_KEYS})[^=&;#\s]*=)[^&;#\s'\"]+", re.I)
-FRAGMENT = re.compile(r"(://[^\s#'\"]*#)[^\s'\"]+")
 PIECE = 1 << 18  # bytes read at once, at most
 LOG_SECONDS = 5
-
-
-def masked(text: str) -> str:
-    """Return a text whose URLs show neither users and passwords, nor the values of secret keys, nor
-    fragments."""
-    return FRAGMENT.sub(r"\1***", SECRET_VALUE.sub(r"\1***", USER_INFO.sub("***@", text)))
 
 
 class Patience(NamedTuple):
