@@ -3,8 +3,11 @@
 from typing import Any
 
 from bilm.support.imports import lazily
+from bilm.support.process import choose_backend
 
 __version__ = "0.1.0"
+
+choose_backend()  # before Keras is imported
 
 _get, __dir__, __all__ = lazily(
     __name__,

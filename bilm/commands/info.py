@@ -44,7 +44,6 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
       bilm info options.json --weights weights.hdf5
     """
     from bilm.storage.stored_model import open_model
-    from bilm.training.run_folder import RunFolder
 
     if (model is None) == (named_model is None):
         raise click.UsageError("expected one MODEL")
@@ -52,6 +51,8 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
     found = stored.describe()
     evaluations = []
     if stored.checkpoint:
+        from bilm.training.run_folder import RunFolder  # requires TensorFlow
+
         folder = RunFolder(stored.folder)
         evaluations = _evaluations(folder.history_file)
         if folder.measured_file.exists() and folder.read_measured() is None:

@@ -52,6 +52,10 @@ Option names may be written with dashes or underscores. To enable shell completi
 FAILED, WRONG_USE = 1, 2  # exit statuses
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
 IS_WORKER = threading.Event()  # set if this process is one of several workers of a run
+NO_TENSORFLOW = (
+    "requires TensorFlow, which is not installed: pip install tensorflow. Without TensorFlow, bilm "
+    "embeds and scores with exported models on PyTorch or JAX, but cannot train or read checkpoints"
+)
 QUIET = "bilm.quiet"  # key of the context's `meta`
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = (
@@ -295,6 +299,8 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
         named = error.filename and error.strerror
         return _fail(name, f"{os.fsdecode(error.filename)}: {error.strerror}" if named else error)
     except (BilmError, ImportError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
+            return _fail(name, NO_TENSORFLOW)
         return _fail(name, error)
     except MemoryError as error:
         return _fail(name, f"out of memory. {error}")

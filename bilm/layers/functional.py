@@ -117,14 +117,19 @@ def with_marks(mask: Any) -> Any:
     return ops.logical_or(mask > 0, is_end)
 
 
-def compiled(function: Any, signature: Any = None) -> Any:
-    """Compile a function of tensors on TensorFlow; return it unchanged on other backends.
+def compiled(function: Any, signature: Any = None, gradients: bool = True) -> Any:
+    """Compile a function of tensors on TensorFlow; other backends run it as it is.
 
     Args:
         function: function from tensors to tensors, in lists and dicts.
         signature: its arguments as `keras.KerasTensor`s, so that it is compiled once for all
-            shapes; None compiles again for new shapes, up to a general one.
+            shapes, without gradients; None compiles again for new shapes, up to a general one.
+        gradients: whether the caller may compute gradients of the results.
     """
+    if keras.backend.backend() == "torch" and (signature is not None or not gradients):
+        import torch
+
+        return torch.no_grad()(function)
     if keras.backend.backend() != "tensorflow":
         return function
     import tensorflow as tf

@@ -1,7 +1,8 @@
 """LSTM with projection and clips: the equation of one step, and the layer that runs it over time.
 
 `LSTMCell` is the specification. `LSTM` computes the same numbers over a sequence: on TensorFlow
-with `layers/tensorflow/lstm`, whose gradient is written by hand, elsewhere by scanning the cell.
+with `layers/tensorflow/lstm`, whose gradient is written by hand, on PyTorch with
+`layers/torch/lstm`, elsewhere by scanning the cell.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class LSTMCell(WeightedLayer):
         self.proj_clip = proj_clip
         self.precision = checked_precision(precision)
         self.has_projection = projection_dim != dim
-        self.laid_out: Any = None  # weights in the layout of inference, if frozen on TensorFlow
+        self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
     def build(self, input_shape: Any) -> None:
         """Create the kernel, the bias and, if the widths differ, the projection."""
@@ -83,7 +84,7 @@ class LSTMCell(WeightedLayer):
 
         Raises: WeightsError if the cell is frozen on TensorFlow, where only `LSTM` can run it.
         """
-        if self.laid_out is not None:
+        if self.frozen and keras.backend.backend() == "tensorflow":
             self.refuse_frozen("kernel")
         return self.step(self.project_input(x), state)
 
@@ -167,6 +168,10 @@ class LSTM(keras.layers.Layer):
             from bilm.layers.tensorflow.lstm import run_over_time
 
             return run_over_time(self.cell, x, state, steps_mask, reverse, training, fresh)
+        if keras.backend.backend() == "torch":
+            from bilm.layers.torch import lstm
+
+            return lstm.run_over_time(self.cell, x, state, steps_mask, reverse, fresh)
         return scan_cell(self.cell, x, state, steps_mask, reverse, fresh)
 
 

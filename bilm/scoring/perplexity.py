@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
 from bilm.data.shards import Shards
@@ -17,6 +18,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError, OutOfMemoryError
 from bilm.language_model import BiLM
+from bilm.layers.functional import compiled
 from bilm.options.schema import unexpected
 from bilm.support.progress import progress
 
@@ -101,7 +103,7 @@ class Evaluator:
 
     def __init__(self, model: BiLM):
         self.model = model
-        self._run = tf.function(self._window, autograph=False, reduce_retracing=True)
+        self._run = compiled(self._window, gradients=False)
 
     def __call__(self, windows: Windows, state: Any = None, total: int | None = None) -> Perplexity:
         """Return the perplexity of the text of `heldout_windows`.
@@ -129,7 +131,7 @@ class Evaluator:
         """Return the summed loss of each direction, float32 (), and the next state."""
         outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
         losses = self.model.losses(outputs, batch["targets"])
-        sums = {name: tf.reduce_sum(tf.where(mask, loss, 0.0)) for name, loss in losses.items()}
+        sums = {name: ops.sum(ops.where(mask, loss, 0.0)) for name, loss in losses.items()}
         return sums, state
 
 
@@ -175,6 +177,14 @@ def explaining_memory(what: str, smaller: str) -> Iterator[None]:
     """
     try:
         yield
-    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
+    except _memory_errors() as error:
         reason = next(iter(str(error).strip().splitlines()), "no memory left")
         raise OutOfMemoryError(f"{what}: out of memory ({reason}); reduce {smaller}") from None
+
+
+def _memory_errors() -> tuple[type[BaseException], ...]:
+    """Return the exceptions of failed allocations, also TensorFlow's if it is in use."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return (MemoryError,)
+    return MemoryError, tensorflow.errors.ResourceExhaustedError

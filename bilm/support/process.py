@@ -1,17 +1,48 @@
-"""Process settings made before TensorFlow computes: log level, malloc, threads."""
+"""Process settings made before TensorFlow computes: backend, log level, malloc, threads."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
+BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
+OTHER_BACKENDS = ("torch", "jax")  # in the order in which they are chosen without TensorFlow
 LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
 SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
+
+
+def choose_backend() -> str:
+    """Return the name of Keras' backend; without TensorFlow, choose another one.
+
+    If TensorFlow is not installed, and neither KERAS_BACKEND nor Keras' configuration file names
+    another backend, KERAS_BACKEND is set to `torch` or `jax`, the first one that is installed.
+    Keras reads it when it is imported.
+    """
+    chosen = os.environ.get(BACKEND) or _configured_backend()
+    if chosen != "tensorflow" or BACKEND in os.environ or find_spec("tensorflow") is not None:
+        return chosen
+    for name in OTHER_BACKENDS:
+        if find_spec(name) is not None:
+            os.environ[BACKEND] = name
+            return name
+    return chosen
+
+
+def _configured_backend() -> str:
+    """Return the backend that Keras' configuration file names, by default TensorFlow."""
+    folder = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    try:
+        with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
+            return str(json.load(file).get("backend", "tensorflow"))
+    except (OSError, ValueError, AttributeError):
+        return "tensorflow"
 
 
 def quiet() -> None:
@@ -20,14 +51,14 @@ def quiet() -> None:
     Errors of TensorFlow are still logged. Call this function before TensorFlow or Keras is
     imported; a later call has no effect. TensorFlow looks for devices during the call, so set
     CUDA_VISIBLE_DEVICES before. The function does nothing if TF_CPP_MIN_LOG_LEVEL is 0 or 1 or if
-    KERAS_BACKEND names another backend.
+    Keras' backend is another one.
 
     Example:
         import bilm
         bilm.quiet()
         import keras
     """
-    if is_loud() or os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+    if is_loud() or choose_backend() != "tensorflow":
         return
     os.environ.setdefault(LOG_LEVEL, QUIET)
     with _standard_error_held():  # TensorFlow logs its first lines before it reads the level
@@ -85,11 +116,13 @@ def share_cores() -> bool:
 
     By default TensorFlow runs as many operations as there are cores and divides each among all
     cores, so the matrix products of one direction wait for a core used by the other direction. The
-    function changes nothing if there is a GPU, if the user has set one of `THREADS`, or if
-    TensorFlow has computed anything and thus started its threads.
+    function changes nothing if there is a GPU, if the user has set one of `THREADS`, if
+    TensorFlow has computed anything and thus started its threads, or on another backend.
 
     Returns: whether the setting was changed.
     """
+    if choose_backend() != "tensorflow":
+        return False
     import tensorflow as tf
 
     if any(name in os.environ for name in THREADS) or tf.config.list_physical_devices("GPU"):

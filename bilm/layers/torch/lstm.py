@@ -1,0 +1,160 @@
+"""Runs an `LSTM` over time on PyTorch.
+
+The products of the inputs of all steps are one product. The columns of the weights are in the order
+i, f, o, j, so that one call computes three gates, and contiguous, so that a product of a few rows
+does not copy them. Without gradients, the arithmetic of a step is in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from bilm.layers.state import LSTMState, TableRows
+
+
+class Weights(NamedTuple):
+    """The weights of a cell for this module.
+
+    Fields:
+        inputs: (input, 4 D), of the dtype of matrix-multiplication inputs.
+        recurrent: (P, 4 D), likewise.
+        bias: (4 D,), with the 1 of the forget gate.
+        projection: (D, P), likewise; None without projection.
+    """
+
+    inputs: torch.Tensor
+    recurrent: torch.Tensor
+    bias: torch.Tensor
+    projection: torch.Tensor | None
+
+
+def weights_of(cell: Any) -> Weights:
+    """Return the weights of a cell in this layout; those of a frozen cell are computed once."""
+    if cell.frozen and cell.laid_out is not None:
+        return cell.laid_out
+    kernel, bias, projection = map(_tensor, (cell.kernel, cell.bias, cell.projection))
+    operands = torch.bfloat16 if cell.precision == "bfloat16" else kernel.dtype
+
+    def ordered(columns: torch.Tensor) -> torch.Tensor:
+        i, j, f, o = columns.chunk(4, dim=-1)
+        return torch.cat([i, f, o, j], dim=-1)
+
+    kernel = ordered(kernel).to(operands)
+    units = torch.zeros(4, device=bias.device, dtype=bias.dtype)
+    units[1] = 1.0
+    bias = ordered(bias) + units.repeat_interleave(cell.dim)
+    projection = None if projection is None else projection.to(operands)
+    found = Weights(kernel[: cell.input_dim], kernel[cell.input_dim :], bias, projection)
+    if cell.frozen:
+        cell.laid_out = found
+    return found
+
+
+def _tensor(variable: Any) -> Any:
+    """Return the tensor of a Keras variable; tensors and None are returned unchanged."""
+    return getattr(variable, "value", variable)
+
+
+def run_over_time(
+    cell: Any, x: Any, state: LSTMState, steps_mask: Any, reverse: bool, fresh: Any = None
+) -> Any:
+    """Run a cell over time: see `LSTM` for the shapes."""
+    weights = weights_of(cell)
+    old_cell, old_hidden = map(_tensor, state)
+    if isinstance(x, TableRows):
+        table = _gates(x.table, weights)
+        n_steps = x.places.shape[0]
+        places = x.places.long()
+        gates_at = [table[places[t]] for t in range(n_steps)]
+    else:
+        gates_at = list(_gates(x, weights).unbind(0))
+        n_steps = len(gates_at)
+    going_on = None if fresh is None else (~fresh.bool()).to(old_cell.dtype)[:, :, None]
+    keep = None if steps_mask is None else steps_mask.bool()[:, :, None]
+    needs_gradient = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad
+        for tensor in (*weights, *gates_at[:1], old_cell, old_hidden)
+    )
+    step = _step if needs_gradient else _step_in_place
+    proj_clip = cell.proj_clip if cell.has_projection else None
+    outputs: list[Any] = [None] * n_steps
+    for t in reversed(range(n_steps)) if reverse else range(n_steps):
+        if going_on is not None:
+            old_cell, old_hidden = old_cell * going_on[t], old_hidden * going_on[t]
+        new_cell, hidden = step(
+            gates_at[t], old_cell, old_hidden, weights, cell.cell_clip, proj_clip
+        )
+        if keep is not None:
+            new_cell = torch.where(keep[t], new_cell, old_cell)
+            hidden = torch.where(keep[t], hidden, old_hidden)
+        outputs[t] = hidden
+        old_cell, old_hidden = new_cell, hidden
+    series = torch.stack(outputs) if outputs else old_hidden.new_zeros((0, *old_hidden.shape))
+    return series, LSTMState(old_cell, old_hidden)
+
+
+def _gates(x: Any, weights: Weights) -> torch.Tensor:
+    """Return x W_x + b for all positions: float (..., input) -> (..., 4 D)."""
+    flat = x.reshape(-1, x.shape[-1])
+    if weights.inputs.dtype == flat.dtype:
+        gates = torch.addmm(weights.bias, flat, weights.inputs)
+    else:
+        gates = _product(flat, weights.inputs) + weights.bias
+    return gates.reshape(*x.shape[:-1], gates.shape[-1])
+
+
+def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Multiply in the dtype of the weight: (B, M), (M, N) -> (B, N) with the dtype of x."""
+    return torch.mm(x.to(weight.dtype), weight).to(x.dtype)
+
+
+def _step(
+    gates: torch.Tensor,
+    old_cell: torch.Tensor,
+    old_hidden: torch.Tensor,
+    weights: Weights,
+    cell_clip: float | None,
+    proj_clip: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run one step: gates (B, 4 D) without their recurrent part, states -> states."""
+    gates = gates + _product(old_hidden, weights.recurrent)
+    n_units = old_cell.shape[1]
+    i, f, o = torch.sigmoid(gates[:, : 3 * n_units]).chunk(3, dim=1)
+    cell = f * old_cell + i * torch.tanh(gates[:, 3 * n_units :])
+    if cell_clip:
+        cell = cell.clamp(-cell_clip, cell_clip)
+    hidden = o * torch.tanh(cell)
+    if weights.projection is not None:
+        hidden = _product(hidden, weights.projection)
+        if proj_clip:
+            hidden = hidden.clamp(-proj_clip, proj_clip)
+    return cell, hidden
+
+
+def _step_in_place(
+    gates: torch.Tensor,
+    old_cell: torch.Tensor,
+    old_hidden: torch.Tensor,
+    weights: Weights,
+    cell_clip: float | None,
+    proj_clip: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run `_step` without gradients, which keeps fewer intermediate results."""
+    if weights.recurrent.dtype == gates.dtype:
+        gates = torch.addmm(gates, old_hidden, weights.recurrent)
+    else:
+        gates = _product(old_hidden, weights.recurrent).add_(gates)
+    n_units = old_cell.shape[1]
+    i, f, o = gates[:, : 3 * n_units].sigmoid_().chunk(3, dim=1)
+    candidate = gates[:, 3 * n_units :].tanh_()
+    cell = torch.addcmul(f * old_cell, i, candidate)
+    if cell_clip:
+        cell.clamp_(-cell_clip, cell_clip)
+    hidden = torch.tanh(cell).mul_(o)
+    if weights.projection is not None:
+        hidden = _product(hidden, weights.projection)
+        if proj_clip:
+            hidden.clamp_(-proj_clip, proj_clip)
+    return cell, hidden
