@@ -93,6 +93,14 @@ class Handler(SimpleHTTPRequestHandler):
     def moved(self):
         self.answer(status=302, Location="/weights.hdf5")
 
+    def gone_410(self):
+        self.answer(status=410)
+
+    def wrong_hash(self):
+        content = bytearray(WEIGHTS.read_bytes())
+        content[-1] ^= 1
+        self.answer(bytes(content))
+
     def log_message(self, *arguments):
         pass
 

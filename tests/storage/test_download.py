@@ -96,13 +96,14 @@ def test_download_of_a_damaged_archive_is_refused(name, server, tmp_path, cache)
 def publish(tmp_path, monkeypatch, name, server):
     """Serve a model of the registry under the file names of its publisher; return their paths."""
     files, paths = [], []
-    for file, content in zip(registry.MODELS[name], (OPTIONS, WEIGHTS), strict=True):
+    for file, content in zip(registry.MODELS[name].versions[0], (OPTIONS, WEIGHTS), strict=True):
         (url,) = file.urls
         paths.append("/" + "/".join(url.split("/")[-2:]))
         (tmp_path / "served" / paths[-1][1:]).parent.mkdir(exist_ok=True)
         shutil.copy(content, tmp_path / "served" / paths[-1][1:])
         files.append(file._replace(urls=(server + paths[-1],)))
-    monkeypatch.setitem(registry.MODELS, name, tuple(files))
+    model = registry.MODELS[name]._replace(versions=(tuple(files),))
+    monkeypatch.setitem(registry.MODELS, name, model)
     return paths
 
 

@@ -1,7 +1,9 @@
 """Names of models: those in the package, and those of repositories, here on the loopback."""
 
 import os
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 from odd_server import Handler, serving
@@ -14,6 +16,7 @@ from bilm.storage.finding.cache import entries, read_record
 from bilm.storage.finding.download import ARCHIVE, fetch
 from bilm.storage.finding.download import OPTIONS as JSON_FILE
 from bilm.storage.finding.download import WEIGHTS as WEIGHT_FILE
+from bilm.storage.finding.web import Patience
 from bilm.support.files import sha256_of
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -23,9 +26,10 @@ pytestmark = pytest.mark.usefixtures("cache")
 def server(tmp_path, monkeypatch):
     with serving(tmp_path / "served") as address:
         monkeypatch.setattr(registry, "NLPL", address)
-        (file,) = registry.MODELS["seqvec"]
+        seqvec = registry.MODELS["seqvec"]
+        (file,) = seqvec.versions[0]
         local = file._replace(urls=(f"{address}/seqvec.zip",))
-        monkeypatch.setitem(registry.MODELS, "seqvec", (local,))
+        monkeypatch.setitem(registry.MODELS, "seqvec", seqvec._replace(versions=((local,),)))
         for collection in registry.COLLECTIONS:
             (tmp_path / "served" / str(collection)).mkdir()
         yield tmp_path / "served"
@@ -100,18 +104,88 @@ def test_registry_nlpl_missing_number_is_refused(server, monkeypatch):
         resolve("nlpl:9")
 
 
-@pytest.mark.parametrize("sha256", [None, "of the file"])
-def test_registry_next_address_serves_the_same_content(server, sha256):
-    """After a missing file; with a SHA-256 also after any other failure."""
+BAD = {  # the reason for failing over, by the path of the address
+    "none.hdf5": "HTTP Error 404",
+    "odd/gone_410.hdf5": "HTTP Error 410",
+    "odd/silent.hdf5": "timed out|no answer in 0.5 s",
+    "odd/html.hdf5": "received 26 bytes, expected",
+    "odd/short.hdf5": "has 2,000 bytes|received 1,000",
+    "odd/circle.hdf5": "HTTP Error 302",
+    "odd/wrong_hash.hdf5": "SHA-256 is .*, expected",
+}
+
+
+def weights_at(server, *urls):
+    served = server / "weights.hdf5"
+    size, sha256 = served.stat().st_size, sha256_of(served)
+    return registry.File(WEIGHT_FILE, urls, size=size, sha256=sha256)
+
+
+@pytest.mark.parametrize("bad", [*BAD, "refused", "unresolved"])
+def test_registry_failover_from_a_dead_address(server, monkeypatch, log, bad):
+    monkeypatch.setattr(registry, "PATIENCE", Patience(0.5, 1))
     address = registry.NLPL
-    sha256 = sha256 and sha256_of(server / "weights.hdf5")
-    urls = f"{address}/none.hdf5", f"{address}/odd/short.hdf5", f"{address}/weights.hdf5"
-    file = registry.File(WEIGHT_FILE, urls[:: 1 if sha256 else 2], sha256=sha256)
+    unreachable = {
+        "refused": ("http://127.0.0.1:9/w.hdf5", "refused"),
+        "unresolved": ("http://bilm.invalid/w.hdf5", "cannot be downloaded"),
+    }
+    url, reason = unreachable.get(bad) or (f"{address}/{bad}", BAD[bad])
+    file = weights_at(server, url, f"{address}/weights.hdf5")
     found = registry._fetched(file, "name")
     assert found.read_bytes() == WEIGHTS.read_bytes()
-    assert len(Handler.asked) == len(file.urls)
-    with pytest.raises(WeightsError, match="received 1,000 of 2,000 bytes"):
-        registry._fetched(file._replace(urls=urls[:2]), "name")
+    record = read_record(found.parent)
+    assert record["source"] == "name" and record["url"] == file.urls[1]
+    assert len(re.findall(reason, log.text)) == 1
+    assert log.text.count(f"name: trying {file.urls[1]}") == 1
+
+
+def test_registry_dead_addresses_are_one_error_line(server):
+    urls = f"{registry.NLPL}/none.hdf5", "http://127.0.0.1:9/w.hdf5"
+    with pytest.raises(WeightsError, match=r"^name: no address works: .*404") as caught:
+        registry._fetched(weights_at(server, *urls), "name")
+    message = str(caught.value)
+    assert all(url in message for url in urls) and "\n" not in message
+
+
+def test_registry_moved_address_is_followed(server):
+    file = weights_at(server, f"{registry.NLPL}/odd/moved.hdf5")
+    assert registry._fetched(file, "name").read_bytes() == WEIGHTS.read_bytes()
+
+
+def test_registry_seqvec_second_layout_after_a_dead_archive(server, monkeypatch, log):
+    address, seqvec = registry.NLPL, registry.MODELS["seqvec"]
+    pair = (
+        registry.File(JSON_FILE, (f"{address}/options.json",)),
+        registry.File(WEIGHT_FILE, (f"{address}/weights.hdf5",)),
+    )
+    both = seqvec._replace(versions=(*seqvec.versions, pair))
+    monkeypatch.setitem(registry.MODELS, "seqvec", both)
+    found = resolve("seqvec")
+    assert same(found, (OPTIONS, WEIGHTS)) and "seqvec.zip" in log.text
+    offline(monkeypatch)
+    assert resolve("seqvec") == found
+
+
+def test_registry_file_is_valid():
+    for name, model in registry.MODELS.items():
+        assert re.fullmatch(r"[a-z0-9._-]+", name)
+        assert model.language and model.citation and model.source.startswith("https://")
+        assert model.versions
+        for files in model.versions:
+            kinds = [file.kind for file in files]
+            assert kinds in ([JSON_FILE, WEIGHT_FILE], [ARCHIVE])
+            for file in files:
+                assert file.urls and len(set(file.urls)) == len(file.urls)
+                assert all(re.match(r"https?://[\w.-]+/\S+$", url) for url in file.urls)
+                assert file.size is None or file.size > 0
+                assert file.sha256 is None or re.fullmatch("[0-9a-f]{64}", file.sha256)
+
+
+def test_registry_models_are_listed_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    for name, model in registry.MODELS.items():
+        assert any(f"`{name}`" in row and model.language in row for row in rows), name
 
 
 def test_registry_seqvec_opens(server):
@@ -121,7 +195,7 @@ def test_registry_seqvec_opens(server):
 
 
 def test_download_that_changed_on_the_server_gives_a_warning(server, log):
-    (url,) = registry.MODELS["seqvec"][0].urls
+    (url,) = registry.MODELS["seqvec"].versions[0][0].urls
     archive = make_zip(server / "seqvec.zip", ["options.json", "model.hdf5"])
     copy = fetch(url, ARCHIVE)
     first = read_record(copy.parent)
