@@ -11,6 +11,7 @@ setup(
         "bilm.analysis": ["page.html"],
         "bilm.doctor": ["golden_case/*"],
         "bilm.models": ["*/*"],
+        "bilm.storage.finding": ["models.json"],
         "bilm._options": ["*.json"],
     },
 )

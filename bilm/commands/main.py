@@ -33,7 +33,8 @@ from bilm.support.process import LOG_LEVEL, MUTE, is_loud, keep_freed_memory, qu
 # help lists them in this order.
 COMMANDS = (
     "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
-    "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "cache", "doctor"
+    "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models", "cache",
+    "doctor"
 )  # fmt: skip
 COMPLETION = "_BILM_COMPLETE"
 NOTES = """

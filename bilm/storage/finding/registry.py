@@ -123,6 +123,12 @@ def looked_up(name: str) -> tuple[Path, ...] | None:
     return _published(name, MODELS[name].versions) if name in MODELS else None
 
 
+def addresses(model: Published) -> list[tuple[str, int | None]]:
+    """Return the addresses of a model and the expected sizes in bytes, in order."""
+    files = (file for version in model.versions for file in version)
+    return [(url, file.size) for file in files for url in file.urls]
+
+
 def near(name: str) -> str:
     """Return a hint for an error message: the most similar name, if any, and all names."""
     close = difflib.get_close_matches(str(name), names(), 1)

@@ -80,6 +80,28 @@ def pieces(url: str, max_bytes: int, patience: Patience) -> Iterator[bytes]:
         ) from error
 
 
+def fault(url: str, size: int | None, patience: Patience) -> str:
+    """Ask a URL with HEAD; return the reason why it cannot be downloaded, or an empty string.
+
+    Args:
+        url: http or https.
+        size: the expected size in bytes; None if it is unknown.
+        patience: how long the server may take.
+    """
+    asked = _request(url)
+    asked.method = "HEAD"
+    try:
+        with _opener().open(asked, timeout=patience.seconds) as answer:
+            length = answer.headers.get("Content-Length", "")
+    except (OSError, HTTPException, ValueError) as error:
+        if isinstance(error, HTTPError):
+            error.close()
+        return masked(" ".join(str(error).split())) or type(error).__name__
+    if size is not None and length.isdecimal() and int(length) != size:
+        return f"has {int(length):,} bytes, expected {size:,}"
+    return ""
+
+
 def _request(url: str) -> request.Request:
     """Return the request for a URL, whose user and password become a header.
 
