@@ -16,10 +16,11 @@ Every measure is a function of the means of some features over the usages of eac
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
 grouping), shifted by the bootstrap's estimate of the bias: resampled usages differ more than the
-usages themselves, so that `prt` and the divergences are too large. Bounds outside the measure's
-range are moved to its ends; clusters are not computed again. p-values are results of a permutation
-test: the share of random assignments of usages to the groupings with a measure at least as large. A small p-value means that the two samples differ in
-distribution, for example in topic or genre; it does not show that the meaning has changed.
+usages themselves, so that `prt` and the divergences are too large. Bounds outside the range of the
+measure are moved to its ends. Clusters are computed once, not for each resample. p-values are
+results of a permutation test: the share of random assignments of usages to the groupings with a
+measure at least as large. A small p-value means that the two samples differ in distribution, for
+example in topic or genre; it does not show that the meaning has changed.
 """
 
 from __future__ import annotations

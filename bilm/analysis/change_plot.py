@@ -79,5 +79,6 @@ def draw_change(
         if title:
             axes.set_title(title, fontsize=10, loc="left")
         if tested:
-            figure.legend(*axes.get_legend_handles_labels(), loc="outside lower right", frameon=False,
-                          ncols=2)  # fmt: skip
+            figure.legend(
+                *axes.get_legend_handles_labels(), loc="outside lower right", frameon=False, ncols=2
+            )
