@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "running")
 SCRIPTS = sorted(path.name for path in BIN.glob("*.py"))
 PROGRAMS = ["bilm", *(f"bilm {name}" for name in COMMANDS), *SCRIPTS]
-WITHOUT_REQUIRED = "bilm", "bilm cache", "bilm doctor", "bilm info"
+WITHOUT_REQUIRED = "bilm", "bilm cache", "bilm doctor", "bilm info", "bilm models"
 WITHOUT_LIBRARIES = """
 import runpy, sys
 sys.modules.update(dict.fromkeys(("tensorflow", "keras", "numpy", "h5py")))  # imports are errors

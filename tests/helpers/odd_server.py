@@ -49,6 +49,9 @@ class Handler(SimpleHTTPRequestHandler):
         self.protocol_version = "HTTP/1.1"
         self.answer(b"400\r\n" + b"x" * 100, Transfer_Encoding="chunked")
 
+    def gone_for_ever(self):
+        self.send_error(410)
+
     def empty(self):
         self.answer(Content_Length="0")
 

@@ -40,7 +40,7 @@ class BilmTf(Format):
     copies = (OPTIONS, WEIGHTS)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath]:
+    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath]:
         """Choose options and weights: see `bilm.storage.finding.locate.locate`.
 
         Raises: WeightsError if one is missing, or if there are several.
@@ -137,7 +137,9 @@ def read_export_id(path: str | Path) -> str | None:
         return attribute(file, EXPORT_ID)
 
 
-def _only(found: list[PurePath], expected: str, where: Path, paths: list[PurePath]) -> PurePath:
+def _only(
+    found: list[PurePath], expected: str, where: str | Path, paths: list[PurePath]
+) -> PurePath:
     if len(found) != 1:
         foreign = what_it_is(paths) if not found else None
         if foreign is not None:
