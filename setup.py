@@ -4,14 +4,19 @@ from setuptools import find_packages, setup
 
 setup(
     # options/ is at the root of the checkout, and in the package once it is installed.
-    packages=[*find_packages(include=["bilm", "bilm.*"]), "bilm.models", "bilm._options"],
+    packages=[
+        *find_packages(include=["bilm", "bilm.*"]),
+        "bilm.doctor.golden_case",
+        "bilm.models",
+        "bilm._options",
+    ],
     package_dir={"bilm._options": "options"},
     package_data={
         "bilm": ["py.typed"],
         "bilm.analysis": ["page.html"],
-        "bilm.doctor": ["golden_case/*"],
+        "bilm.doctor.golden_case": ["*"],
         "bilm.models": ["*/*"],
-        "bilm.storage.finding": ["models.json"],
+        "bilm.storage.finding": ["published.json"],
         "bilm._options": ["*.json"],
     },
 )

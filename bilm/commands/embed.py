@@ -37,7 +37,7 @@ def output_forms_help() -> str:
                "to use as the id; the header is split at | and whitespace.", "the first word"),
     opt.bad_utf8_option,
     opt.tokenize_option,
-    opt.option("--output", opt.FILE, "File to write the vectors to.", required=True),
+    opt.option("--output", opt.FILE_OR_URL, "File to write the vectors to.", required=True),
 )  # fmt: skip
 @opt.group(
     "Vectors",

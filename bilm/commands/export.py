@@ -115,12 +115,13 @@ saved_model and onnx accept models that read characters, onnx none of ELMoForMan
 @command(notes=[NOTE, *(f"{name}: {form.help}" for name, form in FORMS.items())])
 @opt.group(
     "Files",
-    opt.option("--model", opt.FILE, "Run or other stored biLM.", metavar="MODEL", required=True),
+    opt.option("--model", opt.FILE_OR_URL, "Run or other stored biLM.", metavar="MODEL",
+               required=True),
     opt.weights_option,
     opt.option("--output", opt.FILE, "File or folder to write.", metavar="FILE|FOLDER",
                required=True),
     opt.option("--to", opt.OneOf(FORMS), "Format of the export.", default="hdf5"),
-    opt.option("--vocab", opt.FILE, "Vocabulary of the softmax, or of a model that reads words.",
+    opt.option("--vocab", opt.FETCHED, "Vocabulary of the softmax, or of a model that reads words.",
                "vocab.txt in the model's folder"),
 )  # fmt: skip
 @opt.group(
@@ -136,7 +137,9 @@ saved_model and onnx accept models that read characters, onnx none of ELMoForMan
 )  # fmt: skip
 @opt.group(
     "projector",
-    opt.option("--counts", opt.FILE, "TSV file with words and counts, sorted by descending count."),
+    opt.option(
+        "--counts", opt.FETCHED, "TSV file with words and counts, sorted by descending count."
+    ),
     opt.option("--max_words", opt.Integer(1), "Maximum number of words.", default=10_000),
 )
 @click.pass_context

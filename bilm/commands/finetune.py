@@ -30,7 +30,7 @@ output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
 
 @command(notes=[NOTE, opt.MODEL_FORMS])
 @opt.model_options(
-    opt.option("--new_vocab", opt.FILE, "Vocabulary of a new softmax: the words to predict.")
+    opt.option("--new_vocab", opt.FETCHED, "Vocabulary of a new softmax: the words to predict.")
 )
 @opt.run_options(rate="from the model, or ", warmup="a tenth of the model's")
 @opt.group(

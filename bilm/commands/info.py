@@ -22,10 +22,10 @@ HISTORY_ROWS = 10
 
 
 @command(notes=[opt.MODEL_FORMS])
-@click.argument("model", required=False, type=opt.FILE)
+@click.argument("model", required=False, type=opt.FILE_OR_URL)
 @opt.group(
     "Model",
-    opt.option("--model", opt.FILE, "The model, as an option instead of an argument.",
+    opt.option("--model", opt.FILE_OR_URL, "The model, as an option instead of an argument.",
                dest="named_model", metavar="MODEL"),
     opt.weights_option,
 )  # fmt: skip

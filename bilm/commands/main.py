@@ -28,13 +28,14 @@ from bilm.commands.output import OUTPUT, open_streams, output_error, printable, 
 from bilm.errors import BilmError
 from bilm.support.imports import conflict
 from bilm.support.process import LOG_LEVEL, MUTE, is_loud, keep_freed_memory, quiet, share_cores
+from bilm.support.urls import masked
 
 # Each module of this package defines a command of the same name, with underscores for dashes; the
 # help lists them in this order.
 COMMANDS = (
     "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
-    "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models", "cache",
-    "doctor"
+    "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models",
+    "cache", "doctor"
 )  # fmt: skip
 COMPLETION = "_BILM_COMPLETE"
 NOTES = """
@@ -53,7 +54,10 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as she
 IS_WORKER = threading.Event()  # set if this process is one of several workers of a run
 QUIET = "bilm.quiet"  # key of the context's `meta`
 # Parts of the paths of modules whose notes are hidden.
-FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/gensim/")
+FOREIGN = (
+    "/tensorflow/python/", "/tf2onnx/", "/gensim/", "/aiobotocore/", "/botocore/", "/fsspec/",
+    "/s3fs/",
+)  # fmt: skip
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
     "show_default": True,
@@ -187,11 +191,19 @@ class Command(click.Command):
             start_tensorflow()
         with _interruptible() as pressed:
             try:
+                self._fetch(ctx)
                 return super().invoke(ctx)
             except BaseException:
                 if pressed.is_set():
                     raise KeyboardInterrupt from None
                 raise
+
+    def _fetch(self, ctx: click.Context) -> None:
+        """Replace URLs of files that a command opens by path with paths of local copies."""
+        for parameter in self.params:
+            fetch, name = getattr(parameter.type, "fetch", None), parameter.name or ""
+            if fetch is not None and ctx.params.get(name) is not None:
+                ctx.params[name] = fetch(ctx.params[name])
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _write_paragraphs(formatter, inspect.cleandoc(self.help or ""))
@@ -293,7 +305,7 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
 
 def _fail(program: str, error: object, status: int = FAILED) -> int:
     """Print an error in one line and return the exit status."""
-    say(f"{program}: error: {' '.join(str(error).split())}")
+    say(f"{program}: error: {masked(' '.join(str(error).split()))}")
     return status
 
 
@@ -317,10 +329,10 @@ def start_log(is_quiet: bool) -> None:
 
 
 class _Printable(Formatter):
-    """Plain log lines with control characters escaped."""
+    """Plain log lines with control characters escaped and secrets in URLs masked."""
 
     def format(self, record: LogRecord) -> str:
-        return printable(super().format(record))
+        return printable(masked(super().format(record)))
 
 
 def start_tensorflow() -> None:

@@ -35,7 +35,7 @@ PAIR_COLUMNS = (
     Column("sentence_bad", str),
 )
 NOTE = """
---input is one or more tables (.jsonl, .ndjson, .csv, .tsv or .parquet, also compressed with gzip)
+--input is one or more tables (.jsonl, .ndjson, .csv, .tsv or .parquet, also compressed)
 with the columns of BLiMP (Warstadt et al. 2020, arXiv:1912.00582); other columns are ignored:
   sentence_good, sentence_bad  the acceptable and the unacceptable sentence
   linguistics_term             phenomenon, such as island_effects
@@ -58,8 +58,8 @@ log2 p(bad) in bits (forward, backward, both), unknown (words), sentence_good an
 @opt.scorer_options
 @opt.group(
     "Pairs",
-    opt.option("--input", opt.FILE, "Table of minimal pairs, or a quoted pattern.", dest="input_",
-               metavar="PATTERN", required=True),
+    opt.option("--input", opt.FILE_OR_URL, "Table of minimal pairs, or a quoted pattern.",
+               dest="input_", metavar="PATTERN", required=True),
     opt.bad_utf8_option,
     opt.tokenize_option,
 )  # fmt: skip

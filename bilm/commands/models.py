@@ -1,71 +1,117 @@
-"""`bilm models`: the published models that have a name."""
+"""`bilm models`: published models by language, and whether their addresses work."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import as_json, printable
 
+if TYPE_CHECKING:
+    from bilm.storage.finding.registry import Published
+
 NOTE = """
-The names are values of MODEL in other commands. Any model of the NLPL repository also has the name
-nlpl:NUMBER, and a model on the Hugging Face Hub has the name hf:OWNER/NAME[@REVISION]. --check
-sends a HEAD request to each address and downloads nothing.
+Each name is a value of --model, such as bilm embed --model ru-news. Other names are nlpl:NUMBER for
+the models of the NLPL repository and hf:OWNER/NAME for those of the Hugging Face Hub. A model is
+downloaded when it is first used; if an address does not work, the next one is tried.
+
+--check asks the server of each address for the size of the file, without downloading it. The exit
+status is 1 if a model has no address that works.
 """
-AT_ONCE = 8  # number of concurrent requests
+THREADS = 8
 
 
 @command(tensorflow=False, notes=[NOTE])
 @opt.group(
     "Models",
-    opt.option("--language", opt.TEXT, "List only models of this language.", metavar="NAME"),
-    opt.flag("--check", "Check whether each address works."),
-)
+    opt.option("--language", opt.TEXT, "Name or code of a language, such as Russian or ru.", "all"),
+    opt.flag("--check", "Check whether the addresses work."),
+)  # fmt: skip
 @opt.json_option
-def models(language: str | None, check: bool, json: bool) -> None:
-    """List published models by language, with their addresses.
+def models(language: str | None, check: bool, json: bool) -> int:
+    """List published models by language.
 
     Examples:
-      bilm models --language Russian
-      bilm models --check
+      bilm models
+      bilm models --language ru
+      bilm models --check --json
     """
-    from bilm.errors import BilmError
-    from bilm.storage.finding.registry import MODELS, addresses
+    from bilm.storage.finding.registry import matching, packaged
 
-    wanted = (language or "").casefold()
-    chosen = {n: m for n, m in MODELS.items() if wanted in ("", m.language.casefold())}
-    if not chosen:
-        known = ", ".join(sorted({model.language for model in MODELS.values()}))
-        raise BilmError(f"{language}: no model of this language; expected one of {known}")
-    by_language = sorted(chosen.items(), key=lambda item: item[1].language)
-    asked = [place for _, model in by_language for place in addresses(model)]
-    faults = _faults(asked) if check else {}
-    rows = []
-    for name, model in by_language:
-        places = []
-        for url, size in addresses(model):
-            state = {"alive": not faults[url], "reason": faults[url] or None} if check else {}
-            places.append({"url": url, "bytes": size, **state})
-        facts = {key: value for key, value in model._asdict().items() if key != "versions"}
-        rows.append({"name": name, **facts, "addresses": places})
+    found = matching(language)
+    states = _states(found) if check else {}
     if json:
-        print(as_json(rows, indent=2))
-        return
-    for row in rows:
-        corpus = f": {row['corpus']}" if row["corpus"] else ""
-        print(printable(f"{row['name']}  {row['language']}{corpus}"))
-        for place in row["addresses"]:
-            reason = faults.get(place["url"])
-            shown = (f"dead ({reason})  " if reason else "alive  ") if check else ""
-            print(printable(f"    {shown}{place['url']}"))
+        print(as_json([_described(model, states) for model in found], indent=2))
+    else:
+        if language is None:
+            for name in packaged():
+                print(f"{name}: part of the package")
+        for model in sorted(found, key=lambda model: model.language):
+            print(printable("\n".join(_lines(model, states))))
+    dead = [model for model in found if check and not _works(model, states)]
+    return 1 if dead else 0
 
 
-def _faults(asked: list[tuple[str, int | None]]) -> dict[str, str]:
-    """Return the reason why each address does not work, or an empty string, by address."""
+def _described(model: Published, states: Mapping[str, str]) -> dict:
+    downloads = [
+        [
+            {
+                "kind": file.kind.name, "size": file.size, "sha256": file.sha256,
+                "addresses": [
+                    {"url": url} | ({"state": states[url]} if states else {}) for url in file.urls
+                ],
+            }
+            for file in files
+        ]
+        for files in model.downloads
+    ]  # fmt: skip
+    return {**model._asdict(), "downloads": downloads}
+
+
+def _lines(model: Published, states: Mapping[str, str]) -> Sequence[str]:
+    licence = model.licence or "licence not stated"
+    lines = [f"{model.name}: {model.language}, {model.trained_on}; {licence}"]
+    if not states:
+        return lines
+    return [*lines, *(f"  {states[url]}  {url}" for url in model.urls)]
+
+
+def _states(models: Sequence[Published]) -> dict[str, str]:
+    """Return, for each address, "works" or why it does not work."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from bilm.storage.finding.web import PATIENCE, fault
+    from bilm.errors import WeightsError
+    from bilm.storage.finding.web import head
     from bilm.support.progress import progress
 
-    with ThreadPoolExecutor(AT_ONCE) as pool, progress("check", "addresses", len(asked)) as shown:
-        found = pool.map(lambda place: fault(place[0], place[1], PATIENCE), asked)
-        return {url: reason for (url, _), reason in zip(asked, shown.over(found), strict=True)}
+    sizes = {
+        url: file.size
+        for model in models
+        for files in model.downloads
+        for file in files
+        for url in file.urls
+    }
+
+    def state(url: str) -> str:
+        try:
+            size = head(url)
+        except WeightsError as error:
+            return f"does not work ({error})"
+        if None not in (size, sizes[url]) and size != sizes[url]:
+            return f"does not work (has {size:,} bytes, expected {sizes[url]:,})"
+        return "works"
+
+    with (
+        ThreadPoolExecutor(THREADS) as pool,
+        progress("checking", "addresses", len(sizes)) as shown,
+    ):
+        return dict(zip(sizes, shown.over(pool.map(state, sizes)), strict=True))
+
+
+def _works(model: Published, states: Mapping[str, str]) -> bool:
+    return any(
+        all(any(states[url] == "works" for url in file.urls) for file in files)
+        for files in model.downloads
+    )

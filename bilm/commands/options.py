@@ -15,6 +15,7 @@ from bilm.commands.main import IS_WORKER, Option
 from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.options.schema import LARGEST
+from bilm.support.urls import is_url, masked
 
 if TYPE_CHECKING:
     from bilm.scoring.scorer import Scorer
@@ -39,12 +40,13 @@ class File(click.ParamType):
 
     Args:
         words: function that returns further accepted names, which completion offers.
+        urls: whether the value may be a URL.
     """
 
     name = "file"
 
-    def __init__(self, words: Callable[[], Iterable[str]] = tuple):
-        self.words = words
+    def __init__(self, words: Callable[[], Iterable[str]] = tuple, urls: bool = False):
+        self.words, self.urls = words, urls
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
         """Return the name with `~` replaced by the home folder."""
@@ -53,6 +55,10 @@ class File(click.ParamType):
         if value.startswith("-"):
             what = "looks like an option" if value != "-" else "is a standard stream, not a file"
             self.fail(f"{value!r} {what}; expected a name, such as ./{value}", param, ctx)
+        if is_url(value):
+            if not self.urls:
+                self.fail(f"{masked(value)!r} is a URL; expected a local path", param, ctx)
+            return value
         found = os.path.expanduser(value)
         if found.startswith("~") and not os.path.lexists(found):
             self.fail(f"the home folder of {found.partition('/')[0]} is unknown", param, ctx)
@@ -66,8 +72,21 @@ class File(click.ParamType):
         return words or [CompletionItem(incomplete, type="file")]
 
 
+class FetchedFile(File):
+    """A file, or a URL whose file is downloaded to the cache before the command starts."""
+
+    def __init__(self, words: Callable[[], Iterable[str]] = tuple):
+        super().__init__(words, urls=True)
+
+    def fetch(self, value: str) -> str:
+        """Return a local path. Raises: BilmError if the file cannot be downloaded."""
+        from bilm.storage.finding.download import local_copy
+
+        return os.fspath(local_copy(value))
+
+
 class TextInput(File):
-    """A file or pattern of text, where `-` is standard input.
+    """A file, URL or pattern of text, where `-` is standard input.
 
     Args:
         passes: phrase for messages that states how often the command reads the text, such as
@@ -76,7 +95,7 @@ class TextInput(File):
     """
 
     def __init__(self, passes: str | None = None):
-        super().__init__()
+        super().__init__(urls=True)
         self.passes = passes
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
@@ -167,7 +186,7 @@ class Numbers(click.ParamType):
         return numbers
 
 
-FILE, TEXT = File(), Text()
+FILE, FILE_OR_URL, FETCHED, TEXT = File(), File(urls=True), FetchedFile(), Text()
 
 
 # --- declaring options ---
@@ -223,6 +242,7 @@ MODEL_FORMS = """
 MODEL is one of the following; existing files and folders take precedence over names:
   a folder          of a run of bilm or of the TensorFlow 1 reference, or of an exported model
   an archive        ZIP, tar or tar.gz with such a folder, or the URL of one
+  an object store   the URL of such a folder or archive, s3://BUCKET/NAME, with the extra remote
   another format    a model of AllenNLP (model.tar.gz, weights.th), a TensorFlow Hub module, a model
                     of ELMoForManyLangs, as an archive or folder
   an options file   options.json with --weights
@@ -235,7 +255,9 @@ The command requires a model with its softmax. An exported model has one if it w
 "bilm export --include_softmax".
 """
 
-weights_option = option("--weights", FILE, "HDF5 weights; required if MODEL is an options file.")
+weights_option = option(
+    "--weights", FILE_OR_URL, "HDF5 weights; required if MODEL is an options file."
+)
 
 
 def model_options(
@@ -244,16 +266,16 @@ def model_options(
     """Declare --model, --weights, --vocab and the given options."""
     return group(
         "Model",
-        option("--model", FILE, help, metavar="MODEL", required=required),
+        option("--model", FILE_OR_URL, help, metavar="MODEL", required=required),
         weights_option,
-        option("--vocab", FILE, "Vocabulary of the model, one word per line.",
+        option("--vocab", FETCHED, "Vocabulary of the model, one word per line.",
                "vocab.txt in the model's folder"),
         *more,
     )  # fmt: skip
 
 
 scorer_options = model_options(
-    option("--softmax", FILE, "HDF5 softmax of an exported model.",
+    option("--softmax", FETCHED, "HDF5 softmax of an exported model.",
            "<stem>_softmax.hdf5 beside the weights"),
     help="Stored model with its softmax.",
 )  # fmt: skip
@@ -274,8 +296,10 @@ def input_forms_help() -> str:
     """Return the paragraph about the input forms."""
     from bilm.data.readers import help_lines
 
-    title = "The ending of --input selects the input form; files may be compressed with gzip "
-    return "\n".join([f"{title}(.csv.gz):", *(f"  {line}" for line in help_lines())])
+    title = (
+        "The ending of --input selects the input form; files may be compressed (.gz .bz2 .xz .zst) "
+    )
+    return "\n".join([f"{title}and be URLs:", *(f"  {line}" for line in help_lines())])
 
 
 bad_utf8_option = option(
@@ -292,7 +316,7 @@ column_option = option(
 id_column_option = option(
     "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
 )
-table_option = option("--output", FILE, "Table to write: .csv, .tsv or .parquet.")
+table_option = option("--output", FILE_OR_URL, "Table to write: .csv, .tsv or .parquet.")
 json_option = group("Results", flag("--json", "Print one JSON object."))
 
 

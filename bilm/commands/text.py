@@ -21,7 +21,7 @@ parquet.
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
-    opt.option("--output", opt.FILE, "Text file to write.", required=True),
+    opt.option("--output", opt.FILE_OR_URL, "Text file to write.", required=True),
 )
 @opt.json_option
 def text(
@@ -32,8 +32,8 @@ def text(
 
     Words are separated by blanks. Each row, sentence or line of the input becomes one line,
     including empty ones; with --split_sentences each sentence becomes one line, and lines of a text
-    file are first joined to paragraphs. The output is compressed if its name ends with .gz. The
-    commands vocab, train, finetune, test, embed and score read it.
+    file are first joined to paragraphs. The output is compressed if its name ends with .gz, .bz2,
+    .xz or .zst. The commands vocab, train, finetune, test, embed and score read it.
 
     Examples:
       bilm text --input reviews.csv --column text --tokenize en --output reviews.txt

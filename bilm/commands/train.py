@@ -12,19 +12,21 @@ from bilm.commands.main import INTERRUPTED, command
 from bilm.options.run_options import load_run_options, packaged_options
 
 NOTE = """
-The text is UTF-8, plain or gzip, with one tokenized sentence per line. The vocabulary is written
-by "bilm vocab": <S>, </S> and <UNK>, then one word per line, sorted by descending frequency. The
-same command resumes a run that was stopped or killed; docs/reliability.md lists what can be lost.
+The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
+Text and vocabulary may be URLs, such as s3://BUCKET/NAME (docs/clusters.md). The vocabulary is
+written by "bilm vocab": <S>, </S> and <UNK>, then one word per line, sorted by descending
+frequency. The same command resumes a run that was stopped or killed; docs/reliability.md lists what
+can be lost.
 """
 
 
 @command(notes=[NOTE])
 @opt.group(
     "Model",
-    opt.option("--vocab", opt.FILE, "Vocabulary: the words that the model predicts.",
+    opt.option("--vocab", opt.FETCHED, "Vocabulary: the words that the model predicts.",
                "vocab.txt of the resumed run"),
-    opt.option("--options", opt.File(packaged_options), "Options of the run: a file, or one of "
-               f"{', '.join(packaged_options())}. original_2018 has the optimizer settings of "
+    opt.option("--options", opt.FetchedFile(packaged_options), "Options of the run: a file, or one "
+               f"of {', '.join(packaged_options())}. original_2018 has the optimizer settings of "
                f"the reference.",
                "options of the resumed run, or small", metavar="NAME|FILE"),
     opt.option("--batch_size", opt.Integer(1), "Rows per replica.", "from the options"),

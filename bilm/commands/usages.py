@@ -209,6 +209,6 @@ def _named(text: str) -> tuple[str | None, str]:
 
 
 def _stem(pattern: str) -> str:
-    """Return the name of a file or pattern without folder, `.gz` and ending."""
-    name = re.sub(r"(?i)\.gz$", "", os.path.basename(pattern))
+    """Return the name of a file or pattern without folder, compression and ending."""
+    name = re.sub(r"(?i)\.(gz|bz2|xz|zst)$", "", os.path.basename(pattern))
     return os.path.splitext(name)[0].strip("*?") or pattern

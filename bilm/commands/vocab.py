@@ -7,10 +7,11 @@ from bilm.commands.main import command
 from bilm.commands.output import show
 
 NOTE = """
-The text is UTF-8, plain or gzip, with one tokenized sentence per line. Words of equal frequency are
-sorted by their characters. <S>, </S> and <UNK> in the text are not counted as words. If the text
-has more distinct words than --words_in_memory, sorted counts are written to a temporary folder
-beside --output. The output files are renamed into place when they are complete.
+The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
+Words of equal frequency are sorted by their characters. <S>, </S> and <UNK> in the text are not
+counted as words. If the text has more distinct words than --words_in_memory, sorted counts are
+written to a temporary folder beside --output. The output files are renamed into place when they are
+complete. Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 """
 
 
@@ -18,8 +19,10 @@ beside --output. The output files are renamed into place when they are complete.
 @opt.group(
     "Files",
     opt.text_input("Text: a file or a quoted pattern."),
-    opt.option("--output", opt.FILE, "Vocabulary to write, one word per line.", required=True),
-    opt.option("--counts", opt.FILE, "TSV file to write: each word and its count."),
+    opt.option(
+        "--output", opt.FILE_OR_URL, "Vocabulary to write, one word per line.", required=True
+    ),
+    opt.option("--counts", opt.FILE_OR_URL, "TSV file to write: each word and its count."),
     opt.bad_utf8_option,
 )
 @opt.group(

@@ -31,7 +31,7 @@ class LMDataset:
     """A text in one direction; the order depends only on files, seed and direction.
 
     Args:
-        filepattern: glob of the shards, plain or gzip, one tokenized sentence per line; or
+        filepattern: glob of the shards, plain or compressed, one tokenized sentence per line; or
             `Shards`.
         vocab: vocabulary with the marks; a `UnicodeCharsVocabulary` also gives characters.
         reverse: read each sentence from its end.

@@ -19,13 +19,17 @@ from bilm.data.text import (
     raw_lines,
 )
 from bilm.errors import DataError
+from bilm.support.remote import matching
+from bilm.support.urls import is_url
+
+MAX_LOOKED_AT = 8  # URLs of a text whose first lines are checked
 
 
 class Shards(Sequence[str]):
     """The names of a text's files, in order, and how to treat bytes that are not UTF-8.
 
     Args:
-        paths: the files, plain or gzip, one sentence per line.
+        paths: the files or URLs, plain or compressed, one sentence per line.
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
         name: name of the text, for messages; None for the name of the first file.
         stride: `texts` and `sentences` return every `stride`-th sentence, starting with the first.
@@ -87,7 +91,9 @@ class Shards(Sequence[str]):
 
 
 def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "error") -> Shards:
-    """Return the files that a glob matches, sorted by name; `Shards` are returned unchanged.
+    """Return the files or URLs that a glob matches, sorted by name; `Shards` are returned
+    unchanged. The first lines of at most `MAX_LOOKED_AT` URLs are checked, because each requires a
+    request.
 
     Raises: DataError if no file matches, if a match is a folder, or if a file's ending belongs to a
         format other than text with one sentence per line.
@@ -95,15 +101,19 @@ def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "
     if isinstance(filepattern, Shards):
         return filepattern
     paths = matching_files(filepattern)
-    for path in paths:
-        require_text(path)
+    for number, path in enumerate(paths):
+        require_text(path, reads=number < MAX_LOOKED_AT or not is_url(path))
     return Shards(paths, on_bad_utf8, os.fspath(filepattern))
 
 
 def matching_files(filepattern: str | os.PathLike) -> list[str]:
-    """Return the files that a glob matches, sorted by name. Raises: DataError if no file
-    matches or a match is a folder."""
+    """Return the files that a glob matches, sorted by name; URLs if it is one.
+
+    Raises: DataError if no file matches or a match is a folder.
+    """
     pattern = os.path.expanduser(os.fspath(filepattern))
+    if is_url(pattern):
+        return matching(pattern)
     paths = sorted(glob.glob(pattern))
     if not paths and os.path.exists(pattern):
         paths = [pattern]  # a file name that contains pattern characters, such as corpus[1].txt

@@ -15,6 +15,8 @@ import numpy as np
 
 from bilm.data.shards import Shards
 from bilm.errors import DataError
+from bilm.support.remote import stats
+from bilm.support.urls import is_url, name_of
 
 SHARD_BYTES = 1 << 44  # larger than any shard
 SKIPPED_AT_ONCE = 1 << 20  # random numbers skipped at a time, which bounds memory
@@ -146,8 +148,18 @@ def text_changed(shards: Shards, reference: int) -> DataError:
 
 
 def describe_shards(shards: Sequence[str]) -> list[str]:
-    """Return each shard's name and size, which are compared when a run resumes."""
-    return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
+    """Return each shard's name and size, which are compared when a run resumes; for a URL also its
+    version.
+
+    Raises: OSError, or RemoteError for a URL, if a shard is missing.
+    """
+    # Do not change these texts: checkpoints contain them.
+    if not any(map(is_url, shards)):
+        return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
+    return [
+        f"{name_of(url)}, {size} bytes, {version or 'no version'}"
+        for url, (size, version) in zip(shards, stats(shards), strict=True)
+    ]
 
 
 def describe_part(shards: Shards, described: Sequence[str] | None = None) -> list[str]:

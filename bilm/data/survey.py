@@ -7,9 +7,10 @@ import os
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import Shards, TextCounts, count_tokens
+from bilm.data.shards import MAX_LOOKED_AT, Shards, TextCounts, count_tokens
 from bilm.data.tokenization import SAMPLE_WORDS, TokenizationCheck
 from bilm.data.vocabulary import MARKS, Vocabulary
+from bilm.support.urls import is_url
 
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
 COUNTED_AT_ONCE = 1 << 18  # words
@@ -79,14 +80,16 @@ def _check_words(counts: TextCounts, totals: np.ndarray, vocab: Vocabulary, wher
 def check_tokenization(shards: Shards) -> bool:
     """Warn if the first lines of a text are not tokenized; return whether a warning was logged.
 
-    Pipes are skipped, because they can be read only once.
+    Pipes are skipped, because they can be read only once. Of URLs, the first `MAX_LOOKED_AT` are
+    read.
 
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
     files = [path for path in shards if os.path.isfile(path)]
+    files += list(filter(is_url, shards))[:MAX_LOOKED_AT]
     if not files:
         return False
-    name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    name = files[0] if len(shards) == 1 else f"{files[0]} and {len(shards) - 1} more"
     check = TokenizationCheck(name)
     n_words = -(-SAMPLE_WORDS // len(files))
     count_tokens(Shards(files, shards.on_bad_utf8), on_words=check.add, max_tokens=n_words)

@@ -1,21 +1,21 @@
-"""The lines of a text file, plain or gzip, UTF-8, streamed."""
+"""The lines of a text file or URL, UTF-8, plain or compressed, streamed."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, TextIO
 
+from bilm.data.compression import DAMAGED, ENDINGS, compressing, decompressing
 from bilm.errors import DataError
 from bilm.support.files import replacing
+from bilm.support.remote import open_reader, stat
+from bilm.support.urls import is_url
 
 STANDARD_INPUT = "/dev/stdin"
-GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
 # Encodings, with the residues mod 4 of the positions of NUL bytes: those that occur in any text of
 # the encoding, and those that may occur.
@@ -40,10 +40,11 @@ def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tupl
     r"""Yield the number, starting at 1, and the stripped text of each line.
 
     Only "\n" ends a line; U+2028, U+0085 and similar characters do not. The file is decompressed
-    if it starts with gzip's magic number. A byte order mark at the start is skipped.
+    if its first bytes are those of gzip, bz2, xz or zstd. A byte order mark at the start is
+    skipped.
 
     Args:
-        path: the file.
+        path: the file, or its URL.
         errors: "strict", or "replace" to decode invalid UTF-8 as U+FFFD.
     Raises: DataError, naming the file and, if known, the line, if the file cannot be read, is
         truncated, is not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
@@ -94,7 +95,7 @@ def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> It
             for offset in offsets:
                 file.seek(offset)
                 yield decoded(file.readline(), offset, errors)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (*DAMAGED, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
 
 
@@ -130,8 +131,8 @@ def raw_lines(
                 start, end = end, end + len(line)
                 yield number, start, line
     except EOFError as error:
-        raise DataError(f"{path}: truncated gzip file, after line {number}") from error
-    except (OSError, zlib.error) as error:
+        raise DataError(f"{path}: {error}, after line {number}") from error
+    except DAMAGED as error:
         where = f" after line {number}" if number else ""
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
@@ -165,23 +166,31 @@ def not_utf8(path: str | os.PathLike, number: int, error: UnicodeDecodeError) ->
 
 @contextmanager
 def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes and decompress it; `BufferedReader` is faster than GzipFile."""
+    """Open a file or URL for reading bytes and decompress it."""
     # Standard input is opened by its descriptor, because sockets, and standard input under sudo,
     # cannot be opened by path.
     own = os.fspath(path) != STANDARD_INPUT
-    with open(path if own else 0, "rb", closefd=own) as file:
+    with open_reader(path) if is_url(path) else open(path if own else 0, "rb", closefd=own) as file:
         if not own and file.seekable():
             file.seek(0)  # reading it again starts at the beginning, as for a named file
-        if file.peek(2)[:2] != GZIP_MAGIC:
-            yield file
-        else:
-            with io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 17) as unpacked:
-                yield unpacked
+        with decompressing(file) as unpacked:
+            yield unpacked
+
+
+def plain_size(path: str | os.PathLike) -> int | None:
+    """Return the size of a regular file or URL in bytes; None if its name ends with the
+    ending of a compression, or if the size is unknown. Raises: OSError, DataError."""
+    if os.fspath(path).lower().endswith(ENDINGS):
+        return None
+    if is_url(path):
+        return stat(path).size
+    return os.path.getsize(path) if os.path.isfile(path) else None
 
 
 @contextmanager
 def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
-    """Open a UTF-8 text file for writing, gzip if its name ends with `.gz`.
+    """Open a UTF-8 text file for writing, compressed if its name ends with `.gz`, `.bz2`, `.xz` or
+    `.zst`.
 
     The file is renamed into place when the block succeeds.
 
@@ -189,8 +198,6 @@ def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
     """
     with replacing(path) as temporary, ExitStack() as stack:
         file: BinaryIO = stack.enter_context(open(temporary, "wb"))
-        if os.fspath(path).lower().endswith(".gz"):
-            # A header without name and time: the same text produces the same bytes.
-            packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
-            file = cast(BinaryIO, stack.enter_context(packed))
+        if (packed := compressing(path, file)) is not None:
+            file = stack.enter_context(packed)
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))

@@ -15,6 +15,7 @@ from typing import IO, NamedTuple
 from absl import logging
 
 from bilm.data.shards import Shards, resolve_shards
+from bilm.data.text import plain_size
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
 from bilm.support.files import expanded, replacing, scratch
@@ -55,7 +56,7 @@ def build_vocabulary(
     `bilm.support.files.scratch`.
 
     Args:
-        filepattern: glob of the shards, plain or gzip, one tokenized sentence per line.
+        filepattern: glob of the shards, plain or compressed, one tokenized sentence per line.
         outfile: output, one word per line.
         counts_file: output with a word, a tab and its count per line, in the same order and without
             the marks.
@@ -72,11 +73,11 @@ def build_vocabulary(
     for name, (found, expected) in least.items():
         if found < expected:
             raise DataError(f"{name}: found {found}, expected at least {expected}")
-    outputs = [Path(expanded(path)) for path in (outfile, counts_file) if path is not None]
+    outputs = [expanded(path) for path in (outfile, counts_file) if path is not None]
     shards = resolve_shards(filepattern, on_bad_utf8)
-    taken: list[str | Path] = [*shards]
+    taken = [*shards]
     for output in outputs:
-        if output.is_dir():
+        if os.path.isdir(output):
             raise DataError(f"{output}: a folder, expected the name of a file")
         protect(output, *taken)
         taken.append(output)
@@ -107,8 +108,8 @@ class _Counter:
 
     def count(self, shards: Shards) -> None:
         """Count the words of all files, and log how much was read."""
-        plain = all(os.path.isfile(path) and not path.endswith(".gz") for path in shards)
-        n_bytes = sum(map(os.path.getsize, shards)) if plain else None
+        sizes = [plain_size(path) for path in shards]
+        n_bytes = None if None in sizes else sum(filter(None, sizes))
         with progress("counting words", "bytes", n_bytes) as shown:
             for shard in range(len(shards)):
                 for _, start, end, text in shards.lines(shard):
@@ -225,7 +226,7 @@ def _by_frequency(
 
 
 def _write(
-    ordered: Iterator[WordCount], room: int | None, outputs: Sequence[Path], source: str
+    ordered: Iterator[WordCount], room: int | None, outputs: Sequence[str], source: str
 ) -> tuple[int, int]:
     """Write the files. Returns: the numbers of words and of the tokens that they cover."""
     n_words = n_covered = 0

@@ -34,6 +34,7 @@ from bilm.embedding.outputs import (
     write_part,
 )
 from bilm.errors import DataError, OptionsError
+from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import protect
@@ -91,7 +92,7 @@ def dump_bilm_embeddings(
             f"part_sentences is {part_sentences}, expected 1 or more"
         )
     outfile, dataset_file = expanded(outfile), expanded(dataset_file)
-    vocab_file = expanded(vocab_file)
+    vocab_file = None if vocab_file is None else expanded(local_copy(vocab_file))
     if Path(outfile).is_dir():
         raise DataError(f"{outfile}: is a folder; expected the name of a file to write")
     form = format_of(outfile)

@@ -28,7 +28,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -62,6 +62,8 @@ from bilm.support.files import (
     scratch,
 )
 from bilm.support.imports import optional
+from bilm.support.remote import writing
+from bilm.support.urls import is_url
 
 RUN = "run.json"
 VERSION = 3  # version of the parts; those of version 2 do not contain a checksum of the vectors
@@ -147,11 +149,11 @@ class Parts(NamedTuple):
     """The parts 0, 1, 2, ... of an output in a folder, each complete or missing; see `open_parts`.
 
     Fields:
-        outfile: the file into which the parts are merged.
+        outfile: the file or URL into which the parts are merged.
         folder: the folder of the parts.
     """
 
-    outfile: Path
+    outfile: str | Path
     folder: Path
 
     def path(self, part: int) -> Path:
@@ -165,15 +167,22 @@ class Parts(NamedTuple):
             n_parts += 1
         return n_parts
 
-    def merge(self, n_parts: int, write: Callable[[Path, list[Path]], None]) -> None:
+    def merge(self, n_parts: int, write: Callable[[Any, list[Path]], None]) -> None:
         """Merge the parts into one file, rename it into place and remove the folder.
+
+        A Parquet file of a URL is uploaded while it is written, so that it needs no space on the
+        local disk. Other formats require seeking and are uploaded when they are complete.
 
         Args:
             n_parts: number of parts.
-            write: writes the file; called with its temporary name and the paths of the parts.
-        Raises: OSError, naming `outfile`, if it cannot be written; DataError for a damaged part.
+            write: writes the file; called with its temporary name, or for a Parquet file of a URL
+                with a file that is open for writing, and with the paths of the parts.
+        Raises: OSError, naming `outfile`, if it cannot be written; DataError for a damaged part or
+            if the upload fails.
         """
-        with replacing(self.outfile) as merged:
+        url = self.outfile
+        is_streamed = is_url(url) and FORMATS.get(Path(url).suffix.lower()) == "parquet"
+        with writing(str(url)) if is_streamed else replacing(url) as merged:
             write(merged, [self.path(part) for part in range(n_parts)])
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
@@ -184,6 +193,8 @@ class Parts(NamedTuple):
 @contextmanager
 def open_parts(outfile: str | os.PathLike, run: dict[str, object]) -> Iterator[Parts]:
     """Open the folder `<outfile>.parts`; in the block no other process can write the same output.
+
+    For a URL, the folder is in the working folder; its name contains a digest of the URL.
 
     Args:
         outfile: the file into which the parts are merged.
@@ -208,7 +219,7 @@ def open_parts(outfile: str | os.PathLike, run: dict[str, object]) -> Iterator[P
         )
     try:
         _check_run(folder, {"version": VERSION, **run})
-        yield Parts(target, folder)
+        yield Parts(outfile if is_url(outfile) else target, folder)
     finally:
         os.close(lock)
 
@@ -448,9 +459,12 @@ def _write_header(file: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def write_parquet(merged: Path, parts: Iterable[Path], content: Content) -> None:
-    """Write a Parquet file with a row per sentence: see the module."""
-    pyarrow, parquet = _pyarrow(merged)
+def write_parquet(merged: Path | BinaryIO, parts: Iterable[Path], content: Content) -> None:
+    """Write a Parquet file with a row per sentence: see the module.
+
+    `merged` may also be a file that is open for writing and cannot seek.
+    """
+    pyarrow, parquet = _pyarrow("output")
     kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.dtype]
     vector = pyarrow.list_(kind, content.shape[-1])
     fields = [("id", pyarrow.string())] if content.has_ids else []
@@ -465,7 +479,7 @@ def write_parquet(merged: Path, parts: Iterable[Path], content: Content) -> None
     # Vectors do not compress well, and words are small in comparison.
     how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
     with (
-        open(merged, "wb") as file,
+        open(merged, "wb") if isinstance(merged, Path) else nullcontext(merged) as file,
         parquet.ParquetWriter(file, schema, write_statistics=False, **how) as writer,
     ):
         for records, rows in content.groups(parts):

@@ -30,6 +30,7 @@ from bilm.support.model_files import (
     SOFTMAX_ENDING,
     WEIGHTS,
 )
+from bilm.support.urls import require_local
 from bilm.training.run_folder import RunFolder
 
 
@@ -57,6 +58,7 @@ def dump_weights(
     Returns: the paths written.
     Raises: OptionsError, DataError, WeightsError.
     """
+    require_local(outfile, "an exported model")
     stored, outfile = open_model(save_dir), _weights_path(Path(expanded(outfile)))
     stored.require_run("be exported to HDF5")
     options_file = _options_path(outfile)

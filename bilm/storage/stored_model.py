@@ -20,13 +20,13 @@ from bilm.options.schema import read_object
 from bilm.storage import names
 from bilm.storage.finding.cache import read_record
 from bilm.storage.finding.locate import locate
-from bilm.storage.finding.web import masked
 from bilm.storage.formats.base import Checkpoint, Format, Mix, Softmax, Tensors
 from bilm.storage.formats.known import model_at
 from bilm.storage.hdf5 import HDF5Tensors, Held
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of, version_of
 from bilm.support.model_files import CARD, META, VOCABULARY
+from bilm.support.urls import masked
 
 FLOAT = 4  # bytes
 

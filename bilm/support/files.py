@@ -1,5 +1,8 @@
 """Atomic outputs: files and folders are written in a temporary folder and renamed into place.
 
+An output may be a URL: its temporary files are in the working folder, and the complete file is
+uploaded.
+
 Locks on files tell the folders of running writers from those of killed ones.
 """
 
@@ -17,6 +20,8 @@ from pathlib import Path
 from typing import overload
 
 from bilm.errors import DataError
+from bilm.support.remote import upload
+from bilm.support.urls import is_url, name_of, require_local
 
 try:
     import fcntl
@@ -32,18 +37,22 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 @contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """Yield a temporary path to write to; rename it to `path` if the block succeeds.
+    """Yield a temporary path to write to; rename it to `path`, or upload it, if the block succeeds.
 
     The new file gets the mode of the file that it replaces. If `path` is a symbolic link, its
     target is replaced. If the block fails, the temporary file is removed. If the process is killed,
     the next writer of the same path removes it.
 
-    Raises: OSError, naming `path`, if it cannot be written or is not a regular file.
+    Raises: OSError, naming `path`, if it cannot be written or is not a regular file; RemoteError if
+        it cannot be uploaded.
     """
     target = output_path(path)
     with scratch(path) as folder:
         temporary = folder / target.name
         yield temporary
+        if is_url(path):
+            upload(temporary, path)
+            return
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         with suppress(FileNotFoundError):
@@ -64,6 +73,7 @@ def replacing_folder(path: str | os.PathLike, mark: str, others: Collection[str]
     Raises: DataError if `path` exists and is neither empty nor an earlier output; OSError if the
         folder cannot be written.
     """
+    require_local(path, "a folder to write")
     target = Path(os.path.realpath(expanded(path)))
     if target.exists() and not target.is_dir():
         raise DataError(f"{path}: found a file, expected a new or empty folder")
@@ -129,12 +139,17 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 def output_path(path: str | os.PathLike) -> Path:
     """Return the file that writing to `path` replaces, after expanding `~` and following links.
 
+    For a URL, the result is a name in the working folder that differs between URLs. No file gets
+    this name; temporary files are beside it.
+
     Raises: OSError if it exists and is not a regular file, or if the path ends with a slash.
     """
     if os.fspath(path).endswith(("/", os.sep)):
         raise IsADirectoryError(
             errno.EISDIR, "Ends with a slash, expected a file name", os.fspath(path)
         )
+    if is_url(path):
+        return beside(Path.cwd() / name_of(path), f".{_digest(path)}")
     target = Path(os.path.realpath(expanded(path)))
     with suppress(FileNotFoundError, NotADirectoryError):
         mode = os.stat(target).st_mode
@@ -154,11 +169,17 @@ def keep_inputs(output: str | os.PathLike, *inputs: str | os.PathLike | None) ->
 
     Raises: DataError if it does.
     """
-    target = output_path(output)
-    if any(target == Path(os.path.realpath(expanded(path))) for path in inputs if path is not None):
+    output_path(output)  # raises OSError for a folder
+    target = _identity(output)
+    if any(target == _identity(path) for path in inputs if path is not None):
         raise DataError(
             f"{output}: is also an input or another output of this command; choose another name"
         )
+
+
+def _identity(path: str | os.PathLike) -> str:
+    """Return a text that is the same for all names of a file, except hard links."""
+    return path if is_url(path) else os.path.realpath(expanded(path))
 
 
 @overload

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from bilm.errors import DataError
 from bilm.support.files import keep_inputs, output_path
+from bilm.support.remote import check_writable
+from bilm.support.urls import is_url
 
 OPTIONS, VOCABULARY, WEIGHTS = "options.json", "vocab.txt", "weights.hdf5"
 CARD, META = "README.md", "meta.json"
@@ -39,11 +41,15 @@ OTHER_NAMES = (
 
 
 def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
-    """Check that an output does not replace an input, or a file of a run or other stored model.
+    """Check that an output does not replace an input, or a file of a run or other stored model; for
+    a URL, that the store accepts an upload.
 
-    Raises: DataError if it does.
+    Raises: DataError if it does, or if a URL cannot be written.
     """
     keep_inputs(output, *inputs)
+    if is_url(output):
+        check_writable(output)
+        return
     target = output_path(output)
     if not target.is_file():
         return

@@ -24,10 +24,10 @@ from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, heldout_windows
 from bilm.storage import names as weights
-from bilm.storage.finding.web import masked
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
 from bilm.support.model_files import OPTIONS, VOCABULARY, is_model_file
+from bilm.support.urls import masked
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
 from bilm.training.plan import check_words, file_id, refuse_text

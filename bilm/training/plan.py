@@ -20,6 +20,7 @@ from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
+from bilm.support.remote import RemoteError
 from bilm.training.run_folder import RunFolder
 
 MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
@@ -185,7 +186,7 @@ def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None
     """
     try:
         found = describe_shards(shards)
-    except OSError:  # a file is missing for now; if it is needed, reading it raises an error
+    except (OSError, RemoteError):  # missing for now; if it is needed, reading it raises an error
         return
     for path, here, before in zip(shards, found, described, strict=False):
         if here != before:

@@ -24,7 +24,9 @@ from bilm.options import schema
 from bilm.options.run_options import MAX_SEED, RunOptions
 from bilm.scoring.perplexity import Evaluator, Perplexity, explaining_memory, heldout_windows
 from bilm.storage.checkpoint import Checkpoint
+from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
+from bilm.support.urls import is_url
 from bilm.training.checkpoints import RunCheckpoints, Saving
 from bilm.training.devices import Devices
 from bilm.training.history import History
@@ -94,7 +96,8 @@ class TrainingRun:
         options: options of the run. If `n_train_tokens` is None, the corpus is counted;
             `n_tokens_vocab` is taken from the vocabulary.
         vocab_file: one word per line in descending order of frequency, with `<S> </S> <UNK>`.
-        train_prefix: glob of the text shards, plain or gzip, one tokenized sentence per line.
+        train_prefix: glob of the text shards, plain or compressed, one tokenized sentence per
+            line; may be a URL, with `*` for several objects.
         save_dir: folder of checkpoints, options and vocabulary.
         heldout_prefix: glob of the held-out text; None to skip evaluation.
         strategy: from `make_strategy`; None uses all GPUs, or the CPU.
@@ -148,7 +151,7 @@ class TrainingRun:
         _check_type("options", options, RunOptions)
         _check_type("saving", saving, Saving)
         self.options, self.resume, self.saving = options, resume, saving
-        self.vocab_file = _absolute("vocab_file", vocab_file)
+        self.vocab_file = _absolute("vocab_file", local_copy(vocab_file))
         self.train_prefix = _absolute("train_prefix", train_prefix)
         self.heldout_prefix = heldout_prefix and _absolute("heldout_prefix", heldout_prefix)
         self.seed = integer("seed", seed, 0, MAX_SEED)
@@ -443,7 +446,7 @@ def _absolute(name: str, path: str | Path) -> str:
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise OptionsError(f"{name}: found {path!r}, expected a path")
-    return os.path.abspath(expanded(path))
+    return path if is_url(path) else os.path.abspath(expanded(path))
 
 
 def _count(name: str, value: int | None, most: int | None = None) -> int | None:

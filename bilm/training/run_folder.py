@@ -38,6 +38,7 @@ from bilm.support.model_files import (
     TUNING,
     VOCABULARY,
 )
+from bilm.support.urls import require_local
 
 try:
     import fcntl
@@ -93,6 +94,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path, writes: bool = True):
+        require_local(path, "the folder of a run")
         self.path, self.writes = Path(os.path.expanduser(path)), writes
         self.best, self.logs, self.export = (self.path / k for k in ("best", LOGS, "export"))
         self.options_file, self.vocab_file = self.path / OPTIONS, self.path / VOCABULARY

@@ -1,5 +1,6 @@
 """Names of models: those in the package, and those of repositories, here on the loopback."""
 
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,6 @@ from bilm.storage.finding.cache import entries, read_record
 from bilm.storage.finding.download import ARCHIVE, fetch
 from bilm.storage.finding.download import OPTIONS as JSON_FILE
 from bilm.storage.finding.download import WEIGHTS as WEIGHT_FILE
-from bilm.storage.finding.web import Patience
 from bilm.support.files import sha256_of
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -26,10 +26,9 @@ pytestmark = pytest.mark.usefixtures("cache")
 def server(tmp_path, monkeypatch):
     with serving(tmp_path / "served") as address:
         monkeypatch.setattr(registry, "NLPL", address)
-        seqvec = registry.MODELS["seqvec"]
-        (file,) = seqvec.versions[0]
-        local = file._replace(urls=(f"{address}/seqvec.zip",))
-        monkeypatch.setitem(registry.MODELS, "seqvec", seqvec._replace(versions=((local,),)))
+        local = registry.File(ARCHIVE, (f"{address}/seqvec.zip",))
+        model = registry.MODELS["seqvec"]._replace(downloads=((local,),))
+        monkeypatch.setitem(registry.MODELS, "seqvec", model)
         for collection in registry.COLLECTIONS:
             (tmp_path / "served" / str(collection)).mkdir()
         yield tmp_path / "served"
@@ -104,88 +103,120 @@ def test_registry_nlpl_missing_number_is_refused(server, monkeypatch):
         resolve("nlpl:9")
 
 
-BAD = {  # the reason for failing over, by the path of the address
+FAILURES = {  # at the first address, and what the message says
     "none.hdf5": "HTTP Error 404",
-    "odd/gone_410.hdf5": "HTTP Error 410",
-    "odd/silent.hdf5": "timed out|no answer in 0.5 s",
-    "odd/html.hdf5": "received 26 bytes, expected",
-    "odd/short.hdf5": "has 2,000 bytes|received 1,000",
-    "odd/circle.hdf5": "HTTP Error 302",
-    "odd/wrong_hash.hdf5": "SHA-256 is .*, expected",
+    "odd/gone_for_ever.hdf5": "HTTP Error 410",
+    "odd/html.hdf5": "expected a complete HDF5 file",
+    "odd/short.hdf5": "received 1,000 of 2,000 bytes",
+    "other.hdf5": "expected",  # another size or another hash
+    "http://127.0.0.1:9/weights.hdf5": "Connection refused",
+    "http://no-such-host.invalid/weights.hdf5": "cannot be downloaded",
 }
 
 
-def weights_at(server, *urls):
-    served = server / "weights.hdf5"
-    size, sha256 = served.stat().st_size, sha256_of(served)
-    return registry.File(WEIGHT_FILE, urls, size=size, sha256=sha256)
-
-
-@pytest.mark.parametrize("bad", [*BAD, "refused", "unresolved"])
-def test_registry_failover_from_a_dead_address(server, monkeypatch, log, bad):
-    monkeypatch.setattr(registry, "PATIENCE", Patience(0.5, 1))
+@pytest.mark.parametrize("known", ["nothing", "size", "hash"])
+@pytest.mark.parametrize("first", FAILURES)
+def test_registry_next_address_is_used_after_each_kind_of_failure(first, known, server, log):
+    (server / "other.hdf5").write_bytes(WEIGHTS.read_bytes() + b"x")
+    if first == "other.hdf5" and known == "nothing":
+        pytest.skip("nothing shows that this file is another one")
     address = registry.NLPL
-    unreachable = {
-        "refused": ("http://127.0.0.1:9/w.hdf5", "refused"),
-        "unresolved": ("http://bilm.invalid/w.hdf5", "cannot be downloaded"),
-    }
-    url, reason = unreachable.get(bad) or (f"{address}/{bad}", BAD[bad])
-    file = weights_at(server, url, f"{address}/weights.hdf5")
+    first = first if "://" in first else f"{address}/{first}"
+    size = WEIGHTS.stat().st_size if known == "size" else None
+    sha256 = sha256_of(WEIGHTS) if known == "hash" else None
+    file = registry.File(WEIGHT_FILE, (first, f"{address}/weights.hdf5"), size, sha256)
     found = registry._fetched(file, "name")
     assert found.read_bytes() == WEIGHTS.read_bytes()
-    record = read_record(found.parent)
-    assert record["source"] == "name" and record["url"] == file.urls[1]
-    assert len(re.findall(reason, log.text)) == 1
-    assert log.text.count(f"name: trying {file.urls[1]}") == 1
+    assert read_record(found.parent)["url"] == f"{address}/weights.hdf5"
+    (line,) = [line for line in log.text.splitlines() if "trying" in line]
+    assert first in line and line.endswith(f"trying {address}/weights.hdf5")
 
 
-def test_registry_dead_addresses_are_one_error_line(server):
-    urls = f"{registry.NLPL}/none.hdf5", "http://127.0.0.1:9/w.hdf5"
-    with pytest.raises(WeightsError, match=r"^name: no address works: .*404") as caught:
-        registry._fetched(weights_at(server, *urls), "name")
-    message = str(caught.value)
-    assert all(url in message for url in urls) and "\n" not in message
+def test_registry_slow_server_leads_to_the_next_address(server, monkeypatch):
+    from bilm.storage.finding import download
+    from bilm.storage.finding.web import Patience
 
-
-def test_registry_moved_address_is_followed(server):
-    file = weights_at(server, f"{registry.NLPL}/odd/moved.hdf5")
+    address = registry.NLPL
+    pieces = download.pieces
+    quick = Patience(0.3, 1 << 20)
+    monkeypatch.setattr(download, "pieces", lambda url, n, patience: pieces(url, n, quick))
+    file = registry.File(WEIGHT_FILE, (f"{address}/odd/silent.hdf5", f"{address}/weights.hdf5"))
     assert registry._fetched(file, "name").read_bytes() == WEIGHTS.read_bytes()
 
 
-def test_registry_seqvec_second_layout_after_a_dead_archive(server, monkeypatch, log):
-    address, seqvec = registry.NLPL, registry.MODELS["seqvec"]
-    pair = (
-        registry.File(JSON_FILE, (f"{address}/options.json",)),
-        registry.File(WEIGHT_FILE, (f"{address}/weights.hdf5",)),
+def test_registry_error_names_every_address_that_failed(server):
+    address = registry.NLPL
+    urls = f"{address}/none.hdf5", f"{address}/odd/short.hdf5"
+    message = r"name: no address works: .*/none\.hdf5: .*404.*; .*/short\.hdf5: received 1,000"
+    with pytest.raises(WeightsError, match=message):
+        registry._fetched(registry.File(WEIGHT_FILE, urls), "name")
+
+
+def test_registry_moved_file_is_downloaded_from_its_new_place(server):
+    file = registry.File(WEIGHT_FILE, (f"{registry.NLPL}/odd/moved.hdf5",))
+    assert registry._fetched(file, "name").read_bytes() == WEIGHTS.read_bytes()
+
+
+def test_registry_second_alternative_is_used_if_a_file_of_the_first_is_missing(server, monkeypatch):
+    address = registry.NLPL
+    make_zip(server / "whole.zip", ["options.json", "weights.hdf5"])
+    downloads = (
+        (
+            registry.File(JSON_FILE, (f"{address}/options.json",)),
+            registry.File(WEIGHT_FILE, (f"{address}/none.hdf5",)),
+        ),
+        (registry.File(ARCHIVE, (f"{address}/whole.zip",)),),
     )
-    both = seqvec._replace(versions=(*seqvec.versions, pair))
-    monkeypatch.setitem(registry.MODELS, "seqvec", both)
+    model = registry.MODELS["seqvec"]._replace(downloads=downloads)
+    monkeypatch.setitem(registry.MODELS, "seqvec", model)
     found = resolve("seqvec")
-    assert same(found, (OPTIONS, WEIGHTS)) and "seqvec.zip" in log.text
+    assert same(found, (OPTIONS, WEIGHTS))
     offline(monkeypatch)
     assert resolve("seqvec") == found
 
 
-def test_registry_file_is_valid():
+def test_registry_file_of_published_models_is_valid():
+    """Names are distinct and simple; facts have a source; addresses and hashes are well formed."""
+    assert len(registry.MODELS) > 10 and not set(registry.MODELS) & set(registry.packaged())
     for name, model in registry.MODELS.items():
-        assert re.fullmatch(r"[a-z0-9._-]+", name)
-        assert model.language and model.citation and model.source.startswith("https://")
-        assert model.versions
-        for files in model.versions:
+        assert re.fullmatch(r"[a-z][a-z0-9_.-]*", name) and model.name == name
+        for text in (model.language, model.code, model.trained_on, model.citation, model.source):
+            assert text.strip() == text != ""
+        assert model.licence is None or model.licence.strip()
+        for files in model.downloads:
             kinds = [file.kind for file in files]
             assert kinds in ([JSON_FILE, WEIGHT_FILE], [ARCHIVE])
             for file in files:
                 assert file.urls and len(set(file.urls)) == len(file.urls)
-                assert all(re.match(r"https?://[\w.-]+/\S+$", url) for url in file.urls)
-                assert file.size is None or file.size > 0
+                assert all(re.match(r"https?://[\w.-]+/", url) for url in file.urls)
+                assert file.size is None or file.size > 1000
                 assert file.sha256 is None or re.fullmatch("[0-9a-f]{64}", file.sha256)
 
 
-def test_registry_models_are_listed_in_the_docs():
-    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
+def test_registry_page_of_models_lists_every_published_model():
+    page = (Path(registry.__file__).parents[3] / "docs" / "models.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([\w.-]+)` \| ([^|]+) \|", page, re.MULTILINE))
     for name, model in registry.MODELS.items():
-        assert any(f"`{name}`" in row and model.language in row for row in rows), name
+        assert rows[name] == f"{model.language}: {model.trained_on}", name
+
+
+def test_models_are_listed_by_language_and_checked(server, monkeypatch, run_here):
+    address = registry.NLPL
+    file = registry.File(ARCHIVE, (f"{address}/none.zip", f"{address}/weights.hdf5"))
+    model = registry.MODELS["ru-news"]._replace(downloads=((file,),))
+    monkeypatch.setattr(registry, "MODELS", {"ru-news": model})
+    done = run_here("bilm models", "--language", "russian")
+    assert done.returncode == 0 and done.stdout.startswith("ru-news: Russian, Russian WMT news")
+    done = run_here("bilm models", "--language", "ru", "--check", "--json")
+    (found,) = json.loads(done.stdout)
+    states = [each["state"] for each in found["downloads"][0][0]["addresses"]]
+    assert done.returncode == 0 and "404" in states[0] and states[1] == "works"
+    other = file._replace(urls=file.urls[1:], size=10)
+    monkeypatch.setattr(registry, "MODELS", {"x": model._replace(downloads=((other,),))})
+    done = run_here("bilm models", "--check")
+    assert done.returncode == 1 and "expected 10" in done.stdout
+    done = run_here("bilm models", "--language", "xx")
+    assert done.returncode == 1 and "no published model; languages: Russian (ru)" in done.stderr
 
 
 def test_registry_seqvec_opens(server):
@@ -195,7 +226,7 @@ def test_registry_seqvec_opens(server):
 
 
 def test_download_that_changed_on_the_server_gives_a_warning(server, log):
-    (url,) = registry.MODELS["seqvec"].versions[0][0].urls
+    (url,) = registry.MODELS["seqvec"].urls
     archive = make_zip(server / "seqvec.zip", ["options.json", "model.hdf5"])
     copy = fetch(url, ARCHIVE)
     first = read_record(copy.parent)

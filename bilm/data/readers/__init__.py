@@ -15,12 +15,13 @@ from pathlib import Path
 
 from absl import logging
 
+from bilm.data.compression import unpacked_name
 from bilm.data.readers.form import Annotated, Form, InputFile, Record
 from bilm.data.text import decoding, raw_lines, read_lines
 from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
 from bilm.errors import DataError
+from bilm.support.urls import is_url
 
-PACKED = ".gz"
 MAX_SKIPPED = 1_000  # lines before the first one of `_first_line`
 
 
@@ -44,8 +45,8 @@ FORMS: tuple[Form, ...] = (*(import_module(f"{__name__}.{m}").FORM for m in MODU
 
 
 def form_of(path: str | os.PathLike) -> Form:
-    """Return the form of a file by the ending of its name, before `.gz` if that is the last."""
-    ending = Path(os.fspath(path).lower().removesuffix(PACKED)).suffix
+    """Return the form of a file by the ending of its name, before the ending of a compression."""
+    ending = Path(unpacked_name(path)).suffix
     return next((form for form in FORMS if ending in form.endings), TEXT)
 
 
@@ -60,7 +61,7 @@ class Corpus:
     """The records of a file; the ending of its name determines its form. Iterable repeatedly.
 
     Args:
-        path: the file, plain or gzip.
+        path: the file or its URL, plain or compressed.
         column: column of a table with the text; required for tables.
         id_column: column of a table with the ids, which are strings or integers.
         id_field: position of the id in a FASTA header split at `|` and blanks, from 0; None for
@@ -116,19 +117,23 @@ class Corpus:
         return (Annotated(record.words) for record in self)
 
 
-def require_text(path: str | os.PathLike) -> None:
+def require_text(path: str | os.PathLike, reads: bool = True) -> None:
     """Check that a file contains text, with one sentence per line, by the ending of its name.
+
+    Some texts have names that end like FASTA files, such as .fa for Persian. If `reads`, the first
+    line distinguishes them; otherwise they are accepted.
 
     Raises: DataError for a file of another form. Warns as `warn_of_other_form` does.
     """
     form = form_of(path)
-    # Some texts have names that end like FASTA files, such as .fa for Persian.
-    if form.endings and _first_line(path).startswith(form.start):
+    first = _first_line(path) if form.start and reads else ""
+    if form.endings and first.startswith(form.start):
         raise DataError(
             f"{path}: the ending of the name belongs to {form.name}, but text with one sentence "
             "per line is expected; convert the file with bilm text, or rename it if it is text"
         )
-    warn_of_other_form(path)
+    if reads:
+        warn_of_other_form(path)
 
 
 def warn_of_other_form(path: str | os.PathLike) -> None:
@@ -146,7 +151,7 @@ def warn_of_other_form(path: str | os.PathLike) -> None:
 def _first_line(path: str | os.PathLike) -> str:
     """Return the first line of a file that is neither blank nor a comment of FASTA; "" if it cannot
     be read here, such as a pipe."""
-    if not os.path.isfile(path):
+    if not (is_url(path) or os.path.isfile(path)):
         return ""
     try:
         for _, _, line in islice(raw_lines(path), MAX_SKIPPED):

@@ -37,7 +37,7 @@ class InputFile:
     """A file to read and how to read it.
 
     Attributes:
-        path: the file, plain or gzip.
+        path: the file or its URL, plain or compressed.
         errors: `errors` of `bytes.decode`.
         split: splits a text into sentences, and each sentence into words.
         wrapped: whether a sentence of a text file may continue on the next line.

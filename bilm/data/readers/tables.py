@@ -21,10 +21,13 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from bilm.data.compression import unpacked_name
 from bilm.data.readers.form import Form, InputFile, Record, checked_id
 from bilm.data.text import read_lines, whole_lines
 from bilm.errors import DataError
 from bilm.support.imports import optional
+from bilm.support.remote import open_reader
+from bilm.support.urls import is_url
 
 BATCH_ROWS = 1024  # rows of a Parquet file read at a time
 
@@ -137,7 +140,7 @@ def parquet_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
     parquet = optional("pyarrow.parquet", "parquet", f"{path}: Parquet")
     number = 0
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(open_reader(path) if is_url(path) else path) as file:
             cells.places(file.schema_arrow.names, path)
             names = [name for name in cells if name is not None]
             for batch in file.iter_batches(BATCH_ROWS, columns=names):
@@ -188,7 +191,7 @@ def read_table(source: InputFile) -> Iterator[Record]:
     without words. Raises: DataError, naming the file and the line or row, if a row cannot be read.
     """
     assert source.column is not None  # it is a required option
-    ending = Path(source.path.lower().removesuffix(".gz")).suffix
+    ending = Path(unpacked_name(source.path)).suffix
     cells = Cells(source.column, source.id_column)
     for id_, text in ROWS[ending](source.path, cells, source.errors):
         id_ = None if id_ is None else checked_id(id_, source.path)

@@ -22,7 +22,7 @@ from absl import logging
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
-from bilm.storage.finding.web import masked
+from bilm.support.urls import masked
 
 try:
     import fcntl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -15,9 +15,12 @@ from bilm.options.schema import MAX_BYTES as MAX_OPTIONS_BYTES
 from bilm.options.schema import read_object
 from bilm.storage.finding.archive import MAX_BYTES, is_whole
 from bilm.storage.finding.cache import alone, cached, note_use, read_record, write_record
-from bilm.storage.finding.web import PATIENCE, Patience, masked, pieces
+from bilm.storage.finding.web import PATIENCE, Patience, pieces
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import replacing
+from bilm.support.progress import progress
+from bilm.support.remote import COPY_BYTES, open_reader, stat
+from bilm.support.urls import WEB, is_url, masked, scheme_of
 
 
 class Kind(NamedTuple):
@@ -37,6 +40,12 @@ class Kind(NamedTuple):
 OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, read_object)
 WEIGHTS = Kind("a complete HDF5 file", MAX_BYTES, HDF5Tensors)
 ARCHIVE = Kind("a complete ZIP or tar.gz archive", MAX_BYTES, is_whole)
+FILE = Kind("a file", MAX_BYTES, Path.exists)
+
+
+def local_copy(path: str | Path) -> str | Path:
+    """Return a path unchanged, or the local copy of a URL: see `fetch`."""
+    return fetch(path, FILE) if is_url(path) else path
 
 
 def fetch(
@@ -50,17 +59,18 @@ def fetch(
     """Return the local copy of a URL; download it if it is missing.
 
     The size and the SHA-256 of the download are recorded beside it. A later download of the same
-    URL with other content is used, with a warning.
+    URL with other content is used, with a warning. The copy of an object in an object store belongs
+    to the object's version (ETag): if the object changes, it is downloaded again.
 
     Args:
-        url: http or https.
+        url: http, https or another scheme that `bilm.support.remote` reads.
         kind: the expected kind of file.
         size, sha256: expected size in bytes and SHA-256; None if they are unknown.
         name: the name that the user requested, if it was not the URL.
         patience: time limits.
     Raises: WeightsError if the download fails, takes too long, is cut short or is of another kind,
-        or if the local copy has another size than recorded; OSError for the disk. After an error
-        no file exists under the final name.
+        or if the local copy has another size than recorded; RemoteError if an object store fails;
+        OSError for the disk. After an error no file exists under the final name.
     """
     target = copy_of(url)
     if not target.exists():
@@ -79,8 +89,12 @@ def fetch(
 
 
 def copy_of(url: str) -> Path:
-    """Return the path of a URL's local copy, whether it exists or not. Raises: WeightsError."""
-    return cached(url) / _file_name(url)
+    """Return the path of a URL's local copy, whether it exists or not.
+
+    Raises: WeightsError; RemoteError if an object store does not return the object's version.
+    """
+    key = url if scheme_of(url) in WEB else f"{url}\0{stat(url).version}"
+    return cached(key) / _file_name(url)
 
 
 def _file_name(url: str) -> str:
@@ -89,6 +103,20 @@ def _file_name(url: str) -> str:
     except ValueError as error:
         raise WeightsError(f"{masked(url)}: cannot be downloaded: {error}") from error
     return name[-100:] if name not in ("", "..") else "file"
+
+
+def _pieces(url: str, max_bytes: int, patience: Patience) -> Iterator[bytes]:
+    """Yield the content of a URL. Raises: WeightsError, RemoteError."""
+    if scheme_of(url) in WEB:
+        yield from pieces(url, max_bytes, patience)
+        return
+    n_bytes = stat(url).size
+    if (n_bytes or 0) > max_bytes:
+        raise WeightsError(f"{masked(url)}: has {n_bytes:,} bytes, expected at most {max_bytes:,}")
+    with open_reader(url) as file, progress("downloading", "bytes", n_bytes) as shown:
+        while piece := file.read(COPY_BYTES):
+            yield piece
+            shown.add(len(piece))
 
 
 def _download(
@@ -103,7 +131,7 @@ def _download(
     shown, digest, n_bytes = masked(url), hashlib.sha256(), 0
     with replacing(target) as part:
         with open(part, "wb") as file:
-            for piece in pieces(url, min(kind.max_bytes, size or kind.max_bytes), patience):
+            for piece in _pieces(url, min(kind.max_bytes, size or kind.max_bytes), patience):
                 file.write(piece)
                 digest.update(piece)
                 n_bytes += len(piece)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from itertools import islice
 from pathlib import Path, PurePath
 
@@ -13,13 +12,15 @@ from bilm.storage.finding import download, registry
 from bilm.storage.finding.archive import MAX_MEMBERS, is_archive, open_archive
 from bilm.storage.finding.cache import alone, cached, note_use, read_record, write_record
 from bilm.storage.finding.download import Kind, fetch
-from bilm.storage.finding.web import masked
+from bilm.storage.finding.object_folder import fetch_folder
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.formats.known import FORMATS, find, model_at, unpacked
 from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
+from bilm.support.remote import is_file
+from bilm.support.urls import WEB, is_url, scheme_of
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
 TAIL_BYTES = 1 << 16  # contains the directory of a ZIP archive or the checksum of a tar.gz
@@ -32,13 +33,14 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     archive, or in a single folder inside it, at most two folders deep. A folder with checkpoints is
     always read as a run, with the options in `options.json`. An ELMoForManyLangs model has
     `config.json` and `encoder.pkl`. In other folders the weights are `model.hdf5`, or else
-    `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one HDF5 file except `*_softmax.hdf5`; their options
-    are `<stem>_options.json`, or else `options.json`, or else `options262.json`, or else the one
-    file `*options.json`.
+    `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one HDF5 file
+    except `*_softmax.hdf5`; their options are `<stem>_options.json`, or else `options.json`, or else
+    `options262.json`, or else the one file `*options.json`.
 
     Args:
-        source: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, or a name of
-            `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
+        source: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, the URL of a folder
+            in an object store, or a name of `bilm.storage.finding.registry`; with `weights`, the
+            options, their URL or a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
             checkpoint; or a folder, archive or `weights.th` of AllenNLP.
     A path may be followed by `#` and the name of one of several models in the files.
@@ -70,6 +72,8 @@ def _located(source: str | Path, weights: str | Path | None = None) -> Format:
     """Find the files of a model: see `locate`."""
     if weights is not None:
         return _at(_local(source, download.OPTIONS), _local(weights, download.WEIGHTS))
+    if is_url(source) and scheme_of(source) not in WEB and not is_file(source):
+        return fetch_folder(source)
     path = Path(os.path.expanduser(source))
     if not path.exists():
         found = registry.looked_up(str(source)) or (_local(source, download.ARCHIVE),)
@@ -129,14 +133,7 @@ def _with_separate_options(path: Path) -> Format | None:
 
 def _local(source: str | Path, kind: Kind) -> Path:
     """Return a path unchanged, or the local copy of a URL. Raises: WeightsError."""
-    scheme = re.match(r"(\w[\w+.-]*)://", str(source))
-    if scheme is None:
-        return Path(os.path.expanduser(source))
-    if scheme[1].lower() not in ("http", "https"):
-        raise WeightsError(
-            f"{masked(str(source))}: found a URL of {scheme[1]}, expected http or https"
-        )
-    return fetch(str(source), kind)
+    return fetch(source, kind) if is_url(source) else Path(os.path.expanduser(source))
 
 
 def _files_in(folder: Path) -> list[PurePath]:

@@ -1,7 +1,8 @@
 """The names of models: those in the package, and published ones with their addresses.
 
-`models.json` lists the published models. Addresses, sizes and hashes are those that the `source` of
-each model states; the files themselves were not available when this was written.
+`published.json` lists the published models: language, training text, licence, citation, the source
+of these facts, and addresses in the order in which they are tried. The files themselves were not
+available when it was written.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.storage.finding import hub
-from bilm.storage.finding.cache import make_folder
 from bilm.storage.finding.download import ARCHIVE, OPTIONS, WEIGHTS, Kind, copy_of, fetch
-from bilm.storage.finding.web import PATIENCE
+from bilm.storage.finding.web import masked
 
 
 class File(NamedTuple):
@@ -42,54 +42,48 @@ class Published(NamedTuple):
     """A published model.
 
     Fields:
-        language: the language of its training text.
-        corpus, licence: the training text and the licence; None if the source does not state them.
-        citation: the publication to cite.
-        source: the page that states the addresses.
-        versions: the same model in several layouts, tried in this order: options and weights, or
-            an archive.
+        name: its name as the value of --model.
+        language, code: what it reads, and the language's code of ISO 639; "protein" for proteins.
+        trained_on: its training text.
+        licence: None if the source does not state it.
+        citation: its publication.
+        source: where these facts and addresses come from.
+        downloads: alternatives, tried in this order: options and weights, or one archive.
     """
 
+    name: str
     language: str
-    corpus: str | None
+    code: str
+    trained_on: str
     licence: str | None
     citation: str
     source: str
-    versions: tuple[tuple[File, ...], ...]
+    downloads: tuple[tuple[File, ...], ...]
 
-
-class Unavailable(WeightsError):
-    """No address has a file.
-
-    Args:
-        name: the requested name.
-        reasons: one text for each address.
-    """
-
-    def __init__(self, name: str, reasons: Sequence[str]):
-        super().__init__(f"{name}: no address works: {'; '.join(reasons)}")
-        self.reasons = reasons
+    @property
+    def urls(self) -> list[str]:
+        """All addresses."""
+        return [url for files in self.downloads for file in files for url in file.urls]
 
 
 KINDS = {"options": OPTIONS, "weights": WEIGHTS, "archive": ARCHIVE}
 
 
-def _read() -> dict[str, Published]:
-    """Return the published models of `models.json`, by name."""
+def _read_published() -> dict[str, Published]:
+    path = Path(__file__).with_name("published.json")
 
-    def file(stored: dict[str, Any]) -> File:
-        kind, urls = KINDS[stored["kind"]], tuple(stored["urls"])
-        return File(kind, urls, stored.get("size"), stored.get("sha256"))
+    def file(found: dict[str, Any]) -> File:
+        kind, urls = KINDS[found["kind"]], tuple(found["urls"])
+        return File(kind, urls, found.get("size"), found.get("sha256"))
 
-    def model(stored: dict[str, Any]) -> Published:
-        versions = tuple(tuple(map(file, version)) for version in stored.pop("versions"))
-        return Published(**stored, versions=versions)
+    models = (
+        Published(**{**one, "downloads": tuple(tuple(map(file, f)) for f in one["downloads"])})
+        for one in json.loads(path.read_text("utf-8"))
+    )
+    return {model.name: model for model in models}
 
-    entries = json.loads(Path(__file__).with_name("models.json").read_text("utf-8"))
-    return {name: model(stored) for name, stored in entries.items()}
 
-
-MODELS = _read()
+MODELS = _read_published()
 NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 PACKAGED = Path(__file__).resolve().parents[2] / "models"
 PATTERNS = "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"
@@ -119,14 +113,8 @@ def looked_up(name: str) -> tuple[Path, ...] | None:
     if name.startswith(hub.PREFIX):
         return (hub.snapshot(name),)
     if name.startswith("nlpl:"):
-        return (_in_a_collection(_nlpl(name), name),)
-    return _published(name, MODELS[name].versions) if name in MODELS else None
-
-
-def addresses(model: Published) -> list[tuple[str, int | None]]:
-    """Return the addresses of a model and the expected sizes in bytes, in order."""
-    files = (file for version in model.versions for file in version)
-    return [(url, file.size) for file in files for url in file.urls]
+        return (_fetched(_nlpl(name), name, same=False),)
+    return _first_available(MODELS[name]) if name in MODELS else None
 
 
 def near(name: str) -> str:
@@ -134,6 +122,25 @@ def near(name: str) -> str:
     close = difflib.get_close_matches(str(name), names(), 1)
     known = ", ".join([*names(), *PATTERNS])
     return f"did you mean {close[0]}? Names: {known}" if close else f"names: {known}"
+
+
+def _first_available(model: Published) -> tuple[Path, ...]:
+    """Return the local copies of a model's files, of the first alternative that is available."""
+
+    def is_cached(files: tuple[File, ...]) -> bool:
+        return all(any(copy_of(url).exists() for url in file.urls) for file in files)
+
+    failed: list[WeightsError] = []
+    for files in sorted(model.downloads, key=lambda files: not is_cached(files)):
+        try:
+            return tuple(_fetched(file, model.name) for file in files)
+        except WeightsError as error:
+            failed.append(error)
+            if len(failed) < len(model.downloads):
+                logging.warning("%s; trying another address", error)
+    if len(failed) == 1:
+        raise failed[0]
+    raise WeightsError(f"{model.name}: no address works: {'; '.join(map(str, failed))}")
 
 
 def _nlpl(name: str) -> File:
@@ -144,66 +151,48 @@ def _nlpl(name: str) -> File:
     return File(ARCHIVE, tuple(f"{NLPL}/{c}/{number[1]}.zip" for c in COLLECTIONS))
 
 
-def _in_a_collection(file: File, name: str) -> Path:
-    """Return the local copy of an archive from the first collection that contains it.
-
-    The collections have different content, so only a missing file leads to the next one.
-    """
-    for url in _cached_first(file.urls):
-        try:
-            return fetch(url, file.kind, name=name)
-        except WeightsError as error:
-            cause = error.__cause__
-            if not (isinstance(cause, HTTPError) and cause.code in MISSING):
-                raise
-    raise WeightsError(f"{name}: neither {' nor '.join(file.urls)} exists")
-
-
-def _published(name: str, versions: Sequence[Sequence[File]]) -> tuple[Path, ...]:
-    """Return the local copies of the first version whose files all have an address that works.
-
-    Raises: Unavailable if no version is complete; WeightsError if the cache cannot be used.
-    """
-    reasons: list[str] = []
-    whole = [all(any(map(_is_cached, f.urls)) for f in files) for files in versions]
-    for files in sorted(versions, key=lambda files: not whole[versions.index(files)]):
-        if reasons:
-            logging.warning("%s: trying %s", name, files[0].urls[0])
-        try:
-            return tuple(_fetched(file, name) for file in files)
-        except Unavailable as error:
-            reasons += error.reasons
-    raise Unavailable(name, reasons)
-
-
-def _fetched(file: File, name: str) -> Path:
+def _fetched(file: File, name: str, same: bool = True) -> Path:
     """Return the local copy of a file, from the first address that works.
 
-    A warning names each address that failed and the reason.
-
-    Raises: Unavailable if all addresses fail; WeightsError if the cache cannot be used.
+    Args:
+        file: the file.
+        name: the name that the user requested.
+        same: whether all addresses have the same content, so that any failure leads to the next
+            one. Otherwise only a missing file does.
+    Raises: WeightsError, naming every address that was tried and why it failed.
     """
-    reasons: list[str] = []
-    for url in _cached_first(file.urls):
-        if reasons:
-            logging.warning("%s: trying %s", name, url)
-        target = copy_of(url)
-        if not target.exists():
-            make_folder(target.parent)  # an error of the cache does not depend on the address
+    urls = sorted(file.urls, key=lambda url: not copy_of(url).exists())
+    failed: list[WeightsError] = []
+    for url in urls:  # cached first; they also work offline
         try:
-            return fetch(url, file.kind, file.size, file.sha256, name, PATIENCE)
+            return fetch(url, file.kind, file.size, file.sha256, name)
         except WeightsError as error:
-            if target.exists():  # a local copy that was changed
+            if not (same or _is_missing(error)) or len(urls) == 1:
                 raise
-            logging.warning("%s", error)
-            reasons.append(str(error))
-    raise Unavailable(name, reasons)
+            failed.append(error)
+            if same and len(failed) < len(urls):
+                logging.warning("%s; trying %s", error, masked(urls[len(failed)]))
+    if not same:
+        raise WeightsError(f"{name}: neither {' nor '.join(urls)} exists")
+    raise WeightsError(f"{name}: no address works: {'; '.join(map(str, failed))}")
 
 
-def _cached_first(urls: Sequence[str]) -> list[str]:
-    """Return addresses, those with a local copy first, so that they also work offline."""
-    return sorted(urls, key=lambda url: not _is_cached(url))
+def _is_missing(error: WeightsError) -> bool:
+    """Return whether a server has answered that a file does not exist."""
+    return isinstance(error.__cause__, HTTPError) and error.__cause__.code in MISSING
 
 
-def _is_cached(url: str) -> bool:
-    return copy_of(url).exists()
+def matching(language: str | None = None) -> Sequence[Published]:
+    """Return the published models, or those of a language, given by name or code.
+
+    Raises: WeightsError if there are none.
+    """
+    found = [
+        model
+        for model in MODELS.values()
+        if language is None or language.casefold() in (model.language.casefold(), model.code)
+    ]
+    if not found:
+        known = sorted({f"{model.language} ({model.code})" for model in MODELS.values()})
+        raise WeightsError(f"{language}: no published model; languages: {', '.join(known)}")
+    return found

@@ -8,7 +8,6 @@ files, so it does not follow redirects to them.
 from __future__ import annotations
 
 import base64
-import re
 import socket
 import time
 from collections.abc import Iterator
@@ -23,19 +22,10 @@ from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 from absl import logging
 
 from bilm.errors import WeightsError
+from bilm.support.urls import masked
 
-SECRET_KEYS = "token|key|secret|pass|pwd|auth|sig|cred|session|code"
-USER_INFO = re.compile(r"(?<=://)[^/?#\s@]+@")
-SECRET_VALUE = re.compile(rf"([?&;#][^=&;#\s]*(?:{SECRET_KEYS})[^=&;#\s]*=)[^&;#\s'\"]+", re.I)
-FRAGMENT = re.compile(r"(://[^\s#'\"]*#)[^\s'\"]+")
 PIECE = 1 << 18  # bytes read at once, at most
 LOG_SECONDS = 5
-
-
-def masked(text: str) -> str:
-    """Return a text whose URLs show neither users and passwords, nor the values of secret keys, nor
-    fragments."""
-    return FRAGMENT.sub(r"\1***", SECRET_VALUE.sub(r"\1***", USER_INFO.sub("***@", text)))
 
 
 class Patience(NamedTuple):
@@ -80,36 +70,30 @@ def pieces(url: str, max_bytes: int, patience: Patience) -> Iterator[bytes]:
         ) from error
 
 
-def fault(url: str, size: int | None, patience: Patience) -> str:
-    """Ask a URL with HEAD; return the reason why it cannot be downloaded, or an empty string.
+def head(url: str, patience: Patience = PATIENCE) -> int | None:
+    """Ask a server for the size of a file without downloading it.
 
-    Args:
-        url: http or https.
-        size: the expected size in bytes; None if it is unknown.
-        patience: how long the server may take.
+    Returns: the size in bytes; None if the server does not state it.
+    Raises: WeightsError if the server cannot be reached, or if the file does not exist.
     """
-    asked = _request(url)
-    asked.method = "HEAD"
     try:
-        with _opener().open(asked, timeout=patience.seconds) as answer:
+        with _opener().open(_request(url, "HEAD"), timeout=patience.seconds) as answer:
             length = answer.headers.get("Content-Length", "")
+            return int(length) if length.isdecimal() else None
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, HTTPError):
             error.close()
-        return masked(" ".join(str(error).split())) or type(error).__name__
-    if size is not None and length.isdecimal() and int(length) != size:
-        return f"has {int(length):,} bytes, expected {size:,}"
-    return ""
+        raise WeightsError(masked(" ".join(str(error).split()))) from error
 
 
-def _request(url: str) -> request.Request:
+def _request(url: str, method: str | None = None) -> request.Request:
     """Return the request for a URL, whose user and password become a header.
 
     The header is not sent to an address that the server redirects to.
     """
     parts = urlsplit(url)
     user, found, host = parts.netloc.rpartition("@")
-    made = request.Request(urlunsplit(parts._replace(netloc=host)))
+    made = request.Request(urlunsplit(parts._replace(netloc=host)), method=method)
     if found:
         code = base64.b64encode(unquote_to_bytes(user)).decode()
         made.add_unredirected_header("Authorization", f"Basic {code}")

@@ -75,7 +75,7 @@ class AllenNlp(Format):
         super().__init__(options_file if is_given else weight_file, weight_file)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
         """Choose the files of a model, at the top or in one folder inside.
 
         Without `config.json`, a folder that also contains options and HDF5 weights is of bilm-tf.

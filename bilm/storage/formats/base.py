@@ -140,7 +140,7 @@ class Format(ABC):
 
     @classmethod
     @abstractmethod
-    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
         """Choose the files of a model in a folder or archive.
 
         Args:
@@ -226,7 +226,7 @@ class Format(ABC):
         return [*self.files(), self.folder / VOCABULARY, self.softmax_path]
 
 
-def one_folder(folders: Iterable[PurePath], where: Path, kind: str) -> PurePath | None:
+def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> PurePath | None:
     """Choose the folder of a model: the top if it is one of them, or else the only one.
 
     Args:

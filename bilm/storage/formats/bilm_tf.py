@@ -42,7 +42,7 @@ class BilmTf(Format):
     copies = (OPTIONS, WEIGHTS)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath]:
+    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath]:
         """Choose options and weights: see `bilm.storage.finding.locate.locate`.
 
         Raises: WeightsError if one is missing, or if there are several.
@@ -62,9 +62,9 @@ class BilmTf(Format):
         )
         candidates = next(filter(None, preferred), [])
         expected = EXPECTED_WEIGHTS
-        if len(candidates) > 1 and where.is_dir():
+        if len(candidates) > 1 and Path(where).is_dir():
             first = min(candidates)
-            folder = where / first.parent
+            folder = Path(where) / first.parent
             expected += f', or choose one with "{folder}#{first.stem}" or --weights {first.name}'
         chosen = _only(candidates, expected, where, paths)
         named = [p for p in map(chosen.with_name, options_names(chosen)) if p in options]
@@ -146,7 +146,9 @@ def read_export_id(path: str | Path) -> str | None:
         return attribute(file, EXPORT_ID)
 
 
-def _only(found: list[PurePath], expected: str, where: Path, paths: list[PurePath]) -> PurePath:
+def _only(
+    found: list[PurePath], expected: str, where: str | Path, paths: list[PurePath]
+) -> PurePath:
     if len(found) != 1:
         foreign = what_it_is(paths) if not found else None
         if foreign is not None:

@@ -21,7 +21,7 @@ FORMATS: tuple[type[Format], ...] = (
 )
 
 
-def find(paths: list[PurePath], where: Path) -> tuple[type[Format], dict[str, PurePath]]:
+def find(paths: list[PurePath], where: str | Path) -> tuple[type[Format], dict[str, PurePath]]:
     """Find the model among the files of a folder or archive.
 
     Returns: its format, and the result of `Format.find`.

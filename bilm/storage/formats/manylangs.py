@@ -140,7 +140,7 @@ class ManyLangs(Format):
     copies = (CONFIG, ENCODER)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
         """Choose the files of a model, at the top or in one folder inside.
 
         Raises: WeightsError if there are models in several folders.

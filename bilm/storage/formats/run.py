@@ -43,7 +43,7 @@ class Run(Format):
         self._checkpoint: Checkpoint | None = None
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
         """Choose the files of a run, at the top or in one folder inside.
 
         Raises: WeightsError if there are several runs, or no options beside the checkpoints.

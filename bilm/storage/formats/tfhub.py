@@ -53,7 +53,7 @@ class TfHub(Format):
     copies = (HUB_GRAPH, HUB_INDEX)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: Path) -> dict[str, PurePath] | None:
+    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
         """Choose the files of a module, at the top or in one folder inside.
 
         Raises: WeightsError if there are several modules.
