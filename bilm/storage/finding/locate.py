@@ -34,7 +34,8 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     always read as a run, with the options in `options.json`. An ELMoForManyLangs model has
     `config.json` and `encoder.pkl`. In other folders the weights are `model.hdf5`, or else
     `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one HDF5 file
-    except `*_softmax.hdf5`; their options are `<stem>_options.json`, or else `options.json`, or else
+    except `*_softmax.hdf5`; their options are `<stem>_options.json`, or else `options.json`,
+    or else
     `options262.json`, or else the one file `*options.json`.
 
     Args:
