@@ -82,6 +82,11 @@ def sgns_distances(
     """
     word2vec = optional("gensim.models", "analysis", "the baseline sgns").Word2Vec
     linalg = optional("scipy.linalg", "analysis", "the baseline sgns")
+    nan = float("nan")
+    for sentences in (first, second):
+        counts = Counter(word for words in sentences() for word in words)
+        if not any(n >= MIN_COUNT for n in counts.values()):
+            return dict.fromkeys(targets, nan)  # gensim refuses a text without frequent words
     with progress("training skip-gram vectors"):
         models = [
         word2vec(
@@ -92,7 +97,7 @@ def sgns_distances(
         ]  # fmt: skip
     common = [word for word in models[0].index_to_key if word in models[1]]
     if not common:
-        return dict.fromkeys(targets, float("nan"))
+        return dict.fromkeys(targets, nan)
     spaces = []
     for model in models:
         space = model[common]
@@ -100,7 +105,6 @@ def sgns_distances(
         spaces.append(space - space.mean(axis=0))
     rotation, _ = linalg.orthogonal_procrustes(*spaces)
     rows = {word: k for k, word in enumerate(common)}
-    nan = float("nan")
     return {
         target: _cosine_distance(spaces[0][rows[target]] @ rotation, spaces[1][rows[target]])
         if target in rows

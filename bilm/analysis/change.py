@@ -16,10 +16,11 @@ Every measure is a function of the means of some features over the usages of eac
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
 grouping), shifted by the bootstrap's estimate of the bias: resampled usages differ more than the
-usages themselves, so that `prt` and the divergences are too large. p-values are results of a
-permutation test: the share of random assignments of usages to the
-groupings with a measure at least as large. A small p-value means that the two samples differ in
-distribution, for example in topic or genre; it does not show that the meaning has changed.
+usages themselves, so that `prt` and the divergences are too large. Bounds outside the range of the
+measure are moved to its ends. Clusters are computed once, not for each resample. p-values are
+results of a permutation test: the share of random assignments of usages to the groupings with a
+measure at least as large. A small p-value means that the two samples differ in distribution, for
+example in topic or genre; it does not show that the meaning has changed.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_affinity", "jsd_substitutes")
 DEFAULT = ("apd", "prt", "jsd_kmeans")
 BY_LAYER = frozenset(MEASURES) - {"jsd_substitutes"}
 PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
+LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0, "jsd_affinity": 1.0, "jsd_substitutes": 1.0}
 MIN_USAGES = 2  # per grouping
 BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
 
@@ -62,10 +64,15 @@ def _prototype_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _jensen_shannon(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Jensen-Shannon divergence in bits of distributions in the last axis."""
-    from scipy.spatial.distance import jensenshannon
+    """Jensen-Shannon divergence in bits of distributions in the last axis.
 
-    return np.asarray(jensenshannon(a, b, base=2, axis=-1)) ** 2
+    `scipy.spatial.distance.jensenshannon` returns nan for some almost equal distributions, whose
+    divergence is rounded below 0 (SciPy issue 20083).
+    """
+    special = optional("scipy.special", "analysis", "divergences")
+    middle = (a + b) / 2
+    divergence = special.rel_entr(a, middle).sum(axis=-1) + special.rel_entr(b, middle).sum(axis=-1)
+    return np.clip(divergence / (2 * np.log(2)), 0, 1)
 
 
 @dataclass(frozen=True)
@@ -129,10 +136,11 @@ def measure(
     Raises: OptionsError for an unknown measure, or if the layer or substitutes are not stored.
     """
     settings = settings or Settings()
-    features, combine = _features(name, usages, layer, settings)
     first, second = np.flatnonzero(is_first), np.flatnonzero(~is_first)
     if min(len(first), len(second)) < MIN_USAGES:
+        _check_measure(name)
         return Measured(float("nan"))
+    features, combine = _features(name, usages, layer, settings)
     value = float(combine(features[first].mean(axis=0), features[second].mean(axis=0)))
     if not settings.n_resamples:
         return Measured(value)
@@ -155,7 +163,8 @@ def measure(
     )  # fmt: skip
     low, high = found.confidence_interval
     bias = float(found.bootstrap_distribution.mean()) - value
-    return Measured(value, float(low) - bias, float(high) - bias, float(test.pvalue))
+    low, high = (min(max(0.0, float(bound) - bias), LARGEST[name]) for bound in (low, high))
+    return Measured(value, low, high, float(test.pvalue))
 
 
 def _means(rows: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -168,6 +177,11 @@ def _means(rows: np.ndarray, features: np.ndarray) -> np.ndarray:
     return (counts.astype(features.dtype) @ features / n).reshape(*outer, -1)
 
 
+def _check_measure(name: str) -> None:
+    if name not in MEASURES:
+        raise OptionsError(f"the measure is {name!r}, expected one of {', '.join(MEASURES)}")
+
+
 def _features(
     name: str,
     usages: Usages,
@@ -175,8 +189,7 @@ def _features(
     settings: Settings,
 ) -> tuple[np.ndarray, Combine]:
     """Return the features (N, F) of a measure, and the function of their means."""
-    if name not in MEASURES:
-        raise OptionsError(f"the measure is {name!r}, expected one of {', '.join(MEASURES)}")
+    _check_measure(name)
     if name == "jsd_substitutes":
         return _substitute_shares(usages.frame), _jensen_shannon
     if not usages.layers:
@@ -232,8 +245,7 @@ def measure_change(
     """
     settings = settings or Settings()
     for name in settings.measures:
-        if name not in MEASURES:
-            raise OptionsError(f"the measure is {name!r}, expected one of {', '.join(MEASURES)}")
+        _check_measure(name)
     pandas = optional("pandas", "analysis", "tables of usages")
     first, second = _between(usages, settings.between)
     layers = settings.layers
@@ -241,6 +253,8 @@ def measure_change(
         layers = tuple(k for k in usages.layers if k) or tuple(usages.layers)
     needed = {0, *layers} if settings.subtract_word else set(layers)
     words = usages.words if isinstance(usages, UsagesFile) else list(dict.fromkeys(_words(usages)))
+    if not words:
+        raise DataError("the table contains no usages; write it with words that occur in the texts")
     rows: list[dict[str, Any]] = []
     with progress("measuring change", "words", len(words)) as shown:
         for word in shown.over(words):
@@ -311,7 +325,7 @@ def _kept(frame: pandas.DataFrame, settings: Settings) -> np.ndarray:
     """Return which usages the settings keep, boolean (N,)."""
     kept: np.ndarray = np.ones(len(frame), bool)
     if settings.tags is not None:
-        if frame["tag"].isna().all():
+        if len(frame) and frame["tag"].isna().all():
             raise DataError("the table of usages contains no parts of speech; omit --tags")
         kept &= frame["tag"].isin(settings.tags).to_numpy()
     if not settings.proper_names:

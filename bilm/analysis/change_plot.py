@@ -53,7 +53,8 @@ def draw_change(
     with drawing(output, 6.5, 1.3 + 0.24 * len(own), layout="constrained") as figure:
         axes = figure.subplots()
         values, places = own[measure].to_numpy(), np.arange(len(own))
-        changed = (own.get(f"{measure}_q", np.nan) <= LEVEL).to_numpy()
+        adjusted = own.get(f"{measure}_q", own[measure] * np.nan)
+        changed, tested = (adjusted <= LEVEL).to_numpy(), adjusted.notna().any()
         low = own.get(f"{measure}_low", own[measure]).fillna(own[measure]).to_numpy()
         high = own.get(f"{measure}_high", own[measure]).fillna(own[measure]).to_numpy()
         for chosen, color, fill, label in (
@@ -62,7 +63,7 @@ def draw_change(
         ):
             if not chosen.any():
                 continue
-            errors = np.abs([values[chosen] - low[chosen], high[chosen] - values[chosen]])
+            errors = np.maximum([values[chosen] - low[chosen], high[chosen] - values[chosen]], 0)
             axes.errorbar(
                 values[chosen], places[chosen], xerr=errors, fmt="o", color=color,
                 markerfacecolor=fill, markersize=5, elinewidth=1.4, capsize=0, label=label,
@@ -77,5 +78,7 @@ def draw_change(
             title = title or f"the first {len(own)} of {n_words:,} words"
         if title:
             axes.set_title(title, fontsize=10, loc="left")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower right", frameon=False,
-                      ncols=2)  # fmt: skip
+        if tested:
+            figure.legend(
+                *axes.get_legend_handles_labels(), loc="outside lower right", frameon=False, ncols=2
+            )

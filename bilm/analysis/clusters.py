@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bilm.analysis.usages import normalized
 from bilm.errors import OptionsError
@@ -51,7 +52,11 @@ def cluster(
         affinity="precomputed", random_state=seed, damping=0.9, max_iter=1000
     )
     labels = _fit(model, similarity)
-    if labels is None:  # it has not converged: one cluster
+    if labels is None:
+        logging.warning(
+            "affinity propagation of %d usages has not converged: they form one cluster, and their "
+            "divergence is 0; k-means always finds clusters", n,
+        )  # fmt: skip
         return np.zeros(n, np.int64)
     exemplars = sample[model.cluster_centers_indices_]
     found = np.argmax(points @ exemplars.T, axis=1)

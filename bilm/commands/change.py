@@ -142,7 +142,7 @@ def change(
         )
     if json:
         result = {
-            "words": frame[["word", "layer", *compared]].to_dict("records"),
+            "words": frame.to_dict("records"),
             "correlations": [each._asdict() for each in correlated],
             "measures_by_layer": sorted(BY_LAYER & set(names)),
         }

@@ -1,16 +1,27 @@
 """Change between groupings: definitions, intervals, tests, frequencies, baselines, gold scores."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 stats = pytest.importorskip("scipy.stats")
+jensenshannon = pytest.importorskip("scipy.spatial.distance").jensenshannon
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
-from bilm.analysis.baselines import ppmi_distances
-from bilm.analysis.change import Settings, correlations, measure, measure_change
+from bilm.analysis.baselines import ppmi_distances, sgns_distances
+from bilm.analysis.change import (
+    LARGEST,
+    Settings,
+    _jensen_shannon,
+    correlations,
+    measure,
+    measure_change,
+)
+from bilm.analysis.change_plot import draw_change
 from bilm.analysis.gold import read_gold
 from bilm.analysis.usages import SUBSTITUTES, Description, Grouping, Usage, Usages
 from bilm.errors import DataError, OptionsError
@@ -81,6 +92,17 @@ def test_divergence_is_one_bit_for_disjoint_clusters_and_zero_for_equal_shares(n
         assert measure(name, apart, is_first(apart), 2, settings).value == pytest.approx(1)
 
 
+def test_divergence_of_almost_equal_shares_is_a_number():
+    draw = np.random.default_rng(0)
+    a = draw.dirichlet(np.ones(5), 2000)
+    b = a * (1 + draw.normal(size=a.shape) * 1e-9)
+    found = _jensen_shannon(a, b / b.sum(axis=1, keepdims=True))
+    assert found.min() >= 0 and found.max() < 1e-12
+    c, d = draw.dirichlet(np.ones(5), (2, 100))
+    expected = [jensenshannon(x, y, base=2) ** 2 for x, y in zip(c, d, strict=True)]
+    assert _jensen_shannon(c, d) == pytest.approx(np.array(expected), abs=1e-12)
+
+
 def test_divergence_of_substitutes(usages):
     words, shares = [["a", "b"]] * 10 + [["b", "c"]] * 15, [[0.25, 0.25]] * 25
     frame = usages.frame.assign(**dict(zip(SUBSTITUTES, (words, shares), strict=True)))
@@ -114,6 +136,15 @@ def test_interval_contains_the_value_and_narrows_with_more_usages():
         assert found.low < found.value < found.high
         widths.append(found.high - found.low)
     assert widths[1] < widths[0]
+
+
+@pytest.mark.parametrize("name", ["apd", "prt", "jsd_kmeans"])
+def test_intervals_stay_in_the_range_of_the_measure(name):
+    draw = np.random.default_rng(3)
+    for _ in range(10):
+        own = make_usages(draw.normal(size=(16, 4)) + 1, 8)
+        found = measure(name, own, is_first(own), 2, Settings(n_resamples=100))
+        assert 0 <= found.low <= found.value <= found.high <= LARGEST[name]
 
 
 def test_permutation_test_finds_a_shift_and_has_few_false_alarms():
@@ -170,6 +201,17 @@ def test_words_with_one_usage_in_a_grouping_have_no_values():
     assert np.isnan(frame["apd"][0]) and np.isnan(frame["apd_q"][0])
 
 
+def test_words_whose_usages_are_all_filtered_out_have_no_values():
+    own = make_usages(np.random.default_rng(0).normal(size=(8, 3)), 4, ["VERB"] * 8)
+    frame = measure_change(own, Settings(n_resamples=10, tags=frozenset({"NOUN"})))
+    assert frame["usages_then"][0] == 0 and np.isnan(frame["jsd_kmeans"][0])
+
+
+def test_a_table_without_usages_is_an_error(usages):
+    with pytest.raises(DataError, match="contains no usages"):
+        measure_change(usages.where(np.zeros(25, bool)))
+
+
 def test_tags_and_proper_names_are_filtered():
     vectors = np.random.default_rng(0).normal(size=(8, 3))
     tags = ["NOUN", "VERB", "NOUN", "PROPN"] * 2
@@ -207,6 +249,26 @@ def test_ppmi_distance_is_large_for_words_in_other_contexts():
     then += [["tiny", "wet", "green", "big"]] * 6
     found = ppmi_distances(lambda: then, lambda: now, ["x", "y", "absent"])
     assert found["x"] > 0.9 and found["y"] < 0.1 and np.isnan(found["absent"])
+
+
+def test_skip_gram_distance_is_missing_in_texts_without_frequent_words():
+    pytest.importorskip("gensim")
+    found = sgns_distances(lambda: [["a", "b"]], lambda: [["a", "c"]] * 9, ["a"])
+    assert np.isnan(found["a"])
+
+
+# --- pictures ---
+
+
+def test_picture_without_tests_has_no_legend_of_p_values(usages, tmp_path):
+    pytest.importorskip("matplotlib")
+    texts = []
+    for n_resamples in (0, 50):
+        path = tmp_path / f"{n_resamples}.svg"
+        draw_change(measure_change(usages, Settings(n_resamples=n_resamples)), path)
+        texts.append(path.read_text())
+    assert len(texts[0]) < len(texts[1])
+    assert ["legend" in text for text in texts] == [False, True]
 
 
 # --- gold scores ---
@@ -255,80 +317,39 @@ def test_correlation_equals_scipys_spearman():
 
 # --- the commands, from a data set to correlations ---
 
-SENSES = {  # sentences of two senses of a place; the words below fill it
-    "animal": [
-        "the {} ran across the field and barked at the horses",
-        "he fed the old {} in the barn before the snow came",
-        "a young {} slept beside its mother near the river",
-        "the hunters followed the {} through the dark wood",
-        "she stroked the {} until it closed its eyes",
-    ],
-    "paper": [
-        "he wrote a long {} to his brother in London",
-        "the {} lay unopened on the table beside the lamp",
-        "she read the {} twice and put it into the fire",
-        "a {} arrived by the morning post from her aunt",
-        "he folded the {} and sealed it with red wax",
-    ],
-}
-CHANGE = {"hound": 1.0, "letter": 0.8, "calf": 0.2, "note": 0.0, "fox": 0.1}  # made up
-THEN = {"hound": "animal", "letter": "paper", "calf": "animal", "note": "paper", "fox": "animal"}
-NOW = {**THEN, "hound": "paper", "letter": "animal"}
+SWAPPED = Path(__file__).parent / "swapped_dwug"  # see its README.md
 
 
-@pytest.fixture
-def dwug(tmp_path):
-    """Write a small data set in DWUG's layout, in which two of five words change their sense."""
-    folder = tmp_path / "dwug_tiny"
-    header = (
-        "lemma\tpos\tdate\tgrouping\tidentifier\tdescription\tcontext\tindexes_target_token\t"
-        "indexes_target_sentence"
-    )
-    for word in CHANGE:
-        lines = [header]
-        for grouping, senses, date in (("1", THEN, 1850), ("2", NOW, 1990)):
-            for k, pattern in enumerate(SENSES[senses[word]]):
-                context = pattern.format(word)
-                begin = context.index(f" {word} ") + 1
-                lines.append(
-                    f"{word}\tnn\t{date}\t{grouping}\t{word}-{grouping}-{k}\t\t{context}\t"
-                    f"{begin}:{begin + len(word)}\t0:{len(context)}"
-                )
-        path = folder / "data" / word / "uses.csv"
-        path.parent.mkdir(parents=True)
-        path.write_text("\n".join(lines) + "\n")
-    gold = folder / "stats" / "opt" / "stats_groupings.csv"
-    gold.parent.mkdir(parents=True)
-    rows = "".join(f"{word}\t{score}\n" for word, score in CHANGE.items())
-    gold.write_text("lemma\tchange_graded\n" + rows)
-    return folder
-
-
-def test_two_commands_lead_from_dwug_to_correlations(dwug, tmp_path, run_here):
+def test_two_commands_lead_from_dwug_to_correlations(tmp_path, run_here):
     table, plot, output = (tmp_path / name for name in ("u.parquet", "c.png", "c.csv"))
-    done = run_here("bilm usages", "--model", "novels-en", "--dwug", dwug, "--output", table)
+    done = run_here("bilm usages", "--model", "novels-en", "--dwug", SWAPPED, "--output", table)
     assert done.returncode == 0, done.stderr
     done = run_here(
-        "bilm change", "--usages", table, "--gold", dwug / "stats/opt/stats_groupings.csv",
+        "bilm change", "--usages", table, "--gold", SWAPPED / "stats/opt/stats_groupings.csv",
         "--output", output, "--plot", plot, "--n_resamples", "99", "--measures", "apd,prt",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = {tuple(line.split()[:2]): line.split() for line in done.stdout.splitlines()[1:]}
-    assert float(lines["apd", "2"][2]) > 0.6 and lines["apd", "2"][-1] == "5"
-    frame = pandas.read_csv(output)
-    assert sorted(frame["word"].unique()) == sorted(CHANGE) and len(frame) == 10
-    top = frame[frame["layer"] == 2].sort_values("apd", ascending=False)["word"].tolist()
-    assert set(top[:2]) == {"hound", "letter"}
+    assert all(lines[name, layer][-1] == "8" for name in ("apd", "prt") for layer in "12")
+    frame, gold = pandas.read_csv(output), read_gold(SWAPPED / "stats/opt/stats_groupings.csv")
+    assert sorted(frame["word"].unique()) == sorted(gold) and len(frame) == 16
+    for layer, rows in frame.groupby("layer"):
+        scores = rows["word"].map(gold)
+        rho = stats.spearmanr(rows["prt"], scores).statistic
+        assert float(lines["prt", str(layer)][2]) == pytest.approx(rho, abs=5e-4)
+        changed = scores >= 0.75  # most sentences of the second grouping are the partner's
+        assert rows["prt"][changed].mean() > rows["prt"][~changed].mean()
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_change_as_json_with_baselines(dwug, tmp_path, run_here):
+def test_change_as_json_with_baselines(tmp_path, run_here):
     import json
 
     pytest.importorskip("gensim")
     table = tmp_path / "u.parquet"
-    run_here("bilm usages", "--model", "novels-en", "--dwug", dwug, "--output", table)
+    run_here("bilm usages", "--model", "novels-en", "--dwug", SWAPPED, "--output", table)
     done = run_here("bilm change", "--usages", table, "--json", "--baselines", "--n_resamples", "0")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert {"ppmi", "sgns", "apd"} <= set(found["words"][0])
+    assert {"ppmi", "sgns", "apd", "apd_low", "log_ratio"} <= set(found["words"][0])
+    assert found["words"][0]["apd_p"] is None  # nothing was resampled

@@ -158,3 +158,26 @@ def test_foreign_file_is_recognized(tmp_path):
     (tmp_path / "weights.pt").write_bytes(b"x")
     with pytest.raises(WeightsError, match=r"weights\.pt: found a PyTorch model of another kind"):
         resolve(tmp_path / "weights.pt")
+
+
+def test_locate_weights_that_share_options_are_listed_and_chosen(tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    shutil.copy(OPTIONS, folder / "options262.json")
+    for language in ("fi", "sl"):
+        shutil.copy(WEIGHTS, folder / f"{language}_weights.hdf5")
+    listed = r"found fi_weights\.hdf5, sl_weights\.hdf5, .*#fi_weights\" or --weights fi_weights"
+    with pytest.raises(WeightsError, match=listed):
+        resolve(folder)
+    expected = folder / "options262.json", folder / "sl_weights.hdf5"
+    for name in ("sl", "sl_weights", "sl_weights.hdf5"):
+        assert resolve(f"{folder}#{name}") == expected
+    assert resolve(folder, "sl_weights.hdf5") == expected
+
+
+def test_locate_prefixed_options_in_a_folder_of_a_folder(tmp_path):
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    options = shutil.copy(OPTIONS, inside / "elmo_sl_options.json")
+    weights = shutil.copy(WEIGHTS, inside / "elmo_sl_weights.hdf5")
+    assert resolve(tmp_path) == (options, weights)

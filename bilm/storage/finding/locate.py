@@ -30,11 +30,13 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     """Find the files of a model; download or unpack them if they are not in the cache.
 
     An existing path takes precedence over a name. The model is at the top level of a folder or
-    archive, or in a single folder inside it. A folder with checkpoints is always read as a run,
-    with the options in `options.json`. An ELMoForManyLangs model has `config.json` and
-    `encoder.pkl`. In other folders the weights are `model.hdf5`, or else `weights.hdf5`, or else
-    the one file `*_weights.hdf5`, or else the one HDF5 file except `*_softmax.hdf5`; their options
-    are `<stem>_options.json`, or else `options.json`, or else the one file `*options.json`.
+    archive, or in a single folder inside it, at most two folders deep. A folder with checkpoints is
+    always read as a run, with the options in `options.json`. An ELMoForManyLangs model has
+    `config.json` and `encoder.pkl`. In other folders the weights are `model.hdf5`, or else
+    `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one HDF5 file
+    except `*_softmax.hdf5`; their options are `<stem>_options.json`, or else `options.json`,
+    or else
+    `options262.json`, or else the one file `*options.json`.
 
     Args:
         source: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, the URL of a folder
@@ -50,10 +52,21 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     named = source if weights is None else weights
     path, mark, part = os.path.expanduser(named).rpartition("#")
     if mark and not os.path.exists(os.path.expanduser(named)) and os.path.exists(path):
+        if weights is None and (file := _weights_named(Path(path), part)):
+            return _located(path, file)
         found = _located(path) if weights is None else _located(source, path)
         found.choose(part)
         return found
     return _located(source, weights)
+
+
+def _weights_named(folder: Path, name: str) -> str | None:
+    """Return the file name of one of several HDF5 weights in a folder, or None.
+
+    The name may omit the ending `.hdf5` or `_weights.hdf5`.
+    """
+    files = (f"{name}{ending}" for ending in ("", ".hdf5", "_weights.hdf5"))
+    return next((f for f in files if f.endswith(".hdf5") and (folder / f).is_file()), None)
 
 
 def _located(source: str | Path, weights: str | Path | None = None) -> Format:

@@ -21,6 +21,8 @@ from bilm.support.model_files import (
     WEIGHTS,
 )
 
+OPTIONS_262 = "options262.json"  # options with n_characters 262, which several weights may share
+MAX_DEPTH = 3  # parts of the path of the options in a folder or archive
 EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run"
 EXPECTED_WEIGHTS = (
     ".hdf5 file with the weights, or the checkpoints of a run, beside the options; name the file "
@@ -45,8 +47,9 @@ class BilmTf(Format):
 
         Raises: WeightsError if one is missing, or if there are several.
         """
-        options = [p for p in paths if p.name.endswith(OPTIONS) and len(p.parts) <= 2]
-        options = [p for p in options if len(p.parts) == 1] or options
+        options = [p for p in paths if p.name.endswith((OPTIONS, OPTIONS_262))]
+        depth = min((len(p.parts) for p in options if len(p.parts) <= MAX_DEPTH), default=0)
+        options = [p for p in options if len(p.parts) == depth]
         if len({p.parent for p in options}) != 1:
             _only(options, EXPECTED_OPTIONS, where, paths)
         beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
@@ -57,7 +60,13 @@ class BilmTf(Format):
             [p for p in weights if p.stem.endswith("_weights")],
             weights,
         )
-        chosen = _only(next(filter(None, preferred), []), EXPECTED_WEIGHTS, where, paths)
+        candidates = next(filter(None, preferred), [])
+        expected = EXPECTED_WEIGHTS
+        if len(candidates) > 1 and Path(where).is_dir():
+            first = min(candidates)
+            folder = Path(where) / first.parent
+            expected += f', or choose one with "{folder}#{first.stem}" or --weights {first.name}'
+        chosen = _only(candidates, expected, where, paths)
         named = [p for p in map(chosen.with_name, options_names(chosen)) if p in options]
         its_options = named[0] if named else _only(options, EXPECTED_OPTIONS, where, paths)
         companions = {
@@ -125,7 +134,7 @@ class BilmTf(Format):
 def options_names(weight_file: PurePath) -> list[str]:
     """Return the names of the options that belong to weights, the preferred one first."""
     stems = weight_file.stem, weight_file.stem.removesuffix("_weights")
-    return [*(f"{stem}_{OPTIONS}" for stem in dict.fromkeys(stems)), OPTIONS]
+    return [*(f"{stem}_{OPTIONS}" for stem in dict.fromkeys(stems)), OPTIONS, OPTIONS_262]
 
 
 def read_export_id(path: str | Path) -> str | None:
