@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pandas
 
 MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_affinity", "jsd_substitutes")
-DEFAULT = ("apd", "prt", "jsd_kmeans")
+DEFAULT = ("prt", "apd", "jsd_kmeans")
 BY_LAYER = frozenset(MEASURES) - {"jsd_substitutes"}
 PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
 LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0, "jsd_affinity": 1.0, "jsd_substitutes": 1.0}

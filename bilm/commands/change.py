@@ -54,7 +54,7 @@ score on each line, such as graded.txt of SemEval-2020 task 1. Spearman's correl
 @opt.group(
     "Measures",
     opt.option("--measures", opt.TEXT, f"Measures separated by commas: {', '.join(MEASURES)}.",
-               default="apd,prt,jsd_kmeans"),
+               default="prt,apd,jsd_kmeans"),
     opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
     opt.flag("--subtract_word", "Subtract the word's own vector, which does not depend on the "
              "context (layer 0)."),
