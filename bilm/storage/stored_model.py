@@ -246,7 +246,9 @@ class StoredModel:
         Raises: OptionsError, WeightsError.
         """
         weights = self.weights(token_ids, token_table)
-        model = BiLM(weights.options, weights.n_words, padding=True, precision=precision)
+        model = BiLM(
+            weights.options, weights.n_words, padding=True, precision=precision, name="bilm"
+        )
         weights.start(model)
         if frozen:
             model.freeze()

@@ -1,0 +1,274 @@
+"""`bilm.allennlp`: AllenNLP's interface, its numbers, and programs in circulation."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from command_runs import environment
+
+if keras.backend.backend() != "torch":
+    pytest.skip("with KERAS_BACKEND=torch: make test-clients", allow_module_level=True)
+import h5py
+import torch
+
+from bilm.allennlp import Elmo, ElmoEmbedder, _ElmoBiLm, batch_to_ids
+from bilm.errors import DataError, OptionsError
+
+pytestmark = pytest.mark.clients
+
+GOLDEN = Path(os.environ.get("BILM_GOLDEN", Path(__file__).parents[1] / "golden")) / "allennlp"
+CASES = sorted(path for path in GOLDEN.iterdir() if (path / "expected.hdf5").exists())
+SENTENCES = [["the", "bank", "closed"], [], ["a"], ["x" * 80, "日本語", "the"]]
+
+
+def files(case):
+    archive = case / "model.tar.gz"
+    return case / "options.json", archive if archive.exists() else case / "model"
+
+
+def sentences_of(case):
+    return json.loads((case / "sentences.json").read_text("utf-8"))
+
+
+@pytest.fixture(params=CASES, ids=lambda path: path.name)
+def case(request):
+    return request.param
+
+
+# --- numbers ---
+
+
+def test_golden_mixes_of_allennlp(case):
+    with h5py.File(case / "expected.hdf5") as expected:
+        if "scalar_parameters" not in expected:
+            pytest.skip("the case has no mix")
+        parameters, gamma = expected["scalar_parameters"][()], expected["gamma"][()]
+        normalizes = bool(expected.attrs["do_layer_norm"])
+        elmo = Elmo(*files(case), len(gamma), do_layer_norm=normalizes, dropout=0.0)
+        for mix, weights, factor in zip(elmo._mixes, parameters, gamma, strict=True):
+            mix.weights_before_softmax.assign(weights)
+            mix.gamma.assign(factor)
+        for k, words in enumerate(sentences_of(case)):
+            if not words:
+                continue
+            with torch.no_grad():
+                found = elmo(batch_to_ids([words]))["elmo_representations"]
+            for vectors, wanted in zip(found, expected[f"mix_{k}"], strict=True):
+                np.testing.assert_allclose(vectors[0].numpy(), wanted, atol=1e-5)
+
+
+def test_golden_layers_of_allennlp(case):
+    embedder = ElmoEmbedder(*files(case))
+    lstm = _ElmoBiLm(*files(case))
+    with h5py.File(case / "expected.hdf5") as expected:
+        for k, words in enumerate(sentences_of(case)):
+            wanted = expected[f"sentence_{k}"][()]
+            np.testing.assert_allclose(embedder.embed_sentence(words), wanted, atol=1e-5)
+            with torch.no_grad():
+                found = lstm(batch_to_ids([words]))
+            layers = torch.stack([layer[0, 1:-1] for layer in found["activations"]]).numpy()
+            np.testing.assert_allclose(layers, wanted, atol=1e-5)
+
+
+# --- ids and masks ---
+
+
+def test_ids_have_no_marks_of_sentences_and_50_characters():
+    ids = batch_to_ids(SENTENCES)
+    assert ids.shape == (4, 3, 50) and ids.dtype == torch.int64
+    assert (ids[1] == 0).all() and (ids[2, 1:] == 0).all() and (ids[2, 0] > 0).all()
+    assert batch_to_ids([]).shape == (0, 0, 50)
+    a = [259, ord("a") + 1, 260] + 47 * [261]
+    assert ids[2, 0].tolist() == a
+
+
+@pytest.fixture(scope="module")
+def elmo():
+    return Elmo(*files(CASES[0]), 2, dropout=0.0)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_vectors_do_not_depend_on_the_batch_and_padding_is_zero(kept):
+    elmo = Elmo(*files(CASES[0]), 1, dropout=0.0, keep_sentence_boundaries=kept).eval()
+    with torch.no_grad():
+        whole = elmo(batch_to_ids(SENTENCES))
+        (vectors,), mask = whole["elmo_representations"], whole["mask"]
+        assert mask.dtype == torch.bool
+        assert mask.sum(dim=1).tolist() == [len(words) + 2 * kept for words in SENTENCES]
+        assert (vectors[~mask] == 0).all()
+        for k, words in enumerate(SENTENCES):
+            if words:
+                alone = elmo(batch_to_ids([words]))["elmo_representations"][0][0]
+                torch.testing.assert_close(vectors[k, : len(alone)], alone, atol=1e-6, rtol=0)
+
+
+def test_further_axes_are_kept(elmo):
+    ids = batch_to_ids([["the", "bank"], ["a"]])
+    found = elmo(torch.stack([ids, ids]))
+    assert found["elmo_representations"][1].shape == (2, 2, 2, elmo.get_output_dim())
+    assert found["mask"].tolist() == [[[True, True], [True, False]]] * 2
+
+
+# --- a torch module ---
+
+
+class Tagger(torch.nn.Module):
+    """As in programs for AllenNLP: only the import of Elmo has changed."""
+
+    def __init__(self, options_file, weight_file, **arguments):
+        super().__init__()
+        self.elmo = Elmo(options_file, weight_file, 1, **arguments)
+        self.output = torch.nn.Linear(self.elmo.get_output_dim(), 3)
+
+    def forward(self, sentences):
+        found = self.elmo(batch_to_ids(sentences))
+        return self.output(found["elmo_representations"][0]), found["mask"]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_mix_is_trained_and_the_bilm_if_requested(requires_grad):
+    torch.manual_seed(0)
+    tagger = Tagger(*files(CASES[0]), requires_grad=requires_grad, dropout=0.1)
+    before = {name: p.detach().clone() for name, p in tagger.named_parameters()}
+    optimizer = torch.optim.Adam([p for p in tagger.parameters() if p.requires_grad], 0.05)
+    labels = torch.tensor([[0, 1, 2], [0, 1, 2]])
+    losses = []
+    for _ in range(30):
+        scores, mask = tagger([["the", "bank", "closed"], ["a", "the", "x"]])
+        loss = torch.nn.functional.cross_entropy(scores[mask], labels[mask])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+    changed = {name for name, p in tagger.named_parameters() if not torch.equal(p, before[name])}
+    of_bilm = {name for name in before if "_elmo_lstm" in name}
+    assert of_bilm and bool(changed & of_bilm) == requires_grad
+    assert {name for name in before if "_mixes" in name} <= changed
+
+
+def test_state_dict_restores_the_module(tmp_path):
+    first, second = (Tagger(*files(CASES[0]), dropout=0.5) for _ in range(2))
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.add_(0.01)
+    torch.save(first.state_dict(), tmp_path / "t.pt")
+    second.load_state_dict(torch.load(tmp_path / "t.pt"))
+    first.eval(), second.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(first([["a", "b"]])[0], second([["a", "b"]])[0])
+
+
+def test_dropout_is_applied_in_training_only():
+    elmo = Elmo(*files(CASES[0]), 1, dropout=0.5)
+    ids = batch_to_ids([["the", "bank"] * 10])
+    assert (elmo(ids)["elmo_representations"][0] == 0).float().mean() > 0.3
+    assert (elmo.eval()(ids)["elmo_representations"][0] == 0).float().mean() < 0.05
+
+
+def test_fixed_mix_is_not_trained():
+    elmo = Elmo(*files(CASES[0]), 1, dropout=0, scalar_mix_parameters=[-9e10, 1, -9e10][:3])
+    assert not [p for p in elmo.parameters() if p.requires_grad]
+
+
+def test_module_is_shared():
+    module = _ElmoBiLm(*files(CASES[0]))
+    elmo = Elmo(None, None, 2, module=module, dropout=0)
+    assert elmo._elmo_lstm is module
+    with pytest.raises(ValueError, match="expected either options_file"):
+        Elmo(*files(CASES[0]), 1, module=module)
+
+
+# --- programs in circulation; only the import has changed ---
+
+
+def test_vectors_of_proteins_as_in_the_readme_of_seqvec():
+    options, weights = files(CASES[0])
+    embedder = ElmoEmbedder(options_file=options, weight_file=weights, cuda_device=-1)
+    embedding = embedder.embed_sentence(list("SEQWENCE"))
+    residues = torch.tensor(embedding).sum(dim=0)
+    protein = residues.mean(dim=0)
+    assert residues.shape == (8, embedding.shape[2]) and protein.shape == (embedding.shape[2],)
+    several = list(embedder.embed_sentences([list("PROTEIN"), list("SEQ")]))
+    assert [each.shape[1] for each in several] == [7, 3]
+
+
+def test_word_vectors_as_in_elmo_embeddings_of_flair():
+    class ELMoEmbeddings:
+        def __init__(self, options_file, weight_file):
+            self.ee = ElmoEmbedder(
+                options_file=options_file, weight_file=weight_file, cuda_device=-1
+            )
+            self.embedding_length = len(self.vectors([["hello"]])[0][0])
+
+        def vectors(self, sentences):
+            batch = self.ee.embed_batch(sentences)
+            return [
+                [
+                    torch.cat([torch.FloatTensor(layers[k, i, :]) for k in range(len(layers))])
+                    for i in range(len(words))
+                ]
+                for words, layers in zip(sentences, batch, strict=True)
+            ]
+
+    embeddings = ELMoEmbeddings(*files(CASES[0]))
+    found = embeddings.vectors([["the", "bank"], ["a"]])
+    assert [len(words) for words in found] == [2, 1]
+    assert found[1][0].shape == (embeddings.embedding_length,)
+
+
+def test_other_backend_is_an_error_that_names_the_variable():
+    code = "import bilm.allennlp"
+    variables = environment(KERAS_BACKEND="jax")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=variables
+    )
+    assert "requires the PyTorch backend of Keras, but Keras runs on jax" in done.stderr
+    variables = {k: v for k, v in variables.items() if k != "KERAS_BACKEND"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=variables
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# --- files ---
+
+
+@pytest.mark.parametrize("output_format", ["all", "top", "average"])
+def test_embed_file_writes_the_datasets_of_allennlp(output_format, tmp_path):
+    embedder = ElmoEmbedder(*files(CASES[0]))
+    path = tmp_path / "out.hdf5"
+    embedder.embed_file(io.StringIO("the bank\na\n"), path, output_format)
+    layers = embedder.embed_sentence(["the", "bank"])
+    expected = {"all": layers, "top": layers[-1], "average": layers.mean(axis=0)}[output_format]
+    with h5py.File(path) as file:
+        np.testing.assert_allclose(file["0"][()], expected, atol=1e-6)
+        assert json.loads(file["sentence_to_index"][0]) == {"the bank": "0", "a": "1"}
+
+
+def test_embed_file_with_sentences_as_keys_and_wrong_input(tmp_path):
+    embedder, path = ElmoEmbedder(*files(CASES[0])), tmp_path / "out.hdf5"
+    embedder.embed_file(io.StringIO("the bank\na\n"), path, use_sentence_keys=True)
+    with h5py.File(path) as file:
+        assert set(file) == {"the bank", "a"}
+    for text, message in (
+        ("a\na\n", "occurs twice"),
+        ("a / b\n", "contains /"),
+        ("a\n\n", r"\[1\]"),
+    ):
+        with pytest.raises(DataError, match=message):
+            embedder.embed_file(io.StringIO(text), path, use_sentence_keys=True)
+    with pytest.raises(OptionsError, match="output_format is 'x'"):
+        embedder.embed_file(io.StringIO("a\n"), path, "x")
+
+
+def test_batch_to_embeddings_pads_with_zeros():
+    layers, mask = ElmoEmbedder(*files(CASES[0])).batch_to_embeddings([["a"], ["the", "bank"]])
+    assert mask.tolist() == [[True, False], [True, True]]
+    assert (layers[0, :, 1] == 0).all() and layers.shape[2] == 2
