@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,13 +27,20 @@ def choose_backend() -> str:
     Keras reads it when it is imported.
     """
     chosen = os.environ.get(BACKEND) or _configured_backend()
-    if chosen != "tensorflow" or BACKEND in os.environ or find_spec("tensorflow") is not None:
+    if chosen != "tensorflow" or BACKEND in os.environ or _is_installed("tensorflow"):
         return chosen
     for name in OTHER_BACKENDS:
-        if find_spec(name) is not None:
+        if _is_installed(name):
             os.environ[BACKEND] = name
             return name
     return chosen
+
+
+def _is_installed(name: str) -> bool:
+    """Return whether a package is installed or has been imported."""
+    if name in sys.modules:
+        return sys.modules[name] is not None
+    return find_spec(name) is not None
 
 
 def _configured_backend() -> str:
