@@ -277,11 +277,16 @@ def _words(usages: Usages) -> list[str]:
 
 def _between(usages: UsagesFile | Usages, between: tuple[str, str] | None) -> tuple[str, str]:
     names = [grouping.name for grouping in usages.description.groupings]
+    if len(names) < 2:
+        raise OptionsError(
+            f"the table has only the grouping {', '.join(names)}, but two are compared; give bilm "
+            "usages one --input per text"
+        )
     if between is None:
-        if len(names) != 2:
+        if len(names) > 2:
             raise OptionsError(
                 f"the table has {len(names)} groupings ({', '.join(names)}); select two, such as "
-                f"--between {','.join((names * 2)[:2])}"
+                f"--between {','.join(names[:2])}"
             )
         return names[0], names[1]
     missing = [name for name in between if name not in names]
