@@ -34,8 +34,9 @@ test: $(VENV)/installed  ## run the tests except the slow ones: at most 8 minute
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
 
-test-cluster: $(VENV)/installed  ## train with several worker processes, some of them killed
+test-cluster: $(VENV)/installed $(ENGINES)/installed  ## train with several workers, some of them killed, and from object stores
 	$(VENV)/bin/python -m pytest -m cluster tests
+	$(ENGINES)/bin/python -m pytest -m cluster tests/support tests/commands
 
 test-cluster-short: $(VENV)/installed  ## a few of the tests of test-cluster, for CI
 	$(VENV)/bin/python -m pytest -m "cluster and short" tests
@@ -55,7 +56,8 @@ test-backends: $(EXTRAS)/installed  ## run the golden inference tests on JAX and
 
 test-clients: $(EXTRAS)/installed  ## run the tests of optional packages: scikit-learn, spaCy, ONNX, ...
 	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m clients tests
-	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest tests/integrations/test_torch.py tests/integrations/test_allennlp.py
+	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest tests/integrations/test_torch.py \
+	  tests/integrations/test_allennlp.py
 
 test-clients-short: $(EXTRAS)/installed  ## a few of the tests of test-clients, for CI
 	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m "clients and short" tests
