@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PROJECTIONS = ("pca", "umap")
 COLORS = ("grouping", "cluster")
+MANY = 1_000  # usages, which overlap in a picture
 MAX_LISTED = 25  # usages whose sentences a picture lists
 CONTEXT = 46  # characters of a sentence to each side of the word
 WIDTH, MAP, LINE, MIDDLE = 7.4, 4.8, 0.17, 3.5  # inches of a picture, and of its list
@@ -138,11 +139,12 @@ def draw_map(
         corner = 0.3 / WIDTH, (list_height + 0.2) / height
         axes = figure.add_axes((*corner, MAP / WIDTH, MAP / height))
         size = float(np.clip(9000 / len(frame), 6, 60))
+        alpha = 0.75 if len(frame) < MANY else 0.4
         for k, (name, rows) in enumerate(colored(frame, color).items()):
             own = frame.iloc[rows]
             axes.scatter(
                 own["x"], own["y"], s=size, c=PALETTE[k % len(PALETTE)],
-                marker=MARKS[k % len(MARKS)], label=f"{plain(name)} ({len(own):,})", alpha=0.75,
+                marker=MARKS[k % len(MARKS)], label=f"{plain(name)} ({len(own):,})", alpha=alpha,
                 linewidths=0.3, edgecolors="white",
             )  # fmt: skip
         axes.set_xticks([])
