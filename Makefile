@@ -34,9 +34,9 @@ test: $(VENV)/installed  ## run the tests except the slow ones: at most 8 minute
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
 
-test-cluster: $(VENV)/installed $(ENGINES)/installed  ## train with several workers, some of them killed, and from object stores
+test-cluster: $(VENV)/installed $(ENGINES)/installed  ## run tests of several workers, Spark, Ray, Dask and object stores
 	$(VENV)/bin/python -m pytest -m cluster tests
-	$(ENGINES)/bin/python -m pytest -m cluster tests/support tests/commands
+	$(ENGINES)/bin/python -m pytest -m cluster tests/cluster tests/support tests/commands
 
 test-cluster-short: $(VENV)/installed  ## a few of the tests of test-cluster, for CI
 	$(VENV)/bin/python -m pytest -m "cluster and short" tests

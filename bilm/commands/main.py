@@ -33,7 +33,7 @@ from bilm.support.urls import masked
 # Each module of this package defines a command of the same name, with underscores for dashes; the
 # help lists them in this order.
 COMMANDS = (
-    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
+    "text", "vocab", "train", "test", "export", "finetune", "embed", "merge", "score", "surprisal",
     "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models",
     "cache", "doctor"
 )  # fmt: skip
@@ -60,7 +60,7 @@ QUIET = "bilm.quiet"  # key of the context's `meta`
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = (
     "/tensorflow/python/", "/tf2onnx/", "/gensim/", "/aiobotocore/", "/botocore/", "/fsspec/",
-    "/s3fs/",
+    "/s3fs/", "/py4j/",
 )  # fmt: skip
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {

@@ -128,15 +128,20 @@ class ElmoEmbedder:
         return list(self.embed_sentences(sentences, layers))
 
     def embed_sentences(
-        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+        self,
+        sentences: Iterable[Sequence[str]],
+        layers: Layers = "all",
+        pool: str = "none",
+        normalize: bool = False,
     ) -> Iterator[np.ndarray]:
         """Embed a stream of sentences and yield their vectors in order, in bounded memory.
 
-        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead.
+        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead. `pool` and `normalize` are
+        arguments of `sentence_vectors`; the pool `none` gives each word's vectors.
 
-        Raises: DataError if a sentence is not a list of words.
+        Raises: DataError if a sentence is not a list of words; OptionsError.
         """
-        return self._in_order(sentences, self.selection(layers))
+        return self._in_order(sentences, self.selection(layers, pool, normalize))
 
     def embed_as_completed(
         self,
