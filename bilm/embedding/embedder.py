@@ -25,6 +25,7 @@ from keras import ops
 
 from bilm.data.tokenization import TokenizationCheck, checked_sentence
 from bilm.embedding.choices import POOLS
+from bilm.embedding.int8 import Int8Stacks
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.language_model import BiLM
@@ -469,8 +470,11 @@ class PackedRunner:
             keras.KerasTensor((None, None), "bool"),
             [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
         ]
-        self._run_steps = compiled(self._steps, signature)
-        self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
+        if model.precision == "int8":
+            self._run_steps = self._run_rows = Int8Stacks(model)
+        else:
+            self._run_steps = compiled(self._steps, signature)
+            self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
 
     def __call__(
         self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection
