@@ -8,7 +8,12 @@ import keras
 from keras import ops
 
 from bilm.errors import BilmError
-from bilm.layers.functional import gather_rows, token_mask
+from bilm.layers.functional import (
+    INFERENCE_PRECISIONS,
+    checked_precision,
+    gather_rows,
+    token_mask,
+)
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState, TableRows
@@ -32,7 +37,8 @@ class BiLM(keras.layers.Layer):
             softmax compute in float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
-    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing.
+    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing, or for an
+        unknown precision.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -54,7 +60,8 @@ class BiLM(keras.layers.Layer):
         if options.bidirectional is None:
             raise ValueError("options.bidirectional is None; expected True or False")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
-        self.directions, self.precision = options.directions, precision
+        self.directions = options.directions
+        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
         others = "float32" if precision == "int8" else precision  # of the encoder and the softmax
         self.encoder = _encoder(options, n_tokens, padding, others, self.dtype_policy)
         self.stacks = {d: self._make_stack(d, dropout, precision) for d in self.directions}
