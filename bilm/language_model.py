@@ -8,7 +8,12 @@ import keras
 from keras import ops
 
 from bilm.errors import BilmError
-from bilm.layers.functional import gather_rows, token_mask
+from bilm.layers.functional import (
+    INFERENCE_PRECISIONS,
+    checked_precision,
+    gather_rows,
+    token_mask,
+)
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState, TableRows
@@ -27,10 +32,13 @@ class BiLM(keras.layers.Layer):
         softmax: whether the model has its output layer (training, perplexity, scoring).
         dropout: rate of dropout where a seed is passed.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
-            values are float32.
+            values are float32. With "int8", for a frozen model, the weights of the LSTMs are stored
+            in eight bits for `bilm.embedding.int8.Int8Stacks`, which runs them; the encoder and the
+            softmax compute in float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
-    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing.
+    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing, or for an
+        unknown precision.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -53,12 +61,14 @@ class BiLM(keras.layers.Layer):
             raise ValueError("options.bidirectional is None; expected True or False")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         self.directions = options.directions
-        self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
+        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
+        others = "float32" if precision == "int8" else precision  # of the encoder and the softmax
+        self.encoder = _encoder(options, n_tokens, padding, others, self.dtype_policy)
         self.stacks = {d: self._make_stack(d, dropout, precision) for d in self.directions}
         self.softmax: Any = None
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
-            self.softmax = SampledSoftmax(n_tokens, width, precision, name="softmax", **how)
+            self.softmax = SampledSoftmax(n_tokens, width, others, name="softmax", **how)
 
     def _make_stack(self, direction: str, dropout: float, precision: str) -> LSTMStack:
         lstm = self.options.lstm

@@ -51,9 +51,7 @@ def output_forms_help() -> str:
     opt.flag("--normalize", "Divide each pooled vector by its Euclidean norm."),
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
-    opt.option("--precision", opt.OneOf(opt.DTYPES_OF_PRODUCTS), "dtype of matrix-multiplication "
-               "inputs; bfloat16 is faster and changes vectors by less than 1 %.",
-               default="float32"),
+    opt.precision_option,
     opt.option("--part_sentences", opt.Integer(1), "Number of sentences per part; an interruption "
                "loses at most one part.", "1000, or 100000 with --pool"),
 )  # fmt: skip

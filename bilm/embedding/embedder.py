@@ -25,6 +25,7 @@ from keras import ops
 
 from bilm.data.tokenization import TokenizationCheck, checked_sentence
 from bilm.embedding.choices import POOLS
+from bilm.embedding.int8 import Int8Stacks, largest_input
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.language_model import BiLM
@@ -61,14 +62,16 @@ class ElmoEmbedder:
         batch_tokens: tokens that are computed at a time, with marks. It bounds memory and does not
             change results.
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
-            support it, and changes vectors by less than 1 %.
+            support it, and changes vectors by less than 1 %. `int8` stores the weights of the LSTMs
+            in eight bits and computes them with ONNX Runtime on the CPU.
 
     The argument `layers` of the methods selects the float32 result of a sentence. `"all"`: (layers
     + 1, T, 2 P), where layer 0 contains the token vector twice. Indices such as `[0, 2]` or
     `"0,2"`: (2, T, 2 P). `"top"`, `"average"` or `"sum"`: (T, 2 P). A forward-only model has P
     instead of 2 P features.
     Attributes: `n_layers`, including layer 0; `dim`, the number of features.
-    Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small.
+    Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small or an
+        unknown precision; MissingExtraError for `int8` without the packages of the extra `onnx`.
 
     Example:
         embedder = bilm.ElmoEmbedder("options.json", "weights.hdf5")
@@ -92,6 +95,8 @@ class ElmoEmbedder:
         if cache_size < 0 or batch_tokens < 1:
             given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
             raise ValueError(f"{given}, expected at least 0 and 1")
+        if precision == "int8":
+            largest_input()  # raises an error without ONNX Runtime, before weights are read
         self.stored = open_model(options_file, weight_file)
         self.model = self.stored.build(precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
@@ -474,8 +479,11 @@ class PackedRunner:
             keras.KerasTensor((None, None), "bool"),
             [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
         ]
-        self._run_steps = compiled(self._steps, signature)
-        self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
+        if model.precision == "int8":
+            self._run_steps = self._run_rows = Int8Stacks(model)
+        else:
+            self._run_steps = compiled(self._steps, signature)
+            self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
 
     def __call__(
         self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection

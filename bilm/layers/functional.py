@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 PRECISIONS = ("float32", "bfloat16")
+INFERENCE_PRECISIONS = (*PRECISIONS, "int8")  # of LSTM cells
 
 
-def checked_precision(precision: str) -> str:
-    """Return `precision`. Raises: ValueError if it is not one of `PRECISIONS`."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is {precision!r}, expected one of {PRECISIONS}")
+def checked_precision(precision: str, expected: Sequence[str] = PRECISIONS) -> str:
+    """Return `precision`. Raises: ValueError if it is not one of those expected."""
+    if precision not in expected:
+        raise ValueError(f"precision is {precision!r}, expected one of {expected}")
     return precision
 
 
