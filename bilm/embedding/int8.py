@@ -13,7 +13,6 @@ from -63 to 63.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,6 +24,7 @@ from bilm.language_model import BiLM
 from bilm.layers.int8_weights import LARGEST, Int8Cell, Int8Matrix
 from bilm.layers.stack import LSTMStack
 from bilm.support.imports import needed
+from bilm.support.process import available_cores
 
 OPSET = 17
 IR_VERSION = 9  # of ONNX 1.14; older runtimes can read it
@@ -46,7 +46,7 @@ class Int8Stacks:
     def __init__(self, model: BiLM):
         self._n_layers, levels = model.options.lstm.n_layers, largest_input()
         self._zero_point = np.uint8(levels + 1)
-        n_threads = max((os.cpu_count() or 1) // len(model.directions), 1)
+        n_threads = max(available_cores() // len(model.directions), 1)
         self._sessions = {
             d: _stack_session(model.stacks[d], levels, n_threads) for d in model.directions
         }

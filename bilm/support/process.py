@@ -119,6 +119,14 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1
+
+
 def share_cores(n_cores: int | None = None) -> bool:
     """Let TensorFlow run two operations at a time, each on half of the cores.
 
@@ -140,10 +148,7 @@ def share_cores(n_cores: int | None = None) -> bool:
         return False
     threading = tf.config.threading
     n_operations = SIDE_BY_SIDE if n_cores is None else min(SIDE_BY_SIDE, n_cores)
-    try:
-        n_cores = n_cores or len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        n_cores = os.cpu_count() or 1
+    n_cores = n_cores or available_cores()
     try:
         threading.set_inter_op_parallelism_threads(n_operations)
         threading.set_intra_op_parallelism_threads(max(1, n_cores // SIDE_BY_SIDE))
