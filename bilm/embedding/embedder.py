@@ -103,8 +103,8 @@ class ElmoEmbedder:
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
         self._settings = self.vocab_file, cache_size, batch_tokens, precision
-        encode = WordVectors(self.model, self.vocab_file)
-        self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)
+        self._encode = WordVectors(self.model, self.vocab_file)
+        self._marks, self._cache = self._encode.marks, TokenCache(cache_size, self._encode)
         self._runner = PackedRunner(self.model, batch_tokens)
         lstm = self.options.lstm
         self.n_layers = lstm.n_layers + 1
@@ -212,11 +212,26 @@ class ElmoEmbedder:
         return Selection(layers, pool, normalize, self.n_layers, self.dim)
 
     def warm_up(
-        self, sentences: Iterable[Sequence[str]], layers: Layers = "all", pool: str = "none"
+        self, sentences: Iterable[Sequence[str]] = (), layers: Layers = "all", pool: str = "none"
     ) -> None:
-        """Fill the cache with the words of sentences, in the same way as embedding them."""
-        for group in self._groups(sentences, self.selection(layers, pool)):
+        """Compile the functions that embed a sentence, and cache the words of sentences.
+
+        The first sentence that an embedder reads otherwise includes the time of compilation. The
+        vectors of sentences do not change.
+
+        Args:
+            sentences: lists of words whose context-free vectors are cached.
+            layers, pool: see `embed_as_completed`; they limit how many sentences are read ahead.
+        Raises: DataError if a sentence is not a list of words; OptionsError.
+        """
+        selection = self.selection(layers, pool)
+        for group in self._groups(sentences, selection):
             self._look_up(group)
+        # The marks are encoded outside the cache: its contents and order remain those of embedding.
+        self._check_process()
+        table = self._encode(self._marks)
+        for _ in self._runner(table, [np.arange(len(table))], selection):
+            pass
 
     def clear_cache(self) -> None:
         """Remove all words from the cache."""
