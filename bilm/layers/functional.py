@@ -83,7 +83,9 @@ def fold_seed(seed: Any, data: int) -> Any:
         return seed
     import tensorflow as tf
 
-    return tf.random.experimental.stateless_fold_in(seed, data)
+    # On the host, which reads seeds: otherwise a GPU would compute them and the host would wait.
+    with tf.device("CPU:0"):
+        return tf.random.experimental.stateless_fold_in(seed, data)
 
 
 def token_mask(ids: Any) -> Any:
