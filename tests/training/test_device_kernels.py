@@ -65,7 +65,7 @@ def test_gpu_kernels_of_the_evaluation():
     assert without_kernel(measure.graph, HOST) == []
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_gpu_kernels_of_the_embedder(precision):
     embedder = ElmoEmbedder(tiny_run("characters"), precision=precision)
     embedder.embed_sentence(["a", "sentence"])

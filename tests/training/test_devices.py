@@ -1,5 +1,6 @@
 """Which devices a run takes, what TensorFlow says of them replaced; memory and types there."""
 
+import os
 import subprocess
 import sys
 import types
@@ -60,6 +61,25 @@ def machine(monkeypatch):
 def test_unused_gpus_are_hidden(machine, arguments, visible, used):
     make_strategy(**arguments)
     assert (machine.visible, machine.used) == (visible, used)
+
+
+def test_gpu_memory_is_allocated_as_needed(machine, monkeypatch):
+    name = "TF_FORCE_GPU_ALLOW_GROWTH"
+    monkeypatch.setenv(name, "false")
+    make_strategy()
+    assert os.environ[name] == "false"  # the user's choice
+    monkeypatch.delenv(name)
+    make_strategy()
+    assert os.environ[name] == "true"
+
+
+def test_gpus_are_named_as_on_a_host_without_hidden_gpus(monkeypatch):
+    physical = [tf.config.PhysicalDevice(f"/physical_device:GPU:{k}", "GPU") for k in (1, 3)]
+    monkeypatch.setattr(devices.tf.config, "get_visible_devices", lambda kind: physical)
+    found = Devices(make_strategy(n_gpus=0))
+    assert found.gpus == []
+    found.names = ["GPU:1", "GPU:0"]
+    assert found.gpus == ["GPU:3", "GPU:1"]
 
 
 def test_gpus_keep_their_numbers_once_tensorflow_has_started(machine):
