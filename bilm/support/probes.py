@@ -1,5 +1,4 @@
-"""Runs computations in processes of their own, because a library can abort the process or wait
-forever.
+"""Runs computations in separate processes, because a library can abort its process or wait forever.
 
 A probe is a module that is run as a program. It calls `answer`, which prints one line of JSON.
 """

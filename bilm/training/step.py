@@ -202,7 +202,7 @@ class Trainer:
         state.
 
         This function reads nothing but its arguments, so that XLA can compile it: `weights` are the
-        values of `_compiled_variables`, `rows` are those of the softmax.
+        values of `_compiled_variables`, `rows` is the result of `BiLM.softmax_rows`.
         """
         pairs = list(zip(self._compiled_variables(), weights, strict=True))
         with keras.StatelessScope(pairs):

@@ -1,8 +1,8 @@
 """Whether XLA compiles the windows and losses of a run.
 
-XLA is used only on GPUs, and only after it has computed right gradients on each of them in a
-process of its own: with a driver or a GPU that it does not support, it may abort the process.
-On a CPU, TensorFlow's own kernels are faster.
+XLA is used only on GPUs, and only after a separate process has compared its gradients on each of
+them: with a driver or a GPU that it does not support, XLA may abort its process. On a CPU,
+TensorFlow's own kernels are faster.
 """
 
 from __future__ import annotations
