@@ -4,7 +4,6 @@
 Examples:
   python benchmarks/train.py --model small
   python benchmarks/train.py --model original --precision bfloat16 --batch_size 128
-  python benchmarks/train.py --model original --slot_dtype bfloat16
   python benchmarks/train.py --model small --json small.json
 
 The text is classics_en of the shared data, or Python's documentation if that is missing. Machines
@@ -24,7 +23,7 @@ from absl import app, flags, logging
 
 from bilm.doctor.speed import useful_flops
 from bilm.layers.functional import PRECISIONS
-from bilm.options.run_options import SLOT_DTYPES, load_run_options
+from bilm.options.run_options import load_run_options
 
 SAMPLE = 50  # batches whose distinct tokens are counted
 
@@ -34,7 +33,6 @@ flags.DEFINE_integer("batch_size", 32, "Rows per step.", 1)
 flags.DEFINE_integer("negatives", 1024, "Negatives per direction.", 1)
 flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "Precision of the inputs of matrix products.")
-flags.DEFINE_enum("slot_dtype", "float32", SLOT_DTYPES, "dtype of the slots of Adam.")
 flags.DEFINE_float("seconds", 60.0, "Seconds for which steps are timed.", 1.0)
 flags.DEFINE_string("json", None, "JSON file for the figures.")
 
@@ -50,7 +48,6 @@ def main(argv):
     options = load_run_options(FLAGS.model).replace(
         batch_size=FLAGS.batch_size,
         n_negative_samples_batch=FLAGS.negatives,
-        slot_dtype=FLAGS.slot_dtype,
     )
     with tempfile.TemporaryDirectory() as folder:
         trainer, iterator, batches = common.training_run(

@@ -36,7 +36,6 @@ MAX_SEED = 2**31 - 1  # dropout takes int32 seeds
 LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002}  # default learning rate by optimizer
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
-SLOT_DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +48,6 @@ class RunOptions(Checked):
         learning_rate: None takes the optimizer's default from `LEARNING_RATES`.
             `bilm.training.schedule` defines `warmup_steps`, `decay`, `decay_start` and
             `decay_floor`.
-        slot_dtype: dtype in which Adam stores its two numbers per weight; "bfloat16" halves their
-            memory. Other optimizers support only "float32".
         state_reset_probability: probability of resetting a row's LSTM state at the start of a
             window; 0, as in the reference, never resets it.
         softmax_bias: initial biases of a new softmax: "zeros", as in the reference, or
@@ -73,7 +70,6 @@ class RunOptions(Checked):
     decay: str = key(choice(*DECAYS), "none")
     decay_start: float = key(SHARE, 0.0)
     decay_floor: float = key(SHARE, 0.0)
-    slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
     n_epochs: int = key(NUMBER)
     n_train_tokens: int | None = key(NUMBER, None)
     batch_size: int = key(SIZE)
@@ -92,9 +88,6 @@ class RunOptions(Checked):
             needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
             raise InvalidNumberOfCharacters(str(found))
-        if self.slot_dtype != "float32" and self.optimizer != "adam":
-            needs = f"float32 for {self.optimizer}; only adam supports bfloat16"
-            raise unexpected("slot_dtype", self.slot_dtype, needs)
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
         _ = self.model  # raises an error for values that contradict each other
@@ -119,8 +112,7 @@ class RunOptions(Checked):
 
 # Keys of the model, the corpus or the reading order. A continued run may change all other keys.
 _FIXED = {field.name for field in schema.keys(ModelOptions)} | {
-    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "slot_dtype",
-    "unroll_steps",
+    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "unroll_steps",
 }  # fmt: skip
 CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 

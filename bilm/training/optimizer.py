@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from bilm.layers.functional import fold_seed
 from bilm.training.devices import Devices
 
 NORM = "gradient's norm"  # named in the error if it is not finite
@@ -27,8 +26,6 @@ class Optimizer:
 
     Class attributes:
         SLOTS: initial values by the slots' names, which are also their names in checkpoints.
-        ROUNDED_SLOTS: whether slots may be bfloat16; `update` and `update_rows` then also receive
-            `seed`, which differs for each step and variable.
 
     Args:
         variables: `tf.Variable`s, created in the strategy's scope, as this object must be.
@@ -36,10 +33,8 @@ class Optimizer:
             `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
         devices: replicas of the gradients.
-        slot_dtype: dtype of the slots, "float32" or, if `ROUNDED_SLOTS`, "bfloat16".
     """
 
-    ROUNDED_SLOTS: ClassVar[bool] = False
     SLOTS: ClassVar[dict[str, float]]
 
     def __init__(
@@ -48,16 +43,11 @@ class Optimizer:
         rate: Callable[[int], float],
         max_norm: float,
         devices: Devices,
-        slot_dtype: str = "float32",
     ):
-        self.slot_dtype = slot_dtype
         self.variables, self.devices = list(variables), devices
         self.rate, self.max_norm = rate, max_norm
         self.slots = {
-            name: [
-                tf.Variable(tf.cast(tf.fill(v.shape, start), slot_dtype), trainable=False)
-                for v in self.variables
-            ]
+            name: [tf.Variable(tf.fill(v.shape, start), trainable=False) for v in self.variables]
             for name, start in self.SLOTS.items()
         }
 
@@ -66,11 +56,7 @@ class Optimizer:
         return self.rate(step)
 
     def apply(
-        self,
-        gradients: Sequence,
-        step_size: tf.Tensor,
-        common: Sequence | None = None,
-        seed: tf.Tensor | None = None,
+        self, gradients: Sequence, step_size: tf.Tensor, common: Sequence | None = None
     ) -> tf.Tensor:
         """Update the variables; call it outside `strategy.run`.
 
@@ -79,7 +65,6 @@ class Optimizer:
             step_size: float32 (), what the method `step_size` returns.
             common: for each variable the rows that all replicas are known to use, or None: see
                 `Devices.summed_slices`. None if no variable has any.
-            seed: integer (2,), other numbers for each step; required if slots are bfloat16.
         Returns: the global norm of the mean gradient before clipping, float32 ().
         Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
             updated then, since every update needs the norm.
@@ -90,15 +75,9 @@ class Optimizer:
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
         norm = tf.debugging.check_numerics(norm, NORM)
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
-        updates = zip(self.variables, means, *self.slots.values(), strict=True)
-        for k, (variable, mean, *slots) in enumerate(updates):
-            named = {} if self.slot_dtype == "float32" else {"seed": fold_seed(seed, k)}
+        for variable, mean, *slots in zip(self.variables, means, *self.slots.values(), strict=True):
             self.devices.strategy.extended.update(
-                variable,
-                self._clip_and_update,
-                args=(mean, scale, step_size, *slots),
-                kwargs=named,
-                group=False,
+                variable, self._clip_and_update, args=(mean, scale, step_size, *slots), group=False
             )
         return norm
 
@@ -110,11 +89,11 @@ class Optimizer:
         reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)
 
-    def _clip_and_update(self, variable, gradient, scale, step_size, *slots, **seed):
+    def _clip_and_update(self, variable, gradient, scale, step_size, *slots):
         if isinstance(gradient, tf.IndexedSlices):
-            values = gradient.values * scale
-            return self.update_rows(variable, gradient.indices, values, step_size, *slots, **seed)
-        return self.update(variable, gradient * scale, step_size, *slots, **seed)
+            rows = gradient.indices
+            return self.update_rows(variable, rows, gradient.values * scale, step_size, *slots)
+        return self.update(variable, gradient * scale, step_size, *slots)
 
     def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
         """Update a variable and its slots on one device; `slots` are in the order of `SLOTS`."""
@@ -168,14 +147,9 @@ class Adam(Optimizer):
     TensorFlow has a kernel for dense gradients but none for rows, and Keras' Adam makes the
     gradient of rows dense. This class therefore gathers, updates and scatters rows itself.
 
-    In bfloat16 the slots need half the memory. m is rounded to the nearest number. s is rounded up
-    or down at random, with the exact value as the mean: a step changes s by less than half of the
-    distance to the next number, so that the nearest one would never decrease.
-
     Reference: Kingma and Ba 2015, arXiv:1412.6980.
     """
 
-    ROUNDED_SLOTS: ClassVar[bool] = True
     SLOTS: ClassVar[dict[str, float]] = {"adam_mean": 0.0, "adam_square": 0.0}
     BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -184,17 +158,9 @@ class Adam(Optimizer):
         t = step + 1
         return self.rate(step) * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
 
-    def update(
-        self, variable: Any, gradient: Any, step_size: Any, *slots: Any, seed: Any = None
-    ) -> tf.Operation:
+    def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
         """See `Optimizer.update`."""
         mean, square = slots
-        if seed is not None:
-            means = self._moved(mean, gradient, self.BETA_1)
-            squares = self._moved(square, tf.square(gradient), self.BETA_2)
-            mean.assign(tf.cast(means, mean.dtype))
-            square.assign(rounded_at_random(squares, seed))
-            return variable.assign_sub(self._change(means, squares, step_size))
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=mean.handle, v=square.handle, grad=gradient, lr=step_size,
             beta1=self.BETA_1, beta2=self.BETA_2, epsilon=self.EPSILON,
@@ -202,51 +168,22 @@ class Adam(Optimizer):
         )  # fmt: skip
 
     def update_rows(
-        self,
-        variable: Any,
-        rows: Any,
-        gradient: Any,
-        step_size: Any,
-        *slots: Any,
-        seed: Any = None,
+        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
     ) -> tf.Operation:
         """See `Optimizer.update_rows`."""
         mean, square = slots
-        means = self._moved(mean, gradient, self.BETA_1, rows)
-        squares = self._moved(square, tf.square(gradient), self.BETA_2, rows)
-        new_squares = squares if seed is None else rounded_at_random(squares, seed)
-        for slot, new in ((mean, tf.cast(means, mean.dtype)), (square, new_squares)):
-            tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=rows, updates=new)
-        change = self._change(means, squares, step_size)
+        means = self._average(mean, rows, gradient, self.BETA_1)
+        squares = self._average(square, rows, tf.square(gradient), self.BETA_2)
+        change = step_size * means / (tf.sqrt(squares) + self.EPSILON)
         return tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
 
-    def _change(self, means: Any, squares: Any, step_size: Any) -> tf.Tensor:
-        return step_size * means / (tf.sqrt(squares) + self.EPSILON)
-
     @staticmethod
-    def _moved(slot: Any, values: Any, beta: float, rows: Any = None) -> tf.Tensor:
-        """Return the moving averages, float32, of rows or of all weights after values are added."""
-        old = (
-            slot.read_value()
-            if rows is None
-            else tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
-        )
-        old = tf.cast(old, values.dtype)
-        return old + (1 - beta) * (values - old)
-
-
-def rounded_at_random(values: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Round float32 values to one of the two nearest bfloat16 numbers, with the value as the mean.
-
-    Args:
-        values: float32, finite and at most half of the largest number.
-        seed: integer (2,).
-    """
-    # A bfloat16 number is the first half of a float32 number.
-    noise = tf.random.stateless_uniform(tf.shape(values), seed, None, None, tf.uint32)
-    low, high = (tf.constant(mask, tf.uint32) for mask in (0x0000FFFF, 0xFFFF0000))
-    bits = tf.bitcast(values, tf.uint32) + tf.bitwise.bitwise_and(noise, low)
-    return tf.cast(tf.bitcast(tf.bitwise.bitwise_and(bits, high), tf.float32), tf.bfloat16)
+    def _average(slot: Any, rows: Any, values: Any, beta: float) -> tf.Tensor:
+        """Add values to the moving averages of rows; return the averages."""
+        old = tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
+        new = old + (1 - beta) * (values - old)
+        tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=rows, updates=new)
+        return new
 
 
 # By the names in options. Each name also needs a default learning rate in `LEARNING_RATES` of

@@ -21,7 +21,7 @@ from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # name of the checked value, which the error message contains
-DROPOUT, RESETS, SLOTS = range(3)  # keys of the random numbers, one per purpose
+DROPOUT, RESETS = range(2)  # keys of the random numbers, one per purpose
 
 
 class StepResult(NamedTuple):
@@ -84,7 +84,6 @@ class Trainer:
                 self.schedule,
                 options.all_clip_norm_val,
                 devices,
-                options.slot_dtype,
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
@@ -160,8 +159,7 @@ class Trainer:
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
-            seed = fold_seed(tf.stack([self.seed, step]), SLOTS)
-            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), seed)
+            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch))
         return losses, norm, state
 
     def _common_rows(self, batch):

@@ -27,10 +27,7 @@ if not has_gpu_kernels():
 HOST, DEVICE = "CPU:0", "CPU:1"
 STEPS = {
     "characters": ({}, "float32"),
-    "adam": (
-        {"optimizer": "adam", "slot_dtype": "bfloat16", "share_negatives": True},
-        "bfloat16",
-    ),
+    "adam": ({"optimizer": "adam", "share_negatives": True}, "bfloat16"),
     "full softmax": ({**WORDS, "sample_softmax": False}, "float32"),
 }
 
@@ -50,7 +47,7 @@ def test_gpu_kernels_of_the_training_step(changes, precision):
         text.batches(trainer.devices, None), trainer.state, tf.constant(0), tf.constant(0.1)
     )
     text.close()
-    assert len(step.graph.get_operations()) > 300
+    assert any(op.type == "Gather" or "Apply" in op.type for op in step.graph.get_operations())
     assert without_kernel(step.graph, HOST) == []
     assert large_on_host(step.graph, HOST) == []
     assert copied_to_host(step.graph, HOST) == []

@@ -7,12 +7,10 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the optimizer is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
-from tiny_runs import WORDS, run, tiny_options
 
-from bilm.errors import OptionsError
 from bilm.options.run_options import LEARNING_RATES
 from bilm.training.devices import Devices
-from bilm.training.optimizer import OPTIMIZERS, Adagrad, Adam, rounded_at_random
+from bilm.training.optimizer import OPTIMIZERS, Adagrad, Adam
 
 
 def train(n_replicas, sparse, max_norm):
@@ -81,11 +79,11 @@ def reference_adam(table, gradients, used):
     return weights, mean, square
 
 
-def adam_of(n_replicas, table, max_norm=1e9, slot_dtype="float32"):
+def adam_of(n_replicas, table, max_norm=1e9):
     devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
     with devices.strategy.scope():
         variable = tf.Variable(tf.constant(table, tf.float32))
-        return variable, Adam([variable], lambda step: RATE, max_norm, devices, slot_dtype)
+        return variable, Adam([variable], lambda step: RATE, max_norm, devices)
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
@@ -149,84 +147,3 @@ def test_adam_clips_and_refuses_infinite_gradients(sparse):
         optimizer.apply([gradient(np.inf)], RATE)
     np.testing.assert_array_equal(variable, before)
     np.testing.assert_array_equal(optimizer.slots["adam_mean"][0], mean)
-
-
-# --- slots in bfloat16 ---
-
-
-def test_adam_rounds_to_bfloat16_without_bias():
-    """Values between 1 and the next number, 1 + 2^-7, become one of the two."""
-    share = np.array([0.0, 0.1, 0.5, 0.9], np.float32)
-    values = tf.constant(np.tile(1 + share / 128, (40_000, 1)))
-    found = rounded_at_random(values, tf.constant([3, 1]))
-    assert found.dtype == tf.bfloat16
-    found = tf.cast(found, tf.float32).numpy()
-    assert set(np.unique(found)) == {1.0, 1 + 1 / 128}
-    np.testing.assert_allclose((found - 1).mean(axis=0) * 128, share, atol=0.01)
-    assert not found[:, 0].max() > 1  # numbers of bfloat16 are kept
-    np.testing.assert_array_equal(rounded_at_random(-values, tf.constant([3, 1])), -found)
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("n_replicas", [1, 2])
-def test_adam_with_bfloat16_slots_follows_the_paper(n_replicas, sparse):
-    rng = np.random.default_rng(0)
-    table = rng.normal(size=(50, 40))
-    variable, optimizer = adam_of(n_replicas, table, slot_dtype="bfloat16")
-    assert {slots[0].dtype for slots in optimizer.slots.values()} == {tf.bfloat16}
-    gradients = rng.normal(size=(30, *table.shape)).astype(np.float32)
-    for step, values in enumerate(gradients):
-
-        def gradient(values=values):
-            rows = tf.range(50, dtype=tf.int64)
-            return tf.IndexedSlices(values, rows, (50, 40)) if sparse else tf.constant(values)
-
-        size = tf.constant(optimizer.step_size(step), tf.float32)
-        found = optimizer.devices.strategy.run(gradient)
-        optimizer.apply([found], size, seed=tf.constant([0, step]))
-    weights, mean, square = reference_adam(table, gradients, [np.arange(50)] * 30)
-    slots = [optimizer.slots[name][0] for name in ("adam_mean", "adam_square")]
-    copies = [
-        [np.asarray(c, np.float32) for c in optimizer.devices.local(v)] for v in (variable, *slots)
-    ]
-    for values in copies:
-        np.testing.assert_array_equal(values[-1], values[0])  # replicas stay equal
-    np.testing.assert_allclose(copies[0][0], weights, atol=30 * RATE * 0.01)
-    np.testing.assert_allclose(copies[1][0], mean, atol=0.02)
-    np.testing.assert_allclose(copies[2][0], square, rtol=0.1)
-    assert copies[2][0].mean() == pytest.approx(square.mean(), rel=2e-3)
-
-
-def test_adam_squares_in_bfloat16_decrease():
-    """After 1,000 steps without a gradient, the average of squares is 0.999^1000 = 0.37 of it."""
-    _, optimizer = adam_of(1, np.zeros(500), slot_dtype="bfloat16")
-    square = optimizer.slots["adam_square"][0]
-    square.assign(tf.ones_like(square))
-    step = tf.function(lambda seed: optimizer.apply([tf.zeros(500)], tf.constant(0.0), seed=seed))
-    for k in range(1_000):
-        step(tf.stack([0, k]))
-    assert np.asarray(square, np.float32).mean() == pytest.approx(0.999**1_000, rel=0.02)
-
-
-def test_adam_slots_in_bfloat16_resume_exactly(tmp_path):
-    changes = {**WORDS, "optimizer": "adam", "slot_dtype": "bfloat16"}
-    run(tmp_path / "whole", 4, changes=changes)
-    run(tmp_path / "parts", 2, changes=changes)
-    run(tmp_path / "parts", 4, changes=changes)
-    whole, parts = (
-        tf.train.load_checkpoint(str(tmp_path / name / "model.ckpt-4"))
-        for name in ("whole", "parts")
-    )
-    names = [n for n in whole.get_variable_to_shape_map() if n.startswith(("weights", "adam"))]
-    assert any(whole.get_tensor(name).dtype == tf.bfloat16.as_numpy_dtype for name in names)
-    for name in names:
-        np.testing.assert_array_equal(whole.get_tensor(name), parts.get_tensor(name), err_msg=name)
-
-
-def test_slot_dtype_of_another_optimizer_is_refused():
-    with pytest.raises(
-        OptionsError, match='slot_dtype: found "bfloat16", expected float32 for ada'
-    ):
-        tiny_options(slot_dtype="bfloat16")
-    with pytest.raises(OptionsError, match="slot_dtype"):
-        tiny_options(slot_dtype="float16")
