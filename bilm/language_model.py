@@ -14,7 +14,7 @@ from bilm.layers.functional import (
     gather_rows,
     token_mask,
 )
-from bilm.layers.sampled_softmax import SampledSoftmax
+from bilm.layers.sampled_softmax import SampledSoftmax, SoftmaxRows
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState, TableRows
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
@@ -144,7 +144,7 @@ class BiLM(keras.layers.Layer):
         vectors: Any,
         state: Any,
         mask: Any = None,
-        dropout_seeds: Any = None,
+        dropout_masks: Any = None,
         training: bool | None = None,
         fresh: Any = None,
     ) -> Any:
@@ -155,22 +155,43 @@ class BiLM(keras.layers.Layer):
                 `TableRows` with places (B, T) (not in training).
             state: the initial state, such as `zero_state`.
             mask: boolean (B, T) or None, for both directions.
-            dropout_seeds: for each direction an integer seed (2,); None for no dropout.
+            dropout_masks: the result of `dropout_masks`; None for no dropout.
             training: whether a gradient will be requested.
             fresh: boolean (B, T) or None, the steps at which a row starts from zero state (not in
                 training).
         Returns: for each direction a list of outputs float (B, T, P), one per layer; and the last
             state.
         """
-        return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
+        return self._run(vectors, state, mask, dropout_masks, training, reverse=(), fresh=fresh)
 
-    def losses(self, outputs: Any, targets: Any, negatives: Any = None) -> dict[str, Any]:
+    def dropout_masks(self, seeds: Any, n_rows: Any, n_steps: Any) -> Any:
+        """Draw the masks of a window of `n_rows` rows and `n_steps` steps for each direction.
+
+        Args:
+            seeds: for each direction an integer seed (2,); None for no dropout.
+        Returns: for each direction the masks of its `LSTMStack`; None without dropout.
+        """
+        if seeds is None:
+            return None
+        return {d: self.stacks[d].dropout_masks(seeds[d], n_steps, n_rows) for d in seeds}
+
+    def softmax_rows(self, targets: Any, negatives: Any) -> dict[str, SoftmaxRows]:
+        """Gather the rows of the softmax that the sampled loss reads: see `losses`."""
+        return {
+            d: self.softmax.rows(ops.reshape(targets[d], (-1,)), negatives[d].ids)
+            for d in self.directions
+        }
+
+    def losses(
+        self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None
+    ) -> dict[str, Any]:
         """Return the negative log-probability of each target, in nats.
 
         Args:
             outputs: the outputs of `windows`.
             targets: for each direction the next tokens, integer (B, T).
             negatives: for each direction `Negatives` for the sampled loss; None for the full loss.
+            rows: the result of `softmax_rows`; None to gather them here.
         Returns: for each direction float (B, T).
         """
         losses = {}
@@ -178,7 +199,9 @@ class BiLM(keras.layers.Layer):
             hidden = ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim))
             flat = ops.reshape(targets[name], (-1,))
             draws = None if negatives is None else negatives[name]
-            losses[name] = ops.reshape(self.softmax(hidden, flat, draws), ops.shape(targets[name]))
+            of_softmax = None if rows is None else rows[name]
+            loss = self.softmax(hidden, flat, draws, of_softmax)
+            losses[name] = ops.reshape(loss, ops.shape(targets[name]))
         return losses
 
     def call(self, ids: Any, state: Any = None, training: bool | None = None) -> Any:
@@ -208,7 +231,7 @@ class BiLM(keras.layers.Layer):
             "state": state,
         }
 
-    def _run(self, vectors, state, mask, dropout_seeds, training, reverse, fresh=None):
+    def _run(self, vectors, state, mask, dropout_masks, training, reverse, fresh=None):
         outputs, last = {}, {}
         for name in self.directions:
             layers, last[name] = self.stacks[name](
@@ -217,7 +240,7 @@ class BiLM(keras.layers.Layer):
                 steps_mask=_time_first(mask),
                 fresh=_time_first(fresh),
                 reverse=name in reverse,
-                dropout_seed=None if dropout_seeds is None else dropout_seeds[name],
+                dropout_masks=None if dropout_masks is None else dropout_masks[name],
                 training=training,
             )
             outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]

@@ -25,6 +25,11 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
             marks=pytest.mark.skipif(not find_spec("pyarrow"), reason="requires pyarrow"),
         ),
         ("train.py", [*SMALL_SOFTMAX, "--seconds", "1"], "tokens_per_s"),
+        (
+            "input.py",
+            ["--model", "tiny", "--replicas", "2", "--negatives", "64", "--seconds", "1"],
+            "batches_per_s",
+        ),
         ("precision.py", [*SMALL_SOFTMAX, "--n_steps", "1"], "bfloat16: loss"),
         pytest.param(
             "int8.py",

@@ -27,7 +27,15 @@ import bilm
 from bilm.commands.output import OUTPUT, open_streams, output_error, printable, say
 from bilm.errors import BilmError
 from bilm.support.imports import conflict
-from bilm.support.process import LOG_LEVEL, MUTE, is_loud, keep_freed_memory, quiet, share_cores
+from bilm.support.process import (
+    LOG_LEVEL,
+    MUTE,
+    grow_gpu_memory,
+    is_loud,
+    keep_freed_memory,
+    quiet,
+    share_cores,
+)
 from bilm.support.urls import masked
 
 # Each module of this package defines a command of the same name, with underscores for dashes; the
@@ -187,6 +195,7 @@ class Command(click.Command):
         if message := conflict():
             raise BilmError(message)
         keep_freed_memory()
+        grow_gpu_memory()
         if self.tensorflow:
             if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
                 # When a worker dies, TensorFlow logs every failed exchange; the command prints one

@@ -60,23 +60,30 @@ def _on_this_replica(value):
     return replicas[number % len(replicas)]  # the number counts all hosts
 
 
-def dropout(x: Any, rate: float, seed: Any) -> Any:
-    """Set entries of x to 0 with probability `rate` and scale the others; do nothing without seed.
+def dropout_mask(shape: Any, rate: float, seed: Any) -> Any:
+    """Draw the entries that `dropout` keeps: boolean, or None without a rate or a seed.
 
     Args:
-        x: float tensor.
-        rate: probability of zero, in [0, 1).
+        shape: of the tensor.
+        rate: probability of dropping an entry, in [0, 1).
         seed: integer tensor (2,) or None. On TensorFlow the same seed always gives the same mask,
-            and replicas with other seeds have other masks, unlike with a Keras Dropout. Other
+            and replicas with other seeds have other masks, unlike with a Keras Dropout. XLA draws
+            other numbers from a seed, so call this function outside of what XLA compiles. Other
             backends draw from Keras' generator unless the seed is None.
     """
     if seed is None or rate == 0:
-        return x
+        return None
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.nn.experimental.stateless_dropout(x, rate, seed)
-    return keras.random.dropout(x, rate)
+        return tf.random.stateless_uniform(shape, seed) >= rate
+    return keras.random.uniform(shape) >= rate
+
+
+def dropout(x: Any, rate: float, mask: Any) -> Any:
+    """Set the entries of x outside a mask of `dropout_mask` to 0 and scale the others by
+    1 / (1 - rate); return x without a mask."""
+    return x if mask is None else ops.where(mask, x * (1 / (1 - rate)), 0.0)
 
 
 def fold_seed(seed: Any, data: int) -> Any:
@@ -85,7 +92,9 @@ def fold_seed(seed: Any, data: int) -> Any:
         return seed
     import tensorflow as tf
 
-    return tf.random.experimental.stateless_fold_in(seed, data)
+    # On the host, which reads seeds: otherwise a GPU would compute them and the host would wait.
+    with tf.device("CPU:0"):
+        return tf.random.experimental.stateless_fold_in(seed, data)
 
 
 def token_mask(ids: Any) -> Any:

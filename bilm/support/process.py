@@ -119,6 +119,16 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
+def grow_gpu_memory() -> None:
+    """Let TensorFlow allocate the memory of GPUs as it needs it, instead of all of it at its start,
+    so that several processes can share a GPU.
+
+    Call this before TensorFlow uses a GPU; a later call has no effect. A value of
+    TF_FORCE_GPU_ALLOW_GROWTH that the user has set remains.
+    """
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     try:

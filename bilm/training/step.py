@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
+from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
@@ -48,6 +50,8 @@ class Trainer:
             initial weights depend on Keras' global seed instead.
         precision: dtype of matrix-multiplication inputs, see `BiLM`.
         n_steps: length of the run; required only if the learning rate decays.
+        xla: whether XLA compiles windows and losses. The token encoder is not compiled, because
+            its sizes differ from window to window.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Trainer:
         seed: int = 0,
         precision: str = "float32",
         n_steps: int | None = None,
+        xla: bool = False,
     ):
         self.options, self.devices, self.seed = options, devices, seed
         self.schedule = Schedule(options, n_steps)
@@ -82,6 +87,10 @@ class Trainer:
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
+        self._run: Any = self._windows
+        self._compiled_loss = options.sample_softmax or n_tokens <= VOCABULARY_CHUNK
+        if xla:
+            self._run = tf.function(self._windows, autograph=False, jit_compile=True)
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of a specification. Call this if batches are passed
@@ -175,11 +184,41 @@ class Trainer:
 
     def forward(self, batch: Any, state: Any, seeds: Any) -> Any:
         """Return the losses (directions,) of a replica's batch and the next state."""
-        vectors = self.model.encode(batch)
-        outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
-        losses = self.model.losses(outputs, batch["targets"], batch.get("negatives"))
-        means = tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
-        return means, state
+        model, targets, negatives = self.model, batch["targets"], batch.get("negatives")
+        masks = model.dropout_masks(seeds, self.options.batch_size, self.options.unroll_steps)
+        rows = None if negatives is None else model.softmax_rows(targets, negatives)
+        weights = [tf.convert_to_tensor(variable) for variable in self._compiled_variables()]
+        found, state = self._run(
+            weights, model.encode(batch), state, masks, targets, negatives, rows
+        )
+        if not self._compiled_loss:
+            found = self._mean_losses(model.losses(found, targets))
+        return found, state
+
+    def _windows(self, weights, vectors, state, masks, targets, negatives, rows):
+        """Return the losses of a window, or its outputs if the loss is not compiled, and the next
+        state.
+
+        This function reads nothing but its arguments, so that XLA can compile it: `weights` are the
+        values of `_compiled_variables`, `rows` is the result of `BiLM.softmax_rows`.
+        """
+        pairs = list(zip(self._compiled_variables(), weights, strict=True))
+        with keras.StatelessScope(pairs):
+            outputs, state = self.model.windows(vectors, state, dropout_masks=masks, training=True)
+            if not self._compiled_loss:
+                return outputs, state
+            losses = self.model.losses(outputs, targets, negatives, rows)
+            return self._mean_losses(losses), state
+
+    def _compiled_variables(self):
+        """Return the variables that `_windows` reads."""
+        variables = [v for d in self.model.directions for v in self.model.stacks[d].variables]
+        if self._compiled_loss and not self.options.sample_softmax:
+            variables += [self.model.softmax.kernel, self.model.softmax.bias]
+        return variables
+
+    def _mean_losses(self, losses):
+        return tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
 
     def _reset_rows(self, state, step):
         """Reset each row of each direction with the probability in the options."""
