@@ -68,7 +68,7 @@ test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## run golden and traini
 	$(NEWEST)/bin/python -m pytest $(PARALLEL) loadfile -m "not slow and not cluster" \
 	  -k "golden or training" tests
 
-fuzz: $(VENV)/installed  ## try 9,500 damaged inputs and models, each of which must load or fail in one line
+fuzz: $(VENV)/installed  ## try 10,000 damaged inputs and models, each of which must load or fail in one line
 	$(VENV)/bin/python tests/fuzz inputs 1 400
 	$(VENV)/bin/python tests/fuzz corpora 1 200
 	$(VENV)/bin/python tests/fuzz models 1 500
