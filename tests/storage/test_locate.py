@@ -72,6 +72,7 @@ SMALL = "elmo_2x1024_128_2048cnn_1xhighway"
         (("elmo_options.json", "elmo.hdf5"), ["options.json", "elmo_softmax.hdf5"]),
         (("options.json", "elmo.hdf5"), ["train_options.json"]),
         (("my-options.json", "elmo.hdf5"), []),
+        (("hi/elmo/hi-d512-options.json", "hi/elmo/hi-d512-elmo.hdf5"), ["hi/elmo/vocab.txt"]),
         (("a/options.json", "a/weights.hdf5"), ["a/corpus.hdf5", "b/elmo.hdf5"]),
         (None, [f"{SMALL}_options.json", "one_weights.hdf5", "two_weights.hdf5"]),
         (None, ["one_options.json", "two_options.json", "elmo.hdf5"]),
