@@ -20,12 +20,14 @@ import tempfile
 from pathlib import Path
 
 import common
+import h5py
 import numpy as np
 
 TOLERANCE = 1e-5
 WAYS = {"allennlp": "Elmo of AllenNLP", "elmo": "Elmo of bilm", "embedder": "ElmoEmbedder of bilm"}
 PROGRAM = """
 import json, sys, time
+import h5py
 import numpy as np
 way, options, weights, text, batch_size, output = sys.argv[1:]
 sentences = [line.split() for line in open(text, encoding="utf-8")]
@@ -44,7 +46,7 @@ if way == "embedder":
     embedder = ElmoEmbedder(options, weights)
     run = lambda batch: embedder.embed_batch(batch)
 else:
-    elmo = Elmo(options, weights, 1, dropout=0).eval()
+    elmo = Elmo(options, weights, 1, dropout=0).train(False)
     def run(batch):
         if way == "allennlp":
             elmo._elmo_lstm._elmo_lstm.reset_states()
@@ -53,7 +55,8 @@ else:
         return found["elmo_representations"][0].numpy(), found["mask"].numpy()
 first = run(batches[0])
 if way != "embedder":
-    np.savez(output, vectors=first[0], mask=first[1])
+    with h5py.File(output, "w") as file:
+        file["vectors"], file["mask"] = first
 else:
     embedder.embedder.clear_cache()
 start = time.perf_counter()
@@ -74,10 +77,10 @@ def run(way: str, python: str, files: list[Path], batch_size: int, output: Path)
 
 def compare(one: Path, other: Path) -> float:
     """Return the largest difference of vectors. Raises: ValueError for another mask or shape."""
-    with np.load(one) as a, np.load(other) as b:
+    with h5py.File(one) as a, h5py.File(other) as b:
         if not np.array_equal(a["mask"], b["mask"]):
             raise ValueError("the masks differ")
-        return float(np.abs(a["vectors"] - b["vectors"]).max())
+        return float(np.abs(a["vectors"][()] - b["vectors"][()]).max())
 
 
 def measure(size: str, arguments: argparse.Namespace, folder: Path) -> dict:
@@ -88,7 +91,7 @@ def measure(size: str, arguments: argparse.Namespace, folder: Path) -> dict:
     path.write_text("".join(" ".join(words) + "\n" for words in sentences), encoding="utf-8")
     files = [*common.random_model(size, folder), path]
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
-    outputs = {way: folder / f"{way}.npz" for way in WAYS}
+    outputs = {way: folder / f"{way}.hdf5" for way in WAYS}
     for turn in range(arguments.rounds):
         for way in WAYS:
             python = arguments.python if way == "allennlp" else sys.executable

@@ -74,7 +74,7 @@ def embed(
     shard: str | None, engine: str | None, master: str | None, partitions: int | None,
     ship_model: bool, **how: Any
 ) -> None:  # fmt: skip
-    """Write the vectors of a corpus to one file, or divide the work between machines.
+    """Write the vectors of a corpus to a file.
 
     Examples:
       bilm embed --model novels-en --input corpus.txt.gz --output corpus.hdf5

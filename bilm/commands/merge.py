@@ -22,7 +22,7 @@ all settings, and the number of sentences of each task.
 )  # fmt: skip
 @opt.json_option
 def merge(output: str, json: bool) -> None:
-    """Check that all tasks of bilm embed --shard are complete, and merge their results.
+    """Merge the tasks of bilm embed --shard.
 
     Examples:
       bilm merge --output vectors.npz
