@@ -204,19 +204,22 @@ class BiLM(keras.layers.Layer):
             losses[name] = ops.reshape(loss, ops.shape(targets[name]))
         return losses
 
-    def call(self, ids: Any, state: Any = None, training: bool | None = None) -> Any:
+    def call(
+        self, ids: Any, state: Any = None, training: bool | None = None, vectors: Any = None
+    ) -> Any:
         """Run over whole sentences with their marks: see `Batcher`.
 
         Args:
             ids: characters integer (B, T, C), or words or cached token vectors (B, T); 0 is
                 padding, anywhere in a row. Both directions skip it.
             state: the initial state; None for zero state.
+            vectors: float (B, T, P), the result of `encoder` for `ids`; None to encode them here.
         Returns: dict of `layers` float (B, layers + 1, T, 2 P), where layer 0 is the vector of the
             token twice; `token_embeddings` float (B, T, P); `mask` boolean (B, T); and `state`. A
             forward-only model has P instead of 2 P. Values at padding are undefined.
         """
         mask = token_mask(ids)
-        vectors = self.encoder(ids)
+        vectors = self.encoder(ids) if vectors is None else vectors
         if state is None:
             state = self.zero_state(ops.shape(ids)[0])
         both = dict.fromkeys(self.directions, vectors)
