@@ -43,11 +43,9 @@ def plot_history(rows: Sequence[dict[str, str]], output: str | Path, title: str 
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axis, (name, is_log, curves) in zip(axes, panels, strict=True):
             _draw(axis, name, is_log, curves)
-            for step in _restarts(rows):
+            for step in restarts:
                 axis.axvline(step, color="0.5", linestyle="--", linewidth=0.8, zorder=0)
-        axes[-1].set_xlabel(
-            "step (dashed: continued after a restart)" if _restarts(rows) else "step"
-        )
+        axes[-1].set_xlabel("step" + " (dashed: continued after a restart)" * bool(restarts))
 
 
 def _draw(axis: Any, name: str, is_log: bool, curves: dict[str, Points]) -> None:
