@@ -41,11 +41,14 @@ if keras.backend.backend() != "torch":
 
 import torch
 
+from bilm.data.tokenization import checked_sentences
 from bilm.data.vocabulary import Batcher
 from bilm.data.windows import needed_characters
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
+from bilm.language_model import BiLM
 from bilm.layers.functional import without_marks
 from bilm.layers.scalar_mix import ScalarMix
+from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
 from bilm.storage.stored_model import StoredModel, open_model
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
@@ -54,7 +57,7 @@ OUTPUT_FORMATS = ("all", "top", "average")
 INDEX = "sentence_to_index"  # the dataset that maps sentences to keys
 
 
-def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
+def batch_to_ids(batch: Iterable[Sequence[str]]) -> torch.Tensor:
     """Convert sentences to character ids.
 
     Args:
@@ -62,10 +65,11 @@ def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
     Returns: int64 tensor (B, T, 50), padded with 0, without the marks of sentences.
     Raises: DataError if a sentence is not a list of words.
     """
-    ids = Batcher(None, MAX_CHARACTERS).batch_sentences([list(words) for words in batch])
-    if not len(batch):
+    sentences = checked_sentences(batch)
+    if not sentences:
         return torch.zeros((0, 0, MAX_CHARACTERS), dtype=torch.int64)
-    lengths = [len(words) for words in batch]
+    ids = Batcher(None, MAX_CHARACTERS).batch_sentences(sentences)
+    lengths = [len(words) for words in sentences]
     words = ids[:, 1:-1]
     places = np.arange(words.shape[1])
     # The end mark of a sentence that is shorter than the longest one.
@@ -131,7 +135,15 @@ class _ElmoBiLm(torch.nn.Module):
             word_inputs: not needed.
         Returns: `activations`, a list of `num_layers` tensors float (B, T + 2, 2 P) with zeros at
             padding, and `mask`, boolean (B, T + 2).
+        Raises: DataError for other ids; BilmError for weights in float64.
         """
+        if inputs.numel() and not 0 <= inputs.min() <= inputs.max() < N_CHARACTERS_WITH_PADDING:
+            raise DataError(
+                f"inputs contain ids from {inputs.min()} to {inputs.max()}, expected 0 to "
+                f"{N_CHARACTERS_WITH_PADDING - 1}, as from batch_to_ids"
+            )
+        if any(weight.dtype == torch.float64 for weight in self.parameters()):
+            raise BilmError("bilm.allennlp computes in float32; do not convert it with .double()")
         ids = _with_marks(inputs)
         mask = (ids > 0).any(dim=-1)
         # The longest sentences first, so that no LSTM runs over most of the padding.
@@ -141,6 +153,24 @@ class _ElmoBiLm(torch.nn.Module):
         layers = layers[torch.argsort(order)]
         layers = torch.where(mask[:, None, :, None], layers, 0.0)
         return {"activations": list(layers.unbind(1)), "mask": mask}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle contains: the options and values of the biLM."""
+        modules = self._modules.copy()
+        modules.pop("bilm")
+        values = [weight.value.detach().cpu().numpy() for weight in self.bilm.weights]
+        stored = self.bilm.options, self.bilm.trainable, values
+        return {**self.__dict__, "_modules": modules, "_stored": stored}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Build the biLM again."""
+        options, trains, values = state.pop("_stored")
+        super().__setstate__(state)
+        self.bilm = BiLM(options, padding=True, name="bilm")
+        self.bilm.build()
+        self.bilm.trainable = trains
+        for weight, value in zip(self.bilm.weights, values, strict=True):
+            weight.assign(value)
 
     def _encode(self, ids: torch.Tensor) -> torch.Tensor:
         """Encode each distinct word once, without most of its padding: (B, T, C) -> (B, T, P)."""

@@ -1,8 +1,10 @@
 """`bilm.allennlp`: AllenNLP's interface, its numbers, and programs in circulation."""
 
+import copy
 import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +20,7 @@ import h5py
 import torch
 
 from bilm.allennlp import Elmo, ElmoEmbedder, _ElmoBiLm, batch_to_ids
-from bilm.errors import DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError
 
 pytestmark = pytest.mark.clients
 
@@ -134,7 +136,42 @@ def test_any_ids_are_encoded_as_without_the_search_for_equal_words(elmo):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("batch", [["the bank"], [["a", 1]], [None], "the bank"])
+def test_other_batches_are_errors_that_show_them(batch):
+    with pytest.raises(DataError, match="expected a list of"):
+        batch_to_ids(batch)
+
+
+@pytest.mark.parametrize("wrong", [-1, 262])
+def test_ids_out_of_range_are_an_error(elmo, wrong):
+    ids = batch_to_ids(SENTENCES)
+    ids[0, 0, 3] = wrong
+    with pytest.raises(DataError, match=rf"inputs contain ids from .*{wrong}.*, expected 0 to 261"):
+        elmo(ids)
+
+
+def test_float64_is_an_error(elmo):
+    with pytest.raises(BilmError, match=r"do not convert it with \.double\(\)"):
+        copy.deepcopy(elmo).double()(batch_to_ids(SENTENCES))
+
+
 # --- a torch module ---
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda elmo: pickle.loads(pickle.dumps(elmo))])
+def test_copies_and_pickles_have_the_values_of_their_original(copied, requires_grad):
+    elmo = Elmo(*files(CASES[0]), 2, requires_grad=requires_grad, dropout=0.0)
+    elmo._mixes[1].gamma.assign(1.7)
+    other = copied(elmo)
+    found, expected = (e(batch_to_ids(SENTENCES))["elmo_representations"] for e in (other, elmo))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+    assert [p.requires_grad for p in other.parameters()] == [
+        p.requires_grad for p in elmo.parameters()
+    ]
+    elmo._mixes[1].gamma.assign(2.0)
+    assert float(other._mixes[1].gamma.value) == pytest.approx(1.7)
 
 
 class Tagger(torch.nn.Module):
