@@ -58,7 +58,7 @@ def _on_this_replica(value):
     return replicas[number % len(replicas)]  # the number counts all hosts
 
 
-def dropout(x: Any, rate: float, seed: Any) -> Any:
+def dropout(x: Any, rate: float, seed: Any, shared_axis: int | None = None) -> Any:
     """Set entries of x to 0 with probability `rate` and scale the others; do nothing without seed.
 
     Args:
@@ -67,14 +67,19 @@ def dropout(x: Any, rate: float, seed: Any) -> Any:
         seed: integer tensor (2,) or None. On TensorFlow the same seed always gives the same mask,
             and replicas with other seeds have other masks, unlike with a Keras Dropout. Other
             backends draw from Keras' generator unless the seed is None.
+        shared_axis: axis along which all entries share one mask; None to draw each entry's own.
     """
     if seed is None or rate == 0:
         return x
+    shape = None
+    if shared_axis is not None:
+        shape = [*ops.shape(x)]
+        shape[shared_axis] = 1
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.nn.experimental.stateless_dropout(x, rate, seed)
-    return keras.random.dropout(x, rate)
+        return tf.nn.experimental.stateless_dropout(x, rate, seed, noise_shape=shape)
+    return keras.random.dropout(x, rate, noise_shape=shape)
 
 
 def fold_seed(seed: Any, data: int) -> Any:

@@ -21,6 +21,8 @@ class LSTMStack(keras.layers.Layer):
         use_skip_connections: whether the input of a layer is added to its output, from the second
             layer on.
         dropout: rate on the input of each layer and on the last output.
+        variational_dropout: whether a row has the same mask at all steps of a window (Gal and
+            Ghahramani 2016, arXiv:1512.05287) instead of one mask per step.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
     Inputs: x float `(T, B, P)`, time first, or `TableRows`; a list of `n_layers` `LSTMState`;
@@ -40,11 +42,13 @@ class LSTMStack(keras.layers.Layer):
         use_skip_connections: bool = False,
         dropout: float = 0.0,
         precision: str = "float32",
+        variational_dropout: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.use_skip_connections = use_skip_connections
         self.dropout = dropout
+        self.variational_dropout = variational_dropout
         self.dim, self.projection_dim = dim, projection_dim
         self.layers = [
             LSTM(
@@ -80,8 +84,9 @@ class LSTMStack(keras.layers.Layer):
         if len(states) != len(self.layers):
             raise ValueError(f"found {len(states)} states, expected {len(self.layers)}")
         outputs, last_states = [], []
+        over_time = 0 if self.variational_dropout else None
         for i, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            x = dropout(x, self.dropout, fold_seed(dropout_seed, i))
+            x = dropout(x, self.dropout, fold_seed(dropout_seed, i), over_time)
             y, state = layer(
                 x, state, steps_mask=steps_mask, reverse=reverse, training=training, fresh=fresh
             )
@@ -90,7 +95,8 @@ class LSTMStack(keras.layers.Layer):
             outputs.append(y)
             last_states.append(state)
             x = y
-        outputs[-1] = dropout(x, self.dropout, fold_seed(dropout_seed, len(self.layers)))
+        seed = fold_seed(dropout_seed, len(self.layers))
+        outputs[-1] = dropout(x, self.dropout, seed, over_time)
         return outputs, last_states
 
     def zero_state(self, batch_size: int) -> list[LSTMState]:

@@ -19,7 +19,7 @@ from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # name of the checked value, which the error message contains
-DROPOUT, RESETS = range(2)  # keys of the random numbers, one per purpose
+DROPOUT, RESETS, EMBEDDING_DROPOUT = range(3)  # keys of the random numbers, one per purpose
 
 
 class StepResult(NamedTuple):
@@ -68,6 +68,8 @@ class Trainer:
                 softmax=True,
                 dropout=options.dropout,
                 precision=precision,
+                variational_dropout=options.variational_dropout,
+                embedding_dropout=options.embedding_dropout,
             )
             self.model.build()
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
@@ -91,7 +93,8 @@ class Trainer:
             batch_spec: the `element_spec` of an iterator over distributed batches.
         """
         state = tf.nest.map_structure(tf.type_spec_from_value, self.state)
-        numbers = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+        n_sizes = 2 if self.options.weight_decay else 1
+        numbers = tf.TensorSpec((), tf.int32), *[tf.TensorSpec((), tf.float32)] * n_sizes
         signature = batch_spec, state, *numbers
         self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
@@ -106,8 +109,11 @@ class Trainer:
         """
         try:
             number = tf.constant(step, tf.int32)
-            size = tf.constant(self.optimizer.step_size(step), tf.float32)
-            losses, norm, self.state = self._step(source, self.state, number, size)
+            sizes = [tf.constant(self.optimizer.step_size(step), tf.float32)]
+            if self.options.weight_decay:
+                decay = self.optimizer.rate(step) * self.options.weight_decay
+                sizes.append(tf.constant(decay, tf.float32))
+            losses, norm, self.state = self._step(source, self.state, number, *sizes)
         except tf.errors.InvalidArgumentError as error:
             for what in (LOSS, NORM):
                 if f"{what} : Tensor had" in error.message:
@@ -144,13 +150,13 @@ class Trainer:
     def _gathered(self, parts):
         return [self.devices.gathered(part) for part in parts]
 
-    def _take_step(self, source, state, step, step_size):
+    def _take_step(self, source, state, step, step_size, decay=None):
         run = self.devices.strategy.run
         batch = source if self.devices.several_hosts else next(source)
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
-            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch))
+            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay)
         return losses, norm, state
 
     def _common_rows(self, batch):
@@ -168,14 +174,15 @@ class Trainer:
         variables = [v.value for v in stored_variables(self.model).values()]
         state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
-            losses, state = self.forward(batch, state, self.dropout_seeds(step))
+            seeds = self.dropout_seeds(step), self.embedding_dropout_seed(step)
+            losses, state = self.forward(batch, state, *seeds)
             # As in the reference, the loss is summed over the steps of a window.
             objective = tf.reduce_mean(losses) * self.options.unroll_steps
         return tape.gradient(objective, variables), losses[None], state
 
-    def forward(self, batch: Any, state: Any, seeds: Any) -> Any:
+    def forward(self, batch: Any, state: Any, seeds: Any, embedding_seed: Any = None) -> Any:
         """Return the losses (directions,) of a replica's batch and the next state."""
-        vectors = self.model.encode(batch)
+        vectors = self.model.encode(batch, embedding_seed)
         outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
         losses = self.model.losses(outputs, batch["targets"], batch.get("negatives"))
         means = tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
@@ -196,6 +203,12 @@ class Trainer:
     def dropout_seeds(self, step: Any) -> Any:
         """Return a seed (2,) for each direction, or None without dropout."""
         return self._seeds(step, DROPOUT) if self.options.dropout else None
+
+    def embedding_dropout_seed(self, step: Any) -> Any:
+        """Return a seed (2,), or None without embedding dropout."""
+        if not self.options.embedding_dropout:
+            return None
+        return self._seeds(step, EMBEDDING_DROPOUT)[self.model.directions[0]]
 
     def _seeds(self, step: Any, purpose: int) -> Any:
         """Return a seed (2,) for each direction, by run, step, replica and purpose."""
