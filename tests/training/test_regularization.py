@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from tiny_runs import run, tiny_options, weights_of
+from tiny_runs import WORDS, run, tiny_options, weights_of
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
@@ -15,7 +15,7 @@ from bilm.layers.stack import LSTMStack
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 
-REGULARIZED = {
+REGULARIZED = WORDS | {
     "variational_dropout": True,
     "embedding_dropout": 0.3,
     "weight_decay": 0.1,
