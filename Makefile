@@ -34,9 +34,9 @@ test: $(VENV)/installed  ## run the tests except the slow ones: at most 8 minute
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
 
-test-cluster: $(VENV)/installed $(ENGINES)/installed  ## train with several workers, some of them killed, and from object stores
+test-cluster: $(VENV)/installed $(ENGINES)/installed  ## run tests of several workers, Spark, Ray, Dask and object stores
 	$(VENV)/bin/python -m pytest -m cluster tests
-	$(ENGINES)/bin/python -m pytest -m cluster tests/support tests/commands
+	$(ENGINES)/bin/python -m pytest -m cluster tests/cluster tests/support tests/commands
 
 test-cluster-short: $(VENV)/installed  ## a few of the tests of test-cluster, for CI
 	$(VENV)/bin/python -m pytest -m "cluster and short" tests
@@ -68,7 +68,7 @@ test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## run golden and traini
 	$(NEWEST)/bin/python -m pytest $(PARALLEL) loadfile -m "not slow and not cluster" \
 	  -k "golden or training" tests
 
-fuzz: $(VENV)/installed  ## try 9,500 damaged inputs and models, each of which must load or fail in one line
+fuzz: $(VENV)/installed  ## try 10,000 damaged inputs and models, each of which must load or fail in one line
 	$(VENV)/bin/python tests/fuzz inputs 1 400
 	$(VENV)/bin/python tests/fuzz corpora 1 200
 	$(VENV)/bin/python tests/fuzz models 1 500

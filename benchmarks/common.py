@@ -81,7 +81,7 @@ def figures(rate, flops_per_token, precision, rates, first_step_s) -> dict[str, 
     Args:
         rate: tokens per second.
         flops_per_token: useful work per token, in FLOP.
-        precision: precision of the matrix products.
+        precision: precision of the matrix products; `flops_share` of int8 is relative to float32.
         rates: result of `gemm_rates` in the same run.
         first_step_s: seconds from the start of the process to the first result.
     """
@@ -90,7 +90,7 @@ def figures(rate, flops_per_token, precision, rates, first_step_s) -> dict[str, 
         "gemm_gflops": rates["float32"],
         "gemm_gflops_bfloat16": rates["bfloat16"],
         "tokens_per_s_per_gflops": rate / rates["float32"],
-        "flops_share": flops_per_token * rate / rates[precision] / 1e9,
+        "flops_share": flops_per_token * rate / rates.get(precision, rates["float32"]) / 1e9,
         "peak_memory_mb": peak_memory_mb(),
         "first_step_s": first_step_s,
     }

@@ -46,7 +46,8 @@ def main(argv):
     del argv
     logging.set_verbosity(logging.WARNING)
     options = load_run_options(FLAGS.model).replace(
-        batch_size=FLAGS.batch_size, n_negative_samples_batch=FLAGS.negatives
+        batch_size=FLAGS.batch_size,
+        n_negative_samples_batch=FLAGS.negatives,
     )
     with tempfile.TemporaryDirectory() as folder:
         trainer, iterator, batches = common.training_run(

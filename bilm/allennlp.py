@@ -14,6 +14,7 @@ from the state after the previous batch; `cuda_device` is ignored, see `torch.nn
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ if keras.backend.backend() != "torch":
 import torch
 
 from bilm.data.vocabulary import Batcher
+from bilm.data.windows import needed_characters
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.layers.functional import without_marks
 from bilm.layers.scalar_mix import ScalarMix
@@ -132,9 +134,30 @@ class _ElmoBiLm(torch.nn.Module):
         """
         ids = _with_marks(inputs)
         mask = (ids > 0).any(dim=-1)
-        layers = self.bilm(ids, training=self.training)["layers"]
+        # The longest sentences first, so that no LSTM runs over most of the padding.
+        order = torch.argsort(mask.sum(dim=1), descending=True, stable=True)
+        ids = ids[order]
+        layers = self.bilm(ids, training=self.training, vectors=self._encode(ids))["layers"]
+        layers = layers[torch.argsort(order)]
         layers = torch.where(mask[:, None, :, None], layers, 0.0)
         return {"activations": list(layers.unbind(1)), "mask": mask}
+
+    def _encode(self, ids: torch.Tensor) -> torch.Tensor:
+        """Encode each distinct word once, without most of its padding: (B, T, C) -> (B, T, P)."""
+        if not len(ids):
+            return torch.zeros((*ids.shape[:-1], self.bilm.options.lstm.projection_dim))
+        rows, places = torch.unique(ids.reshape(-1, ids.shape[-1]), dim=0, return_inverse=True)
+        differs = rows != rows[:, -1:]  # from the padding, whichever id it has
+        until = torch.arange(1, rows.shape[1] + 1, device=rows.device)
+        lengths = (differs * until).amax(dim=1).cpu().numpy()
+        encoder = self.bilm.encoder
+        widest = max(width for width, _ in encoder.filters)
+        needed = needed_characters(lengths, widest, rows.shape[1])
+        order = torch.as_tensor(np.argsort(needed, kind="stable"), device=rows.device)
+        widths, counts = np.unique(needed, return_counts=True)
+        groups = rows[order].split(counts.tolist())
+        encoded = [encoder(group[:, :n]) for group, n in zip(groups, widths, strict=True)]
+        return torch.cat(encoded)[torch.argsort(order)[places]].reshape(*ids.shape[:-1], -1)
 
 
 class Elmo(torch.nn.Module):
@@ -207,7 +230,7 @@ class Elmo(torch.nn.Module):
             padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
         """
         outer = inputs.shape[:-2]
-        found = self._elmo_lstm(inputs.reshape(-1, *inputs.shape[-2:]))
+        found = self._elmo_lstm(inputs.reshape(math.prod(outer), *inputs.shape[-2:]))
         layers, mask = torch.stack(found["activations"], dim=1), found["mask"]
         inner = mask if self._keep_sentence_boundaries else without_marks(mask)
         representations = []

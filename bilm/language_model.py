@@ -8,9 +8,15 @@ import keras
 from keras import ops
 
 from bilm.errors import BilmError
-from bilm.layers.functional import dropout as drop
-from bilm.layers.functional import gather_rows, token_mask
-from bilm.layers.sampled_softmax import SampledSoftmax
+from bilm.layers.functional import (
+    INFERENCE_PRECISIONS,
+    checked_precision,
+    dropout_mask,
+    gather_rows,
+    token_mask,
+)
+from bilm.layers.functional import dropout as apply_dropout
+from bilm.layers.sampled_softmax import SampledSoftmax, SoftmaxRows
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState, TableRows
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
@@ -30,10 +36,13 @@ class BiLM(keras.layers.Layer):
         variational_dropout: see `LSTMStack`.
         embedding_dropout: rate at which `encode` drops the vectors of distinct tokens.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
-            values are float32.
+            values are float32. With "int8", for a frozen model, the weights of the LSTMs are stored
+            in eight bits for `bilm.embedding.int8.Int8Stacks`, which runs them; the encoder and the
+            softmax compute in float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
-    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing.
+    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing, or for an
+        unknown precision.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -59,13 +68,15 @@ class BiLM(keras.layers.Layer):
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         self.directions = options.directions
         self.embedding_dropout = embedding_dropout
-        self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
+        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
+        others = "float32" if precision == "int8" else precision  # of the encoder and the softmax
+        self.encoder = _encoder(options, n_tokens, padding, others, self.dtype_policy)
         settings = dropout, precision, variational_dropout
         self.stacks = {d: self._make_stack(d, *settings) for d in self.directions}
         self.softmax: Any = None
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
-            self.softmax = SampledSoftmax(n_tokens, width, precision, name="softmax", **how)
+            self.softmax = SampledSoftmax(n_tokens, width, others, name="softmax", **how)
 
     def _make_stack(
         self, direction: str, dropout: float, precision: str, variational_dropout: bool
@@ -140,7 +151,9 @@ class BiLM(keras.layers.Layer):
         distinct = batch["distinct"]
         words = self.options.reads_words
         table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
-        table = drop(table, self.embedding_dropout, dropout_seed, shared_axis=1)
+        if dropout_seed is not None:
+            mask = dropout_mask((ops.shape(table)[0], 1), self.embedding_dropout, dropout_seed)
+            table = apply_dropout(table, self.embedding_dropout, mask)
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
     def windows(
@@ -148,7 +161,7 @@ class BiLM(keras.layers.Layer):
         vectors: Any,
         state: Any,
         mask: Any = None,
-        dropout_seeds: Any = None,
+        dropout_masks: Any = None,
         training: bool | None = None,
         fresh: Any = None,
     ) -> Any:
@@ -159,22 +172,43 @@ class BiLM(keras.layers.Layer):
                 `TableRows` with places (B, T) (not in training).
             state: the initial state, such as `zero_state`.
             mask: boolean (B, T) or None, for both directions.
-            dropout_seeds: for each direction an integer seed (2,); None for no dropout.
+            dropout_masks: the result of `dropout_masks`; None for no dropout.
             training: whether a gradient will be requested.
             fresh: boolean (B, T) or None, the steps at which a row starts from zero state (not in
                 training).
         Returns: for each direction a list of outputs float (B, T, P), one per layer; and the last
             state.
         """
-        return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
+        return self._run(vectors, state, mask, dropout_masks, training, reverse=(), fresh=fresh)
 
-    def losses(self, outputs: Any, targets: Any, negatives: Any = None) -> dict[str, Any]:
+    def dropout_masks(self, seeds: Any, n_rows: Any, n_steps: Any) -> Any:
+        """Draw the masks of a window of `n_rows` rows and `n_steps` steps for each direction.
+
+        Args:
+            seeds: for each direction an integer seed (2,); None for no dropout.
+        Returns: for each direction the masks of its `LSTMStack`; None without dropout.
+        """
+        if seeds is None:
+            return None
+        return {d: self.stacks[d].dropout_masks(seeds[d], n_steps, n_rows) for d in seeds}
+
+    def softmax_rows(self, targets: Any, negatives: Any) -> dict[str, SoftmaxRows]:
+        """Gather the rows of the softmax that the sampled loss reads: see `losses`."""
+        return {
+            d: self.softmax.rows(ops.reshape(targets[d], (-1,)), negatives[d].ids)
+            for d in self.directions
+        }
+
+    def losses(
+        self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None
+    ) -> dict[str, Any]:
         """Return the negative log-probability of each target, in nats.
 
         Args:
             outputs: the outputs of `windows`.
             targets: for each direction the next tokens, integer (B, T).
             negatives: for each direction `Negatives` for the sampled loss; None for the full loss.
+            rows: the result of `softmax_rows`; None to gather them here.
         Returns: for each direction float (B, T).
         """
         losses = {}
@@ -182,22 +216,27 @@ class BiLM(keras.layers.Layer):
             hidden = ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim))
             flat = ops.reshape(targets[name], (-1,))
             draws = None if negatives is None else negatives[name]
-            losses[name] = ops.reshape(self.softmax(hidden, flat, draws), ops.shape(targets[name]))
+            of_softmax = None if rows is None else rows[name]
+            loss = self.softmax(hidden, flat, draws, of_softmax)
+            losses[name] = ops.reshape(loss, ops.shape(targets[name]))
         return losses
 
-    def call(self, ids: Any, state: Any = None, training: bool | None = None) -> Any:
+    def call(
+        self, ids: Any, state: Any = None, training: bool | None = None, vectors: Any = None
+    ) -> Any:
         """Run over whole sentences with their marks: see `Batcher`.
 
         Args:
             ids: characters integer (B, T, C), or words or cached token vectors (B, T); 0 is
                 padding, anywhere in a row. Both directions skip it.
             state: the initial state; None for zero state.
+            vectors: float (B, T, P), the result of `encoder` for `ids`; None to encode them here.
         Returns: dict of `layers` float (B, layers + 1, T, 2 P), where layer 0 is the vector of the
             token twice; `token_embeddings` float (B, T, P); `mask` boolean (B, T); and `state`. A
             forward-only model has P instead of 2 P. Values at padding are undefined.
         """
         mask = token_mask(ids)
-        vectors = self.encoder(ids)
+        vectors = self.encoder(ids) if vectors is None else vectors
         if state is None:
             state = self.zero_state(ops.shape(ids)[0])
         both = dict.fromkeys(self.directions, vectors)
@@ -212,7 +251,7 @@ class BiLM(keras.layers.Layer):
             "state": state,
         }
 
-    def _run(self, vectors, state, mask, dropout_seeds, training, reverse, fresh=None):
+    def _run(self, vectors, state, mask, dropout_masks, training, reverse, fresh=None):
         outputs, last = {}, {}
         for name in self.directions:
             layers, last[name] = self.stacks[name](
@@ -221,7 +260,7 @@ class BiLM(keras.layers.Layer):
                 steps_mask=_time_first(mask),
                 fresh=_time_first(fresh),
                 reverse=name in reverse,
-                dropout_seed=None if dropout_seeds is None else dropout_seeds[name],
+                dropout_masks=None if dropout_masks is None else dropout_masks[name],
                 training=training,
             )
             outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]

@@ -19,7 +19,7 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["language_model"],
     ["storage"],
     ["scoring", "embedding", "elmo", "model"],
-    ["export", "training", "analysis", "integrations", "simple_elmo", "allennlp"],
+    ["export", "training", "analysis", "cluster", "integrations", "simple_elmo", "allennlp"],
     ["doctor"],
     ["commands"],
     ["__init__", "__main__"],

@@ -25,7 +25,18 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
             marks=pytest.mark.skipif(not find_spec("pyarrow"), reason="requires pyarrow"),
         ),
         ("train.py", [*SMALL_SOFTMAX, "--seconds", "1"], "tokens_per_s"),
+        (
+            "input.py",
+            ["--model", "tiny", "--replicas", "2", "--negatives", "64", "--seconds", "1"],
+            "batches_per_s",
+        ),
         ("precision.py", [*SMALL_SOFTMAX, "--n_steps", "1"], "bfloat16: loss"),
+        pytest.param(
+            "int8.py",
+            ["--n_times", "1", "--rows", "2", "--n_steps", "2"],
+            "int8, rows 2",
+            marks=pytest.mark.skipif(not find_spec("onnxruntime"), reason="requires onnxruntime"),
+        ),
         ("tables.py", ["--n_sentences", "50", "--formats", "npz", "--check"], "difference"),
         ("proteins.py", ["--model", "tiny", "--n_residues", "2000"], "residues_per_s"),
         ("cluster_costs.py", ["--options", "tiny", "--vocabulary", "1000"], "replicas on"),

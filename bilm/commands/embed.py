@@ -8,7 +8,9 @@ from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
 from bilm.embedding.choices import FORMATS, HELP, POOLS
-from bilm.errors import BilmError
+from bilm.errors import BilmError, OptionsError
+
+READING = ("column", "id_column", "id_field", "tokenize", "on_bad_utf8")  # of a `Corpus`
 
 OUTPUT_NOTE = """
 The output contains layers + 1 vectors per word with --layers all, two with --layers 0,2, and one
@@ -30,14 +32,15 @@ def output_forms_help() -> str:
 @opt.model_options()
 @opt.group(
     "Corpus",
-    opt.text_input("Corpus.", "twice", metavar="FILE"),
+    opt.text_input("Corpus: a file or a quoted pattern.", "twice"),
     opt.column_option,
     opt.id_column_option,
     opt.option("--id_field", opt.Integer(0), "Index, from 0, of the part of a FASTA header "
                "to use as the id; the header is split at | and whitespace.", "the first word"),
     opt.bad_utf8_option,
     opt.tokenize_option,
-    opt.option("--output", opt.FILE_OR_URL, "File to write the vectors to.", required=True),
+    opt.option("--output", opt.FILE_OR_URL, "File to write the vectors to. With --shard or "
+               "--engine, a name that ends with / is a folder of Parquet files.", required=True),
 )  # fmt: skip
 @opt.group(
     "Vectors",
@@ -48,18 +51,30 @@ def output_forms_help() -> str:
     opt.flag("--normalize", "Divide each pooled vector by its Euclidean norm."),
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
-    opt.option("--precision", opt.OneOf(opt.DTYPES_OF_PRODUCTS), "dtype of matrix-multiplication "
-               "inputs; bfloat16 is faster and changes vectors by less than 1 %.",
-               default="float32"),
+    opt.precision_option,
     opt.option("--part_sentences", opt.Integer(1), "Number of sentences per part; an interruption "
                "loses at most one part.", "1000, or 100000 with --pool"),
+)  # fmt: skip
+@opt.group(
+    "Several machines (docs/clusters.md)",
+    opt.option("--shard", opt.TEXT, "Embed only share i, from 0, of n shares of the corpus, then "
+               "run bilm merge; slurm: the array job sets i and n.", "the whole corpus",
+               metavar="i/n|slurm"),
+    opt.option("--engine", opt.OneOf(["spark"]), "Program that divides the work.", "this process"),
+    opt.option("--master", opt.TEXT, "Address of Spark's master.",
+               "that of Spark's settings, or local[*,4]", metavar="URL"),
+    opt.option("--partitions", opt.Integer(1, 100_000), "Number of parts of the corpus, and of "
+               "files that Spark writes.", "4 per core, or more for a large corpus"),
+    opt.flag("--ship_model", "Send the model to Spark's workers, which otherwise open it by the "
+             "same name or path."),
 )  # fmt: skip
 @opt.json_option
 def embed(
     model: str, weights: str | None, vocab: str | None, input_: str, output: str, json: bool,
-    **how: Any
+    shard: str | None, engine: str | None, master: str | None, partitions: int | None,
+    ship_model: bool, **how: Any
 ) -> None:  # fmt: skip
-    """Write the vectors of a corpus to one file.
+    """Write the vectors of a corpus to a file.
 
     Examples:
       bilm embed --model novels-en --input corpus.txt.gz --output corpus.hdf5
@@ -67,12 +82,38 @@ def embed(
           --layers average --pool mean
       bilm embed --model seqvec --input proteins.fasta --output proteins.npz \\
           --layers sum --pool mean
+      bilm embed --model novels-en --input 'corpus/*.txt' --output vectors.npz --shard 0/4
     """
+    for_spark = {"--master": master, "--partitions": partitions, "--ship_model": ship_model or None}
+    if engine is None:
+        for name, value in for_spark.items():
+            if value is not None:
+                raise OptionsError(f"{name} applies only to --engine spark")
+    elif shard is not None:
+        raise OptionsError("--shard and --engine cannot be combined; Spark divides the work itself")
+    if shard is not None:
+        _embed_share(vocab, input_, model, weights, output, shard, how, json)
+    elif engine is not None:
+        spark = {"master": master, "n_partitions": partitions, "ship_model": ship_model}
+        _embed_with_spark(vocab, input_, model, weights, output, spark, how, json)
+    else:
+        _embed_here(vocab, input_, model, weights, output, how, json)
+
+
+def _embed_here(
+    vocab: str | None, input_: str, model: str, weights: str | None, output: str,
+    how: dict[str, Any], json: bool
+) -> None:  # fmt: skip
     from absl import logging
 
     from bilm.embedding.corpus import dump_bilm_embeddings
     from bilm.support.files import beside, output_path
 
+    if output.endswith("/"):
+        raise OptionsError(
+            f"{output}: a folder is written only with --shard or --engine spark; expected the name "
+            "of a file"
+        )
     try:
         n_sentences = dump_bilm_embeddings(vocab, input_, model, weights, output, **how)
     except BilmError:  # its message says what to do
@@ -81,5 +122,40 @@ def embed(
         if (parts := beside(output_path(output), ".parts")).is_dir():
             logging.warning("%s: contains the finished parts; the same command continues", parts)
         raise
+    found = {"output": output, "sentences": n_sentences}
+    show(found, f"wrote {output}: {n_sentences:,} sentences", json)
+
+
+def _embed_share(
+    vocab: str | None, input_: str, model: str, weights: str | None, output: str, shard: str,
+    how: dict[str, Any], json: bool
+) -> None:  # fmt: skip
+    from bilm.cluster.array import embed_task, parse_shard
+
+    task, n_tasks = parse_shard(shard)
+    reading = {name: how.pop(name) for name in READING}
+    done = embed_task(vocab, input_, model, weights, output, task, n_tasks, reading, **how)
+    states = {
+        "finished": f"; when all tasks are complete, run: bilm merge --output {output}",
+        "complete": ", was complete before",
+        "merged": f", was complete before; {output} is complete",
+    }
+    text = f"task {task} of {n_tasks}: {done.n_sentences:,} sentences{states[done.state]}"
+    found = {"output": output, "task": task, "tasks": n_tasks, "sentences": done.n_sentences}
+    show({**found, "state": done.state}, text, json)
+
+
+def _embed_with_spark(
+    vocab: str | None, input_: str, model: str, weights: str | None, output: str,
+    spark: dict[str, Any], how: dict[str, Any], json: bool
+) -> None:  # fmt: skip
+    from bilm.cluster.spark import embed_corpus
+
+    reading = {name: how.pop(name) for name in READING}
+    if how.pop("part_sentences") is not None:
+        raise OptionsError("--part_sentences does not apply to --engine spark; use --partitions")
+    n_sentences = embed_corpus(
+        vocab, input_, model, weights, output, reading=reading, **spark, **how
+    )
     found = {"output": output, "sentences": n_sentences}
     show(found, f"wrote {output}: {n_sentences:,} sentences", json)

@@ -27,13 +27,21 @@ import bilm
 from bilm.commands.output import OUTPUT, open_streams, output_error, printable, say
 from bilm.errors import BilmError
 from bilm.support.imports import conflict
-from bilm.support.process import LOG_LEVEL, MUTE, is_loud, keep_freed_memory, quiet, share_cores
+from bilm.support.process import (
+    LOG_LEVEL,
+    MUTE,
+    grow_gpu_memory,
+    is_loud,
+    keep_freed_memory,
+    quiet,
+    share_cores,
+)
 from bilm.support.urls import masked
 
 # Each module of this package defines a command of the same name, with underscores for dashes; the
 # help lists them in this order.
 COMMANDS = (
-    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
+    "text", "vocab", "train", "test", "export", "finetune", "embed", "merge", "score", "surprisal",
     "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models",
     "cache", "doctor"
 )  # fmt: skip
@@ -60,7 +68,7 @@ QUIET = "bilm.quiet"  # key of the context's `meta`
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = (
     "/tensorflow/python/", "/tf2onnx/", "/gensim/", "/aiobotocore/", "/botocore/", "/fsspec/",
-    "/s3fs/",
+    "/s3fs/", "/py4j/",
 )  # fmt: skip
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
@@ -187,6 +195,7 @@ class Command(click.Command):
         if message := conflict():
             raise BilmError(message)
         keep_freed_memory()
+        grow_gpu_memory()
         if self.tensorflow:
             if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
                 # When a worker dies, TensorFlow logs every failed exchange; the command prints one

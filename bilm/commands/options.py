@@ -306,6 +306,11 @@ bad_utf8_option = option(
     "--on_bad_utf8", OneOf(ON_BAD_UTF8), "What to do with bytes that are not UTF-8: end with an "
     "error, or replace them with U+FFFD.", default="error",
 )  # fmt: skip
+precision_option = option(
+    "--precision", OneOf([*DTYPES_OF_PRODUCTS, "int8"]), "dtype of matrix-multiplication inputs. "
+    "bfloat16 is faster and changes vectors by less than 1 %; int8, of the LSTMs only, is fastest "
+    "and changes them by about 2 %. int8 requires the extra onnx.", default="float32",
+)  # fmt: skip
 tokenize_option = option(
     "--tokenize", TEXT, "Split text into words with spaCy's rules for a language, such as en.",
     "split at whitespace", metavar="LANG",
@@ -342,7 +347,7 @@ scored_text = group(
 
 RUN = (  # arguments of `bilm.TrainingRun`
     "train_prefix", "save_dir", "heldout_prefix", "eval_steps", "heldout_sentences", "n_steps",
-    "seed", "precision", "resume", "on_bad_utf8", "log_steps",
+    "seed", "precision", "resume", "on_bad_utf8", "log_steps", "xla",
 )  # fmt: skip
 PASSES = "once per epoch"
 STORED = "from the options, or "
@@ -386,6 +391,8 @@ devices = group(
            "weights, states, sums and the loss are float32.", default="float32"),
     flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 on "
          "GPUs of compute capability 8 or higher.", default=True),
+    option("--xla", OneOf(["auto", "on", "off"]), "Whether XLA compiles windows and losses. auto: "
+           "on GPUs, if a test in another process succeeds.", default="auto"),
     option("--seed", Integer(0, MAX_SEED), "Random seed of the initial weights, the order of "
            "sentences, dropout and negative samples.", default=0),
 )  # fmt: skip

@@ -81,9 +81,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
                "all"),
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
-    opt.option("--precision", opt.OneOf(opt.DTYPES_OF_PRODUCTS), "dtype of matrix-multiplication "
-               "inputs; bfloat16 is faster and changes vectors by less than 1 %.",
-               default="float32"),
+    opt.precision_option,
     opt.option("--substitutes", opt.Integer(0), "Number of likely substitutes to store per usage; "
                "requires a model with its softmax.", default=0),
 )  # fmt: skip

@@ -125,6 +125,12 @@ def unpacked_name(path: str | os.PathLike) -> str:
     return next((name.removesuffix(e) for e in ENDINGS if name.endswith(e)), name)
 
 
+def compression_of(file: io.BufferedReader) -> Compression | None:
+    """Return the compression of an open file by its next bytes; None if it is not compressed."""
+    start = file.peek(N_MAGIC)[:N_MAGIC]
+    return next((one for one in COMPRESSIONS if one.magic.match(start)), None)
+
+
 @contextmanager
 def decompressing(file: io.BufferedReader) -> Iterator[BinaryIO]:
     """Yield the uncompressed bytes of an open file.
@@ -132,8 +138,7 @@ def decompressing(file: io.BufferedReader) -> Iterator[BinaryIO]:
     Raises: EOFError, naming the compression, if a compressed file is truncated; the exceptions of
         `DAMAGED`; MissingExtraError for zstd without pyarrow.
     """
-    start = file.peek(N_MAGIC)[:N_MAGIC]
-    found = next((one for one in COMPRESSIONS if one.magic.match(start)), None)
+    found = compression_of(file)
     if found is None:
         yield file
         return

@@ -14,8 +14,9 @@ from bilm.doctor.installation import (
     check_packages,
     check_processor,
 )
-from bilm.doctor.probes import TOLERANCE, ProbeFailure, ask
+from bilm.doctor.probes import TOLERANCE, ask
 from bilm.doctor.report import Check, Report
+from bilm.support.probes import ProbeFailure
 
 SHORT, LONG = 120.0, 300.0  # seconds that a probe may take
 LEAST_SHARE = 0.2  # of the device's product that embedding usually exceeds

@@ -14,7 +14,7 @@ from bilm.doctor.report import Check
 from bilm.errors import BilmError
 from bilm.storage.finding.cache import cache_folder
 from bilm.support.imports import DISTRIBUTION, conflict
-from bilm.support.process import THREADS
+from bilm.support.process import THREADS, available_cores
 
 BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 PYTHONS = (3, 10), (3, 13)
@@ -89,7 +89,7 @@ def _version(distribution: str) -> str | None:
 def check_processor() -> Check:
     """Report the processor, the memory, and settings in the environment."""
     check = Check("processor and settings")
-    usable = n_cores()
+    usable = available_cores()
     check.values["processor"] = _processor()
     check.values["cores"] = f"{usable} of {os.cpu_count()}"
     flags = _flags()
@@ -107,14 +107,6 @@ def check_processor() -> Check:
     for name in sorted(filter(SETTINGS.match, os.environ)):
         check.values[name] = "(hidden)" if SECRET.search(name) else os.environ[name]
     return check
-
-
-def n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return os.cpu_count() or 1
 
 
 def _processor() -> str:

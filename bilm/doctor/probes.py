@@ -1,60 +1,26 @@
 """Probes of `bilm doctor`: computations in processes of their own.
 
-A probe prints one line of JSON. `ask` starts one and returns its answer, or why there is none: a
-library can abort the process, or wait forever.
+`ask` starts one and returns its answer, or why there is none: a library can abort the process, or
+wait forever.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bilm.support import probes
+
 GOLDEN = Path(__file__).with_name("golden_case")
 TOLERANCE = 1e-5  # largest difference from bilm-tf in float32
-MARK = "bilm doctor:"  # precedes the answer; libraries may print lines, too
-LAST_LINES = 2  # of standard error, for a message
-
-
-class ProbeFailure(Exception):
-    """A probe ended without an answer. Its text says why."""
 
 
 def ask(name: str, *arguments: str, timeout: float, **environment: str) -> dict[str, Any]:
-    """Run a probe in a new process.
-
-    Args:
-        name: name of a function in `PROBES`.
-        arguments: its arguments.
-        timeout: seconds.
-        environment: variables of the process's environment, in addition to this process's.
-    Raises: ProbeFailure if it raises an error, crashes or does not end in time.
-    """
-    command = [sys.executable, "-m", "bilm.doctor.probes", name, *arguments]
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **environment}
-    try:
-        found = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=timeout,
-            env=variables, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise ProbeFailure(f"no answer after {timeout:,.0f} seconds") from error
-    for line in reversed(found.stdout.splitlines()):
-        if line.startswith(MARK):
-            return json.loads(line.removeprefix(MARK))
-    lines = [line.strip() for line in found.stderr.splitlines() if line.strip()]
-    message = "; ".join(lines[-LAST_LINES:]) or "no message"
-    if found.returncode < 0:
-        number = -found.returncode
-        known = {s.value for s in signal.Signals}
-        name = signal.Signals(number).name if number in known else f"signal {number}"
-        message = f"the process was ended by {name}: {message}"
-    raise ProbeFailure(message)
+    """Run a probe of `PROBES` in a new process: see `bilm.support.probes.ask`."""
+    return probes.ask("bilm.doctor.probes", name, *arguments, timeout=timeout, **environment)
 
 
 # --- the probes ---
@@ -160,7 +126,4 @@ PROBES: Mapping[str, Callable[..., dict[str, Any]]] = {
 }
 
 if __name__ == "__main__":
-    answer = PROBES[sys.argv[1]](*sys.argv[2:])
-    sys.stdout.write(f"{MARK}{json.dumps(answer)}\n")
-    sys.stdout.flush()
-    os._exit(0)  # without the destructors of libraries, which can wait or crash
+    probes.answer(PROBES[sys.argv[1]](*sys.argv[2:]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bilm.data.readers import Corpus, Record
-from bilm.data.text import require_files
+from bilm.data.readers import Corpora, Corpus, Record
+from bilm.data.shares import input_files, open_corpus
 from bilm.data.tokenization import TokenizationCheck
 from bilm.embedding.embedder import ElmoEmbedder, Layers, check_pool, layer_numbers
 from bilm.embedding.embedding_file import dataset_name
@@ -68,7 +68,8 @@ def dump_bilm_embeddings(
 
     Args:
         vocab_file, options_file, weight_file, precision: see `ElmoEmbedder`.
-        dataset_file: see `bilm.data.readers.Corpus`; empty lines are numbered, too.
+        dataset_file: see `bilm.data.readers.Corpus`; empty lines are numbered, too. A pattern
+            selects several files, which are read in the order of their names.
         outfile: an existing file is replaced.
         layers: `"all"`, (layers + 1, T, 2 P) per sentence; indices such as `[0, 2]`, (2, T, 2 P);
             `"top"`, `"average"` or `"sum"`, (T, 2 P).
@@ -82,111 +83,179 @@ def dump_bilm_embeddings(
         if the folder of parts belongs to another call; BilmError if a package is missing;
         ValueError for another dtype or number.
     """
-    dtype, is_pooled = str(dtype), pool != "none"  # `str` because a numpy.dtype is also accepted
-    if part_sentences is None:
-        part_sentences = PART_VECTORS if is_pooled else PART_SENTENCES
-    check_pool(pool, normalize)
-    if dtype not in DTYPES or part_sentences < 1:
-        raise ValueError(
-            f"dtype is {dtype!r}, expected one of {DTYPES}; "
-            f"part_sentences is {part_sentences}, expected 1 or more"
-        )
+    settings = Settings(layers, dtype, part_sentences, precision, pool, normalize)
     outfile, dataset_file = expanded(outfile), expanded(dataset_file)
     vocab_file = None if vocab_file is None else expanded(local_copy(vocab_file))
     if Path(outfile).is_dir():
         raise DataError(f"{outfile}: is a folder; expected the name of a file to write")
     form = format_of(outfile)
-    require_files([dataset_file])
-    protect(outfile, dataset_file, vocab_file)
+    paths = input_files(dataset_file)
+    protect(outfile, *paths, vocab_file)
 
-    corpus = Corpus(dataset_file, **reading)
-    by_sentence = form == "hdf5" and not is_pooled  # datasets, named by ids if there are any
-    text = _survey(corpus, part_sentences, dataset_name if by_sentence else str)
-
+    text = survey(open_corpus(dataset_file, **reading), settings, form)
     model = open_model(options_file, weight_file)
-    run: dict[str, object] = {
-        "model": model.digest,
-        "precision": precision,
-    }  # before the weights are read
-    embedder = ElmoEmbedder(model, None, vocab_file, precision=precision)
-    model.check_unchanged()
+    work = prepare(text, model, vocab_file, settings, form)
     protect(outfile, *model.own_files)
-    embedder.tokenization.done = True  # the survey has checked the corpus
-
-    shape = embedder.selection(layers).shape
-    numbers: Sequence[int] = []
-    if len(shape) > 1:
-        numbers = layer_numbers(layers) or range(shape[0])  # for "all"
-    if form == "parquet" and len(set(numbers)) < len(numbers):
-        raise OptionsError(f"layers is {layers!r}: a layer occurs twice")
-    n_rows = text.n_sentences if is_pooled else text.n_tokens
-    content = Content(
-        shape=shape,
-        dtype=dtype,
-        is_pooled=is_pooled,
-        by_sentence=by_sentence,
-        layers=numbers,
-        has_ids=corpus.has_ids,
-        n_sentences=text.n_sentences,
-        n_rows=n_rows,
-    )
-    run |= {
-        "dataset": text.digest,
-        "vocabulary": embedder.vocab_file and sha256_of(embedder.vocab_file),
-        "layers": layers if isinstance(layers, str) else list(map(int, layers)),
-        **{"dtype": dtype, "pool": pool, "normalize": normalize},
-        "part_sentences": part_sentences,
-    }
-    with open_parts(outfile, run) as parts:
-        _write_parts(parts, text, content, embedder, layers, pool, normalize)
+    with open_parts(outfile, work.run) as parts:
+        work.write_parts(parts)
         n_parts = len(text.digests)
         with progress("merging", "parts", n_parts) as shown:
             parts.merge(
-                n_parts, lambda path, paths: WRITERS[form](path, shown.over(paths), content)
+                n_parts, lambda path, paths: WRITERS[form](path, shown.over(paths), work.content)
             )
     return text.n_sentences
 
 
-def _write_parts(
-    parts: Parts,
-    text: _Text,
-    content: Content,
-    embedder: ElmoEmbedder,
-    layers: Layers,
-    pool: str,
-    normalize: bool,
-) -> None:
-    """Write the missing parts; check that the others contain the same words and ids."""
-    n_closed = parts.n_closed()
-    if n_closed:
-        logging.info("%s: continuing after %d finished parts", parts.folder, n_closed)
-    for part, digest in enumerate(text.digests[:n_closed]):
-        if stored_digest(parts.path(part)) != digest:
-            raise DataError(
-                f"{parts.path(part)}: contains other sentences than the corpus, which changed "
-                "while it was read; remove the folder and repeat the command"
+class Settings:
+    """What to compute for each sentence, and how to store it.
+
+    Args:
+        layers, dtype, part_sentences, precision, pool, normalize: see `dump_bilm_embeddings`.
+    Attributes: the arguments, with the number of sentences per part; `is_pooled`.
+    Raises: OptionsError for an unknown pool; ValueError for another dtype or number.
+    """
+
+    def __init__(
+        self,
+        layers: Layers = "all",
+        dtype: str = "float32",
+        part_sentences: int | None = None,
+        precision: str = "float32",
+        pool: str = "none",
+        normalize: bool = False,
+    ):
+        self.is_pooled = pool != "none"
+        if part_sentences is None:
+            part_sentences = PART_VECTORS if self.is_pooled else PART_SENTENCES
+        check_pool(pool, normalize)
+        dtype = str(dtype)  # a numpy.dtype is also accepted
+        if dtype not in DTYPES or part_sentences < 1:
+            raise ValueError(
+                f"dtype is {dtype!r}, expected one of {DTYPES}; "
+                f"part_sentences is {part_sentences}, expected 1 or more"
             )
-    with progress("embedding", "tokens", text.n_tokens) as shown:
-        for part, records in enumerate(text.read_again(parts.folder)):
-            if part % WARM_PARTS == 0:
-                embedder.clear_cache()
-            sentences = (record.words for record in records)
-            if part >= n_closed:
-                how = layers, pool, normalize
-                with closing(embedder.embed_as_completed(sentences, *how)) as embedded:
-                    for record in write_part(parts.path(part), records, embedded, content):
-                        shown.add(len(record.words))
-                continue
-            shown.skip(sum(len(record.words) for record in records))
-            if part >= n_closed - n_closed % WARM_PARTS:
-                # Fill the cache as the interrupted command did, so that vectors are bit-identical.
-                embedder.warm_up(sentences, layers, pool)
+        self.layers, self.dtype, self.part_sentences = layers, dtype, part_sentences
+        self.precision, self.pool, self.normalize = precision, pool, normalize
+
+    def by_sentence(self, form: str) -> bool:
+        """Return whether an output has datasets, named by ids if there are any."""
+        return form == "hdf5" and not self.is_pooled
+
+    def identity(self, model: StoredModel, vocab_file: str | Path | None) -> dict[str, object]:
+        """Return what determines the vectors of a sentence, by name, as JSON values.
+
+        Call this method before the weights of the model are read.
+        """
+        vocabulary = model.vocabulary_file(vocab_file)
+        layers = self.layers
+        return {
+            "model": model.digest,
+            "precision": self.precision,
+            "vocabulary": vocabulary and sha256_of(vocabulary),
+            "layers": layers if isinstance(layers, str) else list(map(int, layers)),
+            "dtype": self.dtype,
+            "pool": self.pool,
+            "normalize": self.normalize,
+            "part_sentences": self.part_sentences,
+        }
 
 
-class _Text(NamedTuple):
+def prepare(
+    text: Text,
+    model: StoredModel,
+    vocab_file: str | Path | None,
+    settings: Settings,
+    form: str,
+) -> Work:
+    """Load a model and return the work of embedding a corpus with it.
+
+    Args:
+        text: the first reading of the corpus.
+        model, vocab_file: see `ElmoEmbedder`.
+        settings: what to compute.
+        form: format of the output.
+    Raises: WeightsError if the model changes; OptionsError if a layer is missing or occurs twice.
+    """
+    identity = settings.identity(model, vocab_file)  # before the weights are read
+    run = {"model": identity.pop("model"), "precision": identity.pop("precision")}
+    run |= {"dataset": text.digest, **identity}
+    embedder = ElmoEmbedder(model, None, vocab_file, precision=settings.precision)
+    model.check_unchanged()
+    embedder.tokenization.done = True  # the survey has checked the corpus
+    shape = embedder.selection(settings.layers).shape
+    numbers: Sequence[int] = []
+    if len(shape) > 1:
+        numbers = layer_numbers(settings.layers) or range(shape[0])  # for "all"
+    if form == "parquet" and len(set(numbers)) < len(numbers):
+        raise OptionsError(f"layers is {settings.layers!r}: a layer occurs twice")
+    content = Content(
+        shape=shape,
+        dtype=settings.dtype,
+        is_pooled=settings.is_pooled,
+        by_sentence=settings.by_sentence(form),
+        layers=list(numbers),
+        has_ids=text.corpus.has_ids,
+        n_sentences=text.n_sentences,
+        n_rows=text.n_sentences if settings.is_pooled else text.n_tokens,
+    )
+    return Work(text, content, embedder, settings, run)
+
+
+class Work(NamedTuple):
+    """A corpus to embed and everything that is required for it.
+
+    Fields:
+        text: the corpus.
+        content: the content of the output.
+        embedder: the model.
+        settings: what to compute.
+        run: the settings that determine the result, for `open_parts`.
+    """
+
+    text: Text
+    content: Content
+    embedder: ElmoEmbedder
+    settings: Settings
+    run: dict[str, object]
+
+    def write_parts(self, parts: Parts) -> None:
+        """Write the missing parts; check that the others contain the same words and ids.
+
+        Raises: DataError if they do not, or if the corpus has changed.
+        """
+        text, embedder, settings = self.text, self.embedder, self.settings
+        n_closed = parts.n_closed()
+        if n_closed:
+            logging.info("%s: continuing after %d finished parts", parts.folder, n_closed)
+        for part, digest in enumerate(text.digests[:n_closed]):
+            if stored_digest(parts.path(part)) != digest:
+                raise DataError(
+                    f"{parts.path(part)}: contains other sentences than the corpus, which changed "
+                    "while it was read; remove the folder and repeat the command"
+                )
+        with progress("embedding", "tokens", text.n_tokens) as shown:
+            for part, records in enumerate(text.read_again(parts.folder)):
+                if part % WARM_PARTS == 0:
+                    embedder.clear_cache()
+                sentences = (record.words for record in records)
+                if part >= n_closed:
+                    how = settings.layers, settings.pool, settings.normalize
+                    with closing(embedder.embed_as_completed(sentences, *how)) as embedded:
+                        path = parts.path(part)
+                        for record in write_part(path, records, embedded, self.content):
+                            shown.add(len(record.words))
+                    continue
+                shown.skip(sum(len(record.words) for record in records))
+                if part >= n_closed - n_closed % WARM_PARTS:
+                    # Fill the cache as the interrupted command did, so that vectors are
+                    # bit-identical.
+                    embedder.warm_up(sentences, settings.layers, settings.pool)
+
+
+class Text(NamedTuple):
     """The first reading of a corpus: counts, and the digest of each part's words and ids."""
 
-    corpus: Corpus
+    corpus: Corpus | Corpora
     part_sentences: int
     n_sentences: int
     n_tokens: int
@@ -214,16 +283,22 @@ class _Text(NamedTuple):
             first += len(records)
 
 
-def _survey(corpus: Corpus, part_sentences: int, name_of: Callable[[str], str]) -> _Text:
+def survey(corpus: Corpus | Corpora, settings: Settings, form: str) -> Text:
     """Read a corpus, so that errors in it are found before the work starts.
 
-    `name_of` returns the name of an id in the output.
+    Args:
+        corpus: the corpus.
+        settings: what to compute.
+        form: format of the output.
+    Raises: DataError for an error in the corpus, and for equal ids.
     """
+    name_of = dataset_name if settings.by_sentence(form) else str
+    part_sentences = settings.part_sentences
     n_sentences = n_tokens = 0
     digests: list[bytes] = []
     ids = array("Q")  # 8 bytes per id
     check = TokenizationCheck(corpus.path)
-    check.done = not corpus.form.is_text
+    check.done = not corpus.is_text
     with progress("counting", "sentences") as shown:
         for part in _in_parts(corpus, part_sentences):
             shown.add(len(part))
@@ -232,15 +307,15 @@ def _survey(corpus: Corpus, part_sentences: int, name_of: Callable[[str], str]) 
                 n_sentences += 1
                 n_tokens += len(words)
                 check.add(words)
-                _refuse_tabs(words, f"{corpus.path}, record {n_sentences}")
+                refuse_tabs(words, f"{corpus.path}, record {n_sentences}")
                 if id_ is not None:
-                    ids.append(_short(name_of(id_)))
+                    ids.append(short_name(name_of(id_)))
     check.warn()
-    _refuse_equal_names(corpus, ids, name_of)
-    return _Text(corpus, part_sentences, n_sentences, n_tokens, digests)
+    refuse_equal_names(corpus, corpus.path, ids, name_of)
+    return Text(corpus, part_sentences, n_sentences, n_tokens, digests)
 
 
-def _in_parts(corpus: Corpus, max_sentences: int) -> Iterator[list[Record]]:
+def _in_parts(corpus: Iterable[Record], max_sentences: int) -> Iterator[list[Record]]:
     """Yield records in parts of `max_sentences` sentences or about `PART_TOKENS` tokens."""
     part: list[Record] = []
     n_tokens = 0
@@ -254,7 +329,7 @@ def _in_parts(corpus: Corpus, max_sentences: int) -> Iterator[list[Record]]:
         yield part
 
 
-def _refuse_tabs(words: Sequence[str], where: str) -> None:
+def refuse_tabs(words: Sequence[str], where: str) -> None:
     """Raise DataError if a word contains a tab, which separates words in files of embeddings."""
     if "\t" in (line := "\t".join(words)) and line.count("\t") >= len(words):
         odd = next(word for word in words if "\t" in word)
@@ -263,27 +338,32 @@ def _refuse_tabs(words: Sequence[str], where: str) -> None:
         )
 
 
-def _refuse_equal_names(corpus: Corpus, ids: array[int], name_of: Callable[[str], str]) -> None:
+def refuse_equal_names(
+    records: Iterable[Record], where: str, ids: array[int], name_of: Callable[[str], str]
+) -> None:
     """Raise DataError, with the ids and their positions, if two have the same name in the output.
 
-    `ids` contains the result of `_short` for each name.
+    Args:
+        records: the records; read once more if two names seem to be equal.
+        where: the corpus, for the message.
+        ids: the result of `short_name` for the name of each id.
+        name_of: returns the name of an id in the output.
     """
     digests, counts = np.unique(np.frombuffer(ids, np.uint64), return_counts=True)
     suspects = set(digests[counts > 1].tolist())
     seen: dict[str, tuple[int, str]] = {}
-    for number, record in enumerate(corpus if suspects else (), start=1):
+    for number, record in enumerate(records if suspects else (), start=1):
         id_ = record.id or ""
-        if _short(name := name_of(id_)) not in suspects:
+        if short_name(name := name_of(id_)) not in suspects:
             continue
         before, other = seen.setdefault(name, (number, id_))
         if before < number:
             found = f"both have the id {id_!r}"
             if other != id_:
                 found = f"have the ids {other!r} and {id_!r}, which both become {name!r} in HDF5"
-            raise DataError(
-                f"{corpus.path}: records {before} and {number} {found}; ids must be unique"
-            )
+            raise DataError(f"{where}: records {before} and {number} {found}; ids must be unique")
 
 
-def _short(name: str) -> int:
+def short_name(name: str) -> int:
+    """Return 8 bytes of a digest of a name, as an integer."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -25,6 +25,7 @@ from keras import ops
 
 from bilm.data.tokenization import TokenizationCheck, checked_sentence
 from bilm.embedding.choices import POOLS
+from bilm.embedding.int8 import Int8Stacks, largest_input
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.language_model import BiLM
@@ -61,14 +62,16 @@ class ElmoEmbedder:
         batch_tokens: tokens that are computed at a time, with marks. It bounds memory and does not
             change results.
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
-            support it, and changes vectors by less than 1 %.
+            support it, and changes vectors by less than 1 %. `int8` stores the weights of the LSTMs
+            in eight bits and computes them with ONNX Runtime on the CPU.
 
     The argument `layers` of the methods selects the float32 result of a sentence. `"all"`: (layers
     + 1, T, 2 P), where layer 0 contains the token vector twice. Indices such as `[0, 2]` or
     `"0,2"`: (2, T, 2 P). `"top"`, `"average"` or `"sum"`: (T, 2 P). A forward-only model has P
     instead of 2 P features.
     Attributes: `n_layers`, including layer 0; `dim`, the number of features.
-    Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small.
+    Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small or an
+        unknown precision; MissingExtraError for `int8` without the packages of the extra `onnx`.
 
     Example:
         embedder = bilm.ElmoEmbedder("options.json", "weights.hdf5")
@@ -92,14 +95,16 @@ class ElmoEmbedder:
         if cache_size < 0 or batch_tokens < 1:
             given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
             raise ValueError(f"{given}, expected at least 0 and 1")
+        if precision == "int8":
+            largest_input()  # raises an error without ONNX Runtime, before weights are read
         self.stored = open_model(options_file, weight_file)
         self.model = self.stored.build(precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
         self._settings = self.vocab_file, cache_size, batch_tokens, precision
-        encode = WordVectors(self.model, self.vocab_file)
-        self._marks, self._cache = encode.marks, TokenCache(cache_size, encode)
+        self._encode = WordVectors(self.model, self.vocab_file)
+        self._marks, self._cache = self._encode.marks, TokenCache(cache_size, self._encode)
         self._runner = PackedRunner(self.model, batch_tokens)
         lstm = self.options.lstm
         self.n_layers = lstm.n_layers + 1
@@ -128,15 +133,20 @@ class ElmoEmbedder:
         return list(self.embed_sentences(sentences, layers))
 
     def embed_sentences(
-        self, sentences: Iterable[Sequence[str]], layers: Layers = "all"
+        self,
+        sentences: Iterable[Sequence[str]],
+        layers: Layers = "all",
+        pool: str = "none",
+        normalize: bool = False,
     ) -> Iterator[np.ndarray]:
         """Embed a stream of sentences and yield their vectors in order, in bounded memory.
 
-        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead.
+        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead. `pool` and `normalize` are
+        arguments of `sentence_vectors`; the pool `none` gives each word's vectors.
 
-        Raises: DataError if a sentence is not a list of words.
+        Raises: DataError if a sentence is not a list of words; OptionsError.
         """
-        return self._in_order(sentences, self.selection(layers))
+        return self._in_order(sentences, self.selection(layers, pool, normalize))
 
     def embed_as_completed(
         self,
@@ -202,11 +212,26 @@ class ElmoEmbedder:
         return Selection(layers, pool, normalize, self.n_layers, self.dim)
 
     def warm_up(
-        self, sentences: Iterable[Sequence[str]], layers: Layers = "all", pool: str = "none"
+        self, sentences: Iterable[Sequence[str]] = (), layers: Layers = "all", pool: str = "none"
     ) -> None:
-        """Fill the cache with the words of sentences, in the same way as embedding them."""
-        for group in self._groups(sentences, self.selection(layers, pool)):
+        """Compile the functions that embed a sentence, and cache the words of sentences.
+
+        The first sentence that an embedder reads otherwise includes the time of compilation. The
+        vectors of sentences do not change.
+
+        Args:
+            sentences: lists of words whose context-free vectors are cached.
+            layers, pool: see `embed_as_completed`; they limit how many sentences are read ahead.
+        Raises: DataError if a sentence is not a list of words; OptionsError.
+        """
+        selection = self.selection(layers, pool)
+        for group in self._groups(sentences, selection):
             self._look_up(group)
+        # The marks are encoded outside the cache: its contents and order remain those of embedding.
+        self._check_process()
+        table = self._encode(self._marks)
+        for _ in self._runner(table, [np.arange(len(table))], selection):
+            pass
 
     def clear_cache(self) -> None:
         """Remove all words from the cache."""
@@ -469,8 +494,11 @@ class PackedRunner:
             keras.KerasTensor((None, None), "bool"),
             [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
         ]
-        self._run_steps = compiled(self._steps, signature)
-        self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
+        if model.precision == "int8":
+            self._run_steps = self._run_rows = Int8Stacks(model)
+        else:
+            self._run_steps = compiled(self._steps, signature)
+            self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
 
     def __call__(
         self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection

@@ -184,6 +184,10 @@ class Parts(NamedTuple):
         is_streamed = is_url(url) and FORMATS.get(Path(url).suffix.lower()) == "parquet"
         with writing(str(url)) if is_streamed else replacing(url) as merged:
             write(merged, [self.path(part) for part in range(n_parts)])
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the folder."""
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
         with scratch(self.outfile) as folder:
@@ -465,6 +469,29 @@ def write_parquet(merged: Path | BinaryIO, parts: Iterable[Path], content: Conte
     `merged` may also be a file that is open for writing and cannot seek.
     """
     pyarrow, parquet = _pyarrow("output")
+    schema = parquet_schema(content)
+    # Vectors do not compress well, and words are small in comparison.
+    how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    with (
+        open(merged, "wb") if isinstance(merged, Path) else nullcontext(merged) as file,
+        parquet.ParquetWriter(file, schema, write_statistics=False, **how) as writer,
+    ):
+        for records, rows in content.groups(parts):
+            columns = parquet_columns(content, records, rows)
+            writer.write_table(pyarrow.table(columns, schema))
+
+
+def parquet_ids(path: Path) -> Iterator[str]:
+    """Yield the ids of a Parquet file that `write_parquet` has written."""
+    _, parquet = _pyarrow(path)
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=["id"]):
+            yield from batch.column("id").to_pylist()
+
+
+def parquet_schema(content: Content) -> Any:
+    """Return the `pyarrow.Schema` of a Parquet file: see the module."""
+    pyarrow, _ = _pyarrow("output")
     kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.dtype]
     vector = pyarrow.list_(kind, content.shape[-1])
     fields = [("id", pyarrow.string())] if content.has_ids else []
@@ -475,23 +502,26 @@ def write_parquet(merged: Path | BinaryIO, parts: Iterable[Path], content: Conte
         vector = pyarrow.list_(vector)
     names = [f"layer_{number}" for number in content.layers]
     names = names or ["vector" if content.is_pooled else "vectors"]
-    schema = pyarrow.schema([*fields, *((name, vector) for name in names)])
-    # Vectors do not compress well, and words are small in comparison.
-    how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
-    with (
-        open(merged, "wb") if isinstance(merged, Path) else nullcontext(merged) as file,
-        parquet.ParquetWriter(file, schema, write_statistics=False, **how) as writer,
-    ):
-        for records, rows in content.groups(parts):
-            columns = _columns(pyarrow, content, records, rows)
-            writer.write_table(pyarrow.table(columns, schema))
+    return pyarrow.schema([*fields, *((name, vector) for name in names)])
 
 
-def _columns(pyarrow: Any, content: Content, records: list[Record], rows: np.ndarray) -> list[Any]:
-    """Return Parquet's columns for some sentences."""
-    columns: list[Any] = [[record.id for record in records]] if content.has_ids else []
-    as_text = join_words if content.is_pooled else list
-    columns.append([as_text(record.words) for record in records])
+def parquet_columns(content: Content, records: Sequence[Record], rows: np.ndarray) -> list[Any]:
+    """Return the columns of `parquet_schema` for some sentences, Arrow arrays.
+
+    Args:
+        content: the content of the output.
+        records: the sentences.
+        rows: their rows, (rows, ...).
+    """
+    pyarrow, _ = _pyarrow("output")
+    texts, words = pyarrow.string(), pyarrow.list_(pyarrow.string())
+    columns: list[Any] = []
+    if content.has_ids:
+        columns.append(pyarrow.array([record.id for record in records], texts))
+    if content.is_pooled:
+        columns.append(pyarrow.array([join_words(record.words) for record in records], texts))
+    else:
+        columns.append(pyarrow.array([list(record.words) for record in records], words))
     offsets: np.ndarray = np.cumsum([0, *(len(record.words) for record in records)], dtype=np.int32)
     for values in [rows] if rows.ndim == 2 else rows.swapaxes(0, 1):
         flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))

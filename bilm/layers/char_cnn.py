@@ -120,7 +120,9 @@ class CharacterCNN(WeightedLayer):
         if self.precision != "float32":
             characters, kernel = (ops.cast(x, self.precision) for x in (characters, kernel))
         windows = ops.conv(characters, kernel)  # U, C - width + 1, F
-        return ops.cast(ops.max(windows, axis=1), self.embedding.dtype)
+        # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the GPU.
+        maximum = ops.squeeze(ops.max(windows, axis=1, keepdims=True), axis=1)
+        return ops.cast(maximum, self.embedding.dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Replace the character axis with the features."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 PRECISIONS = ("float32", "bfloat16")
+INFERENCE_PRECISIONS = (*PRECISIONS, "int8")  # of LSTM cells
 
 
-def checked_precision(precision: str) -> str:
-    """Return `precision`. Raises: ValueError if it is not one of `PRECISIONS`."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is {precision!r}, expected one of {PRECISIONS}")
+def checked_precision(precision: str, expected: Sequence[str] = PRECISIONS) -> str:
+    """Return `precision`. Raises: ValueError if it is not one of those expected."""
+    if precision not in expected:
+        raise ValueError(f"precision is {precision!r}, expected one of {expected}")
     return precision
 
 
@@ -58,28 +60,30 @@ def _on_this_replica(value):
     return replicas[number % len(replicas)]  # the number counts all hosts
 
 
-def dropout(x: Any, rate: float, seed: Any, shared_axis: int | None = None) -> Any:
-    """Set entries of x to 0 with probability `rate` and scale the others; do nothing without seed.
+def dropout_mask(shape: Any, rate: float, seed: Any) -> Any:
+    """Draw the entries that `dropout` keeps: boolean, or None without a rate or a seed.
 
     Args:
-        x: float tensor.
-        rate: probability of zero, in [0, 1).
+        shape: of the tensor; entries along an axis of size 1 share one decision.
+        rate: probability of dropping an entry, in [0, 1).
         seed: integer tensor (2,) or None. On TensorFlow the same seed always gives the same mask,
-            and replicas with other seeds have other masks, unlike with a Keras Dropout. Other
+            and replicas with other seeds have other masks, unlike with a Keras Dropout. XLA draws
+            other numbers from a seed, so call this function outside of what XLA compiles. Other
             backends draw from Keras' generator unless the seed is None.
-        shared_axis: axis along which all entries share one mask; None to draw each entry's own.
     """
     if seed is None or rate == 0:
-        return x
-    shape = None
-    if shared_axis is not None:
-        shape = [*ops.shape(x)]
-        shape[shared_axis] = 1
+        return None
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.nn.experimental.stateless_dropout(x, rate, seed, noise_shape=shape)
-    return keras.random.dropout(x, rate, noise_shape=shape)
+        return tf.random.stateless_uniform(shape, seed) >= rate
+    return keras.random.uniform(shape) >= rate
+
+
+def dropout(x: Any, rate: float, mask: Any) -> Any:
+    """Set the entries of x outside a mask of `dropout_mask`, which is broadcast to the shape of x,
+    to 0 and scale the others by 1 / (1 - rate); return x without a mask."""
+    return x if mask is None else ops.where(mask, x * (1 / (1 - rate)), 0.0)
 
 
 def fold_seed(seed: Any, data: int) -> Any:
@@ -88,7 +92,9 @@ def fold_seed(seed: Any, data: int) -> Any:
         return seed
     import tensorflow as tf
 
-    return tf.random.experimental.stateless_fold_in(seed, data)
+    # On the host, which reads seeds: otherwise a GPU would compute them and the host would wait.
+    with tf.device("CPU:0"):
+        return tf.random.experimental.stateless_fold_in(seed, data)
 
 
 def token_mask(ids: Any) -> Any:

@@ -12,7 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.layers.functional import checked_precision, product
+from bilm.layers.functional import INFERENCE_PRECISIONS, checked_precision, product
+from bilm.layers.int8_weights import int8_cell
 from bilm.layers.state import LSTMState, TableRows
 from bilm.layers.weighted import WeightedLayer
 
@@ -33,7 +34,7 @@ class LSTMCell(WeightedLayer):
         proj_clip: bound on the absolute values of the projected output; None for no bound.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". States, clips
             and sums over steps stay in float32. With "bfloat16", inference on TensorFlow also
-            rounds the bias and may round a gate.
+            rounds the bias and may round a gate. "int8": see `BiLM`.
 
     Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`; its `hidden` is the
     output.
@@ -56,9 +57,9 @@ class LSTMCell(WeightedLayer):
         self.projection_dim = projection_dim
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
-        self.precision = checked_precision(precision)
+        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
         self.has_projection = projection_dim != dim
-        self.laid_out: Any = None  # weights in the layout of inference, if frozen
+        self.laid_out: Any = None  # weights in the layout of inference: frozen TensorFlow, int8
 
     def build(self, input_shape: Any) -> None:
         """Create the kernel, the bias and, if the widths differ, the projection."""
@@ -70,7 +71,11 @@ class LSTMCell(WeightedLayer):
         if self.has_projection:
             shape = (self.dim, self.projection_dim)
             projection = self.add_weight(shape, "glorot_uniform", name="projection")
-        if self.frozen and keras.backend.backend() == "tensorflow":
+        if self.precision == "int8":
+            if not self.frozen:
+                raise ValueError(f"{self.path}: int8 is for inference only; call freeze first")
+            self.laid_out = int8_cell(kernel, bias, projection)
+        elif self.frozen and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm_weights import frozen_weights
 
             weights = kernel, bias, projection
@@ -84,9 +89,15 @@ class LSTMCell(WeightedLayer):
 
         Raises: WeightsError if the cell is frozen on TensorFlow, where only `LSTM` can run it.
         """
+        self.refuse_int8()
         if self.frozen and keras.backend.backend() == "tensorflow":
             self.refuse_frozen("kernel")
         return self.step(self.project_input(x), state)
+
+    def refuse_int8(self) -> None:
+        """Raise ValueError if the precision is int8, which Keras' backends cannot compute."""
+        if self.precision == "int8":
+            raise ValueError(f"{self.path}: int8 runs in bilm.embedding.int8.Int8Stacks only")
 
     def project_input(self, x: Any) -> Any:
         """Return x W_x + b, the input part of the gates: float (..., input) -> (..., 4 D)."""
@@ -158,6 +169,7 @@ class LSTM(keras.layers.Layer):
         fresh: Any = None,
     ) -> Any:
         """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
+        self.cell.refuse_int8()
         if training:
             self.cell.refuse_frozen("weights")
             if fresh is not None:

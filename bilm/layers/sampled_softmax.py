@@ -27,6 +27,20 @@ class Negatives(NamedTuple):
     true_expected_count: Any
 
 
+class SoftmaxRows(NamedTuple):
+    """The rows of a softmax that the sampled loss of one direction reads.
+
+    Fields:
+        true_kernel, true_bias: float (N, P) and (N,), the rows of the targets.
+        sampled_kernel, sampled_bias: float (S, P) and (S,), the rows of the negatives.
+    """
+
+    true_kernel: Any
+    true_bias: Any
+    sampled_kernel: Any
+    sampled_bias: Any
+
+
 class SampledSoftmax(WeightedLayer):
     """Cross-entropy of the next word.
 
@@ -64,19 +78,34 @@ class SampledSoftmax(WeightedLayer):
         self.bias = self.add_weight((self.n_tokens,), "zeros", name="bias")
         self.built = True
 
-    def call(self, hidden: Any, targets: Any, negatives: Negatives | None = None) -> Any:
-        """Return the loss of each target: the sampled loss if `negatives` are given."""
+    def call(
+        self,
+        hidden: Any,
+        targets: Any,
+        negatives: Negatives | None = None,
+        rows: SoftmaxRows | None = None,
+    ) -> Any:
+        """Return the loss of each target: the sampled loss if `negatives` are given. `rows` is the
+        result of the method `rows`; None to call it."""
         if negatives is None:
             return self.full_loss(hidden, targets)
-        return self.sampled_loss(hidden, targets, negatives)
+        return self.sampled_loss(
+            hidden, targets, negatives, rows or self.rows(targets, negatives.ids)
+        )
 
-    def sampled_loss(self, hidden: Any, targets: Any, negatives: Negatives) -> Any:
+    def rows(self, targets: Any, negatives: Any) -> SoftmaxRows:
+        """Gather the rows of targets and negatives, integer (N,) and (S,)."""
+        tables = self.kernel, self.bias
+        return SoftmaxRows(*(gather_rows(t, ids) for ids in (targets, negatives) for t in tables))
+
+    def sampled_loss(
+        self, hidden: Any, targets: Any, negatives: Negatives, rows: SoftmaxRows
+    ) -> Any:
         """Return the loss over target and negatives, with scores s_v - log E(v): float (N,)."""
-        true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
-        true = true + gather_rows(self.bias, targets) - ops.log(negatives.true_expected_count)
-        rows = ops.transpose(gather_rows(self.kernel, negatives.ids))
-        sampled = product(hidden, rows, self.precision)
-        sampled = sampled + gather_rows(self.bias, negatives.ids)
+        true = ops.sum(hidden * rows.true_kernel, axis=-1)
+        true = true + rows.true_bias - ops.log(negatives.true_expected_count)
+        sampled = product(hidden, ops.transpose(rows.sampled_kernel), self.precision)
+        sampled = sampled + rows.sampled_bias
         sampled = sampled - ops.log(negatives.sampled_expected_count)  # N, S
         # A negative that equals the target is ignored.
         accidental = ops.equal(targets[:, None], negatives.ids[None, :])

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.layers.functional import dropout, fold_seed
+from bilm.layers.functional import dropout, dropout_mask, fold_seed
 from bilm.layers.lstm import LSTM
 from bilm.layers.state import LSTMState
 
@@ -26,7 +26,7 @@ class LSTMStack(keras.layers.Layer):
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
     Inputs: x float `(T, B, P)`, time first, or `TableRows`; a list of `n_layers` `LSTMState`;
-    `steps_mask`, `reverse` and `fresh`, see `LSTM`; `dropout_seed` integer `(2,)` or None for no
+    `steps_mask`, `reverse` and `fresh`, see `LSTM`; the masks of `dropout_masks`, or None for no
     dropout.
     Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states.
     Raises: ValueError if the number of states is not `n_layers`.
@@ -76,7 +76,7 @@ class LSTMStack(keras.layers.Layer):
         states: Any,
         steps_mask: Any = None,
         reverse: bool = False,
-        dropout_seed: Any = None,
+        dropout_masks: Any = None,
         training: bool | None = None,
         fresh: Any = None,
     ) -> Any:
@@ -84,9 +84,9 @@ class LSTMStack(keras.layers.Layer):
         if len(states) != len(self.layers):
             raise ValueError(f"found {len(states)} states, expected {len(self.layers)}")
         outputs, last_states = [], []
-        over_time = 0 if self.variational_dropout else None
+        *masks, last_mask = dropout_masks or [None] * (len(self.layers) + 1)
         for i, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            x = dropout(x, self.dropout, fold_seed(dropout_seed, i), over_time)
+            x = dropout(x, self.dropout, masks[i])
             y, state = layer(
                 x, state, steps_mask=steps_mask, reverse=reverse, training=training, fresh=fresh
             )
@@ -95,9 +95,23 @@ class LSTMStack(keras.layers.Layer):
             outputs.append(y)
             last_states.append(state)
             x = y
-        seed = fold_seed(dropout_seed, len(self.layers))
-        outputs[-1] = dropout(x, self.dropout, seed, over_time)
+        outputs[-1] = dropout(x, self.dropout, last_mask)
         return outputs, last_states
+
+    def dropout_masks(self, seed: Any, n_steps: Any, n_rows: Any) -> Any:
+        """Draw the masks of a window, boolean `(n_steps, n_rows, P)`: one for the input of each
+        layer and one for the last output; None without dropout. With `variational_dropout`, a mask
+        is `(1, n_rows, P)`, for all steps.
+
+        Args:
+            seed: integer `(2,)`; None for no dropout.
+            n_steps, n_rows: T and B.
+        """
+        if seed is None or self.dropout == 0:
+            return None
+        shape = 1 if self.variational_dropout else n_steps, n_rows, self.projection_dim
+        numbers = range(len(self.layers) + 1)
+        return [dropout_mask(shape, self.dropout, fold_seed(seed, i)) for i in numbers]
 
     def zero_state(self, batch_size: int) -> list[LSTMState]:
         """Return the zero state of `batch_size` rows."""

@@ -119,7 +119,25 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
-def share_cores() -> bool:
+def grow_gpu_memory() -> None:
+    """Let TensorFlow allocate the memory of GPUs as it needs it, instead of all of it at its start,
+    so that several processes can share a GPU.
+
+    Call this before TensorFlow uses a GPU; a later call has no effect. A value of
+    TF_FORCE_GPU_ALLOW_GROWTH that the user has set remains.
+    """
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1
+
+
+def share_cores(n_cores: int | None = None) -> bool:
     """Let TensorFlow run two operations at a time, each on half of the cores.
 
     By default TensorFlow runs as many operations as there are cores and divides each among all
@@ -127,6 +145,9 @@ def share_cores() -> bool:
     function changes nothing if there is a GPU, if the user has set one of `THREADS`, if
     TensorFlow has computed anything and thus started its threads, or on another backend.
 
+    Args:
+        n_cores: number of cores for this process; None for all. With one core, one operation runs
+            at a time.
     Returns: whether the setting was changed.
     """
     if choose_backend() != "tensorflow":
@@ -136,12 +157,10 @@ def share_cores() -> bool:
     if any(name in os.environ for name in THREADS) or tf.config.list_physical_devices("GPU"):
         return False
     threading = tf.config.threading
+    n_operations = SIDE_BY_SIDE if n_cores is None else min(SIDE_BY_SIDE, n_cores)
+    n_cores = n_cores or available_cores()
     try:
-        n_cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        n_cores = os.cpu_count() or 1
-    try:
-        threading.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
+        threading.set_inter_op_parallelism_threads(n_operations)
         threading.set_intra_op_parallelism_threads(max(1, n_cores // SIDE_BY_SIDE))
     except RuntimeError:  # TensorFlow has started its threads
         return False

@@ -90,7 +90,7 @@ class Progress:
     def _report(self) -> None:
         """Show the bar, or write a line to the log."""
         speed, seconds = self._task.speed, self._task.time_remaining
-        rate = "" if speed is None else f"{speed:,.0f} {self.unit} per second"
+        rate = f"{speed:,.0f} {self.unit} per second" if speed and speed >= 1 else ""
         if not _bars:
             self._next = time.monotonic() + LOG_SECONDS
             done = f"{self.what}: {self._task.completed:,.0f} {self.unit}"

@@ -17,6 +17,7 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import (
 from tensorflow.python.eager import context  # TensorFlow has no public names for these
 
 from bilm.errors import BilmError, HostError
+from bilm.support.process import grow_gpu_memory
 from bilm.training.hosts.cluster import TF_CONFIG
 from bilm.training.hosts.exchange import Alone, Hosts
 
@@ -54,6 +55,13 @@ class Devices:
 
     def __str__(self) -> str:
         return ", ".join(self.names)
+
+    @property
+    def gpus(self) -> list[str]:
+        """The GPUs of this process, such as `GPU:2`, numbered as on a host without hidden GPUs."""
+        numbers = [int(name.split(":")[1]) for name in self.names if name.startswith("GPU")]
+        visible = tf.config.get_visible_devices("GPU") if numbers else []
+        return [visible[k].name.split("device:")[-1] for k in numbers]
 
     @property
     def several_hosts(self) -> bool:
@@ -128,6 +136,7 @@ def make_strategy(
     """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
 
     The other GPUs are hidden from this process, so that TensorFlow does not allocate their memory.
+    It allocates the memory of the chosen ones as it needs it: see `grow_gpu_memory`.
     This has no effect after TensorFlow has started.
 
     Args:
@@ -155,6 +164,7 @@ def make_strategy(
     with suppress(RuntimeError):  # TensorFlow has started
         tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
     if gpus:
+        grow_gpu_memory()
         _settle_tf32([found[k] for k in gpus], tf32)
     if isinstance(hosts, Hosts):
         return _strategy_of(hosts, len(gpus), cpu_replicas)

@@ -52,6 +52,7 @@ from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
+from bilm.training.xla import use_xla
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
 
@@ -115,6 +116,8 @@ class TrainingRun:
         log_dir: folder of TensorBoard's files; None for `logs` in `save_dir`.
         precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
             other dtype.
+        xla: whether XLA compiles windows and losses: "auto" uses it on GPUs if a test in another
+            process succeeds; "on" or "off". Numbers agree up to rounding.
         initialize: function that assigns the initial weights of a new run; not called if a run is
             resumed.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
@@ -147,6 +150,7 @@ class TrainingRun:
         log_dir: str | Path | None = None,
         heldout_sentences: int | None = None,
         hosts: Hosts | Alone | None = None,
+        xla: str = "auto",
     ):
         _check_type("options", options, RunOptions)
         _check_type("saving", saving, Saving)
@@ -164,6 +168,7 @@ class TrainingRun:
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
+        self.xla = use_xla(xla, self.devices.gpus)
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
         self.log_dir = _absolute("log_dir", log_dir) if log_dir else self.folder.logs
         # The file may be edited later, so the run stores what was loaded.
@@ -260,8 +265,9 @@ class TrainingRun:
         # Here, because the program may have drawn random numbers since the run was created.
         keras.utils.set_random_seed(self.seed)
         trainer = Trainer(
-            options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps
-        )
+            options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps,
+            self.xla,
+        )  # fmt: skip
         checkpoints = RunCheckpoints(
             trainer,
             self.folder,

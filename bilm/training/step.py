@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
+from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
@@ -37,6 +39,18 @@ class StepResult(NamedTuple):
     learning_rate: float
 
 
+class DropoutSeeds(NamedTuple):
+    """Seeds of a replica's dropout masks in a step: integers (2,).
+
+    Fields:
+        layers: a seed for each direction, of `dropout`; None without it.
+        tokens: of `embedding_dropout`; None without it.
+    """
+
+    layers: Any
+    tokens: Any
+
+
 class Trainer:
     """A biLM, its optimizer and the LSTM state of every row, on every replica.
 
@@ -48,6 +62,8 @@ class Trainer:
             initial weights depend on Keras' global seed instead.
         precision: dtype of matrix-multiplication inputs, see `BiLM`.
         n_steps: length of the run; required only if the learning rate decays.
+        xla: whether XLA compiles windows and losses. The token encoder is not compiled, because
+            its sizes differ from window to window.
     """
 
     def __init__(
@@ -58,6 +74,7 @@ class Trainer:
         seed: int = 0,
         precision: str = "float32",
         n_steps: int | None = None,
+        xla: bool = False,
     ):
         self.options, self.devices, self.seed = options, devices, seed
         self.schedule = Schedule(options, n_steps)
@@ -84,6 +101,10 @@ class Trainer:
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
+        self._run: Any = self._windows
+        self._compiled_loss = options.sample_softmax or n_tokens <= VOCABULARY_CHUNK
+        if xla:
+            self._run = tf.function(self._windows, autograph=False, jit_compile=True)
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of a specification. Call this if batches are passed
@@ -174,19 +195,48 @@ class Trainer:
         variables = [v.value for v in stored_variables(self.model).values()]
         state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
-            seeds = self.dropout_seeds(step), self.embedding_dropout_seed(step)
-            losses, state = self.forward(batch, state, *seeds)
+            losses, state = self.forward(batch, state, self.dropout_seeds(step))
             # As in the reference, the loss is summed over the steps of a window.
             objective = tf.reduce_mean(losses) * self.options.unroll_steps
         return tape.gradient(objective, variables), losses[None], state
 
-    def forward(self, batch: Any, state: Any, seeds: Any, embedding_seed: Any = None) -> Any:
+    def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
         """Return the losses (directions,) of a replica's batch and the next state."""
-        vectors = self.model.encode(batch, embedding_seed)
-        outputs, state = self.model.windows(vectors, state, dropout_seeds=seeds, training=True)
-        losses = self.model.losses(outputs, batch["targets"], batch.get("negatives"))
-        means = tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
-        return means, state
+        model, targets, negatives = self.model, batch["targets"], batch.get("negatives")
+        n_rows, n_steps = self.options.batch_size, self.options.unroll_steps
+        masks = model.dropout_masks(seeds.layers, n_rows, n_steps)
+        rows = None if negatives is None else model.softmax_rows(targets, negatives)
+        weights = [tf.convert_to_tensor(variable) for variable in self._compiled_variables()]
+        vectors = model.encode(batch, seeds.tokens)
+        found, state = self._run(weights, vectors, state, masks, targets, negatives, rows)
+        if not self._compiled_loss:
+            found = self._mean_losses(model.losses(found, targets))
+        return found, state
+
+    def _windows(self, weights, vectors, state, masks, targets, negatives, rows):
+        """Return the losses of a window, or its outputs if the loss is not compiled, and the next
+        state.
+
+        This function reads nothing but its arguments, so that XLA can compile it: `weights` are the
+        values of `_compiled_variables`, `rows` is the result of `BiLM.softmax_rows`.
+        """
+        pairs = list(zip(self._compiled_variables(), weights, strict=True))
+        with keras.StatelessScope(pairs):
+            outputs, state = self.model.windows(vectors, state, dropout_masks=masks, training=True)
+            if not self._compiled_loss:
+                return outputs, state
+            losses = self.model.losses(outputs, targets, negatives, rows)
+            return self._mean_losses(losses), state
+
+    def _compiled_variables(self):
+        """Return the variables that `_windows` reads."""
+        variables = [v for d in self.model.directions for v in self.model.stacks[d].variables]
+        if self._compiled_loss and not self.options.sample_softmax:
+            variables += [self.model.softmax.kernel, self.model.softmax.bias]
+        return variables
+
+    def _mean_losses(self, losses):
+        return tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
 
     def _reset_rows(self, state, step):
         """Reset each row of each direction with the probability in the options."""
@@ -200,15 +250,13 @@ class Trainer:
             for d in state
         }
 
-    def dropout_seeds(self, step: Any) -> Any:
-        """Return a seed (2,) for each direction, or None without dropout."""
-        return self._seeds(step, DROPOUT) if self.options.dropout else None
-
-    def embedding_dropout_seed(self, step: Any) -> Any:
-        """Return a seed (2,), or None without embedding dropout."""
-        if not self.options.embedding_dropout:
-            return None
-        return self._seeds(step, EMBEDDING_DROPOUT)[self.model.directions[0]]
+    def dropout_seeds(self, step: Any) -> DropoutSeeds:
+        """Return the seeds of a step for this replica."""
+        options, first = self.options, self.model.directions[0]
+        return DropoutSeeds(
+            self._seeds(step, DROPOUT) if options.dropout else None,
+            self._seeds(step, EMBEDDING_DROPOUT)[first] if options.embedding_dropout else None,
+        )
 
     def _seeds(self, step: Any, purpose: int) -> Any:
         """Return a seed (2,) for each direction, by run, step, replica and purpose."""

@@ -27,7 +27,7 @@ from bilm.training.sampling import LogUniformSampler
 PREFETCH = 8
 # maximum number of batches and errors that a pipeline yields after its text is closed
 MOST_LEFT = 4 * PREFETCH
-# The second is raised at the end of a pipeline declared endless.
+# The second is raised at the first end of a pipeline that is declared endless.
 ENDS = tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError
 
 
@@ -93,8 +93,7 @@ class TrainingText:
                     return
                 yield batch
 
-        endless = devices.several_hosts
-        self._iterator = iter(as_dataset(batches, signature, devices.strategy, endless))
+        self._iterator = iter(as_dataset(batches, signature, devices.strategy))
         return self._iterator
 
     def close(self) -> None:
@@ -157,17 +156,16 @@ def replica_batches(
         for place, replica in enumerate(replicas):
             rows = slice(place * n_rows, (place + 1) * n_rows)
             part = {k: v[rows] for k, v in window.items() if v is not None}
-            batch = model_batch(part, options)
+            # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
+            batch = tf.nest.map_structure(
+                lambda ids: ids.astype(np.int64), model_batch(part, options)
+            )
             if sampler is not None:
-                # Targets are compared with the negatives, and TensorFlow has no int32 kernel for
-                # this comparison on GPUs.
-                targets = {d: ids.astype(np.int64) for d, ids in batch["targets"].items()}
-                batch["targets"] = targets
                 batch["negatives"] = {
                     d: sampler.draw(
                         (step, 0, 0) if share_negatives else (step, replica, k), ids.reshape(-1)
                     )
-                    for k, (d, ids) in enumerate(targets.items())
+                    for k, (d, ids) in enumerate(batch["targets"].items())
                 }
             yield batch
 
@@ -182,14 +180,12 @@ def batch_signature(
     shapes = distinct_shapes(options)
     signature = {
         "distinct": (
-            tf.TensorSpec(shapes, tf.int32)
+            tf.TensorSpec(shapes, tf.int64)
             if options.char_cnn is None
-            else tuple(tf.TensorSpec(shape, tf.int32) for shape in shapes)
+            else tuple(tf.TensorSpec(shape, tf.int64) for shape in shapes)
         ),
-        "places": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int32)),
-        "targets": dict.fromkeys(
-            directions, tf.TensorSpec(shape, tf.int64 if n_negatives else tf.int32)
-        ),
+        "places": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
+        "targets": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
     }
     if n_negatives:
         draws = Negatives(
@@ -202,27 +198,23 @@ def batch_signature(
 
 
 def as_dataset(
-    batches: Callable[[], Iterator[dict]],
-    signature: dict,
-    strategy: tf.distribute.Strategy,
-    endless: bool = False,
+    batches: Callable[[], Iterator[dict]], signature: dict, strategy: tf.distribute.Strategy
 ) -> Any:
     """Make a distributed `tf.data` pipeline that prefetches.
+
+    TensorFlow prefetches each batch to the memory of its replica's device. The pipeline is declared
+    endless: otherwise every step would look for the end of the batches, would wait for the answer
+    of the device, and the sizes of the batches would not be known when the step is compiled.
 
     Args:
         batches: returns a new iterator over replicas' batches.
         signature: signature of a batch, from `batch_signature`.
         strategy: strategy whose replicas receive the batches.
-        endless: whether the number of batches is unlimited, so that hosts need not agree on the end
-            at each step.
     """
 
     def make(_):
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-        if endless:
-            dataset = dataset.apply(
-                tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-            )
-        return dataset.prefetch(PREFETCH)
+        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        return dataset.apply(endless).prefetch(PREFETCH)
 
     return strategy.distribute_datasets_from_function(make)

@@ -10,8 +10,9 @@ from command_runs import run
 from bilm.doctor import cuda, installation
 from bilm.doctor.cuda import Gpu, check_gpus, driver_gpus, find_library, library_names
 from bilm.doctor.installation import check_folders, check_packages, check_processor
-from bilm.doctor.probes import ProbeFailure, ask
+from bilm.doctor.probes import ask
 from bilm.doctor.report import Check, Report
+from bilm.support.probes import ProbeFailure
 
 BUILD = {
     "is_cuda_build": True,

@@ -3,6 +3,7 @@
 import json
 
 import h5py
+import keras
 import numpy as np
 import pytest
 from conftest import golden_cases
@@ -124,6 +125,22 @@ def test_cache_size_does_not_change_vectors(folder, embedder, cache_size):
     other.warm_up(SENTENCES)
     other.clear_cache()
     check(other.embed_batch(SENTENCES), expected)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="counts TensorFlow's tracings")
+def test_warm_up_compiles_before_the_first_sentence(folder, embedder):
+    expected, other = embedder.embed_sentence(SENTENCES[0]), load(folder)
+    functions = other._runner._run_steps, other._encode._encode
+
+    def tracings():
+        return [function.experimental_get_tracing_count() for function in functions]
+
+    assert tracings() == [0, 0]
+    other.warm_up()
+    assert tracings() == [1, 1]
+    assert len(other._cache) == 0
+    np.testing.assert_allclose(other.embed_sentence(SENTENCES[0]), expected, atol=ATOL)
+    assert tracings() == [1, 1]
 
 
 def test_cache_keeps_recently_used_words():

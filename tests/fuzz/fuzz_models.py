@@ -70,6 +70,24 @@ def runs() -> list[Path]:
     return [home() / "run", GOLDEN / "checkpoint" / "chars"]
 
 
+@functools.cache
+def layouts() -> Path:
+    """Return a folder of several models: in folders, with shared options, and with epochs."""
+    folder, model = home() / "layouts", exported("chars")
+    shutil.copytree(model, folder / "a" / "x")
+    (folder / "many").mkdir()
+    shutil.copy(model / "options.json", folder / "many" / "options262.json")
+    for name in ("fi", "sl"):
+        shutil.copy(model / "weights.hdf5", folder / "many" / f"{name}_weights.hdf5")
+    for number in ("1", "2"):
+        epoch = folder / "saves" / "epochs" / number
+        shutil.copytree(GOLDEN / "checkpoint" / "chars", epoch)
+        for path in (*epoch.glob("*.json"), *epoch.glob("*.hdf5")):
+            path.unlink()
+    shutil.copy(GOLDEN / "checkpoint" / "chars" / "options.json", folder / "saves")
+    return folder
+
+
 def damage_json(path: Path, rng: random.Random) -> None:
     text = json.dumps(mutated(json.loads(path.read_text()), rng)).encode()
     path.write_bytes(damaged(text, rng) if rng.random() < 0.3 else text)
@@ -188,6 +206,31 @@ def try_run(path: Path, rng: random.Random) -> None:
     expect(Source, folder)
 
 
+def try_layout(path: Path, rng: random.Random) -> None:
+    """Rename or damage a file of several models in a folder or archive, and open one by name."""
+    folder = fresh(layouts(), path)
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    target = rng.choice(files)
+    match rng.randrange(5):
+        case 0:
+            names = ["options.json", "model.hdf5", "checkpoint", "config.json", "x.index", "#"]
+            target.rename(target.with_name(rng.choice(names)))
+        case 1:
+            target.unlink()
+        case 2 if target.suffix == ".json":
+            damage_json(target, rng)
+        case _:
+            target.write_bytes(damaged(target.read_bytes(), rng))
+    where = folder
+    if rng.random() < 0.5:
+        kind = rng.choice(["zip", "gztar", "tar"])
+        where = Path(shutil.make_archive(str(path.with_suffix(".packed")), kind, folder))
+        if rng.random() < 0.5:
+            where.write_bytes(damaged(where.read_bytes(), rng))
+    parts = ["a", "a/x", "many/sl", "many", "saves", "saves/epochs/1", "x", "", "..", "/", "a/../b"]
+    expect(load_bilm, f"{where}#{rng.choice(parts)}")
+
+
 def fresh(original: Path, path: Path) -> Path:
     """Copy a folder, replacing the copy of the previous input."""
     keras.utils.clear_session()  # Keras keeps loaded models, and memory is limited
@@ -197,7 +240,7 @@ def fresh(original: Path, path: Path) -> Path:
 
 
 def prepare() -> None:
-    for make in (lambda: exported("tokens"), saved_by_keras, embeddings, runs):
+    for make in (lambda: exported("tokens"), saved_by_keras, embeddings, runs, layouts):
         make()
 
 
@@ -206,4 +249,5 @@ KINDS = {
     "keras": try_keras,
     "embeddings": try_embeddings,
     "run": try_run,
+    "layout": try_layout,
 }

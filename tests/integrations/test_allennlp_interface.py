@@ -115,6 +115,25 @@ def test_further_axes_are_kept(elmo):
     assert found["mask"].tolist() == [[[True, True], [True, False]]] * 2
 
 
+@pytest.mark.parametrize("shape", [(2, 0), (0, 3), (0, 0), (2, 0, 3)])
+def test_batches_without_words_give_empty_representations(elmo, shape):
+    found = elmo(torch.zeros((*shape, 50), dtype=torch.int64))
+    assert found["elmo_representations"][0].shape == (*shape, elmo.get_output_dim())
+    assert found["mask"].shape == shape
+
+
+def test_any_ids_are_encoded_as_without_the_search_for_equal_words(elmo):
+    """Also ids that `batch_to_ids` does not make: padding of 0 and padding inside words."""
+    draw = np.random.default_rng(1)
+    ids = torch.as_tensor(draw.integers(1, 262, (4, 6, 50)))
+    ids[0, 0, 20:], ids[1, 1, 30:], ids[1, 2, 3], ids[2, 3, 1], ids[3, 1:] = 0, 261, 261, 0, 0
+    bilm = elmo._elmo_lstm
+    with torch.no_grad():
+        found = bilm._encode(ids)
+        expected = bilm.bilm.encoder(ids)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
 # --- a torch module ---
 
 

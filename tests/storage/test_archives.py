@@ -108,7 +108,7 @@ def test_archive_replaced_by_one_of_equal_size_and_time_is_unpacked_again(tmp_pa
         (["model.hdf5"], r"found none, expected one options\.json"),
         (["options.json", "a.hdf5", "b.hdf5"], r"found a\.hdf5, b\.hdf5"),
         (["a/options.json", "b/model.hdf5"], r"found none, expected one \.hdf5"),
-        (["a/b/c/options.json", "a/b/c/model.hdf5"], r"found none, expected one options\.json"),
+        (["a/b/c/d/options.json", "a/b/c/d/model.hdf5"], r"found none, expected one options\.json"),
         (["../options.json", "../model.hdf5"], r"\.\./options\.json is a path outside"),
         (["options.json", "model.hdf5", "a/../../README"], r"a/\.\./\.\./README is a path outside"),
         (["options.json", "/tmp/model.hdf5"], r"/tmp/model\.hdf5 is a path outside"),

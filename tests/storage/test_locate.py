@@ -72,6 +72,7 @@ SMALL = "elmo_2x1024_128_2048cnn_1xhighway"
         (("elmo_options.json", "elmo.hdf5"), ["options.json", "elmo_softmax.hdf5"]),
         (("options.json", "elmo.hdf5"), ["train_options.json"]),
         (("my-options.json", "elmo.hdf5"), []),
+        (("hi/elmo/hi-d512-options.json", "hi/elmo/hi-d512-elmo.hdf5"), ["hi/elmo/vocab.txt"]),
         (("a/options.json", "a/weights.hdf5"), ["a/corpus.hdf5", "b/elmo.hdf5"]),
         (None, [f"{SMALL}_options.json", "one_weights.hdf5", "two_weights.hdf5"]),
         (None, ["one_options.json", "two_options.json", "elmo.hdf5"]),
@@ -181,3 +182,47 @@ def test_locate_prefixed_options_in_a_folder_of_a_folder(tmp_path):
     options = shutil.copy(OPTIONS, inside / "elmo_sl_options.json")
     weights = shutil.copy(WEIGHTS, inside / "elmo_sl_weights.hdf5")
     assert resolve(tmp_path) == (options, weights)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a", "a/x"),
+        ("a/x", "a/x"),
+        ("b", "b"),
+        ("b/", "b"),
+        ("many/fi", "many/fi"),
+        ("many/sl_weights", "many/sl"),
+        ("many/sl_weights.hdf5", "many/sl"),
+    ],
+)
+def test_locate_one_of_several_models_in_a_folder_or_archive(tmp_path, packed, name, expected):
+    folder = tmp_path / "models"
+    for inside in ("a/x", "b", "many"):
+        (folder / inside).mkdir(parents=True)
+        shutil.copy(OPTIONS, folder / inside)
+    for weights in ("a/x/weights.hdf5", "b/m.hdf5", "many/fi_weights.hdf5", "many/sl_weights.hdf5"):
+        stem = weights.removesuffix("_weights.hdf5").removesuffix("/weights.hdf5")
+        (folder / weights).write_text(stem.removesuffix("/m.hdf5"))
+    where = folder
+    if packed:
+        where = shutil.make_archive(str(tmp_path / "m"), "gztar", folder)
+        shutil.rmtree(folder)
+    assert resolve(f"{where}#{name}")[1].read_text() == expected
+    with pytest.raises(WeightsError, match=rf'found .*choose one with "{where}#b"'):
+        resolve(where)
+    with pytest.raises(WeightsError, match="found "):
+        resolve(f"{where}#unknown")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_locate_options_three_folders_deep(tmp_path, packed):
+    inside = tmp_path / "model" / "a" / "b" / "c"
+    inside.mkdir(parents=True)
+    shutil.copy(OPTIONS, inside / "elmo_sl_options.json")
+    shutil.copy(WEIGHTS, inside / "elmo_sl_weights.hdf5")
+    where = tmp_path / "model"
+    if packed:
+        where = shutil.make_archive(str(tmp_path / "m"), "zip", where)
+    assert same(resolve(where), (OPTIONS, WEIGHTS))

@@ -1,5 +1,6 @@
 """Which devices a run takes, what TensorFlow says of them replaced; memory and types there."""
 
+import os
 import subprocess
 import sys
 import types
@@ -10,18 +11,14 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("devices are TensorFlow's", allow_module_level=True)
 import tensorflow as tf
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
+from tiny_runs import WORDS, tiny_options
 
-from bilm.data.vocabulary import UnicodeCharsVocabulary
-from bilm.data.windows import model_batch
 from bilm.errors import BilmError
-from bilm.scoring.perplexity import Evaluator, heldout_dataset
 from bilm.training import devices
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.plan import Plan
 from bilm.training.report import RunReport
-from bilm.training.step import StepResult, Trainer
-from bilm.training.training_text import TrainingText
+from bilm.training.step import StepResult
 
 
 @pytest.fixture
@@ -64,6 +61,25 @@ def machine(monkeypatch):
 def test_unused_gpus_are_hidden(machine, arguments, visible, used):
     make_strategy(**arguments)
     assert (machine.visible, machine.used) == (visible, used)
+
+
+def test_gpu_memory_is_allocated_as_needed(machine, monkeypatch):
+    name = "TF_FORCE_GPU_ALLOW_GROWTH"
+    monkeypatch.setenv(name, "false")
+    make_strategy()
+    assert os.environ[name] == "false"  # the user's choice
+    monkeypatch.delenv(name)
+    make_strategy()
+    assert os.environ[name] == "true"
+
+
+def test_gpus_are_named_as_on_a_host_without_hidden_gpus(monkeypatch):
+    physical = [tf.config.PhysicalDevice(f"/physical_device:GPU:{k}", "GPU") for k in (1, 3)]
+    monkeypatch.setattr(devices.tf.config, "get_visible_devices", lambda kind: physical)
+    found = Devices(make_strategy(n_gpus=0))
+    assert found.gpus == []
+    found.names = ["GPU:1", "GPU:0"]
+    assert found.gpus == ["GPU:3", "GPU:1"]
 
 
 def test_gpus_keep_their_numbers_once_tensorflow_has_started(machine):
@@ -123,36 +139,6 @@ def test_warning_about_an_unused_nvidia_driver(tmp_path, monkeypatch, log):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     make_strategy()
     assert "NVIDIA" not in log.text
-
-
-def compared_as_int32(concrete):
-    """Names of operations that compare int32, for which TensorFlow has no kernel on a GPU."""
-    graph = concrete.graph.as_graph_def()
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    kinds = ("Equal", "NotEqual", "Greater", "GreaterEqual")
-    int32 = tf.int32.as_datatype_enum
-    return [node.name for node in nodes if node.op in kinds and node.attr["T"].type == int32]
-
-
-@pytest.mark.parametrize("changes", [{}, WORDS], ids=["characters", "words"])
-def test_nothing_in_a_step_is_compared_as_int32(changes):
-    options = tiny_options(**changes, state_reset_probability=0.1)
-    on_cpu = Devices(make_strategy(n_gpus=0))
-    vocab = UnicodeCharsVocabulary(VOCABULARY, 50)
-    trainer = Trainer(options, vocab.size, on_cpu)
-    iterator = TrainingText(options, vocab, TEXT, 0).batches(on_cpu, None)
-    step = trainer._step.get_concrete_function(
-        iterator, trainer.state, tf.constant(0), tf.constant(0.1)
-    )
-    assert not compared_as_int32(step)
-    evaluator = Evaluator(trainer.model)
-    dataset = heldout_dataset(HELDOUT, vocab, options.bidirectional)
-    window = next(dataset.iter_evaluation(2, 5))
-    batch = model_batch(window, trainer.model.options)
-    measure = evaluator._run.get_concrete_function(
-        batch, window["mask"], trainer.model.zero_state(2)
-    )
-    assert not compared_as_int32(measure)
 
 
 def test_losses_are_fetched_only_for_a_report(tmp_path, log):

@@ -8,16 +8,25 @@ the arguments of `Corpus` follow from the declaration. Imports `data.text`, `dat
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from absl import logging
 
 from bilm.data.compression import unpacked_name
-from bilm.data.readers.form import Annotated, Form, InputFile, Record
-from bilm.data.text import decoding, raw_lines, read_lines
+from bilm.data.readers.form import (
+    BYTES,
+    RECORDS,
+    Annotated,
+    Form,
+    InputFile,
+    Record,
+    unit_of_lines,
+)
+from bilm.data.text import count_lines, decoding, raw_lines, read_lines
 from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
 from bilm.errors import DataError
 from bilm.support.urls import is_url
@@ -27,7 +36,8 @@ MAX_SKIPPED = 1_000  # lines before the first one of `_first_line`
 
 def read_text(source: InputFile) -> Iterator[Record]:
     """Yield a record per line, also for an empty one; or the sentences of each paragraph."""
-    lines = (line for _, line in read_lines(source.path, source.errors))
+    numbered = read_lines(source.path, source.errors, source.span, source.n_before)
+    lines = (line for _, line in numbered)
     for text in paragraphs(lines) if source.wrapped else lines:
         for words in source.split(text):
             yield Record(words)
@@ -39,6 +49,7 @@ TEXT = Form(
     help="text, one sentence per line, words separated by blanks; --tokenize splits other text",
     read=read_text,
     options=frozenset({"tokenize"}),
+    unit=unit_of_lines,
 )
 MODULES = ("tables", "conllu", "fasta")
 FORMS: tuple[Form, ...] = (*(import_module(f"{__name__}.{m}").FORM for m in MODULES), TEXT)
@@ -70,7 +81,10 @@ class Corpus:
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
         split_sentences: also split text into sentences by the rules of `tokenize`; lines of a text
             file are joined to paragraphs first.
-    Attributes: `path`; `form`; `has_ids`, whether records have ids.
+        span: the part of the file to read, in units of `form.unit`: the numbers of the first unit
+            and of the one after the last. None for the whole file.
+    Attributes: `path`; `form`; `has_ids`, whether records have ids; `is_text`, whether sentences
+        are natural language.
     Raises: DataError if an argument is missing or does not apply to the form; BilmError if a
         package is missing. Iterating raises DataError that names file and line or row.
     """
@@ -84,9 +98,11 @@ class Corpus:
         tokenize: str | None = None,
         on_bad_utf8: str = "error",
         split_sentences: bool = False,
+        span: tuple[int, int] | None = None,
     ):
         self.path = os.path.expanduser(os.fspath(path))
         self.form = form_of(self.path)
+        self.is_text = self.form.is_text
         self.has_ids = self.form.has_ids or id_column is not None
         given = {"column": column, "id_column": id_column, "id_field": id_field}
         _check_options(self.path, self.form, given | {"tokenize": tokenize})
@@ -103,18 +119,59 @@ class Corpus:
 
         errors = decoding(on_bad_utf8)
         self._source = InputFile(
-            self.path, errors, split, split_sentences, column, id_column, id_field
+            self.path, errors, split, split_sentences, column, id_column, id_field, span
         )
         warn_of_other_form(self.path)
 
     def __iter__(self) -> Iterator[Record]:
-        return self.form.read(self._source)
+        span = self._source.span
+        if span is None:
+            return self.form.read(self._source)
+        unit = self.form.unit(self.path)
+        if unit == RECORDS:
+            return islice(self.form.read(replace(self._source, span=None)), *span)
+        return self._read_bytes(span[0]) if unit == BYTES else self.form.read(self._source)
+
+    def _read_bytes(self, start: int) -> Iterator[Record]:
+        """Yield the records of a span of bytes. Lines before it are counted only for an error."""
+        try:
+            yield from self.form.read(self._source)
+        except DataError:
+            source = replace(self._source, n_before=count_lines(self.path, start))
+            for _ in self.form.read(source):
+                pass  # raises the same error with the number of the line in the file
+            raise
 
     def annotated(self) -> Iterator[Annotated]:
         """Yield the sentences with the lemmas and parts of speech that the file states."""
         if self.form.annotations is not None:
             return self.form.annotations(self._source)
         return (Annotated(record.words) for record in self)
+
+
+class Corpora:
+    """The records of several files, one after another. Iterable repeatedly.
+
+    Args:
+        name: name of all files for messages, such as a pattern.
+        corpora: the files, or parts of files.
+    Attributes: `path`, the name; `has_ids` and `is_text`, as for `Corpus`.
+    Raises: DataError if only some of them have ids.
+    """
+
+    def __init__(self, name: str, corpora: Sequence[Corpus]):
+        self.path, self._corpora = name, corpora
+        self.has_ids = any(corpus.has_ids for corpus in corpora)
+        self.is_text = all(corpus.is_text for corpus in corpora)
+        without = [corpus.path for corpus in corpora if not corpus.has_ids]
+        if self.has_ids and without:
+            raise DataError(
+                f"{without[0]}: its sentences have no ids, but other files of {name} have ids; "
+                "expected files of the same form"
+            )
+
+    def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(self._corpora)
 
 
 def require_text(path: str | os.PathLike, reads: bool = True) -> None:

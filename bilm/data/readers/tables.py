@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,15 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bilm.data.compression import unpacked_name
-from bilm.data.readers.form import Form, InputFile, Record, checked_id
+from bilm.data.readers.form import (
+    RECORDS,
+    ROW_GROUPS,
+    Form,
+    InputFile,
+    Record,
+    checked_id,
+    unit_of_lines,
+)
 from bilm.data.text import read_lines, whole_lines
 from bilm.errors import DataError
 from bilm.support.imports import optional
@@ -54,12 +63,13 @@ class Cells(NamedTuple):
         return [list(names).index(name) for name in found]
 
 
-def delimited_rows(path: str, cells: Cells, decoding: str, delimiter: str = ",") -> Iterator[Row]:
+def delimited_rows(source: InputFile, cells: Cells, delimiter: str = ",") -> Iterator[Row]:
     """Yield the rows of a CSV or TSV file with a header line; see the module."""
+    path = source.path
     lines: list[str] = []  # of the current row
 
     def read() -> Iterator[str]:
-        for line in whole_lines(path, decoding):
+        for line in whole_lines(path, source.errors):
             lines.append(line)
             yield line
 
@@ -116,9 +126,10 @@ def _may_be_unquoted(text: str, lines: Sequence[str], n_columns: int) -> bool:
     )
 
 
-def jsonl_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
+def jsonl_rows(source: InputFile, cells: Cells) -> Iterator[Row]:
     """Yield the rows of a file with one JSON object per line; blank lines are skipped."""
-    for number, line in read_lines(path, decoding):
+    path = source.path
+    for number, line in read_lines(path, source.errors, source.span, source.n_before):
         if not line:
             continue
         where = f"{path}, line {number}"
@@ -133,22 +144,40 @@ def jsonl_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
         yield _checked(text, id_[0] if id_ else None, cells, where)
 
 
-def parquet_rows(path: str, cells: Cells, decoding: str) -> Iterator[Row]:
+def parquet_rows(source: InputFile, cells: Cells) -> Iterator[Row]:
     """Yield the rows of a Parquet file. Raises: DataError; BilmError if pyarrow is missing."""
-    del decoding  # text in Parquet is always UTF-8
+    path = source.path
+    with _open_parquet(path) as file:
+        cells.places(file.schema_arrow.names, path)
+        names = [name for name in cells if name is not None]
+        start, stop = source.span or (0, file.num_row_groups)
+        number = sum(file.metadata.row_group(k).num_rows for k in range(start))
+        batches = file.iter_batches(BATCH_ROWS, columns=names, row_groups=range(start, stop))
+        for batch in batches:
+            columns = {name: batch.column(name).to_pylist() for name in dict.fromkeys(names)}
+            for i, text in enumerate(columns[cells.column]):
+                number += 1
+                id_ = columns[cells.id_column][i] if cells.id_column is not None else None
+                yield _checked(text, id_, cells, f"{path}, row {number}")
+
+
+def row_groups(path: str) -> list[int]:
+    """Return the number of rows of each row group of a Parquet file. Raises: DataError."""
+    with _open_parquet(path) as file:
+        return [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+
+
+@contextmanager
+def _open_parquet(path: str) -> Iterator[Any]:
+    """Yield an open Parquet file or URL.
+
+    Raises: DataError if it cannot be read, also in the block; BilmError if pyarrow is missing.
+    """
     pyarrow = optional("pyarrow", "parquet", f"{path}: Parquet")
     parquet = optional("pyarrow.parquet", "parquet", f"{path}: Parquet")
-    number = 0
     try:
         with parquet.ParquetFile(open_reader(path) if is_url(path) else path) as file:
-            cells.places(file.schema_arrow.names, path)
-            names = [name for name in cells if name is not None]
-            for batch in file.iter_batches(BATCH_ROWS, columns=names):
-                columns = {name: batch.column(name).to_pylist() for name in dict.fromkeys(names)}
-                for i, text in enumerate(columns[cells.column]):
-                    number += 1
-                    id_ = columns[cells.id_column][i] if cells.id_column is not None else None
-                    yield _checked(text, id_, cells, f"{path}, row {number}")
+            yield file
     except (pyarrow.ArrowException, OSError, KeyError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error})") from error
 
@@ -174,7 +203,7 @@ def _checked(text: Any, id_: Any, cells: Cells, where: str) -> Row:
     return (None if id_ is None else str(id_)), text or ""
 
 
-ROWS: dict[str, Callable[[str, Cells, str], Iterator[Row]]] = {
+ROWS: dict[str, Callable[[InputFile, Cells], Iterator[Row]]] = {
     ".csv": delimited_rows,
     ".tsv": partial(delimited_rows, delimiter="\t"),
     ".jsonl": jsonl_rows,
@@ -193,10 +222,18 @@ def read_table(source: InputFile) -> Iterator[Record]:
     assert source.column is not None  # it is a required option
     ending = Path(unpacked_name(source.path)).suffix
     cells = Cells(source.column, source.id_column)
-    for id_, text in ROWS[ending](source.path, cells, source.errors):
+    for id_, text in ROWS[ending](source, cells):
         id_ = None if id_ is None else checked_id(id_, source.path)
         for words in source.split(text) if isinstance(text, str) else [text]:
             yield Record(words, id_)
+
+
+def unit_of(path: str) -> str:
+    """Return the unit of a table (`Form.unit`); a row of CSV may contain line breaks."""
+    ending = Path(unpacked_name(path)).suffix
+    if ending == ".parquet":
+        return ROW_GROUPS
+    return unit_of_lines(path) if ROWS[ending] is jsonl_rows else RECORDS
 
 
 FORM = Form(
@@ -206,4 +243,5 @@ FORM = Form(
     read=read_table,
     options=frozenset({"column", "id_column", "tokenize"}),
     required=frozenset({"column"}),
+    unit=unit_of,
 )

@@ -77,7 +77,8 @@ def clipped(values: Any, bound: float | None) -> Any:
 
 def with_forget_bias(bias: Any) -> Any:
     """Add the forget gate's 1 to a bias (4 D,)."""
-    return bias + tf.repeat(tf.constant([0.0, 0.0, 1.0, 0.0], bias.dtype), bias.shape[0] // 4)
+    gates = tf.reshape(bias, (4, -1)) + tf.constant([[0.0], [0.0], [1.0], [0.0]], bias.dtype)
+    return tf.reshape(gates, bias.shape)
 
 
 def transposed_copy(weight: Any) -> Any:

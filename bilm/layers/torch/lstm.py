@@ -2,7 +2,8 @@
 
 The products of the inputs of all steps are one product. The columns of the weights are in the order
 i, f, o, j, so that one call computes three gates, and contiguous, so that a product of a few rows
-does not copy them. Without gradients, the arithmetic of a step is in place.
+does not copy them. Rows after the last one that is not padding are not computed. Without gradients,
+the arithmetic of a step is in place.
 """
 
 from __future__ import annotations
@@ -63,16 +64,19 @@ def run_over_time(
     """Run a cell over time: see `LSTM` for the shapes."""
     weights = weights_of(cell)
     old_cell, old_hidden = map(_tensor, state)
+    keep = None if steps_mask is None else steps_mask.bool()[:, :, None]
+    n_steps = len(x.places if isinstance(x, TableRows) else x)
+    sizes = _rows_to_run(keep) if keep is not None else [len(old_cell)] * n_steps
     if isinstance(x, TableRows):
         table = _gates(x.table, weights)
-        n_steps = x.places.shape[0]
         places = x.places.long()
-        gates_at = [table[places[t]] for t in range(n_steps)]
-    else:
+        gates_at = [table[places[t, :n]] for t, n in enumerate(sizes)]
+    elif keep is None:
         gates_at = list(_gates(x, weights).unbind(0))
-        n_steps = len(gates_at)
+    else:
+        steps = [x[t, :n] for t, n in enumerate(sizes)]
+        gates_at = list(_gates(torch.cat(steps), weights).split(sizes)) if steps else []
     going_on = None if fresh is None else (~fresh.bool()).to(old_cell.dtype)[:, :, None]
-    keep = None if steps_mask is None else steps_mask.bool()[:, :, None]
     needs_gradient = torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad
         for tensor in (*weights, *gates_at[:1], old_cell, old_hidden)
@@ -83,16 +87,28 @@ def run_over_time(
     for t in reversed(range(n_steps)) if reverse else range(n_steps):
         if going_on is not None:
             old_cell, old_hidden = old_cell * going_on[t], old_hidden * going_on[t]
+        n = sizes[t]
         new_cell, hidden = step(
-            gates_at[t], old_cell, old_hidden, weights, cell.cell_clip, proj_clip
+            gates_at[t], old_cell[:n], old_hidden[:n], weights, cell.cell_clip, proj_clip
         )
         if keep is not None:
-            new_cell = torch.where(keep[t], new_cell, old_cell)
-            hidden = torch.where(keep[t], hidden, old_hidden)
+            new_cell = torch.where(keep[t, :n], new_cell, old_cell[:n])
+            hidden = torch.where(keep[t, :n], hidden, old_hidden[:n])
+        if n < len(old_cell):
+            new_cell = torch.cat([new_cell, old_cell[n:]])
+            hidden = torch.cat([hidden, old_hidden[n:]])
         outputs[t] = hidden
         old_cell, old_hidden = new_cell, hidden
     series = torch.stack(outputs) if outputs else old_hidden.new_zeros((0, *old_hidden.shape))
     return series, LSTMState(old_cell, old_hidden)
+
+
+def _rows_to_run(keep: torch.Tensor) -> list[int]:
+    """Return for each step the number of rows up to the last one that is not padding: boolean
+    (T, B, 1) -> (T,). It decreases with time if the longest sentences are first."""
+    numbers = torch.arange(1, keep.shape[1] + 1, device=keep.device)
+    ends = keep[..., 0] * numbers
+    return ends.amax(dim=1).tolist() if keep.shape[1] else [0] * len(keep)
 
 
 def _gates(x: Any, weights: Weights) -> torch.Tensor:

@@ -16,13 +16,15 @@ from bilm.storage.finding.object_folder import fetch_folder
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names
 from bilm.storage.formats.foreign import what_it_is
-from bilm.storage.formats.known import FORMATS, find, model_at, unpacked
+from bilm.storage.formats.known import FORMATS, find, model_at, narrowed, unpacked
 from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
 from bilm.support.remote import is_file
 from bilm.support.urls import WEB, is_url, scheme_of
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
+# Files at the fourth level identify models of other programs.
+PLACES = ("*", "*/*", "*/*/*", "*/*/*/*", "*/saves/epochs/*/*")
 TAIL_BYTES = 1 << 16  # contains the directory of a ZIP archive or the checksum of a tar.gz
 
 
@@ -30,13 +32,13 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     """Find the files of a model; download or unpack them if they are not in the cache.
 
     An existing path takes precedence over a name. The model is at the top level of a folder or
-    archive, or in a single folder inside it, at most two folders deep. A folder with checkpoints is
-    always read as a run, with the options in `options.json`. An ELMoForManyLangs model has
-    `config.json` and `encoder.pkl`. In other folders the weights are `model.hdf5`, or else
-    `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one HDF5 file
-    except `*_softmax.hdf5`; their options are `<stem>_options.json`, or else `options.json`,
-    or else
-    `options262.json`, or else the one file `*options.json`.
+    archive, or in a single folder inside it, at most three folders deep. A folder with checkpoints
+    is always read as a run, with the options in `options.json`. Of checkpoints in folders
+    `epochs/<number>`, with the options two levels above them, the last epoch is read. An
+    ELMoForManyLangs model has `config.json` and `encoder.pkl`. In other folders the weights are
+    `model.hdf5`, or else `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one
+    HDF5 file except `*_softmax.hdf5`; their options are `<stem>_options.json`, or else
+    `options.json`, or else `options262.json`, or else the one file `*options.json`.
 
     Args:
         source: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, the URL of a folder
@@ -44,7 +46,8 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
             options, their URL or a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
             checkpoint; or a folder, archive or `weights.th` of AllenNLP.
-    A path may be followed by `#` and the name of one of several models in the files.
+    A path may be followed by `#` and the name of one of several models in it: a folder, a weight
+    file with or without `_weights.hdf5`, or a module in a file of AllenNLP.
     Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
     """
     if "" in (source, weights):  # an empty path would be the current folder
@@ -52,25 +55,18 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     named = source if weights is None else weights
     path, mark, part = os.path.expanduser(named).rpartition("#")
     if mark and not os.path.exists(os.path.expanduser(named)) and os.path.exists(path):
-        if weights is None and (file := _weights_named(Path(path), part)):
-            return _located(path, file)
-        found = _located(path) if weights is None else _located(source, path)
+        if weights is None:
+            return _located(path, part=part)
+        found = _located(source, path)
         found.choose(part)
         return found
     return _located(source, weights)
 
 
-def _weights_named(folder: Path, name: str) -> str | None:
-    """Return the file name of one of several HDF5 weights in a folder, or None.
-
-    The name may omit the ending `.hdf5` or `_weights.hdf5`.
-    """
-    files = (f"{name}{ending}" for ending in ("", ".hdf5", "_weights.hdf5"))
-    return next((f for f in files if f.endswith(".hdf5") and (folder / f).is_file()), None)
-
-
-def _located(source: str | Path, weights: str | Path | None = None) -> Format:
-    """Find the files of a model: see `locate`."""
+def _located(
+    source: str | Path, weights: str | Path | None = None, part: str | None = None
+) -> Format:
+    """Find the files of a model: see `locate`; `part` is the name after `#`."""
     if weights is not None:
         return _at(_local(source, download.OPTIONS), _local(weights, download.WEIGHTS))
     if is_url(source) and scheme_of(source) not in WEB and not is_file(source):
@@ -82,25 +78,33 @@ def _located(source: str | Path, weights: str | Path | None = None) -> Format:
             return model_at(*found)
         path = found[0]
     if path.is_dir():
-        format_, files = find(_files_in(path), path)
-        options_file, weight_file, *_ = [*files.values()] * 2
-        return format_.found(path / options_file, path / weight_file)
+        base, files, part = narrowed(_files_in(path), part)
+        format_, chosen = find(files, path / base)
+        options_file, weight_file, *_ = [path / base / place for place in chosen.values()] * 2
+        return _choosing(format_.found(options_file, weight_file), part)
     whole = next((format_ for format_ in FORMATS if format_.is_model(path)), None)
     if whole is not None and path.exists():
-        return whole(path, path)
+        return _choosing(whole(path, path), part)
     if not path.exists():
         raise WeightsError(
             f"{source}: found neither a file or folder of this path nor a model of this name; "
             f"{registry.near(str(source))}"
         )
     if is_archive(path):
-        return _unpacked(path)
+        return _unpacked(path, part)
     foreign = what_it_is([PurePath(path.name)])
     what = foreign or (
         "neither a folder nor a ZIP, tar or tar.gz archive; if it is an options file, also pass "
         "the weight file"
     )
     raise WeightsError(f"{source}: {what}")
+
+
+def _choosing(found: Format, part: str | None) -> Format:
+    """Return a model, after choosing one of those in its files if `part` names one."""
+    if part is not None:
+        found.choose(part)
+    return found
 
 
 def _at(source: Path, weight_file: Path) -> Format:
@@ -138,27 +142,36 @@ def _local(source: str | Path, kind: Kind) -> Path:
 
 
 def _files_in(folder: Path) -> list[PurePath]:
-    """Return the files of a folder, down to three levels, relative to it."""
-    patterns = "*", "*/*", "*/*/*"  # files at the last level identify models of other programs
-    listed = (p for pattern in patterns for p in islice(folder.glob(pattern), MAX_MEMBERS))
-    found = [p for p in listed if p.is_file()]
-    return [p.relative_to(folder) for p in found]
+    """Return the files of a folder that a model may consist of, relative to it."""
+    listed = (p for pattern in PLACES for p in islice(folder.glob(pattern), MAX_MEMBERS))
+    found = dict.fromkeys(p.relative_to(folder) for p in listed if p.is_file())
+    return list(found)
 
 
-def _unpacked(archive: Path) -> Format:
-    """Return the model of an archive; unpack it into the cache if the cache does not contain it."""
-    folder = cached(_fingerprint(archive))
+def _unpacked(archive: Path, part: str | None = None) -> Format:
+    """Return the model of an archive; unpack it into the cache if the cache does not contain it.
+
+    Args:
+        archive: the archive.
+        part: name of one of several models in it.
+    """
+    is_narrowed = False
+    if part is not None:
+        with open_archive(archive) as opened:
+            is_narrowed = narrowed(list(opened.members), part).part is None
+    key = _fingerprint(archive)
+    folder = cached(f"{key}\0{part}" if is_narrowed else key)
     found = unpacked(folder)
     if found is None:
         with alone(folder):
             found = unpacked(folder)  # another process may have unpacked it in the meantime
             if found is None:
-                _unpack(archive, folder)
+                _unpack(archive, folder, part if is_narrowed else None)
                 found = unpacked(folder)
     if found is None:
         raise WeightsError(f"{archive}: contains a checkpoint without its .index file")
     note_use(folder)
-    return found
+    return _choosing(found, None if is_narrowed else part)
 
 
 def _fingerprint(archive: Path) -> str:
@@ -171,10 +184,12 @@ def _fingerprint(archive: Path) -> str:
     return "\0".join(map(str, parts))
 
 
-def _unpack(archive: Path, folder: Path) -> None:
+def _unpack(archive: Path, folder: Path, part: str | None) -> None:
     """Unpack a model's files. The two files that identify it are written last."""
     with open_archive(archive) as opened:
-        _, chosen = find(list(opened.members), archive)
+        base, files, _ = narrowed(list(opened.members), part)
+        _, found = find(files, archive)
+        chosen = {name: base / place for name, place in found.items()}
         opened.check(list(chosen.values()))
         source = read_record(archive.parent).get("source", str(archive.resolve()))
         write_record(folder, source, "archive", archive=str(archive.resolve()))

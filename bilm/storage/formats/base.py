@@ -238,8 +238,20 @@ def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> Pur
     found = sorted(set(folders))
     if len(found) > 1 and found[0].parts:
         listed = ", ".join(folder.as_posix() for folder in found)
-        raise WeightsError(f"{where}: found {kind} in {listed}; expected one")
+        expected = f"expected one{choosing(where, found)}"
+        raise WeightsError(f"{where}: found {kind} in {listed}; {expected}")
     return found[0] if found else None
+
+
+def choosing(where: str | Path, places: Iterable[PurePath]) -> str:
+    """Return the end of a message that explains how to choose one of several models.
+
+    Args:
+        where: the folder or archive.
+        places: names of the models in it, as after `#`.
+    """
+    named = sorted({place.as_posix() for place in places if place.parts})
+    return f', or choose one with "{where}#{named[0]}"' if named else ""
 
 
 class Shapes(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import EXPORT_ID, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.formats.base import Format, Softmax
+from bilm.storage.formats.base import Format, Softmax, choosing
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
 from bilm.storage.names import with_directions
@@ -22,7 +22,7 @@ from bilm.support.model_files import (
 )
 
 OPTIONS_262 = "options262.json"  # options with n_characters 262, which several weights may share
-MAX_DEPTH = 3  # parts of the path of the options in a folder or archive
+MAX_DEPTH = 4  # parts of the path of the options in a folder or archive
 EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run"
 EXPECTED_WEIGHTS = (
     ".hdf5 file with the weights, or the checkpoints of a run, beside the options; name the file "
@@ -51,7 +51,12 @@ class BilmTf(Format):
         depth = min((len(p.parts) for p in options if len(p.parts) <= MAX_DEPTH), default=0)
         options = [p for p in options if len(p.parts) == depth]
         if len({p.parent for p in options}) != 1:
-            _only(options, EXPECTED_OPTIONS, where, paths)
+            _only(
+                options,
+                EXPECTED_OPTIONS + choosing(where, [p.parent for p in options]),
+                where,
+                paths,
+            )
         beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
         weights = [p for p in beside if not p.stem.endswith("_softmax")]
         preferred = (
@@ -62,10 +67,10 @@ class BilmTf(Format):
         )
         candidates = next(filter(None, preferred), [])
         expected = EXPECTED_WEIGHTS
-        if len(candidates) > 1 and Path(where).is_dir():
-            first = min(candidates)
-            folder = Path(where) / first.parent
-            expected += f', or choose one with "{folder}#{first.stem}" or --weights {first.name}'
+        if len(candidates) > 1:
+            expected += choosing(where, [p.with_suffix("") for p in candidates])
+            if Path(where).is_dir():
+                expected += f" or --weights {min(candidates).name}"
         chosen = _only(candidates, expected, where, paths)
         named = [p for p in map(chosen.with_name, options_names(chosen)) if p in options]
         its_options = named[0] if named else _only(options, EXPECTED_OPTIONS, where, paths)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
+from typing import NamedTuple
 
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
-from bilm.storage.formats.bilm_tf import BilmTf
+from bilm.storage.formats.bilm_tf import OPTIONS_262, BilmTf
 from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.run import Run
 from bilm.storage.formats.tfhub import TfHub
+from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS, SOFTMAX_ENDING
+
+TEXT_SUFFIXES = (".json", ".txt", ".md")  # of files without weights
+OPTIONS_ENDINGS = (OPTIONS, OPTIONS_262, CONFIG)
 
 # They are tried in this order; the last one owns all other paths.
 FORMATS: tuple[type[Format], ...] = (
@@ -30,6 +35,49 @@ def find(paths: list[PurePath], where: str | Path) -> tuple[type[Format], dict[s
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
     tried = ((format_, format_.find(paths, where)) for format_ in FORMATS)
     return next((format_, files) for format_, files in tried if files)
+
+
+class Narrowed(NamedTuple):
+    """The files of a folder or archive that remain when a name chooses one of several models.
+
+    Fields:
+        base: a folder in it, or the top.
+        paths: the files, relative to `base`.
+        part: the name, None if it chose by files.
+    """
+
+    base: PurePath
+    paths: list[PurePath]
+    part: str | None
+
+
+def narrowed(paths: list[PurePath], part: str | None) -> Narrowed:
+    """Remove the files of other models.
+
+    Args:
+        paths: relative to a folder or archive.
+        part: a folder; or the weights of one model, with or without `.hdf5` or `_weights.hdf5`,
+            which may share the options; or another name, or None.
+    """
+    top = PurePosixPath()
+    if part is None:
+        return Narrowed(top, paths, None)
+    place = PurePosixPath(part.strip("/"))
+    inside = [path for path in paths if place in path.parents]
+    if any(path.suffix not in TEXT_SUFFIXES for path in inside):
+        has_options = any(path.name.endswith(OPTIONS_ENDINGS) for path in inside)
+        above = [p for p in paths if p.parent in place.parents and p.name.endswith(OPTIONS)]
+        if above and not has_options:
+            return Narrowed(top, [*inside, *above], None)
+        return Narrowed(place, [path.relative_to(place) for path in inside], None)
+    names = [place.parent / f"{place.name}{ending}" for ending in ("", ".hdf5", "_weights.hdf5")]
+    chosen = next((name for name in names if name in paths and name.suffix in HDF5_SUFFIXES), None)
+    if chosen is None:
+        return Narrowed(top, paths, part)
+    kept = chosen.name, f"{chosen.stem}{SOFTMAX_ENDING}"
+    beside = [path for path in paths if path.parent == chosen.parent]
+    beside = [p for p in beside if p.suffix not in HDF5_SUFFIXES or p.name in kept]
+    return Narrowed(top, beside, None)
 
 
 def unpacked(folder: Path) -> Format | None:

@@ -22,6 +22,7 @@ from bilm.support.files import version_of
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, OPTIONS, VOCABULARY
 
 INDEX = ".index"
+EPOCHS = "epochs"
 PART = re.compile(r".+(\.index|\.data-\d+-of-\d+)")
 OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+)?")
 
@@ -44,11 +45,14 @@ class Run(Format):
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
-        """Choose the files of a run, at the top or in one folder inside.
+        """Choose the files of a run, at the top or in one folder inside; or those of the last epoch
+        if checkpoints are in folders `epochs/<number>`, with the options two levels above.
 
         Raises: WeightsError if there are several runs, or no options beside the checkpoints.
         """
         indexed = {p.parent for p in paths if p.suffix == INDEX}
+        if found := cls._last_epoch(paths, indexed, where):
+            return found
         homes = {
             p.parent
             for p in paths
@@ -64,10 +68,31 @@ class Run(Format):
         beside = {p.name: p for p in paths if p.parent == home}
         if OPTIONS not in beside:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
+        return cls._files(beside[OPTIONS], beside)
+
+    @classmethod
+    def _last_epoch(
+        cls, paths: list[PurePath], indexed: set[PurePath], where: str | Path
+    ) -> dict[str, PurePath] | None:
+        """Choose the files of the last epoch of a run whose epochs have folders."""
+        options = {p.parent: p for p in paths if p.name == OPTIONS}
+        epochs = [p for p in indexed if p.parent.name == EPOCHS and p.name.isdecimal()]
+        epochs = [p for p in epochs if p not in options and p.parent.parent in options]
+        home = one_folder((p.parent.parent for p in epochs), where, "runs")
+        if home is None:
+            return None
+        last = max((p for p in epochs if p.parent.parent == home), key=lambda p: int(p.name))
+        beside = {p.name: p for p in paths if p.parent == home and p.suffix == ".txt"}
+        beside |= {p.name: p for p in paths if p.parent == last}
+        return cls._files(options[home], beside)
+
+    @classmethod
+    def _files(cls, options: PurePath, beside: dict[str, PurePath]) -> dict[str, PurePath]:
+        """Return the files of a run, given the files beside its checkpoints by name."""
         parts = {n: beside[n] for n in sorted(beside) if PART.fullmatch(n) or OURS.fullmatch(n)}
         index = min(parts.values(), key=lambda p: p.suffix != INDEX)
         vocabularies = [p for p in beside.values() if re.fullmatch(r"vocab.*\.txt", p.name)]
-        found = {OPTIONS: beside[OPTIONS], index.name: index, **parts}
+        found = {OPTIONS: options, index.name: index, **parts}
         if CHECKPOINT_LIST in beside:
             found[CHECKPOINT_LIST] = beside[CHECKPOINT_LIST]
         return found | ({VOCABULARY: vocabularies[0]} if len(vocabularies) == 1 else {})
@@ -79,8 +104,10 @@ class Run(Format):
 
     @classmethod
     def found(cls, options_file: Path, weight_file: Path) -> Run:
-        """Return the run in the folder of the options."""
-        return cls(options_file, options_file.parent)
+        """Return the run in the folder of the checkpoints."""
+        home = weight_file.parent
+        is_listed = home == options_file.parent or (home / CHECKPOINT_LIST).exists()
+        return cls(options_file, home if is_listed else weight_file)
 
     @property
     def description(self) -> str:
@@ -144,8 +171,9 @@ class Run(Format):
 
     def own_files(self) -> list[Path]:
         """Return the files of the model and those of all checkpoints in the folder."""
-        parts = [p for p in sorted(self.folder.iterdir()) if PART.fullmatch(p.name)]
-        return [*super().own_files(), self.folder / CHECKPOINT_LIST, *parts]
+        home = self.weight_file if self.weight_file.is_dir() else self.weight_file.parent
+        parts = [p for p in sorted(home.iterdir()) if PART.fullmatch(p.name)]
+        return [*super().own_files(), home / CHECKPOINT_LIST, *parts]
 
 
 class RunTensors:

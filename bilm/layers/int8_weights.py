@@ -1,0 +1,40 @@
+"""Weights of LSTM cells in eight bits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import ops
+
+LARGEST = 127  # largest absolute value of a quantized weight
+
+
+class Int8Matrix(NamedTuple):
+    """A matrix, `values * scales`: `values` int8 (K, N), `scales` float32 (N,), one per column."""
+
+    values: np.ndarray
+    scales: np.ndarray
+
+
+class Int8Cell(NamedTuple):
+    """The weights of an `LSTMCell`: `kernel`, `bias` float32 (4 D,), `projection` or None."""
+
+    kernel: Int8Matrix
+    bias: np.ndarray
+    projection: Int8Matrix | None
+
+
+def quantized(weight: np.ndarray) -> Int8Matrix:
+    """Round a matrix, float32 (K, N), to multiples of 1/127 of each column's largest value."""
+    scales = np.abs(weight).max(axis=0) / LARGEST
+    scales[scales < np.finfo(np.float32).tiny] = 1  # columns of zeros
+    return Int8Matrix(np.rint(weight / scales).astype(np.int8), scales)
+
+
+def int8_cell(kernel: Any, bias: Any, projection: Any) -> Int8Cell:
+    """Return a cell's weights in eight bits. Args: see `LSTMCell`; `projection` may be None."""
+    kernel, bias = ops.convert_to_numpy(kernel), ops.convert_to_numpy(bias)
+    if projection is not None:
+        projection = quantized(ops.convert_to_numpy(projection))
+    return Int8Cell(quantized(kernel), bias, projection)

@@ -1,0 +1,151 @@
+"""Dividing corpora into shares: together the shares are the corpus, in order."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm.data.readers import Corpora, Corpus
+from bilm.data.shares import Piece, counter, divide, open_corpus, open_share
+from bilm.errors import DataError
+
+LINES = [f"line {i} " + "w " * (i % 7) for i in range(53)] + ["", "  ", "Где ты 😀 ?", "end ."]
+
+
+def write_text(path):
+    path.write_text("\n".join(LINES), encoding="utf-8")
+    return {}
+
+
+def write_gzip(path):
+    path.write_bytes(gzip.compress("\n".join(LINES).encode()))
+    return {}
+
+
+def write_jsonl(path):
+    rows = [json.dumps({"text": line, "id": i}, ensure_ascii=False) for i, line in enumerate(LINES)]
+    path.write_text("\n\n".join(rows), encoding="utf-8")
+    return {"column": "text", "id_column": "id"}
+
+
+def write_csv(path):
+    rows = [f'{i},"{line}\nsecond line"' for i, line in enumerate(LINES)]
+    path.write_text("id,text\n" + "\n".join(rows), encoding="utf-8")
+    return {"column": "text", "id_column": "id"}
+
+
+def write_conllu(path):
+    blocks = ["".join(f"{k}\t{w}\n" for k, w in enumerate(line.split(), 1)) for line in LINES]
+    path.write_text("\n".join(filter(None, blocks)), encoding="utf-8")
+    return {}
+
+
+def write_fasta(path):
+    path.write_text("".join(f">p{i}\nGATTACA\n" + "GAT\n" * (i % 3) for i in range(31)))
+    return {}
+
+
+def write_parquet(path):
+    pyarrow = pytest.importorskip("pyarrow", reason="make test-clients has pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"text": LINES, "id": list(range(len(LINES)))})
+    parquet.write_table(table, path, row_group_size=5)
+    return {"column": "text", "id_column": "id"}
+
+
+FORMS = {
+    "a.txt": write_text,
+    "a.txt.gz": write_gzip,
+    "renamed_gzip.txt": write_gzip,
+    "a.jsonl": write_jsonl,
+    "a.csv": write_csv,
+    "a.conllu": write_conllu,
+    "a.fasta": write_fasta,
+    "a.parquet": write_parquet,
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 100])
+def test_shares_of_a_file_are_the_file_in_order(name, n, tmp_path):
+    path = tmp_path / name
+    reading = FORMS[name](path)
+    expected = list(Corpus(path, **reading))
+    shares = [list(open_share(path, i, n, **reading)[1]) for i in range(n)]
+    assert [record for share in shares for record in share] == expected
+    if n == 2:
+        assert all(len(share) > len(expected) // 4 for share in shares)
+
+
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_shares_of_a_pattern_are_the_files_in_the_order_of_names(n, tmp_path):
+    for name in ("b.txt", "a.txt", "c.txt.gz", "empty.txt"):
+        (tmp_path / name).write_bytes(b"")
+    write_text(tmp_path / "b.txt")
+    (tmp_path / "a.txt").write_text("first\nsecond\n")
+    write_gzip(tmp_path / "c.txt.gz")
+    pattern = tmp_path / "*.txt*"
+    expected = list(open_corpus(pattern))
+    assert expected[0].words == ["first"] and len(expected) == 2 * len(LINES) + 2
+    found = [record for i in range(n) for record in open_share(pattern, i, n)[1]]
+    assert found == expected
+
+
+@given(
+    st.lists(st.text("ab é😀", max_size=9), max_size=12),
+    st.integers(1, 9),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_shares_of_any_text_are_the_text(tmp_path_factory, lines, n, end):
+    path = tmp_path_factory.mktemp("shares") / "text.txt"
+    path.write_bytes(end.join(lines).encode())
+    found = [record for i in range(n) for record in open_share(path, i, n)[1]]
+    assert found == list(Corpus(path))
+
+
+def test_all_shares_equal_the_shares_of_each_process(tmp_path):
+    write_text(tmp_path / "a.txt")
+    write_gzip(tmp_path / "b.txt.gz")
+    paths = [str(tmp_path / name) for name in ("a.txt", "b.txt.gz")]
+    all_shares = divide(paths, 4, counter())
+    assert all_shares == [divide(paths, 4, counter(), only=i)[i] for i in range(4)]
+    assert all_shares[0] == [Piece(paths[0], all_shares[0][0].span)]
+
+
+def test_share_with_an_error_names_the_line_of_the_file(tmp_path):
+    path = tmp_path / "a.txt"
+    lines = [f"line {i}".encode() for i in range(1, 101)]
+    lines[79] = b"\xff"
+    path.write_bytes(b"\n".join(lines))
+    assert len(list(open_share(path, 0, 2)[1])) > 40
+    with pytest.raises(DataError, match=r"a\.txt, line 80: not UTF-8"):
+        list(open_share(path, 1, 2)[1])
+    table = tmp_path / "a.jsonl"
+    rows = [json.dumps({"text": f"line {i}"}) for i in range(1, 101)]
+    rows[79] = "{"
+    table.write_text("\n".join(rows))
+    with pytest.raises(DataError, match=r"a\.jsonl, line 80: not JSON"):
+        list(open_share(table, 3, 4, column="text")[1])
+
+
+def test_share_of_a_long_line_is_read_once(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("short\n" + "long " * 1000 + "\nlast\n")
+    counts = [len(list(open_share(path, i, 9)[1])) for i in range(9)]
+    assert sum(counts) == 3 and counts[0] == 2 and counts[-1] == 1
+
+
+def test_files_of_which_only_some_have_ids_are_refused(tmp_path):
+    (tmp_path / "a.fasta").write_text(">p\nGAT\n")
+    write_text(tmp_path / "b.txt")
+    with pytest.raises(DataError, match=r"b\.txt: its sentences have no ids"):
+        open_corpus(tmp_path / "*")
+
+
+def test_name_with_pattern_characters_is_preferred_to_the_pattern(tmp_path):
+    (tmp_path / "a[1].txt").write_text("one\n")
+    (tmp_path / "a1.txt").write_text("two\n")
+    corpus = open_corpus(tmp_path / "a[1].txt")
+    assert not isinstance(corpus, Corpora) and [r.words for r in corpus] == [["one"]]

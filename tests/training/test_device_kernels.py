@@ -1,0 +1,113 @@
+"""Whether a GPU can run the training step and the embedder, from TensorFlow's registry of kernels.
+
+The step is traced for the second logical CPU device, so that the operations that are placed on the
+host have the name of the first one.
+"""
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the registry is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from device_kernels import copied_to_host, has_gpu_kernels, large_on_host, without_kernel
+from tiny_runs import HELDOUT, REGULARIZED, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run
+
+from bilm.data.vocabulary import UnicodeCharsVocabulary
+from bilm.data.windows import model_batch
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.scoring.perplexity import Evaluator, heldout_dataset
+from bilm.training.devices import Devices
+from bilm.training.step import Trainer
+from bilm.training.training_text import TrainingText
+
+if not has_gpu_kernels():
+    pytest.skip("this TensorFlow has no kernels for GPUs", allow_module_level=True)
+
+HOST, DEVICE = "CPU:0", "CPU:1"
+STEPS = {
+    "characters": ({}, "float32"),
+    "adam": ({"optimizer": "adam", "share_negatives": True}, "bfloat16"),
+    "full softmax": ({**WORDS, "sample_softmax": False}, "float32"),
+    "regularized": (REGULARIZED, "float32"),
+}
+
+
+def trainer_of(changes, precision="float32"):
+    options = tiny_options(**changes, state_reset_probability=0.1)
+    devices = Devices(tf.distribute.MirroredStrategy([DEVICE]))
+    vocab = UnicodeCharsVocabulary(VOCABULARY, 50)
+    return Trainer(options, vocab.size, devices, precision=precision), vocab
+
+
+@pytest.mark.parametrize(("changes", "precision"), STEPS.values(), ids=STEPS)
+def test_gpu_kernels_of_the_training_step(changes, precision):
+    trainer, vocab = trainer_of(changes, precision)
+    text = TrainingText(trainer.options, vocab, TEXT, 0)
+    sizes = [tf.constant(0.1)] * (2 if trainer.options.weight_decay else 1)
+    step = trainer._step.get_concrete_function(
+        text.batches(trainer.devices, None), trainer.state, tf.constant(0), *sizes
+    )
+    text.close()
+    assert any(op.type == "Gather" or "Apply" in op.type for op in step.graph.get_operations())
+    assert without_kernel(step.graph, HOST) == []
+    assert large_on_host(step.graph, HOST) == []
+    assert copied_to_host(step.graph, HOST) == []
+
+
+def test_gpu_kernels_of_the_evaluation():
+    trainer, vocab = trainer_of({})
+    evaluator = Evaluator(trainer.model)
+    dataset = heldout_dataset(HELDOUT, vocab, trainer.options.bidirectional)
+    window = next(dataset.iter_evaluation(2, 5))
+    batch = model_batch(window, trainer.model.options)
+    measure = evaluator._run.get_concrete_function(
+        batch, window["mask"], trainer.model.zero_state(2)
+    )
+    assert without_kernel(measure.graph, HOST) == []
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+def test_gpu_kernels_of_the_embedder(precision):
+    embedder = ElmoEmbedder(tiny_run("characters"), precision=precision)
+    embedder.embed_sentence(["a", "sentence"])
+    runner = embedder._runner
+    encode = embedder._cache._encode._encode
+    for function in (runner._run_steps, runner._run_rows, encode):
+        graph = function.get_concrete_function().graph
+        assert without_kernel(graph, HOST) == []
+        assert copied_to_host(graph, HOST) == []
+
+
+def graph_of(function, *shapes):
+    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in shapes]
+    return tf.function(function, specs, autograph=False).get_concrete_function().graph
+
+
+def test_gpu_kernels_that_are_missing_are_found():
+    """The helper of this module finds what it looks for, also inside of functions."""
+
+    def inner(words, ids):
+        return tf.strings.length(words), tf.equal(ids, 3)
+
+    def outer(words, ids):
+        return tf.cond(tf.size(ids) > 0, lambda: inner(words, ids), lambda: inner(words, ids + 1))
+
+    graph = graph_of(outer, ([None], tf.string), ([None], tf.int32))
+    assert {found.op for found in without_kernel(graph, HOST)} == {"StringLength"}
+    assert "Equal" in {found.op for found in large_on_host(graph, HOST)}
+
+    def placed(words):
+        with tf.device(HOST):
+            return tf.strings.length(words)
+
+    assert without_kernel(graph_of(placed, ([None], tf.string)), HOST) == []
+
+
+def test_gpu_kernels_that_read_a_seed_from_the_device_are_found():
+    def folded(seed):
+        seed = tf.random.experimental.stateless_fold_in(seed, 1)
+        return tf.random.stateless_uniform((9,), seed)
+
+    graph = graph_of(folded, ([2], tf.int32))
+    assert {found.op for found in copied_to_host(graph, HOST)} == {"Pack"}
