@@ -15,6 +15,7 @@ import click
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import as_json, printable
+from bilm.errors import OptionsError
 from bilm.training.history import COLUMNS, read_history
 
 META_CHARACTERS = 200  # of a line of metadata
@@ -29,16 +30,28 @@ HISTORY_ROWS = 10
                dest="named_model", metavar="MODEL"),
     opt.weights_option,
 )  # fmt: skip
+@opt.group(
+    "Output",
+    opt.option("--plot", opt.FILE, "Picture of a run's curves: .png, .svg or .pdf."),
+)
 @opt.json_option
-def info(model: str | None, named_model: str | None, weights: str | None, json: bool) -> None:
+def info(
+    model: str | None,
+    named_model: str | None,
+    weights: str | None,
+    plot: str | None,
+    json: bool,
+) -> None:
     """Describe a stored model.
 
     The description contains the format, sizes, vocabulary, files with SHA-256, memory, and a line
     of Python that loads the model. Damaged or missing files are listed as problems. For a run, the
-    last evaluations are also shown.
+    last evaluations are also shown; --plot draws the loss, the held-out perplexity, the learning
+    rate and the speed, and requires the extra analysis.
 
     Examples:
       bilm info run
+      bilm info run --plot curves.png
       bilm info elmo.zip --json
       bilm info nlpl:144
       bilm info options.json --weights weights.hdf5
@@ -57,6 +70,12 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
         evaluations = _evaluations(folder.history_file)
         if folder.measured_file.exists() and folder.read_measured() is None:
             found["problems"].append(f"{folder.measured_file}: not the record of an evaluation")
+        if plot:
+            from bilm.analysis.curves import plot_history
+
+            plot_history(read_history(folder.history_file), plot, str(stored.folder))
+    elif plot:
+        raise OptionsError(f"--plot: {stored} is not a run; expected the folder of `bilm train`")
     if json:
         print(as_json({**found, "evaluations": evaluations}, indent=2))
         return

@@ -10,6 +10,7 @@ import torch
 
 from bilm.layers.lstm import LSTM, scan_cell
 from bilm.layers.state import LSTMState, TableRows
+from bilm.layers.torch import lstm
 
 BOTH = [(a, b) for a in (False, True) for b in (False, True)]
 STEPS, ROWS, INPUT, UNITS, WIDTH = 7, 3, 5, 8, 4
@@ -81,6 +82,46 @@ def test_golden_lstm_on_pytorch_in_bfloat16_is_close():
         plain, rounded = make(frozen=frozen), make(precision="bfloat16", frozen=frozen)
         assert_equal(rounded(x, state), plain(x, state), atol=0.02)
         assert_equal(rounded(x, state), scan_cell(rounded.cell, x, state, None, False), atol=0.01)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("can_pack", [False, True])
+def test_golden_lstm_on_pytorch_with_packed_weights(can_pack, frozen, precision, monkeypatch):
+    """Without gradients; then with them and without again, with the weights of a frozen cell."""
+    if not can_pack:  # as in a build of PyTorch without these operations
+        monkeypatch.setattr(lstm, "can_pack", lambda dtype: False)
+    monkeypatch.setattr(lstm, "PACKED_FROM", 1)
+    layer = make(precision=precision, frozen=frozen)
+    x, state, mask, fresh = inputs()
+    expected = scan_cell(layer.cell, x, state, mask, False, fresh)
+    for gradients in (False, True, False):
+        with torch.set_grad_enabled(gradients):
+            packed = lstm._is_packed(lstm.weights_of(layer.cell, 1))
+            found = layer(x, state, steps_mask=mask, fresh=fresh)
+        assert packed == (can_pack and lstm.can_pack(torch.float32) and not gradients)
+        assert_equal(found, expected, atol=1e-6 if precision == "float32" else 0.01)
+
+
+def test_golden_missing_operations_of_packed_weights_are_noticed(monkeypatch):
+    def missing(*arguments):
+        raise AttributeError("no operation _reorder_linear_weight")
+
+    monkeypatch.setattr(lstm.Packed, "__init__", missing)
+    lstm.can_pack.cache_clear()
+    try:
+        assert not lstm.can_pack(torch.float32)
+    finally:
+        lstm.can_pack.cache_clear()
+
+
+def test_golden_rows_of_padding_keep_their_state():
+    layer = make()
+    x, state, _, _ = inputs()
+    mask = torch.arange(STEPS)[:, None] < torch.tensor([STEPS, 4, 0])  # the longest row first
+    for reverse in (False, True):
+        expected = scan_cell(layer.cell, x, state, mask, reverse, None)
+        assert_equal(layer(x, state, steps_mask=mask, reverse=reverse), expected)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -1,0 +1,49 @@
+"""`bilm info RUN --plot`: the curves of a training run."""
+
+import pytest
+from command_runs import assert_fails
+from tiny_runs import tiny_run
+
+from bilm.analysis.curves import plot_history
+from bilm.errors import DataError, OptionsError
+from bilm.training.history import COLUMNS
+
+pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.clients
+
+
+def row(step, restart=0, **values):
+    return dict.fromkeys(COLUMNS, "") | {"step": str(step), "restart": str(restart)} | values
+
+
+def test_curves_show_what_the_history_contains(tmp_path):
+    rows = [
+        row(10, loss_forward="5.5", loss_backward="5.6", learning_rate="0.1"),
+        row(20, heldout_perplexity="240.5"),
+        row(30, restart=1, loss_forward="5.0", learning_rate="0.2"),
+    ]
+    plot_history(rows, tmp_path / "curves.svg", "run $5")
+    drawn = (tmp_path / "curves.svg").read_text("utf-8")
+    for text in ("training loss, nats", "held-out perplexity", "learning rate", "run $5"):
+        assert text in drawn
+    assert "continued after a restart" in drawn
+    assert "tokens/s" not in drawn  # no such value
+    plot_history(rows[:2], tmp_path / "curves.svg")
+    assert "restart" not in (tmp_path / "curves.svg").read_text("utf-8")
+
+
+def test_curves_without_history_or_with_another_ending_are_errors(tmp_path):
+    with pytest.raises(DataError, match="no history yet"):
+        plot_history([], tmp_path / "curves.png")
+    with pytest.raises(OptionsError, match=r"curves\.jpg: unknown ending"):
+        plot_history([row(1, learning_rate="1")], tmp_path / "curves.jpg")
+    assert not list(tmp_path.iterdir())
+
+
+def test_info_plots_a_run_and_refuses_other_models(tmp_path, run_here):
+    files = "--plot", tmp_path / "curves.png"
+    run_here("bilm info", tiny_run("words"), *files)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    refused = run_here("bilm info", "novels-en", "--plot", tmp_path / "other.png")
+    assert_fails(refused, "--plot: novels-en is not a run")
+    assert not (tmp_path / "other.png").exists()
