@@ -53,18 +53,20 @@ def assert_equal(found, expected, atol=0.0):
 
 
 @pytest.mark.parametrize(
-    ("changes", "n_replicas"),
+    ("changes", "n_replicas", "xla"),
     [
-        pytest.param(ALL_WORDS, 2, id="words, 2 replicas"),
-        pytest.param(ALL_WORDS, 1, id="words", marks=pytest.mark.slow),
-        pytest.param(REGULARIZED, 1, id="characters", marks=pytest.mark.slow),
-        pytest.param(REGULARIZED, 2, id="characters, 2 replicas", marks=pytest.mark.slow),
+        pytest.param(ALL_WORDS, 2, "off", id="words, 2 replicas"),
+        pytest.param(ALL_WORDS, 1, "off", id="words", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 1, "off", id="characters", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 2, "off", id="characters, 2 replicas", marks=pytest.mark.slow),
+        pytest.param(ALL_WORDS, 2, "on", id="XLA, 2 replicas", marks=pytest.mark.slow),
     ],
 )
-def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_replicas):
-    run(tmp_path / "straight", 4, changes=changes, n_replicas=n_replicas)
+def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_replicas, xla):
+    arguments = {"changes": changes, "n_replicas": n_replicas, "xla": xla}
+    run(tmp_path / "straight", 4, **arguments)
     for n_steps in (2, 4):
-        run(tmp_path / "resumed", n_steps, changes=changes, n_replicas=n_replicas)
+        run(tmp_path / "resumed", n_steps, **arguments)
     assert_equal(weights_of(tmp_path / "resumed"), weights_of(tmp_path / "straight"))
 
 
