@@ -11,9 +11,11 @@ from bilm.errors import BilmError
 from bilm.layers.functional import (
     INFERENCE_PRECISIONS,
     checked_precision,
+    dropout_mask,
     gather_rows,
     token_mask,
 )
+from bilm.layers.functional import dropout as apply_dropout
 from bilm.layers.sampled_softmax import SampledSoftmax, SoftmaxRows
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState, TableRows
@@ -31,6 +33,8 @@ class BiLM(keras.layers.Layer):
             or ids are those of the vocabulary (training, perplexity).
         softmax: whether the model has its output layer (training, perplexity, scoring).
         dropout: rate of dropout where a seed is passed.
+        variational_dropout: see `LSTMStack`.
+        embedding_dropout: rate at which `encode` drops the vectors of distinct tokens.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
             values are float32. With "int8", for a frozen model, the weights of the LSTMs are stored
             in eight bits for `bilm.embedding.int8.Int8Stacks`, which runs them; the encoder and the
@@ -50,6 +54,8 @@ class BiLM(keras.layers.Layer):
         softmax: bool = False,
         dropout: float = 0.0,
         precision: str = "float32",
+        variational_dropout: bool = False,
+        embedding_dropout: float = 0.0,
         **kwargs: Any,
     ):
         # Independent of the Keras policy, since states are sums over long sequences.
@@ -61,16 +67,20 @@ class BiLM(keras.layers.Layer):
             raise ValueError("options.bidirectional is None; expected True or False")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         self.directions = options.directions
+        self.embedding_dropout = embedding_dropout
         self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
         others = "float32" if precision == "int8" else precision  # of the encoder and the softmax
         self.encoder = _encoder(options, n_tokens, padding, others, self.dtype_policy)
-        self.stacks = {d: self._make_stack(d, dropout, precision) for d in self.directions}
+        settings = dropout, precision, variational_dropout
+        self.stacks = {d: self._make_stack(d, *settings) for d in self.directions}
         self.softmax: Any = None
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
             self.softmax = SampledSoftmax(n_tokens, width, others, name="softmax", **how)
 
-    def _make_stack(self, direction: str, dropout: float, precision: str) -> LSTMStack:
+    def _make_stack(
+        self, direction: str, dropout: float, precision: str, variational_dropout: bool
+    ) -> LSTMStack:
         lstm = self.options.lstm
         return LSTMStack(
             lstm.n_layers,
@@ -81,6 +91,7 @@ class BiLM(keras.layers.Layer):
             lstm.use_skip_connections,
             dropout,
             precision,
+            variational_dropout,
             dtype=self.dtype_policy,
             name=f"{direction}_stack",
         )
@@ -127,16 +138,22 @@ class BiLM(keras.layers.Layer):
         n_layers = range(self.options.lstm.n_layers)
         return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
 
-    def encode(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def encode(self, batch: dict[str, Any], dropout_seed: Any = None) -> dict[str, Any]:
         """Encode each distinct token of a window once, and copy its vector to its positions.
 
         Args:
             batch: `distinct` and `places`: see `bilm.data.windows.model_batch`.
+            dropout_seed: integer seed (2,) of `embedding_dropout`; None for no dropout. A dropped
+                token has a zero vector at all of its positions, in both directions; the other
+                vectors are divided by 1 - rate (Merity et al. 2018, arXiv:1708.02182).
         Returns: for each direction token vectors float (B, T, P).
         """
         distinct = batch["distinct"]
         words = self.options.reads_words
         table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
+        if dropout_seed is not None:
+            mask = dropout_mask((ops.shape(table)[0], 1), self.embedding_dropout, dropout_seed)
+            table = apply_dropout(table, self.embedding_dropout, mask)
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
     def windows(

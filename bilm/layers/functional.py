@@ -64,7 +64,7 @@ def dropout_mask(shape: Any, rate: float, seed: Any) -> Any:
     """Draw the entries that `dropout` keeps: boolean, or None without a rate or a seed.
 
     Args:
-        shape: of the tensor.
+        shape: of the tensor; entries along an axis of size 1 share one decision.
         rate: probability of dropping an entry, in [0, 1).
         seed: integer tensor (2,) or None. On TensorFlow the same seed always gives the same mask,
             and replicas with other seeds have other masks, unlike with a Keras Dropout. XLA draws
@@ -81,8 +81,8 @@ def dropout_mask(shape: Any, rate: float, seed: Any) -> Any:
 
 
 def dropout(x: Any, rate: float, mask: Any) -> Any:
-    """Set the entries of x outside a mask of `dropout_mask` to 0 and scale the others by
-    1 / (1 - rate); return x without a mask."""
+    """Set the entries of x outside a mask of `dropout_mask`, which is broadcast to the shape of x,
+    to 0 and scale the others by 1 / (1 - rate); return x without a mask."""
     return x if mask is None else ops.where(mask, x * (1 / (1 - rate)), 0.0)
 
 

@@ -21,6 +21,8 @@ class LSTMStack(keras.layers.Layer):
         use_skip_connections: whether the input of a layer is added to its output, from the second
             layer on.
         dropout: rate on the input of each layer and on the last output.
+        variational_dropout: whether a row has the same mask at all steps of a window (Gal and
+            Ghahramani 2016, arXiv:1512.05287) instead of one mask per step.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
     Inputs: x float `(T, B, P)`, time first, or `TableRows`; a list of `n_layers` `LSTMState`;
@@ -40,11 +42,13 @@ class LSTMStack(keras.layers.Layer):
         use_skip_connections: bool = False,
         dropout: float = 0.0,
         precision: str = "float32",
+        variational_dropout: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.use_skip_connections = use_skip_connections
         self.dropout = dropout
+        self.variational_dropout = variational_dropout
         self.dim, self.projection_dim = dim, projection_dim
         self.layers = [
             LSTM(
@@ -96,7 +100,8 @@ class LSTMStack(keras.layers.Layer):
 
     def dropout_masks(self, seed: Any, n_steps: Any, n_rows: Any) -> Any:
         """Draw the masks of a window, boolean `(n_steps, n_rows, P)`: one for the input of each
-        layer and one for the last output; None without dropout.
+        layer and one for the last output; None without dropout. With `variational_dropout`, a mask
+        is `(1, n_rows, P)`, for all steps.
 
         Args:
             seed: integer `(2,)`; None for no dropout.
@@ -104,7 +109,7 @@ class LSTMStack(keras.layers.Layer):
         """
         if seed is None or self.dropout == 0:
             return None
-        shape = n_steps, n_rows, self.projection_dim
+        shape = 1 if self.variational_dropout else n_steps, n_rows, self.projection_dim
         numbers = range(len(self.layers) + 1)
         return [dropout_mask(shape, self.dropout, fold_seed(seed, i)) for i in numbers]
 

@@ -53,6 +53,12 @@ class RunOptions(Checked):
         softmax_bias: initial biases of a new softmax: "zeros", as in the reference, or
             "log_uniform", the logarithm of the sampler's probability of each word, which depends
             on its rank in the vocabulary.
+        variational_dropout: whether a row has the same dropout mask at all steps of a window.
+        embedding_dropout: probability of replacing the vector of a distinct token of a replica's
+            window by zeros, at all of its positions and in both directions.
+        weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
+            weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
+            decay only in steps that use them.
         share_negatives: whether all replicas and both directions use the same negative samples,
             which reduces the data that workers exchange.
     """
@@ -81,6 +87,9 @@ class RunOptions(Checked):
     state_reset_probability: float = key(PROBABILITY, 0.0)
     softmax_bias: str = key(choice(*SOFTMAX_BIASES), "zeros")
     share_negatives: bool = key(BOOLEAN, False)
+    variational_dropout: bool = key(BOOLEAN, False)
+    embedding_dropout: float = key(PROBABILITY, 0.0)
+    weight_decay: float = key(PROBABILITY, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

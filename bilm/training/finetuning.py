@@ -52,6 +52,9 @@ KEPT = {
     "decay_floor": 0.0,
     "softmax_bias": "zeros",
     "share_negatives": False,
+    "variational_dropout": False,
+    "embedding_dropout": 0.0,
+    "weight_decay": 0.0,
 }
 # Options that depend on the new corpus, not on the source.
 OWN = {"n_epochs": 1, "state_reset_probability": 0.05}

@@ -56,7 +56,11 @@ class Optimizer:
         return self.rate(step)
 
     def apply(
-        self, gradients: Sequence, step_size: tf.Tensor, common: Sequence | None = None
+        self,
+        gradients: Sequence,
+        step_size: tf.Tensor,
+        common: Sequence | None = None,
+        decay: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Update the variables; call it outside `strategy.run`.
 
@@ -65,6 +69,9 @@ class Optimizer:
             step_size: float32 (), what the method `step_size` returns.
             common: for each variable the rows that all replicas are known to use, or None: see
                 `Devices.summed_slices`. None if no variable has any.
+            decay: float32 (), the part of each matrix and of each used row of a table that is
+                subtracted before the update (decoupled weight decay, Loshchilov and Hutter 2019,
+                arXiv:1711.05101); biases do not decay. None for no decay.
         Returns: the global norm of the mean gradient before clipping, float32 ().
         Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
             updated then, since every update needs the norm.
@@ -77,7 +84,10 @@ class Optimizer:
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
         for variable, mean, *slots in zip(self.variables, means, *self.slots.values(), strict=True):
             self.devices.strategy.extended.update(
-                variable, self._clip_and_update, args=(mean, scale, step_size, *slots), group=False
+                variable,
+                self._clip_and_update,
+                args=(mean, scale, step_size, decay, *slots),
+                group=False,
             )
         return norm
 
@@ -89,11 +99,26 @@ class Optimizer:
         reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)
 
-    def _clip_and_update(self, variable, gradient, scale, step_size, *slots):
-        if isinstance(gradient, tf.IndexedSlices):
+    def _clip_and_update(self, variable, gradient, scale, step_size, decay, *slots):
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if decay is not None and len(variable.shape) > 1:
+            with tf.control_dependencies([scale]):  # only if the norm is finite
+                self._decay(variable, gradient.indices if is_sparse else None, decay)
+        if is_sparse:
             rows = gradient.indices
             return self.update_rows(variable, rows, gradient.values * scale, step_size, *slots)
         return self.update(variable, gradient * scale, step_size, *slots)
+
+    @staticmethod
+    def _decay(variable, rows, decay):
+        """Subtract a part of a variable; `rows` are distinct, None for all."""
+        if rows is None:
+            variable.assign_sub(decay * variable)
+            return
+        old = tf.raw_ops.ResourceGather(
+            resource=variable.handle, indices=rows, dtype=variable.dtype
+        )
+        tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=decay * old)
 
     def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
         """Update a variable and its slots on one device; `slots` are in the order of `SLOTS`."""

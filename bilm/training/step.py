@@ -21,7 +21,7 @@ from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # name of the checked value, which the error message contains
-DROPOUT, RESETS = range(2)  # keys of the random numbers, one per purpose
+DROPOUT, RESETS, EMBEDDING_DROPOUT = range(3)  # keys of the random numbers, one per purpose
 
 
 class StepResult(NamedTuple):
@@ -37,6 +37,18 @@ class StepResult(NamedTuple):
     losses: tf.Tensor
     global_norm: tf.Tensor
     learning_rate: float
+
+
+class DropoutSeeds(NamedTuple):
+    """Seeds of a replica's dropout masks in a step: integers (2,).
+
+    Fields:
+        layers: a seed for each direction, of `dropout`; None without it.
+        tokens: of `embedding_dropout`; None without it.
+    """
+
+    layers: Any
+    tokens: Any
 
 
 class Trainer:
@@ -73,6 +85,8 @@ class Trainer:
                 softmax=True,
                 dropout=options.dropout,
                 precision=precision,
+                variational_dropout=options.variational_dropout,
+                embedding_dropout=options.embedding_dropout,
             )
             self.model.build()
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
@@ -100,7 +114,8 @@ class Trainer:
             batch_spec: the `element_spec` of an iterator over distributed batches.
         """
         state = tf.nest.map_structure(tf.type_spec_from_value, self.state)
-        numbers = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+        n_sizes = 2 if self.options.weight_decay else 1
+        numbers = tf.TensorSpec((), tf.int32), *[tf.TensorSpec((), tf.float32)] * n_sizes
         signature = batch_spec, state, *numbers
         self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
@@ -115,8 +130,11 @@ class Trainer:
         """
         try:
             number = tf.constant(step, tf.int32)
-            size = tf.constant(self.optimizer.step_size(step), tf.float32)
-            losses, norm, self.state = self._step(source, self.state, number, size)
+            sizes = [tf.constant(self.optimizer.step_size(step), tf.float32)]
+            if self.options.weight_decay:
+                decay = self.optimizer.rate(step) * self.options.weight_decay
+                sizes.append(tf.constant(decay, tf.float32))
+            losses, norm, self.state = self._step(source, self.state, number, *sizes)
         except tf.errors.InvalidArgumentError as error:
             for what in (LOSS, NORM):
                 if f"{what} : Tensor had" in error.message:
@@ -153,13 +171,13 @@ class Trainer:
     def _gathered(self, parts):
         return [self.devices.gathered(part) for part in parts]
 
-    def _take_step(self, source, state, step, step_size):
+    def _take_step(self, source, state, step, step_size, decay=None):
         run = self.devices.strategy.run
         batch = source if self.devices.several_hosts else next(source)
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
-            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch))
+            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay)
         return losses, norm, state
 
     def _common_rows(self, batch):
@@ -182,15 +200,15 @@ class Trainer:
             objective = tf.reduce_mean(losses) * self.options.unroll_steps
         return tape.gradient(objective, variables), losses[None], state
 
-    def forward(self, batch: Any, state: Any, seeds: Any) -> Any:
+    def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
         """Return the losses (directions,) of a replica's batch and the next state."""
         model, targets, negatives = self.model, batch["targets"], batch.get("negatives")
-        masks = model.dropout_masks(seeds, self.options.batch_size, self.options.unroll_steps)
+        n_rows, n_steps = self.options.batch_size, self.options.unroll_steps
+        masks = model.dropout_masks(seeds.layers, n_rows, n_steps)
         rows = None if negatives is None else model.softmax_rows(targets, negatives)
         weights = [tf.convert_to_tensor(variable) for variable in self._compiled_variables()]
-        found, state = self._run(
-            weights, model.encode(batch), state, masks, targets, negatives, rows
-        )
+        vectors = model.encode(batch, seeds.tokens)
+        found, state = self._run(weights, vectors, state, masks, targets, negatives, rows)
         if not self._compiled_loss:
             found = self._mean_losses(model.losses(found, targets))
         return found, state
@@ -232,9 +250,13 @@ class Trainer:
             for d in state
         }
 
-    def dropout_seeds(self, step: Any) -> Any:
-        """Return a seed (2,) for each direction, or None without dropout."""
-        return self._seeds(step, DROPOUT) if self.options.dropout else None
+    def dropout_seeds(self, step: Any) -> DropoutSeeds:
+        """Return the seeds of a step for this replica."""
+        options, first = self.options, self.model.directions[0]
+        return DropoutSeeds(
+            self._seeds(step, DROPOUT) if options.dropout else None,
+            self._seeds(step, EMBEDDING_DROPOUT)[first] if options.embedding_dropout else None,
+        )
 
     def _seeds(self, step: Any, purpose: int) -> Any:
         """Return a seed (2,) for each direction, by run, step, replica and purpose."""

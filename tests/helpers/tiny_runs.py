@@ -58,6 +58,13 @@ VARIANTS = {
     },
 }
 WORDS = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}  # the fastest
+REGULARIZED = {
+    "variational_dropout": True,
+    "embedding_dropout": 0.3,
+    "weight_decay": 0.1,
+    "dropout": 0.3,
+    "optimizer": "adam",
+}
 
 
 def tiny_options(**changes) -> RunOptions:

@@ -11,7 +11,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the registry is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from device_kernels import copied_to_host, has_gpu_kernels, large_on_host, without_kernel
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run
+from tiny_runs import HELDOUT, REGULARIZED, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run
 
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.data.windows import model_batch
@@ -29,6 +29,7 @@ STEPS = {
     "characters": ({}, "float32"),
     "adam": ({"optimizer": "adam", "share_negatives": True}, "bfloat16"),
     "full softmax": ({**WORDS, "sample_softmax": False}, "float32"),
+    "regularized": (REGULARIZED, "float32"),
 }
 
 
@@ -43,8 +44,9 @@ def trainer_of(changes, precision="float32"):
 def test_gpu_kernels_of_the_training_step(changes, precision):
     trainer, vocab = trainer_of(changes, precision)
     text = TrainingText(trainer.options, vocab, TEXT, 0)
+    sizes = [tf.constant(0.1)] * (2 if trainer.options.weight_decay else 1)
     step = trainer._step.get_concrete_function(
-        text.batches(trainer.devices, None), trainer.state, tf.constant(0), tf.constant(0.1)
+        text.batches(trainer.devices, None), trainer.state, tf.constant(0), *sizes
     )
     text.close()
     assert any(op.type == "Gather" or "Apply" in op.type for op in step.graph.get_operations())

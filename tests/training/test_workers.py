@@ -10,7 +10,7 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, VARIANTS, WORDS, run, tiny_run, weights_of
+from tiny_runs import HELDOUT, REGULARIZED, VARIANTS, WORDS, run, tiny_run, weights_of
 from worker_runs import addresses, end_all, finish, log_file, start_worker, start_workers, wait_for
 
 from bilm.storage.checkpoint import latest_checkpoint
@@ -44,11 +44,15 @@ def measured(folder):
     return RunFolder(folder).read_measured()
 
 
-def test_two_workers_equal_one_process_of_their_replicas(tmp_path):
+@pytest.mark.parametrize(
+    "changes", [{}, pytest.param(REGULARIZED, marks=pytest.mark.slow)], ids=["plain", "regularized"]
+)
+def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
     several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}
-    lines = finish(start_workers(2, several, SMALLEST, **flags), several)
+    changes = SMALLEST | changes
+    lines = finish(start_workers(2, several, changes, **flags), several)
     assert "to export" in lines[0] and "writes the run's files and its log" in lines[1]
-    run(one, 4, heldout=HELDOUT, n_replicas=2, changes=SMALLEST, eval_steps=2)
+    run(one, 4, heldout=HELDOUT, n_replicas=2, changes=changes, eval_steps=2)
     assert_same(several, one)
     assert measured(several)[0] == 4 and (several / "best").is_dir()
     assert measured(several)[1].mean == pytest.approx(measured(one)[1].mean, rel=1e-6)

@@ -1,0 +1,289 @@
+"""Variational dropout, embedding dropout and weight decay in training."""
+
+from contextlib import closing, contextmanager
+
+import keras
+import numpy as np
+import pytest
+from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, run, tiny_options, weights_of
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+
+from bilm.data.shards import resolve_shards
+from bilm.data.vocabulary import UnicodeCharsVocabulary
+from bilm.language_model import BiLM
+from bilm.layers.functional import dropout, dropout_mask
+from bilm.layers.stack import LSTMStack
+from bilm.storage.names import stored_values
+from bilm.training.devices import Devices
+from bilm.training.optimizer import OPTIMIZERS
+from bilm.training.step import Trainer
+from bilm.training.training_text import TrainingText
+
+ALL_WORDS = WORDS | REGULARIZED
+BOTH_WAYS = ALL_WORDS | {"bidirectional": True}
+
+
+VOCAB = UnicodeCharsVocabulary(VOCABULARY, 50)
+
+
+def trainer_of(n_replicas=1, precision="float32", **changes):
+    """A trainer with the initial weights of seed 0."""
+    devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
+    keras.utils.set_random_seed(0)
+    return Trainer(tiny_options(**changes), VOCAB.size, devices, seed=1, precision=precision)
+
+
+@contextmanager
+def batches_of(trainer):
+    text = TrainingText(trainer.options, VOCAB, resolve_shards(TEXT), 0)
+    with closing(text):
+        yield text.batches(trainer.devices, None)
+
+
+def assert_equal(found, expected, atol=0.0):
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+
+
+# --- whole runs ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "n_replicas", "xla"),
+    [
+        pytest.param(ALL_WORDS, 2, "off", id="words, 2 replicas"),
+        pytest.param(ALL_WORDS, 1, "off", id="words", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 1, "off", id="characters", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 2, "off", id="characters, 2 replicas", marks=pytest.mark.slow),
+        pytest.param(ALL_WORDS, 2, "on", id="XLA, 2 replicas", marks=pytest.mark.slow),
+    ],
+)
+def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_replicas, xla):
+    arguments = {"changes": changes, "n_replicas": n_replicas, "xla": xla}
+    run(tmp_path / "straight", 4, **arguments)
+    for n_steps in (2, 4):
+        run(tmp_path / "resumed", n_steps, **arguments)
+    assert_equal(weights_of(tmp_path / "resumed"), weights_of(tmp_path / "straight"))
+
+
+def test_resume_with_other_regularization_logs_the_change(tmp_path, log):
+    run(tmp_path, 1)
+    run(tmp_path, 2, changes=WORDS | {"weight_decay": 0.1, "variational_dropout": True})
+    for change in ("weight_decay was 0.0 so far", "variational_dropout was False so far"):
+        assert change in log.text
+
+
+@pytest.mark.parametrize("optimizer", [pytest.param("adagrad", marks=pytest.mark.slow), "adam"])
+def test_regularization_in_bfloat16_is_finite(optimizer):
+    trainer = trainer_of(precision="bfloat16", **BOTH_WAYS | {"optimizer": optimizer})
+    before = stored_values(trainer.model)
+    with batches_of(trainer) as batches:
+        for step in range(4):
+            assert np.isfinite(trainer.step(batches, step).losses).all()
+    for name, value in stored_values(trainer.model).items():
+        assert np.isfinite(value).all() and (value != before[name]).any(), name
+
+
+# --- replicas ---
+
+
+@pytest.mark.slow
+def test_weight_decay_of_replicas_equals_that_of_one_with_all_rows(tmp_path):
+    """Without masks, and with the same negatives: see also the next test."""
+    changes = {"weight_decay": 0.5, "learning_rate": 0.1, "share_negatives": True, "dropout": 0.0}
+    for n_replicas in (1, 2):
+        rows = BOTH_WAYS | changes | {"embedding_dropout": 0.0, "batch_size": 4 // n_replicas}
+        run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
+    assert_equal(weights_of(tmp_path / "2"), weights_of(tmp_path / "1"), 1e-6)
+
+
+def test_regularized_replicas_equal_one_that_uses_their_masks():
+    """Each replica draws its own masks. A step of two replicas is a step with the mean of the
+    gradients that one replica computes with the masks of each."""
+    two, one = trainer_of(2, **BOTH_WAYS), trainer_of(1, **BOTH_WAYS)
+    with batches_of(two) as batches:
+        batch = next(batches)
+
+    def on_replica(k, distributed):
+        return tf.nest.map_structure(lambda value: two.devices.local(value)[k], distributed)
+
+    seeds = two.devices.strategy.run(tf.function(lambda: two.dropout_seeds(0), autograph=False))
+    of_replicas = [on_replica(k, seeds) for k in (0, 1)]
+    first, second = (np.stack(tf.nest.flatten(own)) for own in of_replicas)
+    assert (first != second).any(axis=1).all()  # of each direction and of the tokens
+
+    @tf.function(autograph=False)
+    def step_of_one(parts, seeds, size, decay):
+        gradients = []
+        for part, own in zip(parts, seeds, strict=True):
+            one.dropout_seeds = lambda step, own=own: own
+            found, _, _ = one.devices.strategy.run(
+                one._gradients, (part, one.state, tf.constant(0))
+            )
+            gradients.append(found)
+        one.optimizer.apply(
+            [mean(*both) for both in zip(*gradients, strict=True)], size, decay=decay
+        )
+
+    def mean(a, b):
+        if not isinstance(a, tf.IndexedSlices):
+            return (a + b) / 2
+        values, rows = tf.concat([a.values, b.values], 0), tf.concat([a.indices, b.indices], 0)
+        return tf.IndexedSlices(values / 2, rows, a.dense_shape)
+
+    rate = one.optimizer.rate(0)
+    sizes = tf.constant(one.optimizer.step_size(0)), tf.constant(rate * two.options.weight_decay)
+    step_of_one([on_replica(k, batch) for k in (0, 1)], of_replicas, *sizes)
+    with batches_of(two) as batches:
+        two.step(batches, 0)
+    assert_equal(stored_values(two.model), stored_values(one.model), 1e-6)
+
+
+# --- masks ---
+
+
+def test_dropout_mask_with_an_axis_of_size_1_is_shared_along_it():
+    x, seed = np.ones((7, 3, 50), "float32"), tf.constant([1, 2])
+    dropped = np.array(dropout(x, 0.5, dropout_mask((1, 3, 50), 0.5, seed)))
+    assert (dropped == dropped[:1]).all()
+    assert set(np.unique(dropped)) == {0.0, 2.0}
+    assert (dropped[:, 0] != dropped[:, 1]).any()  # rows have their own masks
+    per_step = np.array(dropout(x, 0.5, dropout_mask(x.shape, 0.5, seed)))
+    assert (per_step != per_step[:1]).any()
+
+
+@pytest.mark.parametrize("variational", [False, True])
+def test_variational_dropout_of_the_output_is_constant_over_a_window(variational):
+    stack = LSTMStack(2, 16, 8, dropout=0.5, variational_dropout=variational)
+    stack.build((None, None, 8))
+    x = np.random.default_rng(0).normal(size=(6, 4, 8)).astype("float32")
+    masks = stack.dropout_masks(tf.constant([3, 4]), 6, 4)
+    outputs, _ = stack(x, stack.zero_state(4), dropout_masks=masks, training=True)
+    is_zero = np.array(outputs[-1]) == 0
+    assert 0 < is_zero.mean() < 1
+    assert (is_zero == is_zero[:1]).all() == variational
+
+
+def test_variational_masks_differ_by_step_direction_and_layer():
+    trainer = trainer_of(**BOTH_WAYS)
+    model, masks = trainer.model, []
+    for step in (3, 4):
+        seeds = trainer.dropout_seeds(tf.constant(step)).layers
+        for of_direction in model.dropout_masks(seeds, 2, 5).values():
+            masks += [np.array(mask) for mask in of_direction]
+    assert {mask.shape for mask in masks} == {(1, 2, 4)}
+    again = model.dropout_masks(trainer.dropout_seeds(tf.constant(3)).layers, 2, 5)
+    np.testing.assert_array_equal(again["forward"][0], masks[0])
+    seeds = [trainer.dropout_seeds(tf.constant(step)) for step in (3, 4)]
+    layers = [np.array(seed.layers[d]) for seed in seeds for d in model.directions]
+    tokens = [np.array(seed.tokens) for seed in seeds]
+    assert len({tuple(seed) for seed in layers + tokens}) == 6
+    large = LSTMStack(2, 16, 64, dropout=0.5, variational_dropout=True)
+    drawn = large.dropout_masks(tf.constant([1, 2]), 5, 3)
+    assert len({np.array(mask).tobytes() for mask in drawn}) == 3  # both inputs and the output
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(kind):
+    changes = {"char_cnn": None} if kind == "words" else {}
+    model = BiLM(tiny_options(**changes).model, 100, embedding_dropout=0.6)
+    model.build()
+    places = np.arange(100, dtype="int32").reshape(2, 50) % 40
+    batch = {
+        "distinct": tf.range(40),
+        "places": {"forward": tf.constant(places), "backward": tf.constant(places[:, ::-1])},
+    }
+    if kind == "characters":
+        spelled = np.random.default_rng(0).integers(0, 255, (40, 9))
+        batch["distinct"] = [tf.constant(spelled[:30]), tf.constant(spelled[30:])]
+    plain = {d: np.array(v) for d, v in model.encode(batch).items()}
+    found = {d: np.array(v) for d, v in model.encode(batch, tf.constant([5, 6])).items()}
+    dropped = set(places[(found["forward"] == 0).all(-1)].tolist())
+    assert 15 < len(dropped) < 35
+    for direction, ids in (("forward", places), ("backward", places[:, ::-1])):
+        kept = ~np.isin(ids, list(dropped))[..., None]
+        expected = plain[direction] * kept / (1 - 0.6)
+        np.testing.assert_allclose(found[direction], expected, rtol=1e-5)
+
+
+# --- weight decay ---
+
+
+def applied(optimizer, gradient, start, decay, max_norm=10.0):
+    """The weights and slots after a step of an optimizer, run as a graph."""
+    devices = Devices(tf.distribute.MirroredStrategy(["CPU:0"]))
+    with devices.strategy.scope():
+        variable = tf.Variable(start)
+        trained = OPTIMIZERS[optimizer]([variable], lambda step: 0.1, max_norm, devices)
+    part = None if decay is None else tf.constant(decay)
+    step = tf.function(
+        lambda: trained.apply([gradient], tf.constant(0.1), decay=part), autograph=False
+    )
+    try:
+        step()
+    except tf.errors.InvalidArgumentError as error:
+        assert "gradient's norm" in error.message
+    return variable.numpy(), [slots[0].numpy() for slots in trained.slots.values()]
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("shape", [(5, 3), (5,)], ids=["table", "bias"])
+def test_weight_decay_is_decoupled_from_the_gradient(optimizer, sparse, shape):
+    """The change beyond that without decay is a part of the weights before the step, whatever the
+    gradient; biases do not decay, and the slots are equal."""
+    start = np.random.default_rng(0).normal(size=shape).astype("float32")
+    rows = np.array([3, 1])
+    decays = np.zeros(shape, bool)
+    if len(shape) > 1:
+        decays[rows if sparse else slice(None)] = True
+    for size in (1.0, 1000.0):  # the second is clipped
+        slices = tf.IndexedSlices(tf.fill((2, *shape[1:]), size), tf.constant(rows), shape)
+        gradient = slices if sparse else tf.convert_to_tensor(slices)
+        plain, plain_slots = applied(optimizer, gradient, start, None)
+        decayed, slots = applied(optimizer, gradient, start, 0.25)
+        assert (plain[rows] != start[rows]).all()
+        np.testing.assert_allclose(decayed, plain - np.where(decays, 0.25 * start, 0), atol=1e-6)
+        for found, expected in zip(slots, plain_slots, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_weight_decay_changes_nothing_if_the_gradient_is_not_finite(optimizer, sparse):
+    start = np.ones((4, 2), "float32")
+    slices = tf.IndexedSlices([[1.0, np.inf]], tf.constant([2]), (4, 2))
+    gradient = slices if sparse else tf.convert_to_tensor(slices)
+    weights, _ = applied(optimizer, gradient, start, 0.25)
+    np.testing.assert_array_equal(weights, start)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_weight_decay_of_a_step_of_training(optimizer):
+    """A step multiplies matrices and used rows by 1 - rate weight_decay before the update."""
+    changes = {"optimizer": optimizer, "learning_rate": 0.2, "warmup_steps": 4}
+    ends = {}
+    for decay in (0.0, 0.5):
+        trainer = trainer_of(**ALL_WORDS | changes | {"weight_decay": decay})
+        start = stored_values(trainer.model)
+        with batches_of(trainer) as batches:
+            trainer.step(batches, 1)  # at half of the rate
+        ends[decay] = stored_values(trainer.model)
+    n_dims = set()
+    for name, value in start.items():
+        plain, found = ends[0.0][name], ends[0.5][name]
+        decays = np.full(value.shape, value.ndim > 1)
+        if value.ndim > 1 and len(value) == VOCAB.size:
+            changed, decays = (
+                (end != end_of).any(1) for end, end_of in ((plain, value), (found, plain))
+            )
+            assert (decays >= changed).all() and not decays.all()  # the rows that the step used
+            decays = decays[:, None]
+        expected = plain - decays * (0.2 / 2 * 0.5) * value
+        np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=name)
+        n_dims.add(value.ndim)
+    assert n_dims == {1, 2}
