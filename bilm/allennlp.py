@@ -41,6 +41,7 @@ if keras.backend.backend() != "torch":
 
 import torch
 
+from bilm.data.tokenization import checked_sentences
 from bilm.data.vocabulary import Batcher
 from bilm.data.windows import needed_characters
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
@@ -50,11 +51,13 @@ from bilm.storage.stored_model import StoredModel, open_model
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
 MAX_CHARACTERS = 50  # of a word with its two marks
+MAX_ID = 261  # the padding of words
+ID_TYPES = (torch.int16, torch.int32, torch.int64)  # smaller types cannot hold the marks
 OUTPUT_FORMATS = ("all", "top", "average")
 INDEX = "sentence_to_index"  # the dataset that maps sentences to keys
 
 
-def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
+def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
     """Convert sentences to character ids.
 
     Args:
@@ -62,15 +65,30 @@ def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
     Returns: int64 tensor (B, T, 50), padded with 0, without the marks of sentences.
     Raises: DataError if a sentence is not a list of words.
     """
-    ids = Batcher(None, MAX_CHARACTERS).batch_sentences([list(words) for words in batch])
-    if not len(batch):
+    sentences = checked_sentences(batch)
+    if not sentences:
         return torch.zeros((0, 0, MAX_CHARACTERS), dtype=torch.int64)
-    lengths = [len(words) for words in batch]
+    ids = Batcher(None, MAX_CHARACTERS).batch_sentences(sentences)
+    lengths = [len(words) for words in sentences]
     words = ids[:, 1:-1]
     places = np.arange(words.shape[1])
     # The end mark of a sentence that is shorter than the longest one.
     words = np.where((places < np.array(lengths)[:, None])[..., None], words, 0)
     return torch.as_tensor(words, dtype=torch.int64)
+
+
+def _check_ids(ids: Any) -> None:
+    """Check the type and the shape of character ids. Raises: DataError."""
+    if not isinstance(ids, torch.Tensor):
+        found = f"a {type(ids).__name__}"
+    elif ids.dtype not in ID_TYPES or ids.dim() < 2 or ids.shape[-1] != MAX_CHARACTERS:
+        found = f"{ids.dtype} of shape {tuple(ids.shape)}"
+    else:
+        return
+    raise DataError(
+        f"found {found}, expected an int64 tensor (B, T, {MAX_CHARACTERS}) of character ids; "
+        "use batch_to_ids"
+    )
 
 
 def _with_marks(ids: torch.Tensor) -> torch.Tensor:
@@ -131,7 +149,12 @@ class _ElmoBiLm(torch.nn.Module):
             word_inputs: not needed.
         Returns: `activations`, a list of `num_layers` tensors float (B, T + 2, 2 P) with zeros at
             padding, and `mask`, boolean (B, T + 2).
+        Raises: DataError if the inputs are not character ids.
         """
+        _check_ids(inputs)
+        if inputs.numel() and (inputs.min() < 0 or inputs.max() > MAX_ID):
+            found = f"{int(inputs.min())} to {int(inputs.max())}"
+            raise DataError(f"found character ids from {found}, expected 0 to {MAX_ID}")
         ids = _with_marks(inputs)
         mask = (ids > 0).any(dim=-1)
         # The longest sentences first, so that no LSTM runs over most of the padding.
@@ -228,7 +251,9 @@ class Elmo(torch.nn.Module):
             word_inputs: not needed.
         Returns: `elmo_representations`, a list of tensors float (B, ..., T, 2 P) with zeros at
             padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
+        Raises: DataError if the inputs are not character ids.
         """
+        _check_ids(inputs)
         outer = inputs.shape[:-2]
         found = self._elmo_lstm(inputs.reshape(math.prod(outer), *inputs.shape[-2:]))
         layers, mask = torch.stack(found["activations"], dim=1), found["mask"]

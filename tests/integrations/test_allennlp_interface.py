@@ -88,9 +88,42 @@ def test_ids_have_no_marks_of_sentences_and_50_characters():
     assert ids[2, 0].tolist() == a
 
 
+def test_ids_of_any_iterables_of_words():
+    expected = batch_to_ids([["a", "b"], ["c"]])
+    for batch in (
+        (w for w in (["a", "b"], ["c"])),
+        [iter("ab"), ("c",)],
+        [np.array(["a", "b"]), ["c"]],
+    ):
+        assert torch.equal(batch_to_ids(batch), expected)
+
+
+@pytest.mark.parametrize("batch", ["the cat", ["the cat"], [["a"], "b"], [{"a", "b"}], [None]])
+def test_a_string_or_a_set_is_not_a_list_of_words(batch):
+    with pytest.raises(DataError, match="expected"):
+        batch_to_ids(batch)
+
+
 @pytest.fixture(scope="module")
 def elmo():
     return Elmo(*files(CASES[0]), 2, dropout=0.0)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([["the", "bank"]], "found a list, expected an int64 tensor .* use batch_to_ids"),
+        (np.ones((1, 2, 50), np.int64), "found a ndarray"),
+        (torch.ones((1, 2, 30), dtype=torch.int64), r"found torch.int64 of shape \(1, 2, 30\)"),
+        (torch.tensor(3), r"found torch.int64 of shape \(\)"),
+        (torch.ones((1, 2, 50), dtype=torch.uint8), "found torch.uint8"),
+        (torch.full((1, 2, 50), 262), "found character ids from 262 to 262, expected 0 to 261"),
+        (torch.full((1, 2, 50), -1), "found character ids from -1 to -1, expected 0 to 261"),
+    ],
+)
+def test_inputs_that_are_not_character_ids_are_refused(elmo, ids, message):
+    with pytest.raises(DataError, match=message):
+        elmo(ids)
 
 
 @pytest.mark.parametrize("kept", [False, True])
