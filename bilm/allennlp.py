@@ -53,11 +53,12 @@ from bilm.storage.stored_model import StoredModel, open_model
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
 MAX_CHARACTERS = 50  # of a word with its two marks
+ID_TYPES = (torch.int16, torch.int32, torch.int64)  # smaller types cannot hold the marks
 OUTPUT_FORMATS = ("all", "top", "average")
 INDEX = "sentence_to_index"  # the dataset that maps sentences to keys
 
 
-def batch_to_ids(batch: Iterable[Sequence[str]]) -> torch.Tensor:
+def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
     """Convert sentences to character ids.
 
     Args:
@@ -75,6 +76,20 @@ def batch_to_ids(batch: Iterable[Sequence[str]]) -> torch.Tensor:
     # The end mark of a sentence that is shorter than the longest one.
     words = np.where((places < np.array(lengths)[:, None])[..., None], words, 0)
     return torch.as_tensor(words, dtype=torch.int64)
+
+
+def _check_ids(ids: Any) -> None:
+    """Check the type and the shape of character ids. Raises: DataError."""
+    if not isinstance(ids, torch.Tensor):
+        found = f"a {type(ids).__name__}"
+    elif ids.dtype not in ID_TYPES or ids.dim() < 2 or ids.shape[-1] != MAX_CHARACTERS:
+        found = f"{ids.dtype} of shape {tuple(ids.shape)}"
+    else:
+        return
+    raise DataError(
+        f"found {found}, expected an int64 tensor (B, T, {MAX_CHARACTERS}) of character ids; "
+        "use batch_to_ids"
+    )
 
 
 def _with_marks(ids: torch.Tensor) -> torch.Tensor:
@@ -135,8 +150,9 @@ class _ElmoBiLm(torch.nn.Module):
             word_inputs: not needed.
         Returns: `activations`, a list of `num_layers` tensors float (B, T + 2, 2 P) with zeros at
             padding, and `mask`, boolean (B, T + 2).
-        Raises: DataError for other ids; BilmError for weights in float64.
+        Raises: DataError if the inputs are not character ids; BilmError for weights in float64.
         """
+        _check_ids(inputs)
         if inputs.numel() and not 0 <= inputs.min() <= inputs.max() < N_CHARACTERS_WITH_PADDING:
             raise DataError(
                 f"inputs contain ids from {inputs.min()} to {inputs.max()}, expected 0 to "
@@ -258,7 +274,9 @@ class Elmo(torch.nn.Module):
             word_inputs: not needed.
         Returns: `elmo_representations`, a list of tensors float (B, ..., T, 2 P) with zeros at
             padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
+        Raises: DataError if the inputs are not character ids.
         """
+        _check_ids(inputs)
         outer = inputs.shape[:-2]
         found = self._elmo_lstm(inputs.reshape(math.prod(outer), *inputs.shape[-2:]))
         layers, mask = torch.stack(found["activations"], dim=1), found["mask"]

@@ -3,6 +3,8 @@
 import json
 import pickle
 import shutil
+import tarfile
+import zipfile
 
 import h5py
 import keras
@@ -122,6 +124,17 @@ def test_lone_weights_have_derived_options_and_a_warning(tmp_path, log, packed):
         assert {key: found[key] for key in OPTIONS} == OPTIONS and found["bidirectional"]
         (warning,) = [r.getMessage() for r in log.records if r.levelname == "WARNING"]
         assert "found no options" in warning and "clips of 3" in warning
+
+
+@pytest.mark.parametrize("compression", ["", "gz"])
+def test_tar_that_ends_with_the_directory_of_weights_in_zip_format(tmp_path, compression):
+    """An uncompressed tar of such weights is also a valid ZIP file."""
+    folder = write_model(tmp_path / "model")
+    with tarfile.open(tmp_path / "model.tar", f"w:{compression}") as tar:
+        tar.add(folder / "config.json", "config.json")
+        tar.add(folder / "weights.th", "weights.th")
+    assert zipfile.is_zipfile(tmp_path / "model.tar") == (not compression)
+    assert open_model(tmp_path / "model.tar").options == open_model(folder).options
 
 
 @pytest.mark.parametrize(

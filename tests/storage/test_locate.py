@@ -29,6 +29,12 @@ def test_empty_name_is_an_error(tmp_path, monkeypatch):
                 take(*arguments)
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "a" * 5000 + "#part", "a/" + "b" * 300])
+def test_path_that_is_too_long_is_an_error(name):
+    with pytest.raises(WeightsError, match="found neither a file or folder of this path"):
+        resolve(name)
+
+
 def test_swapped_options_and_weights_are_an_error():
     expected = "found an HDF5 file, expected options.json; options come first, weights second"
     with pytest.raises(OptionsError, match=f"{WEIGHTS.name}: {expected}"):

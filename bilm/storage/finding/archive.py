@@ -55,14 +55,26 @@ class Member(NamedTuple):
 
 def is_archive(path: Path) -> bool:
     """Return whether a file is a ZIP, tar or tar.gz archive."""
+    return _is_tar(path) or _is_zip(path)
+
+
+def _is_tar(path: Path) -> bool:
+    """Return whether a file starts as a tar or tar.gz archive."""
     try:
-        if zipfile.is_zipfile(path):
-            return True
         with _plain_or_gzip(path) as file:
             tarfile.TarInfo.frombuf(file.read(tarfile.BLOCKSIZE), "utf-8", "surrogateescape")
         return True
     except (OSError, EOFError, zlib.error, tarfile.HeaderError):  # or a gzip file cut short
         return False
+
+
+def _is_zip(path: Path) -> bool:
+    """Return whether a file is a ZIP archive.
+
+    A tar archive that ends with a ZIP archive, such as weights of PyTorch, has a ZIP directory at
+    its end, too.
+    """
+    return zipfile.is_zipfile(path) and not _is_tar(path)
 
 
 def is_whole(path: Path) -> bool:
@@ -73,7 +85,7 @@ def is_whole(path: Path) -> bool:
     if not is_archive(path):
         return False
     with open_archive(path) as archive:  # verifies the checksum of a tar.gz
-        if zipfile.is_zipfile(path):
+        if _is_zip(path):
             archive.check_content()
     return True
 
@@ -85,7 +97,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
     Raises: WeightsError if it is damaged or hostile.
     """
     try:
-        if zipfile.is_zipfile(path):
+        if _is_zip(path):
             with zipfile.ZipFile(path) as file:
                 yield Archive(path, _zip_members(file), may_repeat=False)
         else:

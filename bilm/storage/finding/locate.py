@@ -72,24 +72,24 @@ def _located(
     if is_url(source) and scheme_of(source) not in WEB and not is_file(source):
         return fetch_folder(source)
     path = Path(os.path.expanduser(source))
-    if not path.exists():
+    if not os.path.exists(path):  # also False for a name that is too long
         found = registry.looked_up(str(source)) or (_local(source, download.ARCHIVE),)
         if len(found) == 2:
             return model_at(*found)
         path = found[0]
+    if not os.path.exists(path):
+        raise WeightsError(
+            f"{source}: found neither a file or folder of this path nor a model of this name; "
+            f"{registry.near(str(source))}"
+        )
     if path.is_dir():
         base, files, part = narrowed(_files_in(path), part)
         format_, chosen = find(files, path / base)
         options_file, weight_file, *_ = [path / base / place for place in chosen.values()] * 2
         return _choosing(format_.found(options_file, weight_file), part)
     whole = next((format_ for format_ in FORMATS if format_.is_model(path)), None)
-    if whole is not None and path.exists():
+    if whole is not None:
         return _choosing(whole(path, path), part)
-    if not path.exists():
-        raise WeightsError(
-            f"{source}: found neither a file or folder of this path nor a model of this name; "
-            f"{registry.near(str(source))}"
-        )
     if is_archive(path):
         return _unpacked(path, part)
     foreign = what_it_is([PurePath(path.name)])
