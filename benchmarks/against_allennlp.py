@@ -4,8 +4,8 @@
 Example:
   KERAS_BACKEND=torch python benchmarks/against_allennlp.py --python allennlp-env/bin/python
 
-AllenNLP 2.10 needs an environment of its own, whose Python is --python. Both programs read the same
-random weights and the same sentences, in batches in the order of the text, as a user's model does:
+AllenNLP 2.10 requires a separate environment; --python is its interpreter. Both programs read the
+same random weights and sentences, in batches in the order of the text, as a user's model does:
 `Elmo` of each, and `ElmoEmbedder` of bilm, which caches words and packs sentences. AllenNLP's state
 is reset before each batch, because bilm starts each sentence from zero state. Each program is a
 process with PyTorch's default number of threads; the first batch is not timed.

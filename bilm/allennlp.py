@@ -191,7 +191,8 @@ class _ElmoBiLm(torch.nn.Module):
     def _encode(self, ids: torch.Tensor) -> torch.Tensor:
         """Encode each distinct word once, without most of its padding: (B, T, C) -> (B, T, P)."""
         if not len(ids):
-            return torch.zeros((*ids.shape[:-1], self.bilm.options.lstm.projection_dim))
+            width = self.bilm.options.lstm.projection_dim
+            return torch.zeros((*ids.shape[:-1], width), device=ids.device)
         rows, places = torch.unique(ids.reshape(-1, ids.shape[-1]), dim=0, return_inverse=True)
         differs = rows != rows[:, -1:]  # from the padding, whichever id it has
         until = torch.arange(1, rows.shape[1] + 1, device=rows.device)

@@ -37,6 +37,12 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
             "int8, rows 2",
             marks=pytest.mark.skipif(not find_spec("onnxruntime"), reason="requires onnxruntime"),
         ),
+        pytest.param(
+            "torch_products.py",
+            ["--n_times", "1", "--rows", "2"],
+            "torch.mm, rows 2",
+            marks=pytest.mark.skipif(not find_spec("torch"), reason="requires torch"),
+        ),
         ("tables.py", ["--n_sentences", "50", "--formats", "npz", "--check"], "difference"),
         ("proteins.py", ["--model", "tiny", "--n_residues", "2000"], "residues_per_s"),
         ("cluster_costs.py", ["--options", "tiny", "--vocabulary", "1000"], "replicas on"),

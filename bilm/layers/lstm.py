@@ -59,7 +59,7 @@ class LSTMCell(WeightedLayer):
         self.proj_clip = proj_clip
         self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
         self.has_projection = projection_dim != dim
-        self.laid_out: Any = None  # weights in the layout of inference: frozen TensorFlow, int8
+        self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
     def build(self, input_shape: Any) -> None:
         """Create the kernel, the bias and, if the widths differ, the projection."""

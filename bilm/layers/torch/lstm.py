@@ -16,7 +16,7 @@ import torch
 from bilm.layers.state import LSTMState, TableRows
 
 ROWS = 32  # for which oneDNN chooses the layout of a packed matrix
-PACKED_FROM = 64  # tokens of a window; packing `original` takes as long as running about 30 tokens
+PACKED_FROM = 64  # tokens of a window for which packing saves more time than it takes
 
 
 class Packed:
@@ -30,13 +30,13 @@ class Packed:
     """
 
     def __init__(self, weight: torch.Tensor):
-        self.dtype, self.shape = weight.dtype, weight.shape
+        self.dtype = weight.dtype
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous(), ROWS)
 
-    def product(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Return x W + b: (B, M) -> (B, N), with the dtype of the weight."""
+    def product(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x W: (B, M) -> (B, N), with the dtype of the weight."""
         run = torch.ops.mkldnn._linear_pointwise
-        return run(x.contiguous(), self._weight, bias, "none", [], "")
+        return run(x.contiguous(), self._weight, None, "none", [], "")
 
 
 @cache
@@ -67,7 +67,7 @@ class Weights(NamedTuple):
 
 
 def weights_of(cell: Any, n_tokens: int) -> Weights:
-    """Return the weights of a cell in this layout; those of a frozen cell are computed once.
+    """Return the weights of a cell in this layout; the weights of a frozen cell are computed once.
 
     Without gradients on the CPU they are `Packed`, if the cell is frozen or a window of `n_tokens`
     is worth the time that packing takes.

@@ -45,7 +45,7 @@ class Run(Format):
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
-        """Choose the files of a run, at the top or in one folder inside; or those of the last epoch
+        """Choose the files of a run, at the top or in one folder inside; or the last epoch's files
         if checkpoints are in folders `epochs/<number>`, with the options two levels above.
 
         Raises: WeightsError if there are several runs, or no options beside the checkpoints.
