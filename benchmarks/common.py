@@ -189,3 +189,17 @@ def training_run(
 
     text = corpus(folder, n_tokens)
     return speed.training_run(options, text.train, text.vocab_file, precision)
+
+
+def recipe(text: str) -> tuple[str, dict]:
+    """Return the name and the changed options of a recipe; values are JSON or plain words."""
+    name, _, rest = text.partition(":")
+    pairs = (pair.split("=", 1) for pair in rest.split(",") if pair)
+    return name, {key: _value(value) for key, value in pairs}
+
+
+def _value(text: str):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -49,20 +49,6 @@ flags.DEFINE_string("csv", None, "CSV file for the figures.")
 flags.DEFINE_string("plot", None, "PNG file for a plot of perplexity over steps.")
 
 
-def recipe(text: str) -> tuple[str, dict]:
-    """Return the name and the changed options of a recipe; values are JSON or plain words."""
-    name, _, rest = text.partition(":")
-    pairs = (pair.split("=", 1) for pair in rest.split(",") if pair)
-    return name, {key: _value(value) for key, value in pairs}
-
-
-def _value(text: str):
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 def measure(name: str, options: RunOptions, text: common.Text, folder: Path) -> list[dict]:
     """Train; return the step and perplexity of each evaluation."""
     options_file = folder / f"{name}.json"
@@ -109,7 +95,7 @@ def main(argv):
         text = common.corpus(folder)
         if FLAGS.input:
             text = common.Text(FLAGS.input, FLAGS.vocab, FLAGS.heldout)
-        for name, changes in map(recipe, FLAGS.recipe):
+        for name, changes in map(common.recipe, FLAGS.recipe):
             own = measure(name, options.replace(**changes), text, folder)
             print(f"{name:>12}:", ", ".join(f"{r['mean']:,.1f} at {r['step']:,}" for r in own))
             rows += own

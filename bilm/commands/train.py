@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, command
-from bilm.options.run_options import load_run_options, packaged_options
+from bilm.options.run_options import AUTO, RunOptions, load_run_options, packaged_options
+
+if TYPE_CHECKING:
+    from bilm.training.auto import Choice
+    from bilm.training.run_folder import RunFolder
 
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
@@ -25,35 +33,115 @@ can be lost.
     "Model",
     opt.option("--vocab", opt.FETCHED, "Vocabulary: the words that the model predicts.",
                "vocab.txt of the resumed run"),
-    opt.option("--options", opt.FetchedFile(packaged_options), "Options of the run: a file, or one "
-               f"of {', '.join(packaged_options())}. original_2018 has the optimizer settings of "
-               f"the reference.",
-               "options of the resumed run, or small", metavar="NAME|FILE"),
+    opt.option("--options", opt.FetchedFile(lambda: [AUTO, *packaged_options()]), "Options of the "
+               f"run: a file, or one of {', '.join([AUTO, *packaged_options()])}. auto chooses by "
+               f"the text and --hours. original_2018 has the optimizer settings of the reference.",
+               "options of the resumed run, or auto", metavar="NAME|FILE"),
+    opt.option("--hours", opt.Number(0), "Time of the run on this machine, for --options auto.",
+               "as long as training is useful"),
     opt.option("--batch_size", opt.Integer(1), "Rows per replica.", "from the options"),
     opt.option("--n_epochs", opt.Integer(1), "Passes over the text.", "from the options"),
     opt.option("--n_train_tokens", opt.Integer(1), "Number of predictions per epoch and direction "
                "(tokens plus sentences); skips the count.", "counted in the text"),
 )  # fmt: skip
 @opt.run_options(rate="from the options, or ", warmup="from the options, or 0")
-def train(vocab: str | None, options: str | None, n_train_tokens: int | None, **run: Any) -> int:
+def train(
+    vocab: str | None,
+    options: str | None,
+    hours: float | None,
+    n_train_tokens: int | None,
+    **run: Any,
+) -> int:
     """Train a biLM on text.
 
     Examples:
-      bilm train --input 'corpus/*.txt' --vocab vocab.txt --output run
+      bilm train --input 'corpus/*.txt' --vocab vocab.txt --output run --hours 2
       bilm train --input 'corpus/*.gz' --vocab vocab.txt --output run --options original \\
           --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
     """
-    from bilm.support.model_files import VOCABULARY
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 
-    vocabulary = Path(vocab or Path(run["save_dir"]) / VOCABULARY)
+    folder = RunFolder(run["save_dir"])
+    vocabulary = Path(vocab or folder.vocab_file)
     if vocab is None and not vocabulary.is_file():
         raise click.UsageError(f"--vocab is required: {vocabulary} does not exist")
+    stored = folder.stored_options_file()
+    is_auto = options == AUTO or (options is None and (stored is None or folder.read_auto()))
+    if hours is not None and not is_auto:
+        raise click.UsageError("--hours requires --options auto; the length of other runs is set "
+                               "with --n_epochs or --n_steps")  # fmt: skip
+    changes = opt.given(run, ("batch_size", "n_epochs", *opt.RATE))
     with opt.run_hosts(run) as hosts:
-        stored = RunFolder(run["save_dir"]).stored_options_file()
-        changes = opt.given(run, ("batch_size", "n_epochs", *opt.RATE))
-        chosen = load_run_options(options or stored or "small")
-        chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
-        result = TrainingRun(chosen, vocabulary, **opt.run_arguments(run, hosts)).train()
+        if is_auto and hosts.n_workers > 1:
+            raise click.UsageError("--options auto cannot choose for several workers; expected a "
+                                   "file or another name")  # fmt: skip
+        arguments = opt.run_arguments(run, hosts)
+        if is_auto:
+            chosen, choice = choose(folder, vocabulary, run, changes, hours, n_train_tokens)
+            arguments["n_steps"] = run["n_steps"] or choice.n_steps
+            if _is_default("precision"):
+                arguments["precision"] = choice.precision
+        else:
+            chosen = load_run_options(options or stored or AUTO)
+            chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
+        result = TrainingRun(chosen, vocabulary, **arguments).train()
     return 0 if result.finished else INTERRUPTED
+
+
+def choose(
+    folder: RunFolder,
+    vocab_file: Path,
+    run: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    hours: float | None,
+    n_train_tokens: int | None,
+) -> tuple[RunOptions, Choice]:
+    """Return the options, length and precision of `--options auto`: those of the folder's run, or
+    the best for the text and this machine.
+
+    Args:
+        folder: folder of the run.
+        vocab_file: the vocabulary.
+        run: values of `opt.run_options`.
+        changes: values of options that the user has set.
+        hours: time budget; None for none.
+        n_train_tokens: predictions per epoch and direction; None counts them.
+    Raises: BilmError if an input cannot be used.
+    """
+    from absl import logging
+
+    from bilm.data.shards import resolve_shards
+    from bilm.data.survey import word_statistics
+    from bilm.doctor.probes import ask
+    from bilm.training import auto
+    from bilm.training.plan import load_vocabulary
+
+    record = folder.read_auto()
+    if record is not None:
+        stored = load_run_options(folder.options_file)
+        return stored.replace(**changes), auto.Choice.from_record(record)
+    pattern = run["train_prefix"]
+    shards = resolve_shards(pattern, run["on_bad_utf8"])
+    vocab = load_vocabulary(vocab_file, load_run_options("compact"))
+    logging.info("auto: counting the text")
+    n_predictions, perplexity = word_statistics(shards, vocab, n_train_tokens is not None)
+    options = auto.options_for(n_train_tokens or n_predictions).replace(**changes)
+    logging.info("auto: timing training steps on this machine")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(options.to_dict(), file)
+        file.flush()
+        seconds = ask("training_steps", file.name, pattern, str(vocab_file), timeout=600)
+    choice = auto.choose(options, perplexity, seconds, hours)
+    if "warmup_steps" not in changes:
+        options = auto.with_warmup(options, run["n_steps"] or choice.n_steps)
+    for line in auto.describe(options, choice, seconds):
+        logging.info("auto: %s", line)
+    folder.write_auto(choice._asdict())
+    return options, choice
+
+
+def _is_default(name: str) -> bool:
+    """Return whether the user has not set a parameter of the command that is running."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source == ParameterSource.DEFAULT

@@ -117,6 +117,11 @@ def _processor() -> str:
     return found[1] if found else platform.processor() or platform.machine()
 
 
+def has_bfloat16() -> bool:
+    """Return whether the processor has instructions for products in bfloat16."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_flags())
+
+
 def _flags() -> set[str]:
     try:
         found = re.search(r"^flags\s*: (.*)$", CPU_INFO.read_text(), re.MULTILINE)

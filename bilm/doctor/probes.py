@@ -120,9 +120,36 @@ def _rate(name: str) -> dict[str, Any]:
     return {"rate": rate, "gflops": gflops}
 
 
+def training_steps(options_file: str, pattern: str, vocab_file: str) -> dict[str, Any]:
+    """Time training steps on a text, in seconds by precision. bfloat16 is timed only if the
+    processor has instructions for it, because it is very slow without them."""
+    from bilm.doctor import speed
+    from bilm.doctor.installation import has_bfloat16
+    from bilm.options.run_options import load_run_options
+    from bilm.support.process import keep_freed_memory, share_cores
+
+    keep_freed_memory()  # like the commands
+    share_cores()
+    options = load_run_options(options_file)
+    precisions = ("float32", "bfloat16") if has_bfloat16() else ("float32",)
+    return {
+        precision: speed.step_seconds(options, pattern, vocab_file, precision)
+        for precision in precisions
+    }
+
+
 PROBES: Mapping[str, Callable[..., dict[str, Any]]] = {
     probe.__name__: probe
-    for probe in (hdf5, tensorflow, libraries, golden, product, embedding, training)
+    for probe in (
+        hdf5,
+        tensorflow,
+        libraries,
+        golden,
+        product,
+        embedding,
+        training,
+        training_steps,
+    )
 }
 
 if __name__ == "__main__":

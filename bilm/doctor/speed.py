@@ -125,6 +125,21 @@ def training_rate() -> tuple[float, float]:
     return rate, 3 * rate * forward / 1e9
 
 
+def step_seconds(
+    options: RunOptions, pattern: str, vocab_file: str | Path, precision: str
+) -> float:
+    """Return the median time of a training step on a text, in seconds."""
+    run = training_run(options, pattern, vocab_file, precision)
+    run.trainer.step(run.iterator, 0).global_norm.numpy()
+    seconds: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while time.perf_counter() < end or len(seconds) < 5:
+        start = time.perf_counter()
+        run.trainer.step(run.iterator, len(seconds) + 1).global_norm.numpy()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
+
+
 class TimedRun(NamedTuple):
     """A trainer, its input pipeline, and an iterator over equal batches outside the pipeline."""
 

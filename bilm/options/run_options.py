@@ -33,7 +33,9 @@ from bilm.options.schema import (
 )
 
 MAX_SEED = 2**31 - 1  # dropout takes int32 seeds
-LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002}  # default learning rate by optimizer
+# Default learning rates by optimizer.
+LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "muon": 0.006}
+AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
 
@@ -132,6 +134,9 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
     Raises: OptionsError, naming the file and the key that is missing, unknown or invalid.
     """
     name, packaged = str(name_or_path), packaged_options()
+    if name == AUTO and not Path(name).exists():
+        raise OptionsError(f"{AUTO}: chosen by `bilm train` for a text; expected a path or another "
+                           f"name: {', '.join(packaged)}")  # fmt: skip
     is_path = Path(name).name != name or name.endswith(".json") or Path(name).exists()
     if name not in packaged and not is_path:
         known = ", ".join(packaged)

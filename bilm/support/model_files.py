@@ -23,8 +23,8 @@ LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 HDF5_SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_ENDING = "_softmax.hdf5"
 # Other files of a run, and the folder of its TensorBoard logs.
-MEASURED, TUNING, HISTORY, LOCK, LOGS = (
-    "heldout.json", "finetuning.json", "history.csv", ".lock", "logs"
+MEASURED, TUNING, AUTO, HISTORY, LOCK, LOGS = (
+    "heldout.json", "finetuning.json", "auto.json", "history.csv", ".lock", "logs"
 )  # fmt: skip
 MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its configuration
 
@@ -36,7 +36,7 @@ WEIGHTS_NAMES = (
     ALLENNLP_WEIGHTS, LOCK,
 )  # fmt: skip
 OTHER_NAMES = (
-    VOCABULARY, CARD, f"*_{CARD}", META, MEASURED, TUNING, HISTORY, *LEXICONS.values()
+    VOCABULARY, CARD, f"*_{CARD}", META, MEASURED, TUNING, AUTO, HISTORY, *LEXICONS.values()
 )  # fmt: skip
 
 

@@ -67,10 +67,9 @@ class RunCheckpoints:
         self.trainer, self.folder = trainer, folder
         self.best, self._saved_step = math.inf, -1
         stored: dict[str, Any] = {**stored_variables(trainer.model)}
-        slots = trainer.optimizer.slots
         self.content = CheckpointContent(
             {name: variable.value for name, variable in stored.items()},
-            {slot: dict(zip(stored, values, strict=True)) for slot, values in slots.items()},
+            trainer.optimizer.slots,
             trainer.global_state(),
             trainer.model.directions,
             n_steps,

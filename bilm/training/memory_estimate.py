@@ -59,7 +59,7 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
         activations += int(DISTINCT * window) * n_characters * n_filters
     return Memory(
         FLOAT * n_parameters,
-        FLOAT * n_parameters * len(OPTIMIZERS[options.optimizer].SLOTS),
+        FLOAT * n_parameters * len(OPTIMIZERS[options.optimizer].slots_of("softmax/W")),
         FLOAT * (n_dense + n_rows),
         FLOAT * n_directions * lstm.n_layers * options.batch_size * (lstm.dim + width),
         FLOAT * activations,

@@ -3,8 +3,9 @@ weights; rows of tables are updated sparsely."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -27,8 +28,12 @@ class Optimizer:
     Class attributes:
         SLOTS: initial values by the slots' names, which are also their names in checkpoints.
 
+    Attributes:
+        slots: `tf.Variable`s by the slot's name and the name of their variable.
+
     Args:
-        variables: `tf.Variable`s, created in the strategy's scope, as this object must be.
+        variables: `tf.Variable`s by their stored names, created in the strategy's scope, as this
+            object must be.
         rate: function from the number of a step, counted from 0, to its learning rate, such as a
             `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
@@ -39,20 +44,31 @@ class Optimizer:
 
     def __init__(
         self,
-        variables: Sequence[tf.Variable],
+        variables: Mapping[str, tf.Variable],
         rate: Callable[[int], float],
         max_norm: float,
         devices: Devices,
     ):
-        self.variables, self.devices = list(variables), devices
+        self.variables, self.devices = dict(variables), devices
         self.rate, self.max_norm = rate, max_norm
         self.slots = {
-            name: [tf.Variable(tf.fill(v.shape, start), trainable=False) for v in self.variables]
-            for name, start in self.SLOTS.items()
+            slot: {
+                name: tf.Variable(tf.fill(variable.shape, start), trainable=False)
+                for name, variable in self.variables.items()
+                if slot in self.slots_of(name)
+            }
+            for slot, start in self.SLOTS.items()
         }
 
-    def step_size(self, step: int) -> float:
-        """Return the factor of the update of step `step`, counted from 0."""
+    @classmethod
+    def slots_of(cls, name: str) -> Sequence[str]:
+        """Return the names of the slots of a variable, by its stored name."""
+        del name
+        return tuple(cls.SLOTS)
+
+    def step_size(self, step: int) -> Any:
+        """Return the factor of the update of step `step`, counted from 0: a number, or several for
+        an optimizer with several kinds of updates."""
         return self.rate(step)
 
     def apply(
@@ -66,7 +82,7 @@ class Optimizer:
 
         Args:
             gradients: one per variable, each a value per replica, dense or `tf.IndexedSlices`.
-            step_size: float32 (), what the method `step_size` returns.
+            step_size: float32, what the method `step_size` returns.
             common: for each variable the rows that all replicas are known to use, or None: see
                 `Devices.summed_slices`. None if no variable has any.
             decay: float32 (), the part of each matrix and of each used row of a table that is
@@ -77,15 +93,16 @@ class Optimizer:
             updated then, since every update needs the norm.
         """
         common = common or [None] * len(self.variables)
-        each = zip(gradients, self.variables, common, strict=True)
+        each = zip(gradients, self.variables.values(), common, strict=True)
         means = [self._mean(*of_one) for of_one in each]
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
         norm = tf.debugging.check_numerics(norm, NORM)
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
-        for variable, mean, *slots in zip(self.variables, means, *self.slots.values(), strict=True):
+        for (name, variable), mean in zip(self.variables.items(), means, strict=True):
+            slots = [self.slots[slot][name] for slot in self.slots_of(name)]
             self.devices.strategy.extended.update(
                 variable,
-                self._clip_and_update,
+                functools.partial(self._clip_and_update, name),
                 args=(mean, scale, step_size, decay, *slots),
                 group=False,
             )
@@ -99,7 +116,7 @@ class Optimizer:
         reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)
 
-    def _clip_and_update(self, variable, gradient, scale, step_size, decay, *slots):
+    def _clip_and_update(self, name, variable, gradient, scale, step_size, decay, *slots):
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if decay is not None and len(variable.shape) > 1:
             with tf.control_dependencies([scale]):  # only if the norm is finite
@@ -107,7 +124,7 @@ class Optimizer:
         if is_sparse:
             rows = gradient.indices
             return self.update_rows(variable, rows, gradient.values * scale, step_size, *slots)
-        return self.update(variable, gradient * scale, step_size, *slots)
+        return self.update(name, variable, gradient * scale, step_size, *slots)
 
     @staticmethod
     def _decay(variable, rows, decay):
@@ -120,8 +137,11 @@ class Optimizer:
         )
         tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=decay * old)
 
-    def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
-        """Update a variable and its slots on one device; `slots` are in the order of `SLOTS`."""
+    def update(
+        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
+        """Update a variable and its slots on one device; `slots` are in the order of
+        `slots_of`."""
         raise NotImplementedError
 
     def update_rows(
@@ -141,7 +161,9 @@ class Adagrad(Optimizer):
 
     SLOTS: ClassVar[dict[str, float]] = {"adagrad": 1.0}
 
-    def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
+    def update(
+        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
         """See `Optimizer.update`."""
         (accumulator,) = slots
         return tf.raw_ops.ResourceApplyAdagradV2(
@@ -178,12 +200,14 @@ class Adam(Optimizer):
     SLOTS: ClassVar[dict[str, float]] = {"adam_mean": 0.0, "adam_square": 0.0}
     BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
-    def step_size(self, step: int) -> float:
+    def step_size(self, step: int) -> Any:
         """Return the rate times c: see the class."""
         t = step + 1
         return self.rate(step) * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
 
-    def update(self, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> tf.Operation:
+    def update(
+        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
         """See `Optimizer.update`."""
         mean, square = slots
         return tf.raw_ops.ResourceApplyAdam(
@@ -211,6 +235,92 @@ class Adam(Optimizer):
         return new
 
 
+class Muon(Adam):
+    """m = b m + g; w -= rate 0.2 sqrt(max(rows, columns)) orthogonal(b m + g), for each matrix
+    between layers; Adam for tables, filters and biases.
+
+    `orthogonal` replaces the singular values of a matrix by about 1 (Newton-Schulz iteration with
+    the coefficients of Jordan et al.). Each gate of an LSTM, and of it the part that multiplies the
+    input and the part that multiplies the hidden state, is a matrix of its own. The factor makes
+    the size of an update like that of Adam, so that both use the same rate.
+
+    References: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; Liu et al. 2025,
+    arXiv:2502.16982 (the factor).
+    """
+
+    SLOTS: ClassVar[dict[str, float]] = {**Adam.SLOTS, "muon_mean": 0.0}
+    MOMENTUM, N_ITERATIONS, UPDATE_RMS = 0.95, 5, 0.2
+    COEFFICIENTS = 3.4445, -4.7750, 2.0315
+    # Matrices by the last part of their stored names: parts of the rows, parts of the columns.
+    MATRICES: ClassVar[dict[str, tuple[int, int]]] = {
+        "W_0": (2, 4), "W_P_0": (1, 1), "W_carry": (1, 1), "W_transform": (1, 1), "W_proj": (1, 1),
+    }  # fmt: skip
+
+    @classmethod
+    def slots_of(cls, name: str) -> Sequence[str]:
+        """See `Optimizer.slots_of`."""
+        return ("muon_mean",) if cls._parts(name) else tuple(Adam.SLOTS)
+
+    @classmethod
+    def _parts(cls, name: str) -> tuple[int, int] | None:
+        return cls.MATRICES.get(name.rsplit("/", 1)[-1])
+
+    def step_size(self, step: int) -> tuple[float, float]:
+        """Return the factors of Adam's updates and of those of matrices."""
+        return super().step_size(step), self.rate(step)
+
+    def update(
+        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
+        """See `Optimizer.update`."""
+        parts = self._parts(name)
+        if parts is None:
+            return super().update(name, variable, gradient, step_size[0], *slots)
+        (slot,) = slots
+        mean = slot.assign(self.MOMENTUM * slot + gradient)
+        return variable.assign_sub(
+            step_size[1] * self.change(self.MOMENTUM * mean + gradient, parts)
+        )
+
+    def update_rows(
+        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
+        """See `Optimizer.update_rows`."""
+        return super().update_rows(variable, rows, gradient, step_size[0], *slots)
+
+    def change(self, matrix: Any, parts: tuple[int, int]) -> tf.Tensor:
+        """Return the update of a matrix (rows, columns) at rate 1, whose parts are matrices."""
+        (n_rows, n_columns), (above, beside) = matrix.shape, parts
+        height, width = n_rows // above, n_columns // beside
+        blocks = tf.reshape(matrix, (above, height, beside, width))
+        blocks = tf.transpose(blocks, (0, 2, 1, 3))
+        found = self.orthogonal(blocks) * self.UPDATE_RMS * math.sqrt(max(height, width))
+        return tf.reshape(tf.transpose(found, (0, 2, 1, 3)), matrix.shape)
+
+    def orthogonal(self, matrices: Any) -> tf.Tensor:
+        """Return matrices (..., rows, columns) with their singular values replaced by about 1.
+
+        An iteration is x = p(x x') x with p(g) = a + b g + c g^2. For oblong matrices the products
+        p(g) are multiplied before they meet x: two thirds of the time.
+        """
+        n_rows, n_columns = matrices.shape[-2:]
+        if n_rows > n_columns:
+            return tf.linalg.matrix_transpose(self.orthogonal(tf.linalg.matrix_transpose(matrices)))
+        x = matrices / (tf.norm(matrices, axis=(-2, -1), keepdims=True) + 1e-7)
+        a, b, c = self.COEFFICIENTS
+        gram, product = tf.matmul(x, x, transpose_b=True), None
+        for _ in range(self.N_ITERATIONS):
+            factor = b * gram + c * tf.matmul(gram, gram)
+            if n_columns < 2 * n_rows:
+                x = a * x + tf.matmul(factor, x)
+                gram = tf.matmul(x, x, transpose_b=True)
+                continue
+            factor = tf.linalg.set_diag(factor, tf.linalg.diag_part(factor) + a)
+            product = factor if product is None else tf.matmul(factor, product)
+            gram = tf.matmul(factor, tf.matmul(gram, factor))
+        return x if product is None else tf.matmul(product, x)
+
+
 # By the names in options. Each name also needs a default learning rate in `LEARNING_RATES` of
 # `options/run_options.py`, which is the list of the names that options may contain.
-OPTIMIZERS = {"adagrad": Adagrad, "adam": Adam}
+OPTIMIZERS = {"adagrad": Adagrad, "adam": Adam, "muon": Muon}

@@ -30,6 +30,7 @@ from bilm.storage.checkpoint import (
 )
 from bilm.support.files import NO_LOCKS, replacing
 from bilm.support.model_files import (
+    AUTO,
     HISTORY,
     LOCK,
     LOGS,
@@ -100,6 +101,7 @@ class RunFolder:
         self.options_file, self.vocab_file = self.path / OPTIONS, self.path / VOCABULARY
         self.measured_file = self.path / MEASURED
         self.tuning_file = self.path / TUNING
+        self.auto_file = self.path / AUTO
         self.history_file = self.path / HISTORY
         self.lock_file = self.path / LOCK
         self._lock: IO[str] | None = None  # while this object holds the lock
@@ -116,7 +118,7 @@ class RunFolder:
         if inside:
             return first in (self.best.name, self.logs.name, self.export.name)
         files = (self.options_file, self.vocab_file, self.measured_file, self.tuning_file,
-                 self.history_file, self.lock_file)  # fmt: skip
+                 self.auto_file, self.history_file, self.lock_file)  # fmt: skip
         return first == LIST or first.startswith(PREFIX) or first in {file.name for file in files}
 
     # --- whether it can be written to ---
@@ -354,6 +356,18 @@ class RunFolder:
         """Store the record of a fine-tuning run."""
         if self.writes:
             schema.write(self.tuning_file, record)
+
+    def write_auto(self, record: Mapping[str, Any]) -> None:
+        """Store the length and precision that `auto` chose; create the folder if necessary."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        schema.write(self.auto_file, record)
+
+    def read_auto(self) -> dict[str, Any] | None:
+        """Return what `write_auto` stored for the folder's run; None without. Raises:
+        OptionsError."""
+        if not (self.holds_run and self.auto_file.exists()):
+            return None
+        return schema.read_object(self.auto_file)
 
     # --- which checkpoint to use ---
 

@@ -94,7 +94,7 @@ class Trainer:
                 self.model.softmax.bias.assign(np.log(log_uniform_probability(words, n_tokens)))
             variables: dict[str, Any] = {**stored_variables(self.model)}
             self.optimizer = OPTIMIZERS[options.optimizer](
-                [variable.value for variable in variables.values()],
+                {name: variable.value for name, variable in variables.items()},
                 self.schedule,
                 options.all_clip_norm_val,
                 devices,
@@ -114,8 +114,10 @@ class Trainer:
             batch_spec: the `element_spec` of an iterator over distributed batches.
         """
         state = tf.nest.map_structure(tf.type_spec_from_value, self.state)
-        n_sizes = 2 if self.options.weight_decay else 1
-        numbers = tf.TensorSpec((), tf.int32), *[tf.TensorSpec((), tf.float32)] * n_sizes
+        sizes = [tf.TensorSpec(np.shape(self.optimizer.step_size(0)), tf.float32)]
+        if self.options.weight_decay:
+            sizes.append(tf.TensorSpec((), tf.float32))
+        numbers = tf.TensorSpec((), tf.int32), *sizes
         signature = batch_spec, state, *numbers
         self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 

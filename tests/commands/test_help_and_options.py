@@ -114,7 +114,7 @@ def test_scripts_in_bin_have_the_options_of_the_reference(script, expected):
     [
         ("embed", ["none|mean|max", ".parquet", ".npz", ".hdf5", ".csv", ".conllu", ".fasta"]),
         ("export", ["hdf5|saved_model|onnx|projector"]),
-        ("train", ["adagrad|adam", "none|linear|cosine", "original_2018"]),
+        ("train", ["adagrad|adam|muon", "none|linear|cosine", "original_2018"]),
     ],
 )
 def test_help_lists_the_values_that_the_code_implements(name, values):

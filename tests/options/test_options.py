@@ -129,12 +129,19 @@ def test_replace_checks_values():
 
 def test_unknown_shipped_name_lists_the_known_ones(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = "medium, original, original_2018, small, tiny"
+    names = "compact, medium, original, original_2018, small, tiny"
     with pytest.raises(OptionsError, match=rf"^tinny: .* one of {names}$"):
         load_run_options("tinny")
 
 
-SIZES = {"tiny": None, "small": 13.6, "medium": 28.0, "original": 93.6, "original_2018": 93.6}
+SIZES = {
+    "tiny": None,
+    "compact": None,
+    "small": 13.6,
+    "medium": 28.0,
+    "original": 93.6,
+    "original_2018": 93.6,
+}
 
 
 @pytest.mark.parametrize(("name", "millions"), SIZES.items())

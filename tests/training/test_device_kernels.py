@@ -28,6 +28,7 @@ HOST, DEVICE = "CPU:0", "CPU:1"
 STEPS = {
     "characters": ({}, "float32"),
     "adam": ({"optimizer": "adam", "share_negatives": True}, "bfloat16"),
+    "muon": ({"optimizer": "muon"}, "float32"),
     "full softmax": ({**WORDS, "sample_softmax": False}, "float32"),
     "regularized": (REGULARIZED, "float32"),
 }
@@ -44,7 +45,8 @@ def trainer_of(changes, precision="float32"):
 def test_gpu_kernels_of_the_training_step(changes, precision):
     trainer, vocab = trainer_of(changes, precision)
     text = TrainingText(trainer.options, vocab, TEXT, 0)
-    sizes = [tf.constant(0.1)] * (2 if trainer.options.weight_decay else 1)
+    sizes = [tf.constant(trainer.optimizer.step_size(0), tf.float32)]
+    sizes += [tf.constant(0.1)] if trainer.options.weight_decay else []
     step = trainer._step.get_concrete_function(
         text.batches(trainer.devices, None), trainer.state, tf.constant(0), *sizes
     )

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bilm.options.run_options import LEARNING_RATES
 from bilm.training.devices import Devices
-from bilm.training.optimizer import OPTIMIZERS, Adagrad, Adam
+from bilm.training.optimizer import OPTIMIZERS, Adagrad, Adam, Muon
 
 
 def train(n_replicas, sparse, max_norm):
@@ -19,7 +19,7 @@ def train(n_replicas, sparse, max_norm):
     rng = np.random.default_rng(0)
     with strategy.scope():
         table = tf.Variable(tf.constant(rng.normal(size=(7, 3)), tf.float32))
-        optimizer = Adagrad([table], lambda step: 0.2, max_norm, Devices(strategy))
+        optimizer = Adagrad({"w": table}, lambda step: 0.2, max_norm, Devices(strategy))
     rows = tf.constant([[5, 1, 5], [1, 1, 2]])
     norms = []
     for _ in range(2):
@@ -48,7 +48,7 @@ def test_adagrad_update_matches_the_paper():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         weight = tf.Variable([1.0, 2.0])
-        optimizer = Adagrad([weight], lambda step: 0.2, 1.0, Devices(strategy))
+        optimizer = Adagrad({"w": weight}, lambda step: 0.2, 1.0, Devices(strategy))
     norm = optimizer.apply([tf.constant([3.0, 4.0])], 0.2)
     assert norm.numpy() == pytest.approx(5.0)
     clipped = np.array([0.6, 0.8])
@@ -58,8 +58,8 @@ def test_adagrad_update_matches_the_paper():
 
 def test_every_optimizer_of_the_options_exists():
     assert set(OPTIMIZERS) == set(LEARNING_RATES)
-    names = [name for optimizer in OPTIMIZERS.values() for name in optimizer.SLOTS]
-    assert len(set(names)) == len(names)  # a checkpoint's slots say whose they are
+    slots = [frozenset(optimizer.SLOTS) for optimizer in OPTIMIZERS.values()]
+    assert len(set(slots)) == len(slots)  # a checkpoint's slots say whose they are
 
 
 # --- Adam ---
@@ -83,7 +83,7 @@ def adam_of(n_replicas, table, max_norm=1e9):
     devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
     with devices.strategy.scope():
         variable = tf.Variable(tf.constant(table, tf.float32))
-        return variable, Adam([variable], lambda step: RATE, max_norm, devices)
+        return variable, Adam({"w": variable}, lambda step: RATE, max_norm, devices)
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
@@ -113,7 +113,7 @@ def test_adam_update_matches_the_paper(n_replicas, sparse, shape):
         size = tf.constant(optimizer.step_size(step), tf.float32)
         optimizer.apply([optimizer.devices.strategy.run(gradient)], size)
     expected = reference_adam(table, means, used)
-    slots = [optimizer.slots[name][0] for name in ("adam_mean", "adam_square")]
+    slots = [optimizer.slots[name]["w"] for name in ("adam_mean", "adam_square")]
     for distributed, value in zip([variable, *slots], expected, strict=True):
         for copy in optimizer.devices.local(distributed):
             np.testing.assert_allclose(copy, value, rtol=1e-4, atol=1e-6)
@@ -123,9 +123,9 @@ def test_adam_keeps_unused_rows():
     variable, optimizer = adam_of(1, np.ones((4, 2)))
     gradient = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([2]), (4, 2))
     optimizer.apply([gradient], RATE)
-    first = [v.numpy() for v in (variable, *(slots[0] for slots in optimizer.slots.values()))]
+    first = [v.numpy() for v in (variable, *(slots["w"] for slots in optimizer.slots.values()))]
     optimizer.apply([tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0]), (4, 2))], RATE)
-    second = [v.numpy() for v in (variable, *(slots[0] for slots in optimizer.slots.values()))]
+    second = [v.numpy() for v in (variable, *(slots["w"] for slots in optimizer.slots.values()))]
     for before, after in zip(first, second, strict=True):
         np.testing.assert_array_equal(after[1:], before[1:])
         assert (after[0] != before[0]).all()
@@ -140,10 +140,92 @@ def test_adam_clips_and_refuses_infinite_gradients(sparse):
         return tf.IndexedSlices(dense, tf.constant([0, 1]), (2, 2)) if sparse else dense
 
     assert optimizer.apply([gradient(0.0)], RATE).numpy() == pytest.approx(5.0)
-    mean = optimizer.slots["adam_mean"][0].numpy()
+    mean = optimizer.slots["adam_mean"]["w"].numpy()
     np.testing.assert_allclose(mean, [[0.06, 0.08], [0, 0]], rtol=1e-6)
     before = variable.numpy()
     with pytest.raises(tf.errors.InvalidArgumentError, match="gradient's norm"):
         optimizer.apply([gradient(np.inf)], RATE)
     np.testing.assert_array_equal(variable, before)
-    np.testing.assert_array_equal(optimizer.slots["adam_mean"][0], mean)
+    np.testing.assert_array_equal(optimizer.slots["adam_mean"]["w"], mean)
+
+
+# --- Muon ---
+
+KERNEL, TABLE = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0", "softmax/W"
+
+
+def muon_of(n_replicas, **values):
+    devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
+    with devices.strategy.scope():
+        variables = {name: tf.Variable(tf.constant(v, tf.float32)) for name, v in values.items()}
+        return variables, Muon(variables, lambda step: RATE, 1e9, devices)
+
+
+def apply(optimizer, step, *gradients):
+    """One update; each replica has its own part of the gradients (replicas, ...)."""
+    strategy = optimizer.devices.strategy
+
+    def of_replica():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return [tf.constant(gradient, tf.float32)[replica] for gradient in gradients]
+
+    optimizer.apply(strategy.run(of_replica), tf.constant(optimizer.step_size(step), tf.float32))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 6, 40), (1, 1, 40, 6), (2, 4, 5, 9)])
+def test_muon_replaces_singular_values_by_about_one(shape):
+    above, beside, height, width = shape
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(above * height, beside * width)).astype("float32")
+    _, optimizer = muon_of(1, **{KERNEL: matrix})
+    change = optimizer.change(matrix, (above, beside)).numpy() / (0.2 * max(height, width) ** 0.5)
+    for i in range(above):
+        for j in range(beside):
+            part = slice(i * height, (i + 1) * height), slice(j * width, (j + 1) * width)
+            u, values, v = np.linalg.svd(matrix[part], full_matrices=False)
+            inner = u.T @ change[part] @ v.T  # diagonal if the singular vectors are the same
+            values = np.diag(inner)
+            assert (values > 0.6).all() and (values < 1.3).all()
+            np.testing.assert_allclose(inner, np.diag(values), atol=1e-3)
+            np.testing.assert_allclose(u @ inner @ v, change[part], atol=1e-3)
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+def test_muon_uses_nesterov_momentum_for_matrices_and_adam_for_tables(n_replicas):
+    rng = np.random.default_rng(0)
+    kernel, table = rng.normal(size=(6, 8)), rng.normal(size=(7, 3))
+    variables, optimizer = muon_of(n_replicas, **{KERNEL: kernel, TABLE: table})
+    assert optimizer.slots["muon_mean"].keys() == {KERNEL}
+    assert optimizer.slots["adam_mean"].keys() == {TABLE}
+    of_kernel = rng.normal(size=(3, 2, 6, 8))
+    of_table = rng.normal(size=(3, 2, 7, 3))
+    for step in range(3):
+        apply(optimizer, step, of_kernel[step], of_table[step])
+    mean, expected = np.zeros((6, 8)), kernel
+    for gradient in of_kernel[:, :n_replicas].mean(axis=1):
+        mean = 0.95 * mean + gradient
+        update = optimizer.change(tf.constant(0.95 * mean + gradient, tf.float32), (2, 4))
+        expected = expected - RATE * update.numpy()
+    adam = reference_adam(table, of_table[:, :n_replicas].mean(axis=1), [np.arange(7)] * 3)[0]
+    for copy in optimizer.devices.local(variables[KERNEL]):
+        np.testing.assert_allclose(copy, expected, rtol=1e-4, atol=1e-5)
+    for copy in optimizer.devices.local(variables[TABLE]):
+        np.testing.assert_allclose(copy, adam, rtol=1e-4, atol=1e-6)
+
+
+def test_muon_ignores_the_size_of_gradients():
+    rng = np.random.default_rng(0)
+    kernel, gradient = rng.normal(size=(6, 8)), rng.normal(size=(1, 6, 8))
+    found = []
+    for size in (1e-3, 1.0, 1e3):
+        variables, optimizer = muon_of(1, **{KERNEL: kernel})
+        apply(optimizer, 0, size * gradient)
+        found.append(variables[KERNEL].numpy())
+    np.testing.assert_allclose(found[0], found[1], atol=1e-4)
+    np.testing.assert_allclose(found[2], found[1], atol=1e-4)
+
+
+def test_muon_without_gradient_changes_nothing():
+    variables, optimizer = muon_of(1, **{KERNEL: np.ones((6, 8))})
+    apply(optimizer, 0, np.zeros((1, 6, 8)))
+    np.testing.assert_array_equal(variables[KERNEL], np.ones((6, 8)))

@@ -218,16 +218,15 @@ def applied(optimizer, gradient, start, decay, max_norm=10.0):
     devices = Devices(tf.distribute.MirroredStrategy(["CPU:0"]))
     with devices.strategy.scope():
         variable = tf.Variable(start)
-        trained = OPTIMIZERS[optimizer]([variable], lambda step: 0.1, max_norm, devices)
+        trained = OPTIMIZERS[optimizer]({"w": variable}, lambda step: 0.1, max_norm, devices)
     part = None if decay is None else tf.constant(decay)
-    step = tf.function(
-        lambda: trained.apply([gradient], tf.constant(0.1), decay=part), autograph=False
-    )
+    size = tf.fill(np.shape(trained.step_size(0)), 0.1)
+    step = tf.function(lambda: trained.apply([gradient], size, decay=part), autograph=False)
     try:
         step()
     except tf.errors.InvalidArgumentError as error:
         assert "gradient's norm" in error.message
-    return variable.numpy(), [slots[0].numpy() for slots in trained.slots.values()]
+    return variable.numpy(), [v.numpy() for slots in trained.slots.values() for v in slots.values()]
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])

@@ -22,6 +22,7 @@ from bilm.training.schedule import Schedule
 from bilm.training.step import Trainer
 
 ADAM = {"optimizer": "adam", "learning_rate": 0.01}
+MUON = {"optimizer": "muon", "learning_rate": 0.01}
 DECAYING = {"warmup_steps": 2, "decay": "linear", "decay_start": 0.5}
 
 
@@ -95,11 +96,16 @@ def test_decay_requires_the_length_of_the_run():
 
 @pytest.mark.parametrize(
     "changes",
-    [pytest.param({}, id="characters", marks=pytest.mark.slow), pytest.param(WORDS, id="words")],
+    [
+        pytest.param(ADAM, id="adam, characters", marks=pytest.mark.slow),
+        pytest.param(WORDS | ADAM, id="adam, words"),
+        pytest.param(MUON, id="muon, characters", marks=pytest.mark.slow),
+        pytest.param(WORDS | MUON, id="muon, words"),
+    ],
 )
-def test_adam_resume_is_bit_identical(tmp_path, monkeypatch, changes):
+def test_resume_is_bit_identical(tmp_path, monkeypatch, changes):
     """Stopped at every step of warm-up and decay, the last two times between saves."""
-    changes = changes | ADAM | DECAYING | {"state_reset_probability": 0.2}
+    changes = changes | DECAYING | {"state_reset_probability": 0.2}
     run(tmp_path / "straight", 6, changes=changes)
     step = Trainer.step
     for end in (1, 2, 3, 5, 6):
@@ -119,15 +125,16 @@ def test_adam_resume_is_bit_identical(tmp_path, monkeypatch, changes):
     assert_same_checkpoint(tmp_path / "straight", tmp_path / "run", 6)
 
 
-def test_adam_on_two_replicas_equals_one(tmp_path):
-    changes = WORDS | ADAM | DECAYING | {"dropout": 0.0, "sample_softmax": False}
+@pytest.mark.parametrize("optimizer", [ADAM, MUON], ids=["adam", "muon"])
+def test_two_replicas_equal_one(tmp_path, optimizer):
+    changes = WORDS | optimizer | DECAYING | {"dropout": 0.0, "sample_softmax": False}
     run(tmp_path / "one", 4, changes=changes)
     run(tmp_path / "two", 2, changes=changes)
     # Slots are kept if other replicas share the rows.
     run(tmp_path / "two", 4, changes=changes | {"batch_size": 1}, n_replicas=2)
     one, two = every_number(tmp_path / "one", 4), every_number(tmp_path / "two", 4)
     for name, value in one.items():
-        if name.startswith(("weights/", "adam_", "state/")):
+        if name.startswith(("weights/", "adam_", "muon_", "state/")):
             np.testing.assert_allclose(two[name], value, atol=2e-5, err_msg=name)
 
 
@@ -191,7 +198,7 @@ def test_not_finite_slots_are_neither_saved_nor_read(tmp_path, monkeypatch, slot
 
     def spoil(self, iterator, number):
         result = step(self, iterator, number)
-        variable = self.optimizer.slots[slot][0]
+        variable = next(iter(self.optimizer.slots[slot].values()))
         variable.assign(variable * np.nan)
         return result
 
@@ -229,7 +236,7 @@ def test_finetune_inherits_the_optimizer_with_new_slots(tmp_path):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_each_optimizer_reduces_the_loss(tmp_path, name):
     options = tiny_options(**WORDS, optimizer=name, dropout=0.0)
-    changes = {"learning_rate": 0.01} if name == "adam" else {}
+    changes = {} if name == "adagrad" else {"learning_rate": 0.01}
     result = train(
         options.replace(**changes), VOCABULARY, TEXT, tmp_path, TEXT, on_cpu(), 100
     )  # fmt: skip

@@ -1,0 +1,170 @@
+"""Chooses size, regularization and length of a run from its text and a time budget: the options
+`auto` of `bilm train`.
+
+`RECIPES` and the perplexities were measured on `classics_en`, English novels, on 2 cores:
+docs/experiments.md lists the runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilm.errors import OptionsError
+from bilm.options import schema
+from bilm.options.run_options import RunOptions, load_run_options
+from bilm.training.plan import MAX_STEPS
+
+PRECISIONS = ("float32", "bfloat16")
+START_SECONDS = 40.0  # until the first step is done
+STEPS_SHARE = 0.93  # of the time; the rest is for evaluations and checkpoints
+SPREAD = 1.2  # factor between the expected perplexity and the ends of its range
+
+
+class Recipe(NamedTuple):
+    """What is best for a text of a size.
+
+    Fields:
+        n_predictions: largest number of predictions per epoch and direction.
+        options: packaged options.
+        changes: their keys that differ.
+        n_epochs: passes over the text, if there is time for them.
+    """
+
+    n_predictions: float
+    options: str
+    changes: Mapping[str, Any]
+    n_epochs: int
+
+
+STRONG = {"variational_dropout": True, "embedding_dropout": 0.1, "weight_decay": 0.05}
+RECIPES = (
+    Recipe(60_000, "tiny", {}, 8),
+    Recipe(700_000, "compact", {"dropout": 0.3, **STRONG}, 6),
+    Recipe(2_000_000, "compact", {"dropout": 0.2, **STRONG}, 5),
+    Recipe(math.inf, "compact", {}, 3),
+)
+# Held-out perplexity divided by the perplexity of the frequencies of words, by the number of
+# predictions that a run was trained on, and by the size of a text that is read until it is best.
+BY_LENGTH = {640_000: 0.30, 1_920_000: 0.152, 10_560_000: 0.12}
+BY_TEXT = {20_000: 0.4, 350_000: 0.2, 1_000_000: 0.17, 3_580_000: 0.11}
+
+
+class Choice(NamedTuple):
+    """What `auto` has chosen, as `auto.json` stores it.
+
+    Fields:
+        n_steps: length of the run.
+        precision: dtype of the inputs of matrix products.
+        hours: expected time of the run on this machine.
+        perplexity: range in which held-out perplexity is expected to be, if the held-out text is
+            like the training text.
+    """
+
+    n_steps: int
+    precision: str
+    hours: float
+    perplexity: tuple[float, float]
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Choice:
+        """Restore it from the content of `auto.json`. Raises: OptionsError."""
+        n_steps, precision = record.get("n_steps"), record.get("precision")
+        if not isinstance(n_steps, int) or not 1 <= n_steps <= MAX_STEPS:
+            raise schema.unexpected("n_steps", n_steps, f"an integer from 1 to {MAX_STEPS}")
+        if precision not in PRECISIONS:
+            raise schema.unexpected("precision", precision, f"one of {', '.join(PRECISIONS)}")
+        low, high = record.get("perplexity") or (math.nan, math.nan)
+        return cls(n_steps, precision, record.get("hours", math.nan), (low, high))
+
+
+def recipe_for(n_predictions: int) -> Recipe:
+    """Return the recipe for a text with a number of predictions per epoch and direction."""
+    return next(recipe for recipe in RECIPES if n_predictions <= recipe.n_predictions)
+
+
+def options_for(n_predictions: int) -> RunOptions:
+    """Return the options for a text with a number of predictions per epoch and direction."""
+    recipe = recipe_for(n_predictions)
+    found = load_run_options(recipe.options).replace(**recipe.changes, n_epochs=recipe.n_epochs)
+    return found.replace(n_train_tokens=n_predictions)
+
+
+def with_warmup(options: RunOptions, n_steps: int) -> RunOptions:
+    """Return options whose warm-up takes at most a fifth of a run of `n_steps` steps."""
+    return options.replace(warmup_steps=min(options.warmup_steps, max(1, n_steps // 5)))
+
+
+def choose(
+    options: RunOptions,
+    unigram_perplexity: float,
+    step_seconds: Mapping[str, float],
+    hours: float | None = None,
+) -> Choice:
+    """Choose length and precision of a run.
+
+    Args:
+        options: options of the run, with `n_train_tokens`; `n_epochs` is the longest useful run.
+        unigram_perplexity: perplexity of the training text by the frequencies of its words.
+        step_seconds: measured time of a step by precision.
+        hours: time budget; None for the longest useful run.
+    Raises: OptionsError if the time does not suffice for a step.
+    """
+    precision = min(step_seconds, key=lambda name: step_seconds[name])
+    seconds = step_seconds[precision]
+    a_step = options.batch_size * options.unroll_steps
+    n_steps = options.n_epochs * max(1, (options.n_train_tokens or 0) // a_step)
+    if hours is not None:
+        possible = int(STEPS_SHARE * (3600 * hours - START_SECONDS) / seconds)
+        if possible < 1:
+            least = (START_SECONDS + 100 * seconds / STEPS_SHARE) / 3600
+            raise OptionsError(
+                f"hours: found {hours:g}, expected more: starting takes about "
+                f"{START_SECONDS:.0f} s and a step {seconds:.2f} s here; {least:.2g} hours suffice "
+                "for 100 steps"
+            )
+        n_steps = min(n_steps, possible)
+    total = (START_SECONDS + n_steps * seconds / STEPS_SHARE) / 3600
+    ratio = max(
+        _interpolated(BY_LENGTH, n_steps * a_step),
+        _interpolated(BY_TEXT, options.n_train_tokens or 1),
+    )
+    expected = max(1.0, ratio * unigram_perplexity)
+    return Choice(n_steps, precision, total, (expected / SPREAD, expected * SPREAD))
+
+
+def describe(
+    options: RunOptions, choice: Choice, step_seconds: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield lines that state what was chosen and what is expected."""
+    recipe = recipe_for(options.n_train_tokens or 1)
+    default = load_run_options(recipe.options).to_dict()
+    changed = [
+        f"{name}={value}"
+        for name, value in options.to_dict().items()
+        if name not in ("n_train_tokens", "n_epochs") and value != default.get(name)
+    ]
+    yield f"{options.n_train_tokens:,} predictions per epoch and direction: options " + ", ".join(
+        [recipe.options, *changed]
+    )
+    n_read = choice.n_steps * options.batch_size * options.unroll_steps
+    epochs = n_read / (options.n_train_tokens or 1)
+    measured = ", ".join(f"{name} {1000 * value:,.0f} ms" for name, value in step_seconds.items())
+    yield (
+        f"{choice.n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured})"
+    )
+    low, high = choice.perplexity
+    yield (
+        f"expected: {choice.hours:.2g} hours, held-out perplexity {low:,.0f} to {high:,.0f} if the "
+        "held-out text is like the training text"
+    )
+
+
+def _interpolated(points: Mapping[int, float], x: float) -> float:
+    """Interpolate a function linearly between the logarithms of its points; constant beyond."""
+    keys = sorted(points)
+    values = [math.log(points[key]) for key in keys]
+    return math.exp(np.interp(math.log(max(x, 1)), np.log(keys), values))
