@@ -7,9 +7,9 @@ Examples:
       --recipe 'bfloat16:precision=bfloat16'
 
 A recipe is a name and keys of options.json that replace keys of --options, as in
-time_to_perplexity.py; `precision` may be one of them. The printed ratio is the median over rounds
-of the recipe's time divided by that of the first recipe. The text is classics_en of the shared
-data, or Python's documentation if that is missing.
+time_to_perplexity.py; `precision` may be one of them. The ratio compares a recipe with the first
+one: the median over rounds of its time divided by the first recipe's time. The text is classics_en
+of the shared data, or Python's documentation if that is missing.
 """
 
 import statistics
@@ -25,8 +25,8 @@ from bilm.options.run_options import load_run_options
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("recipe", ["adam:optimizer=adam"], "Name, colon, key=value pairs.")
 flags.DEFINE_string("options", str(Path(__file__).with_name("novels_en.json")), "Name or path.")
-flags.DEFINE_integer("n_tokens", None, "Vocabulary size [that of the text].", 10)
-flags.DEFINE_integer("rounds", 9, "Rounds, in which each recipe has its turn.", 1)
+flags.DEFINE_integer("n_tokens", None, "Vocabulary size [all words of the text].", 10)
+flags.DEFINE_integer("rounds", 9, "Rounds; a round times each recipe once.", 1)
 flags.DEFINE_integer("steps", 5, "Steps of a turn.", 1)
 
 

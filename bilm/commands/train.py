@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, command
+from bilm.errors import OptionsError
 from bilm.options.run_options import AUTO, RunOptions, load_run_options, packaged_options
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def train(
             raise click.UsageError("--options auto cannot choose for several workers; expected a "
                                    "file or another name")  # fmt: skip
         arguments = opt.run_arguments(run, hosts)
+        choice = None
         if is_auto:
             chosen, choice = choose(folder, vocabulary, run, changes, hours, n_train_tokens)
             arguments["n_steps"] = run["n_steps"] or choice.n_steps
@@ -85,7 +87,10 @@ def train(
         else:
             chosen = load_run_options(options or stored or AUTO)
             chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
-        result = TrainingRun(chosen, vocabulary, **arguments).train()
+        training = TrainingRun(chosen, vocabulary, **arguments)
+        if choice is not None:  # not before the folder is checked
+            folder.write_auto(choice._asdict())
+        result = training.train()
     return 0 if result.finished else INTERRUPTED
 
 
@@ -97,8 +102,8 @@ def choose(
     hours: float | None,
     n_train_tokens: int | None,
 ) -> tuple[RunOptions, Choice]:
-    """Return the options, length and precision of `--options auto`: those of the folder's run, or
-    the best for the text and this machine.
+    """Return the options, length and precision of `--options auto`: for a new run, the best for the
+    text and this machine; for a resumed run, the stored ones.
 
     Args:
         folder: folder of the run.
@@ -114,6 +119,7 @@ def choose(
     from bilm.data.shards import resolve_shards
     from bilm.data.survey import word_statistics
     from bilm.doctor.probes import ask
+    from bilm.support.probes import ProbeFailure
     from bilm.training import auto
     from bilm.training.plan import load_vocabulary
 
@@ -121,6 +127,9 @@ def choose(
     if record is not None:
         stored = load_run_options(folder.options_file)
         return stored.replace(**changes), auto.Choice.from_record(record)
+    if folder.holds_run:
+        raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
+                           "--options to resume it, or use another folder")  # fmt: skip
     pattern = run["train_prefix"]
     shards = resolve_shards(pattern, run["on_bad_utf8"])
     vocab = load_vocabulary(vocab_file, load_run_options("compact"))
@@ -131,13 +140,16 @@ def choose(
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(options.to_dict(), file)
         file.flush()
-        seconds = ask("training_steps", file.name, pattern, str(vocab_file), timeout=600)
+        try:
+            seconds = ask("training_steps", file.name, pattern, str(vocab_file), timeout=600)
+        except ProbeFailure as error:
+            raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
+                               "choose a size with --options") from None  # fmt: skip
     choice = auto.choose(options, perplexity, seconds, hours)
     if "warmup_steps" not in changes:
         options = auto.with_warmup(options, run["n_steps"] or choice.n_steps)
     for line in auto.describe(options, choice, seconds):
         logging.info("auto: %s", line)
-    folder.write_auto(choice._asdict())
     return options, choice
 
 

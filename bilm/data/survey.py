@@ -65,10 +65,13 @@ def survey(
 
 
 def word_statistics(shards: Shards, vocab: Vocabulary, sample: bool = False) -> tuple[int, float]:
-    """Read the text; return the number of predictions of an epoch and direction, and the perplexity
-    of the text by the frequencies of its words, where `</S>` is a word; with `sample`, those of the
-    first lines of each file, `SAMPLE_TOKENS` in total.
+    """Return the number of predictions of an epoch and direction, and the perplexity of the text by
+    the frequencies of its words, including `</S>`.
 
+    Args:
+        shards: the files.
+        vocab: the words that are distinguished; all others are one word.
+        sample: read only the first lines of each file, `SAMPLE_TOKENS` in total.
     Raises: DataError as `bilm.data.text.read_lines` does, or if the text contains no sentence.
     """
     words = _WordCounts(vocab)

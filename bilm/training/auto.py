@@ -60,8 +60,8 @@ class Choice(NamedTuple):
         n_steps: length of the run.
         precision: dtype of the inputs of matrix products.
         hours: expected time of the run on this machine.
-        perplexity: range in which held-out perplexity is expected to be, if the held-out text is
-            like the training text.
+        perplexity: expected range of the held-out perplexity, for a held-out text that is like the
+            training text.
     """
 
     n_steps: int

@@ -240,9 +240,9 @@ class Muon(Adam):
     between layers; Adam for tables, filters and biases.
 
     `orthogonal` replaces the singular values of a matrix by about 1 (Newton-Schulz iteration with
-    the coefficients of Jordan et al.). Each gate of an LSTM, and of it the part that multiplies the
-    input and the part that multiplies the hidden state, is a matrix of its own. The factor makes
-    the size of an update like that of Adam, so that both use the same rate.
+    the coefficients of Jordan et al.). Each gate of an LSTM is two matrices: one multiplies the
+    input, the other the hidden state. The factor makes updates about as large as Adam's, so that
+    both use the same rate.
 
     References: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; Liu et al. 2025,
     arXiv:2502.16982 (the factor).
