@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -262,14 +263,18 @@ class RunFolder:
                 )
 
     def log_changes(self, options: RunOptions) -> None:
-        """Log which options of training differ from those that the run had so far."""
+        """Log which options of training differ from those that the run had so far.
+
+        A key that an older version did not store had its default value.
+        """
         stored = self.stored_options()
-        for name in CHANGEABLE:
-            new = getattr(options, name)
-            if name in stored and stored[name] != new:
+        defaults = {field.name: field.default for field in schema.keys(RunOptions)}
+        for name in CHANGEABLE if stored else ():
+            old, new = stored.get(name, defaults[name]), getattr(options, name)
+            if old != new and (name in stored or old not in (None, MISSING)):
                 logging.warning(
                     "%s: %s was %s so far, and is %s from here",
-                    self.options_file, name, stored[name], new,
+                    self.options_file, name, old, new,
                 )  # fmt: skip
 
     def stored_options_file(self) -> Path | None:

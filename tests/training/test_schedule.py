@@ -179,6 +179,14 @@ def test_resume_logs_changed_rate_options(a_run, log):
         assert change in log.text
 
 
+def test_resume_logs_options_that_an_older_version_did_not_store(a_run, log):
+    path = a_run / "options.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in values.items() if k != "weight_decay"}))
+    run(a_run, 4, changes=WORDS | {"weight_decay": 0.1})
+    assert "weight_decay was 0.0 so far, and is 0.1 from here" in log.text
+
+
 def test_learning_rate_is_logged_and_in_tensorboard(tmp_path, log):
     run(tmp_path, 4, changes=WORDS | {"warmup_steps": 4, "learning_rate": 1.0}, log_steps=1)
     assert [f"learning rate {k}," in log.text for k in (0.5, 0.75, 1)] == [True] * 3
