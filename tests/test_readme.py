@@ -19,6 +19,7 @@ import bilm
 from bilm.errors import BilmError
 
 ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden"
 README, MIGRATION = ROOT / "README.md", ROOT / "docs" / "migration.md"
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))  # `make docs` runs them
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md")), *TUTORIALS]
@@ -28,6 +29,10 @@ RUNNABLE = [
     *(ROOT / "docs" / f"{name}.md" for name in ("embedding", "faq", "tokenization")),
 ]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+MODELS = {  # of other programs, which the migration page names
+    "elmo_3.tar.gz": GOLDEN / "tfhub" / "google_highway1_binding_clips" / "module.tar.gz",
+    "144": GOLDEN / "manylangs" / "word_and_char_legacy",
+}
 SCRIPTS = ("train_elmo.py", "run_test.py", "dump_weights.py")
 # Flags of every command, and of sbatch, tensorboard, tensorflow_model_server and allennlp.
 OTHERS = (
@@ -100,6 +105,9 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         folder.mkdir(exist_ok=True)
         for name in ("options.json", "weights.hdf5", "vocab.txt"):
             shutil.copy(example_model() / name, folder)
+    for name, case in MODELS.items():
+        copy = shutil.copytree if case.is_dir() else shutil.copy
+        copy(case, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     names = run_blocks(page)
     if "first" in names:
