@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import bilm
 from bilm.options import schema
 from bilm.options.model_options import CharCnnOptions, LstmOptions, ModelOptions
 from bilm.options.run_options import LEARNING_RATES, RunOptions
@@ -99,3 +100,7 @@ def test_docstrings_become_restructured_text(generated):
         "Do it.", "", "**Raises**: DataError for `a*`,", r"or b\*.", "", "", "**Inputs**: one of",
         "", "- x", "",
     ]  # fmt: skip
+
+
+def test_version_for_citations_is_current():
+    assert f"\nversion: {bilm.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
