@@ -60,6 +60,7 @@ html_theme = "furo"
 html_title = f"bilm {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = [("search_numbers.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sphinx = False
 pygments_style = "friendly"

@@ -70,6 +70,15 @@ EVERYTHING = ["bilm.errors"]  # modules whose classes are all public
 
 def connect(app) -> None:
     """Connect the functions below to the events of Sphinx."""
+    from sphinx.search.en import SearchEnglish
+
+    class SearchWithNumbers(SearchEnglish):
+        """Also finds numbers of three digits, such as 261 and 262."""
+
+        def word_filter(self, word: str) -> bool:
+            return (word.isdigit() and len(word) == 3) or super().word_filter(word)
+
+    app.add_search_language(SearchWithNumbers)
     app.connect("builder-inited", write_pages)
     app.connect("source-read", complete_page)
     app.connect("autodoc-process-docstring", plain_docstring, priority=400)  # before napoleon
