@@ -1,0 +1,17 @@
+"""`%%sh` of the tutorials: prints the output of a cell at once.
+
+`conf.py` copies this file to the start-up folder of the kernels. IPython's own `%%sh` prints pieces
+of 100 bytes, which the site would show as lines.
+"""
+
+import subprocess
+
+from IPython.core.magic import register_cell_magic
+
+
+@register_cell_magic
+def sh(line: str, cell: str) -> None:
+    """Run a cell in a shell and print its output without the log; print the log if it fails."""
+    done = subprocess.run(["sh", "-c", cell], capture_output=True, text=True)
+    print(done.stdout + done.stderr * bool(done.returncode), end="")
+    done.check_returncode()
