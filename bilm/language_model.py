@@ -165,11 +165,11 @@ class BiLM(keras.layers.Layer):
         training: bool | None = None,
         fresh: Any = None,
     ) -> Any:
-        """Run both directions over a window of text from a state.
+        """Run the directions of `vectors` over a window of text from a state.
 
         Args:
-            vectors: for each direction, in its reading order, token vectors float (B, T, P), or
-                `TableRows` with places (B, T) (not in training).
+            vectors: for each direction, or for one of them, in its reading order, token vectors
+                float (B, T, P), or `TableRows` with places (B, T) (not in training).
             state: the initial state, such as `zero_state`.
             mask: boolean (B, T) or None, for both directions.
             dropout_masks: the result of `dropout_masks`; None for no dropout.
@@ -212,7 +212,7 @@ class BiLM(keras.layers.Layer):
         Returns: for each direction float (B, T).
         """
         losses = {}
-        for name in self.directions:
+        for name in outputs:
             hidden = ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim))
             flat = ops.reshape(targets[name], (-1,))
             draws = None if negatives is None else negatives[name]
@@ -253,7 +253,7 @@ class BiLM(keras.layers.Layer):
 
     def _run(self, vectors, state, mask, dropout_masks, training, reverse, fresh=None):
         outputs, last = {}, {}
-        for name in self.directions:
+        for name in vectors:
             layers, last[name] = self.stacks[name](
                 _vectors_time_first(vectors[name]),
                 state[name],

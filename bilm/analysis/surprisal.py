@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bilm.scoring.adaptation import Adaptation
 from bilm.scoring.scorer import Score, Scorer
 
 NATS_PER_BIT = math.log(2)
@@ -65,15 +66,18 @@ class Surprisal(NamedTuple):
         )
 
 
-def word_surprisals(scorer: Scorer, sentences: Iterable[Sequence[str]]) -> Iterator[Surprisal]:
+def word_surprisals(
+    scorer: Scorer, sentences: Iterable[Sequence[str]], adaptation: Adaptation | None = None
+) -> Iterator[Surprisal]:
     """Yield the surprisal of the words of each sentence, in order and in bounded memory.
 
     Args:
         scorer: the language model, for example `bilm.load_scorer("novels-en")`.
         sentences: lists of words.
+        adaptation: how the model adapts to the sentences, see `Scorer.score`.
     Raises: DataError if a sentence is not a list of words.
     """
-    return map(Surprisal.of, scorer.score(sentences))
+    return map(Surprisal.of, scorer.score(sentences, adaptation))
 
 
 def _bits(log_probabilities: np.ndarray) -> np.ndarray:

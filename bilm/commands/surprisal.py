@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
+from itertools import repeat, tee
+from typing import Any
 
 from bilm.commands import options as opt
+from bilm.commands.adaptation_options import adaptation_of, adaptation_options
 from bilm.commands.main import command
 from bilm.commands.output import Column, table
 
@@ -21,6 +24,7 @@ WORD_COLUMNS = (
     Column("forward_cumulative", float),
     Column("backward_cumulative", float),
 )
+ADAPTED_COLUMNS = Column("forward_adapted", float), Column("backward_adapted", float)
 NOTE = """
 Surprisal is -log2 of the probability of a word given the words to its left (forward) or to its
 right (backward), in bits. Each sentence starts from zero state. There is one row per word, with the
@@ -35,6 +39,10 @@ columns
   forward, backward    surprisal; backward is empty for a forward-only model
   forward_cumulative   sum from the first word of the sentence to this one
   backward_cumulative  sum from the last word of the sentence back to this one
+  forward_adapted, backward_adapted
+                       with --adapt or --cache: surprisal for a model that adapts to the sentences
+                       in their order and scores each word before it adapts to it. The other columns
+                       are of the model that does not adapt
 
 Rows are written to standard output, separated by tabs, or to --output as .csv, .tsv or .parquet.
 Fields are quoted where necessary. So that pandas does not read the word NA as a missing value, use
@@ -46,10 +54,13 @@ pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for 
 @command(notes=[NOTE, opt.input_forms_help, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @opt.scorer_options
 @opt.scored_text
+@adaptation_options
 @opt.group("Results", opt.table_option)
 def surprisal(
     input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
-    tokenize: str | None, output: str | None, **model: str | None
+    tokenize: str | None, output: str | None, adapt: float | None, adapt_decay: float | None,
+    adapt_steps: int | None, cache: float | None, cache_theta: float | None,
+    cache_words: int | None, **model: str | None
 ) -> None:  # fmt: skip
     """Print the surprisal of each word in bits, by direction.
 
@@ -59,11 +70,12 @@ def surprisal(
       bilm surprisal --model novels-en --input story.txt > story.tsv
       bilm surprisal --model run --input items.csv --column text --id_column item \\
           --output items_surprisal.csv
+      bilm surprisal --model run --input story.txt --adapt 0.0003 --output story.csv
       bilm surprisal --model elmo --input en_gum-ud-dev.conllu --output gum.parquet
     """
     from absl import logging
 
-    from bilm.analysis.surprisal import word_surprisals
+    from bilm.analysis.surprisal import Surprisal, word_surprisals
     from bilm.commands.output import table_ending
     from bilm.data.readers import Corpus
     from bilm.data.shards import matching_files
@@ -72,6 +84,11 @@ def surprisal(
     from bilm.errors import DataError
     from bilm.support.progress import progress
 
+    adapting: dict[str, Any] = {
+        "adapt": adapt, "adapt_decay": adapt_decay, "adapt_steps": adapt_steps, "cache": cache,
+        "cache_theta": cache_theta, "cache_words": cache_words,
+    }  # fmt: skip
+    adaptation = adaptation_of(adapting)
     if output is not None:
         table_ending(output)
     paths = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
@@ -99,14 +116,22 @@ def surprisal(
 
     n_words = n_unknown = n_sentences = 0
     checked = TokenizationCheck(input_, frozenset(scorer.words)).watch(sentences())
+    adapted: Iterator[Surprisal | None] = repeat(None)
+    columns_of_words = [*WORD_COLUMNS, *(ADAPTED_COLUMNS if adaptation else ())]
+    if adaptation is not None:
+        checked, again = tee(checked)
+        adapted = word_surprisals(scorer, again, adaptation)
     with (
-        table(output, [*(Column(name, str) for name in names), *WORD_COLUMNS],
+        table(output, [*(Column(name, str) for name in names), *columns_of_words],
               [*paths, *model.values()]) as write,
         progress("scoring", "sentences", total) as shown,
     ):  # fmt: skip
-        for found in word_surprisals(scorer, checked):
+        for found, again_found in zip(word_surprisals(scorer, checked), adapted, strict=False):
             keys, number = places.popleft()
-            columns = (values if isinstance(values, list) else values.tolist() for values in found)
+            values_of_words: list[Any] = [*found]
+            if again_found is not None:
+                values_of_words += [again_found.forward, again_found.backward]
+            columns = (v if isinstance(v, list) else v.tolist() for v in values_of_words)
             for position, row in enumerate(zip(*columns, strict=True)):
                 write((*keys, number, position, *row))
             n_sentences += 1

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
 from bilm.commands import options as opt
+from bilm.commands.adaptation_options import adaptation_of, adaptation_options
 from bilm.commands.main import command
 from bilm.commands.output import show
 
+N_ROWS = 128
 NOTE = """
 The LSTM states are carried from sentence to sentence within a row, so the result depends on
 --batch_size. --stateless starts each sentence from zero state. --start=checkpoint starts each row
 from its state in the checkpoint. The last line on standard output is AVERAGE PERPLEXITY =
 <number>; --json has the keys forward_perplexity, backward_perplexity, predictions_per_direction and
 average_perplexity.
+
+With --adapt or --cache the text is read a second time, in one row, by a model that adapts to what
+it has read; each word is scored before the model adapts to it, and each direction has weights and
+a cache of its own. The lines ADAPTED FORWARD, BACKWARD and AVERAGE PERPLEXITY (keys
+adapted_forward_perplexity ...) report the result. All other lines are of the model that does not
+adapt, also read in one row (--batch_size 1). The stored model does not change.
 """
 
 
@@ -29,16 +38,18 @@ average_perplexity.
 @opt.group(
     "Measurement",
     opt.option("--batch_size", opt.Integer(1), "Number of rows; each sentence is assigned to "
-               "the row that ends first.", default=128),
+               "the row that ends first.", "128; 1 with --adapt or --cache"),
     opt.flag("--stateless", "Start each sentence from zero state."),
     opt.option("--start", opt.OneOf(["zero", "checkpoint"]),
                "State at the start of each row: zero, or the state in the run's checkpoint.",
                default="zero"),
 )  # fmt: skip
+@adaptation_options
 @opt.json_option
 def test(
     model: str, weights: str | None, softmax: str | None, vocab: str | None, input_: str,
-    on_bad_utf8: str, batch_size: int, stateless: bool, start: str, json: bool
+    on_bad_utf8: str, batch_size: int | None, stateless: bool, start: str, json: bool,
+    **adapting: Any,
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
 
@@ -48,6 +59,7 @@ def test(
       bilm test --model run --input 'heldout/*.txt'
       bilm test --model run --input dev.txt --vocab vocab.txt --stateless
       bilm test --model elmo --input dev.txt
+      bilm test --model elmo --input dev.txt --adapt 0.0003 --cache 0.1
     """
     from bilm.data.shards import count_tokens, resolve_shards
     from bilm.data.survey import check_tokenization
@@ -57,6 +69,15 @@ def test(
 
     if stateless and start == "checkpoint":
         raise click.UsageError("--stateless starts from zero state: remove --start=checkpoint")
+    adaptation = adaptation_of(adapting)
+    if adaptation is not None:
+        if stateless or start != "zero" or batch_size not in (None, 1):
+            raise click.UsageError(
+                "--adapt and --cache read the text from its start in one row: remove --stateless, "
+                "--start and --batch_size"
+            )
+        batch_size = 1
+    batch_size = batch_size or N_ROWS
     stored = open_model(model, weights, softmax)
     found, vocabulary = stored.build_language_model(), stored.vocabulary(vocab)
     text = resolve_shards(input_, on_bad_utf8)
@@ -72,7 +93,14 @@ def test(
     dataset = heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
     total = count_tokens(text).n_predictions if all(map(os.path.isfile, text)) else None
     result = perplexity(found, dataset, batch_size, stateless=stateless, state=state, total=total)
-    figures: dict[str, float] = {
+    figures: dict[str, float] = {}
+    if adaptation is not None:
+        from bilm.scoring.adaptation import adapted_perplexity
+
+        adapted = adapted_perplexity(found, dataset, adaptation, total)
+        for name, value in {**adapted.directions, "average": adapted.mean}.items():
+            figures[f"ADAPTED {name.upper()} PERPLEXITY"] = value
+    figures |= {
         **{f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()},
         "PREDICTIONS PER DIRECTION": result.n_predictions,
         "AVERAGE PERPLEXITY": result.mean,

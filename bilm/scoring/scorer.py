@@ -25,6 +25,7 @@ from bilm.data.windows import (
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
+from bilm.scoring.adaptation import Adaptation, AdaptiveReader
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.stored_model import StoredModel, open_model
 
@@ -157,16 +158,27 @@ class Scorer:
         steps = dict.fromkeys(model.directions, keras.KerasTensor((None,), "int32"))
         self._run_predictions = compiled(self._predictions, [batch, steps])
 
-    def score(self, sentences: Iterable[Sequence[str]]) -> Iterator[Score]:
+    def score(
+        self, sentences: Iterable[Sequence[str]], adaptation: Adaptation | None = None
+    ) -> Iterator[Score]:
         """Score a stream of sentences in bounded memory; yield the results in the same order.
 
         About `WINDOW_BATCHES * batch_tokens` words are read ahead and sorted by length. The score
         of a sentence does not depend on other sentences. In a sentence without words only a mark is
         predicted.
 
-        Raises: DataError if a sentence is not a list of words.
+        Args:
+            sentences: lists of words.
+            adaptation: how the model adapts to the sentences, in their order. Each word is scored
+                before the model adapts to it, so a score depends on earlier sentences only. The
+                model of the scorer does not change. None, the default, for no adaptation.
+        Raises: DataError if a sentence is not a list of words; for an adaptation, the errors of
+            `AdaptiveReader`.
         """
         check_batch(sentences)
+        if adaptation is not None:
+            yield from self._score_adapting(sentences, adaptation)
+            return
         window: list[list[str]] = []
         n_tokens = 0
         for number, sentence in enumerate(sentences):
@@ -230,20 +242,42 @@ class Scorer:
             logs = {d: ops.convert_to_numpy(log) for d, log in logs.items()}
             yield from ({d: log[i] for d, log in logs.items()} for i in range(len(places)))
 
+    def _score_adapting(
+        self, sentences: Iterable[Sequence[str]], adaptation: Adaptation
+    ) -> Iterator[Score]:
+        reader = AdaptiveReader(self.model, adaptation)
+        for number, sentence in enumerate(sentences):
+            words = checked_sentence(sentence, f"sentence {number}")
+            parts, state = [], self.model.zero_state(1)
+            for _, batch in self._batches([words], 1, adaptation.n_steps):
+                logs, state = reader.read(batch, state)
+                parts.append(logs)
+            yield self._as_score(
+                words, {d: np.concatenate([part[d] for part in parts]) for d in parts[0]}
+            )
+
+    def _as_score(self, words: list[str], logs: dict[str, np.ndarray]) -> Score:
+        """Return the score of a sentence from log-probabilities in reading order."""
+        found: dict[str, np.ndarray] = {
+            d: log.astype(np.float32)
+            for d, log in logs.items()  # a copy
+        }
+        backward = found.get("backward")
+        return Score(
+            found["forward"],
+            None if backward is None else backward[::-1].copy(),
+            words,
+            np.array([word in self._ids for word in (*words, EOS)]),
+        )
+
     def _score(self, window: list[list[str]]) -> list[Score]:
         scores: dict[int, Score] = {}
         lengths = np.array([len(words) + 1 for words in window], np.int64)
         for rows, n_rows in batches(lengths, self.batch_tokens):
             logs = self._run([window[i] for i in rows], n_rows)
             for row, i in enumerate(rows):
-                words, found = window[i], {d: log[row, : lengths[i]] for d, log in logs.items()}
-                backward = found.get("backward")
-                scores[i] = Score(
-                    found["forward"].copy(),
-                    None if backward is None else backward[::-1].copy(),
-                    words,
-                    np.array([word in self._ids for word in (*words, EOS)]),
-                )
+                own = {d: log[row, : lengths[i]] for d, log in logs.items()}
+                scores[i] = self._as_score(window[i], own)
         return [scores[i] for i in range(len(window))]
 
     def _run(self, sentences: list[list[str]], n_rows: int) -> dict[str, np.ndarray]:
