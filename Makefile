@@ -26,7 +26,7 @@ install: $(VENV)/installed  ## create the environment .venv with bilm in it
 demo: $(VENV)/installed  ## train, evaluate and export a small model and print nearest neighbours
 	$(VENV)/bin/python examples/demo.py
 
-docs: $(DOCS)/installed  ## build the documentation in build/docs and run its tutorials: 4 minutes on 2 cores
+docs: $(DOCS)/installed  ## build the documentation in build/docs and run its tutorials: 5 minutes on 2 cores
 	$(DOCS)/bin/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "Open build/docs/index.html"
 

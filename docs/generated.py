@@ -82,6 +82,7 @@ def connect(app) -> None:
     app.connect("builder-inited", write_pages)
     app.connect("source-read", complete_page)
     app.connect("autodoc-process-docstring", plain_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", layer_signature)
 
 
 def write_pages(app=None) -> None:
@@ -292,6 +293,16 @@ def plain_docstring(app, what, name, obj, options, lines: list[str]) -> None:
     lines[:] = with_separate_lists(text)
 
 
+def layer_signature(app, what, name, obj, options, signature, returns):
+    """Return the signature of `__init__` for a Keras layer, whose `__new__` hides it."""
+    if what == "class" and signature == "(*args, **kwargs)":
+        from sphinx.util.inspect import signature as signature_of
+        from sphinx.util.inspect import stringify_signature
+
+        return stringify_signature(signature_of(obj.__init__, bound_method=True)), returns
+    return None
+
+
 def with_separate_lists(lines: list[str]) -> list[str]:
     """Return lines with a blank line before and after each list."""
     text: list[str] = []
@@ -312,7 +323,7 @@ def with_separate_lists(lines: list[str]) -> list[str]:
 
 
 def escaped(line: str) -> str:
-    """Return a line in which stars, bars and final underscores outside code are plain text."""
+    """Return a line with escaped stars, bars and final underscores, except in code."""
     parts = line.split("`")
     for i in range(0, len(parts), 2):
         parts[i] = re.sub(r"([*|]|_(?!\w))", r"\\\1", parts[i])
