@@ -206,7 +206,7 @@ def torch_perplexity(model: Any, windows: Windows) -> tuple[float, int]:
     """
     import torch
 
-    model.eval()
+    model.train(False)
     total, count, state = 0.0, 0, None
     with torch.no_grad():
         for window in windows:
