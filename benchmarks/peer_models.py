@@ -163,6 +163,7 @@ def make_transformer(n_words: int, dim: int = 128, n_layers: int = 6, n_steps: i
                 GPT2Config(
                     vocab_size=n_words, n_positions=n_steps, n_embd=dim, n_layer=n_layers,
                     n_head=4, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1, use_cache=False,
+                    bos_token_id=None, eos_token_id=None,
                 )
             )  # fmt: skip
             self.bias = nn.Parameter(torch.zeros(n_words))
@@ -206,7 +207,7 @@ def torch_perplexity(model: Any, windows: Windows) -> tuple[float, int]:
     """
     import torch
 
-    model.eval()
+    model.train(False)
     total, count, state = 0.0, 0, None
     with torch.no_grad():
         for window in windows:

@@ -17,10 +17,10 @@ from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.windows import KEY_SUFFIX, Window, distinct_shapes, model_batch
 from bilm.errors import BilmError, DataError
 from bilm.language_model import BiLM
+from bilm.scoring.one_direction import flat_state, read_window, with_layers
 from bilm.scoring.perplexity import Perplexity, explaining_memory
 from bilm.support.progress import progress
 
-EPSILON = 1e-8  # added to the root mean square of a gradient
 N_STEPS = 20  # predictions between two updates
 CACHE_WORDS = 2000  # predictions that the cache remembers
 THETA = 0.3  # flatness of the cache
@@ -176,47 +176,9 @@ def _direction(model: BiLM, direction: str, adaptation: Adaptation) -> Any:
     words = model.options.reads_words
     distinct: Any = [keras.KerasTensor(shape, "int32") for shape in ([shapes] if words else shapes)]
     parts = {"distinct": distinct[0] if words else tuple(distinct), "place": ids, "target": ids}
-    state = [keras.KerasTensor(part.shape, "float32") for part in _flat(model, direction)]
+    state = [keras.KerasTensor(part.shape, "float32") for part in flat_state(model, direction)]
     run = compiled(lambda *arguments: read_window(model, direction, *arguments), [parts, state])
     return lambda batch, before: with_layers(run, batch, direction, before)
-
-
-def _flat(model: BiLM, direction: str) -> list:
-    return [part for layer in model.zero_state(1)[direction] for part in layer]
-
-
-def with_layers(run: Any, batch: dict[str, Any], direction: str, state: Any) -> Any:
-    """Call a function of one direction's batch and flat state; return its results, with the state
-    as a list of `LSTMState`."""
-    own = {
-        "distinct": batch["distinct"],
-        "place": batch["places"][direction],
-        "target": batch["targets"][direction],
-    }
-    *results, flat = run(own, [part for layer in state for part in layer])
-    pairs = zip(flat[::2], flat[1::2], strict=True)
-    return *results, [type(layer)(*pair) for layer, pair in zip(state, pairs, strict=True)]
-
-
-def read_window(
-    model: BiLM, direction: str, batch: dict[str, Any], state: list, training: bool = False
-) -> tuple[Any, Any, list]:
-    """Run one direction over a window of one row.
-
-    Args:
-        batch: `distinct`, and `place` and `target`, integer (1, T).
-        state: tensors of the state: cell and hidden state of each layer.
-    Returns: losses float (T,), outputs of the last layer float (T, P), and the next state.
-    """
-    from bilm.layers.state import LSTMState
-
-    pairs = zip(state[::2], state[1::2], strict=True)
-    before = {direction: [LSTMState(*pair) for pair in pairs]}
-    vectors = model.encode({"distinct": batch["distinct"], "places": {direction: batch["place"]}})
-    outputs, after = model.windows(vectors, before, training=training)
-    losses = model.losses(outputs, {direction: batch["target"]})
-    flat = [part for layer in after[direction] for part in layer]
-    return losses[direction][0], outputs[direction][-1][0], flat
 
 
 def adapted_perplexity(

@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from bilm.data.windows import distinct_shapes
 from bilm.language_model import BiLM
-from bilm.scoring.adaptation import EPSILON, read_window, with_layers
+from bilm.scoring.one_direction import flat_state, read_window, with_layers
+
+EPSILON = 1e-8  # added to the root mean square of a gradient
 
 
 class DynamicDirection:
@@ -45,8 +47,8 @@ class DynamicDirection:
         return {"distinct": distinct, "place": ids, "target": ids}
 
     def _state_spec(self):
-        layers = self.model.zero_state(1)[self.direction]
-        return [tf.TensorSpec(part.shape, tf.float32) for layer in layers for part in layer]
+        parts = flat_state(self.model, self.direction)
+        return [tf.TensorSpec(part.shape, tf.float32) for part in parts]
 
     def _step(self, batch, state):
         values = [tf.convert_to_tensor(weight) for weight in self.weights]

@@ -15,7 +15,7 @@ from scorers import MODELS, WORDS, check, model_of
 from tiny_runs import HELDOUT, tiny_run
 
 from bilm.data.shards import Shards
-from bilm.data.vocabulary import Vocabulary
+from bilm.data.vocabulary import vocabulary_of
 from bilm.scoring.adaptation import Adaptation, Cache, adapted_perplexity, mixed
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.scoring.scorer import Scorer, perplexity_of_scores
@@ -42,7 +42,7 @@ def arrays(found):
     return [part for part in (found.forward, found.backward) if part is not None]
 
 
-@pytest.mark.parametrize("n_steps", [1, 3, 20])
+@pytest.mark.parametrize("n_steps", [1, 3])
 def test_rate_and_cache_of_zero_equal_the_static_scores(scorer, n_steps):
     expected = list(scorer.score(TEXT))
     check(list(scorer.score(TEXT, NOTHING._replace(n_steps=n_steps))), expected)
@@ -55,8 +55,6 @@ def test_perplexity_without_adaptation_equals_the_static_one(tmp_path):
     words[words.index("the", 1)] = "other"  # words of a file are distinct
     vocab_file.write_text("\n".join(words) + "\n", encoding="utf-8")
     text.write_text("\n".join(map(" ".join, TEXT * 3)), encoding="utf-8")
-    from bilm.data.vocabulary import vocabulary_of
-
     vocabulary = vocabulary_of(vocab_file, model.options, len(words))
     dataset = heldout_dataset(Shards([str(text)]), vocabulary, True)
     static = perplexity(model, dataset, 1)
@@ -64,7 +62,6 @@ def test_perplexity_without_adaptation_equals_the_static_one(tmp_path):
     assert found.n_predictions == static.n_predictions
     assert found.directions == pytest.approx(static.directions, rel=1e-6)
     assert found.mean == pytest.approx(static.mean, rel=1e-6)
-    assert isinstance(vocabulary, Vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +93,7 @@ def test_earlier_text_changes_later_scores(scorer, adaptation):
 
 
 @pytest.mark.parametrize(
-    "adaptation", [DYNAMIC, CACHED, SLOW_BOTH], ids=["dynamic", "cache", "both"]
+    "adaptation", [SLOW_DYNAMIC, CACHED, SLOW_BOTH], ids=["dynamic", "cache", "both"]
 )
 def test_a_repeated_text_gets_likelier(scorer, adaptation):
     text = [TEXT[0]] * 8
@@ -211,4 +208,4 @@ def test_surprisal_command_adds_adapted_columns(run_here, tmp_path):
 )
 def test_test_command_refuses_options_that_do_not_fit(run_here, flags, message):
     done = run_here("bilm test", "--model", tiny_run("words"), "--input", HELDOUT, *flags)
-    assert_fails(done, message)
+    assert_fails(done, message, status=2)
