@@ -506,7 +506,7 @@ class PackedRunner:
         self.model, self.batch_tokens = model, batch_tokens
         if isinstance(model, NumpyBiLM):
             self._runs_ahead, self._array, self._tensor = False, np.asarray, np.asarray
-            self._zero_state: Callable[[int], list] = model.zero_state
+            self._zero_state: Callable[[int], Any] = model.zero_state
             self._run_steps: Callable = model.steps
             self._run_rows: Callable = model.steps
             return
