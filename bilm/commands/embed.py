@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bilm.commands import options as opt
-from bilm.commands.main import command
+from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
 from bilm.embedding.choices import FORMATS, HELP, POOLS
 from bilm.errors import BilmError, OptionsError
@@ -28,7 +28,9 @@ def output_forms_help() -> str:
     return "\n".join(["The ending of --output selects the form:", *lines])
 
 
-@command(notes=[opt.input_forms_help, output_forms_help, OUTPUT_NOTE, opt.MODEL_FORMS])
+@command(
+    tensorflow=False, notes=[opt.input_forms_help, output_forms_help, OUTPUT_NOTE, opt.MODEL_FORMS]
+)
 @opt.model_options()
 @opt.group(
     "Corpus",
@@ -91,6 +93,8 @@ def embed(
                 raise OptionsError(f"{name} applies only to --engine spark")
     elif shard is not None:
         raise OptionsError("--shard and --engine cannot be combined; Spark divides the work itself")
+    if shard is not None or engine is not None or how["tokenize"]:  # spaCy imports TensorFlow
+        start_tensorflow()
     if shard is not None:
         _embed_share(vocab, input_, model, weights, output, shard, how, json)
     elif engine is not None:
@@ -115,7 +119,9 @@ def _embed_here(
             "of a file"
         )
     try:
-        n_sentences = dump_bilm_embeddings(vocab, input_, model, weights, output, **how)
+        n_sentences = dump_bilm_embeddings(
+            vocab, input_, model, weights, output, before_keras=start_tensorflow, **how
+        )
     except BilmError:  # its message says what to do
         raise
     except BaseException:

@@ -8,6 +8,8 @@ merging does not read the corpus.
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -23,6 +25,7 @@ from bilm.data.shares import input_files, open_corpus
 from bilm.data.tokenization import TokenizationCheck
 from bilm.embedding.embedder import ElmoEmbedder, Layers, check_pool, layer_numbers
 from bilm.embedding.embedding_file import dataset_name
+from bilm.embedding.numpy_model import is_small
 from bilm.embedding.outputs import (
     WRITERS,
     Content,
@@ -38,6 +41,7 @@ from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import protect
+from bilm.support.process import BACKEND
 from bilm.support.progress import progress
 
 DTYPES = ("float32", "float16")
@@ -58,6 +62,7 @@ def dump_bilm_embeddings(
     precision: str = "float32",
     pool: str = "none",
     normalize: bool = False,
+    before_keras: Callable[[], None] | None = None,
     **reading: Any,
 ) -> int:
     """Embed every sentence of a corpus into one file, in the format of its name: see `outputs`.
@@ -77,6 +82,9 @@ def dump_bilm_embeddings(
         part_sentences: sentences per part; an interruption loses at most one part; None
             for 1000, or 100,000 if they are pooled.
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
+        before_keras: called before Keras is used for the first time. If it is given, NumPy embeds
+            a small corpus, in less time than Keras takes to start, unless Keras is imported or
+            KERAS_BACKEND is set.
         reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`.
     Returns: the number of sentences.
     Raises: DataError, OptionsError, WeightsError, also if the corpus changes while it is read or
@@ -94,7 +102,12 @@ def dump_bilm_embeddings(
 
     text = survey(open_corpus(dataset_file, **reading), settings, form)
     model = open_model(options_file, weight_file)
-    work = prepare(text, model, vocab_file, settings, form)
+    backend = "keras"
+    if before_keras is not None:
+        backend = _sooner_backend(model, settings, text.n_tokens + 2 * text.n_sentences)
+        if backend == "keras":
+            before_keras()
+    work = prepare(text, model, vocab_file, settings, form, backend)
     protect(outfile, *model.own_files)
     with open_parts(outfile, work.run) as parts:
         work.write_parts(parts)
@@ -104,6 +117,14 @@ def dump_bilm_embeddings(
                 n_parts, lambda path, paths: WRITERS[form](path, shown.over(paths), work.content)
             )
     return text.n_sentences
+
+
+def _sooner_backend(model: StoredModel, settings: Settings, n_tokens: int) -> str:
+    """Return the backend of `ElmoEmbedder` that embeds a corpus sooner, with its start."""
+    keras_is_chosen = "keras" in sys.modules or BACKEND in os.environ
+    if keras_is_chosen or settings.precision != "float32" or not is_small(model.options, n_tokens):
+        return "keras"
+    return "numpy"
 
 
 class Settings:
@@ -166,6 +187,7 @@ def prepare(
     vocab_file: str | Path | None,
     settings: Settings,
     form: str,
+    backend: str = "keras",
 ) -> Work:
     """Load a model and return the work of embedding a corpus with it.
 
@@ -174,12 +196,13 @@ def prepare(
         model, vocab_file: see `ElmoEmbedder`.
         settings: what to compute.
         form: format of the output.
+        backend: see `ElmoEmbedder`.
     Raises: WeightsError if the model changes; OptionsError if a layer is missing or occurs twice.
     """
     identity = settings.identity(model, vocab_file)  # before the weights are read
     run = {"model": identity.pop("model"), "precision": identity.pop("precision")}
     run |= {"dataset": text.digest, **identity}
-    embedder = ElmoEmbedder(model, None, vocab_file, precision=settings.precision)
+    embedder = ElmoEmbedder(model, None, vocab_file, precision=settings.precision, backend=backend)
     model.check_unchanged()
     embedder.tokenization.done = True  # the survey has checked the corpus
     shape = embedder.selection(settings.layers).shape

@@ -17,27 +17,28 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import keras
 import numpy as np
-from keras import ops
 
 from bilm.data.tokenization import TokenizationCheck, checked_sentence
 from bilm.embedding.choices import POOLS
-from bilm.embedding.int8 import Int8Stacks, largest_input
+from bilm.embedding.numpy_model import NumpyBiLM
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
-from bilm.language_model import BiLM
-from bilm.layers.functional import compiled
-from bilm.layers.state import TableRows
 from bilm.storage.stored_model import StoredModel, open_model
+from bilm.support.process import share_unset_cores
+
+if TYPE_CHECKING:
+    from bilm.language_model import BiLM
 
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
 WINDOW_TOKENS = 1 << 18  # maximum number of tokens read ahead if sentences are long
 WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens that are read ahead
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 REPEATS = 8  # multiply the table instead of each token from this mean number of uses per row on
+
+BACKENDS = ("keras", "numpy")  # what computes the vectors
 
 Layers = str | Sequence[int]
 T = TypeVar("T")
@@ -64,6 +65,9 @@ class ElmoEmbedder:
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
             support it, and changes vectors by less than 1 %. `int8` stores the weights of the LSTMs
             in eight bits and computes them with ONNX Runtime on the CPU.
+        backend: `keras` for the backend of Keras, by default TensorFlow. `numpy` computes models
+            that read characters in float32 without importing Keras: it starts sooner, but computes
+            more slowly. Vectors differ by rounding only.
 
     The argument `layers` of the methods selects the float32 result of a sentence. `"all"`: (layers
     + 1, T, 2 P), where layer 0 contains the token vector twice. Indices such as `[0, 2]` or
@@ -71,7 +75,8 @@ class ElmoEmbedder:
     instead of 2 P features.
     Attributes: `n_layers`, including layer 0; `dim`, the number of features.
     Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small or an
-        unknown precision; MissingExtraError for `int8` without the packages of the extra `onnx`.
+        unknown precision or backend; MissingExtraError for `int8` without the packages of the
+        extra `onnx`.
 
     Example:
         embedder = bilm.ElmoEmbedder("options.json", "weights.hdf5")
@@ -89,20 +94,32 @@ class ElmoEmbedder:
         cache_size: int = 100_000,
         batch_tokens: int = 2048,
         precision: str = "float32",
+        backend: str = "keras",
     ):
         ElmoEmbedder._process = ElmoEmbedder._process or os.getpid()
         self._check_process()
         if cache_size < 0 or batch_tokens < 1:
             given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
             raise ValueError(f"{given}, expected at least 0 and 1")
+        if backend not in BACKENDS:
+            raise ValueError(f"backend is {backend!r}, expected one of {BACKENDS}")
+        if backend == "numpy" and precision != "float32":
+            raise ValueError(f"precision is {precision!r}; the backend numpy computes in float32")
         if precision == "int8":
+            from bilm.embedding.int8 import largest_input
+
             largest_input()  # raises an error without ONNX Runtime, before weights are read
         self.stored = open_model(options_file, weight_file)
-        self.model = self.stored.build(precision, frozen=True)
+        self.model: BiLM | NumpyBiLM
+        if backend == "numpy":
+            self.model = NumpyBiLM(self.stored)
+        else:
+            share_unset_cores()
+            self.model = self.stored.build(precision, frozen=True)
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
-        self._settings = self.vocab_file, cache_size, batch_tokens, precision
+        self._settings = self.vocab_file, cache_size, batch_tokens, precision, backend
         self._encode = WordVectors(self.model, self.vocab_file)
         self._marks, self._cache = self._encode.marks, TokenCache(cache_size, self._encode)
         self._runner = PackedRunner(self.model, batch_tokens)
@@ -485,20 +502,27 @@ class PackedRunner:
         batch_tokens: maximum number of tokens in a window of steps.
     """
 
-    def __init__(self, model: BiLM, batch_tokens: int):
+    def __init__(self, model: BiLM | NumpyBiLM, batch_tokens: int):
         self.model, self.batch_tokens = model, batch_tokens
-        state = model.flatten_state(model.zero_state(0))
-        signature = [
-            keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
-            {d: keras.KerasTensor((None, None), "int32") for d in model.directions},
-            keras.KerasTensor((None, None), "bool"),
-            [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
-        ]
+        if isinstance(model, NumpyBiLM):
+            self._runs_ahead, self._array, self._tensor = False, np.asarray, np.asarray
+            self._zero_state: Callable[[int], Any] = model.zero_state
+            self._run_steps: Callable = model.steps
+            self._run_rows: Callable = model.steps
+            return
+        import keras
+
+        # Other backends have settings that depend on the thread.
+        self._runs_ahead = keras.backend.backend() == "tensorflow"
+        self._array, self._tensor = keras.ops.convert_to_numpy, keras.ops.convert_to_tensor
+        keras_model = model
+        self._zero_state = lambda n: keras_model.flatten_state(keras_model.zero_state(n))
         if model.precision == "int8":
+            from bilm.embedding.int8 import Int8Stacks
+
             self._run_steps = self._run_rows = Int8Stacks(model)
         else:
-            self._run_steps = compiled(self._steps, signature)
-            self._run_rows = compiled(partial(self._steps, as_rows=True), signature)
+            self._run_steps, self._run_rows = _compiled_steps(model)
 
     def __call__(
         self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection
@@ -520,15 +544,12 @@ class PackedRunner:
         waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
         running: dict[int, Collector] = {}
         windows = self._windows(table, places, fresh)
-        if fresh.size > self.batch_tokens and keras.backend.backend() == "tensorflow":
-            # The caller collects and writes while the next steps are computed. Other backends have
-            # settings that depend on the thread.
+        if fresh.size > self.batch_tokens and self._runs_ahead:
+            # The caller collects and writes while the next steps are computed.
             windows = ahead(windows)
         with closing(windows):
             for steps, found in windows:
-                selected = {
-                    d: selection.select(ops.convert_to_numpy(layers)) for d, layers in found.items()
-                }
+                selected = {d: selection.select(self._array(layers)) for d, layers in found.items()}
                 while waiting and packing.starts[waiting[-1]] < steps.stop:
                     k = waiting.pop()
                     running[k] = Collector(selection, int(lengths[k]) - 1)
@@ -545,15 +566,15 @@ class PackedRunner:
     ) -> Generator[tuple[slice, dict[str, Any]], None, None]:
         """Yield the steps of each window, and its layers by direction: (layers + 1, B, T, P)."""
         n_rows, n_all = fresh.shape
-        state = self.model.flatten_state(self.model.zero_state(n_rows))
-        tensor = ops.convert_to_tensor(table)
+        state = self._zero_state(n_rows)
+        tensor = self._tensor(table)
         n_steps = max(self.batch_tokens // n_rows, 1)
         repeats = n_rows * min(n_steps, n_all) / len(table)
         run = self._run_rows if repeats >= REPEATS else self._run_steps
         for start in range(0, n_all, n_steps):
             steps = slice(start, min(start + n_steps, n_all))
-            window = {d: ops.convert_to_tensor(p[:, steps]) for d, p in places.items()}
-            found, state = run(tensor, window, ops.convert_to_tensor(fresh[:, steps]), state)
+            window = {d: self._tensor(p[:, steps]) for d, p in places.items()}
+            found, state = run(tensor, window, self._tensor(fresh[:, steps]), state)
             yield steps, found
 
     def _lay_out(
@@ -573,13 +594,29 @@ class PackedRunner:
                 places[direction][row, start : start + len(in_order)] = in_order
         return places, fresh
 
-    def _steps(self, table, places, fresh, state, as_rows=False):
-        """Continue from a state: integer (B, T) by direction -> float (layers + 1, B, T, P).
 
-        `as_rows` multiplies the table with the first layers' weights, instead of each token.
-        """
-        vectors = {d: ops.take(table, places[d], axis=0) for d in self.model.directions}
+def _compiled_steps(model: BiLM) -> tuple[Callable, Callable]:
+    """Return the compiled function that continues from a state, for any number of rows and steps:
+    integer (B, T) by direction -> float (layers + 1, B, T, P); and one that multiplies the table
+    with the first layers' weights, instead of each token."""
+    import keras
+    from keras import ops
+
+    from bilm.layers.functional import compiled
+    from bilm.layers.state import TableRows
+
+    def steps(table, places, fresh, state, as_rows=False):
+        vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
         read = {d: TableRows(table, p) for d, p in places.items()} if as_rows else vectors
-        outputs, state = self.model.windows(read, self.model.pack_state(state), fresh=fresh)
-        layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in self.model.directions}
-        return layers, self.model.flatten_state(state)
+        outputs, state = model.windows(read, model.pack_state(state), fresh=fresh)
+        layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in model.directions}
+        return layers, model.flatten_state(state)
+
+    state = model.flatten_state(model.zero_state(0))
+    signature = [
+        keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
+        {d: keras.KerasTensor((None, None), "int32") for d in model.directions},
+        keras.KerasTensor((None, None), "bool"),
+        [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
+    ]
+    return compiled(steps, signature), compiled(partial(steps, as_rows=True), signature)

@@ -6,20 +6,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
-from keras import ops
 
 from bilm.data.vocabulary import BOS, EOS, Vocabulary, alphabet_of, shifted, vocabulary_of
 from bilm.data.windows import batches, needed_characters
+from bilm.embedding.numpy_model import NumpyBiLM
 from bilm.errors import OptionsError
-from bilm.language_model import BiLM
-from bilm.layers.functional import compiled
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, replacing
 from bilm.support.model_files import protect
+
+if TYPE_CHECKING:
+    from bilm.language_model import BiLM
 
 ENCODER_CHARACTERS = 1 << 14  # characters that the character CNN reads at a time
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
@@ -29,13 +30,22 @@ class WordVectors:
     """Words -> vectors of the encoder of a stored biLM.
 
     Args:
-        model: result of `StoredModel.build`.
+        model: result of `StoredModel.build`, or a `NumpyBiLM`.
         vocab_file: one word per line, for a model that reads words instead of characters.
     Raises: OptionsError if the vocabulary is missing; DataError if it does not fit the model.
     """
 
-    def __init__(self, model: BiLM, vocab_file: str | Path | None = None):
+    def __init__(self, model: BiLM | NumpyBiLM, vocab_file: str | Path | None = None):
         self.model, self._alphabet = model, alphabet_of(model.options)
+        self._encode: Callable[[np.ndarray], np.ndarray]
+        if isinstance(model, NumpyBiLM):
+            self._widest = max(width for width, _ in model.encoder.filters)
+            self._encode = model.encoder
+            return
+        import keras
+
+        from bilm.layers.functional import compiled
+
         if self._alphabet is None:
             if vocab_file is None:
                 raise OptionsError(
@@ -43,9 +53,13 @@ class WordVectors:
                     "vocab_file)"
                 )
             self._vocab = vocabulary_of(vocab_file, model.options, model.n_tokens, (BOS, EOS))
+            self._encode = lambda ids: keras.ops.convert_to_numpy(model.encoder(ids))
         else:
             self._widest = max((width for width, _ in model.encoder.filters), default=0)
-            self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
+            self._compiled = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
+            self._encode = lambda ids: keras.ops.convert_to_numpy(
+                self._compiled(keras.ops.convert_to_tensor(ids))
+            )
 
     @property
     def marks(self) -> tuple[str, str]:
@@ -56,7 +70,7 @@ class WordVectors:
         """Return the vectors of words, float32 (n, P)."""
         if self._alphabet is None:
             ids = shifted(self._vocab.known_ids(words))
-            return ops.convert_to_numpy(self.model.encoder(ids))
+            return self._encode(ids)
         vectors: np.ndarray = np.empty(
             (len(words), self.model.options.lstm.projection_dim), np.float32
         )
@@ -66,8 +80,7 @@ class WordVectors:
         for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
             # Padded with the last word up to a number of rows that has been compiled.
             ids = spelled[np.pad(rows, (0, n_padded - len(rows)), "edge"), : lengths[rows[0]]]
-            encoded = self._encode(ops.convert_to_tensor(shifted(ids)))
-            vectors[rows] = ops.convert_to_numpy(encoded)[: len(rows)]
+            vectors[rows] = self._encode(shifted(ids))[: len(rows)]
         return vectors
 
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.layers.token_encoder import WordEncoder
-from bilm.layers.weighted import WeightedLayer
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.storage.formats.base import Tensors
 from bilm.storage.hdf5 import Held
+
+if TYPE_CHECKING:
+    from bilm.layers.weighted import WeightedLayer
 
 SOFTMAX = "softmax/"
 # Options that require more than `FAR` times the values in a file belong to another model. No check
@@ -144,6 +145,8 @@ def stored_places(model: Any) -> dict[str, tuple[WeightedLayer, str]]:
 
 def _parts(model: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]:
     """Yield each part of a model, its layer and its indices."""
+    from bilm.layers.token_encoder import WordEncoder
+
     encoder = model.encoder
     if isinstance(encoder, WordEncoder):
         yield "word table", encoder, {}
@@ -205,8 +208,15 @@ def found_names(
         only: selects variables by name.
     Raises: WeightsError if a variable is missing in the file.
     """
+    return found_among(stored_places(model), tensors, only)
+
+
+def found_among(
+    wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+) -> dict[str, str]:
+    """Return, for the name of each variable, its name in a file: see `found_names`."""
     found = {}
-    for name in filter(only, stored_places(model)):
+    for name in filter(only, wanted):
         stored = next((other for other in HDF5.names_of(name) if other in tensors.names), None)
         if stored is None:
             raise WeightsError(f"{tensors.source}: {name} is missing; the options require it")

@@ -8,13 +8,12 @@ import os
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
 from bilm.data.vocabulary import BOS, EOS, Vocabulary, vocabulary_of, vocabulary_of_words
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.options.schema import read_object
 from bilm.storage import names
@@ -27,6 +26,9 @@ from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of, version_of
 from bilm.support.model_files import CARD, META, VOCABULARY
 from bilm.support.urls import masked
+
+if TYPE_CHECKING:
+    from bilm.language_model import BiLM
 
 FLOAT = 4  # bytes
 
@@ -245,6 +247,8 @@ class StoredModel:
             token_ids, token_table: see `weights`.
         Raises: OptionsError, WeightsError.
         """
+        from bilm.language_model import BiLM
+
         weights = self.weights(token_ids, token_table)
         model = BiLM(
             weights.options, weights.n_words, padding=True, precision=precision, name="bilm"
@@ -257,6 +261,8 @@ class StoredModel:
 
     def build_language_model(self, purpose: str = "score sentences or replace words") -> BiLM:
         """Build a biLM with its softmax. Raises: OptionsError, WeightsError."""
+        from bilm.language_model import BiLM
+
         softmax = self.require_softmax(purpose)
         self.check_size()
         model = BiLM(self.options, softmax.n_words, softmax=True)
@@ -370,6 +376,8 @@ class StoredModel:
 
     def _check_shapes(self) -> None:
         """Check the number of values of each tensor. Raises: WeightsError."""
+        from bilm.language_model import BiLM
+
         model = BiLM(self.options, self.n_words, softmax=self.softmax is not None)
         sizes = names.sizes(model)
         parts: list[tuple[Tensors, Callable[[str], bool]]] = [(self.tensors, names.is_bilm)]

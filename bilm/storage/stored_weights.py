@@ -7,18 +7,18 @@ import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-from keras import ops
 
 from bilm.errors import WeightsError
-from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.formats.base import Tensors
 from bilm.support.files import version_of
+
+if TYPE_CHECKING:
+    from bilm.language_model import BiLM
 
 UNSET = (
     "this Elmo layer was created from options only and has no weights yet; load weights into it, "
@@ -135,6 +135,8 @@ class _Unchanging:
 
 def leave_unset(model: BiLM) -> None:
     """Initialize the variables of a model that is not built yet as NaN, to be assigned later."""
+    import keras
+
     for layer, name in names.stored_places(model).values():
         layer.initial[name] = lambda shape: keras.initializers.Constant(float("nan"))
 
@@ -146,6 +148,8 @@ def refuse_unset(model: BiLM) -> None:
 
     Raises: WeightsError, or `tf.errors.InvalidArgumentError` when a graph runs.
     """
+    import keras
+
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf
@@ -163,10 +167,12 @@ def as_initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any) -> 
 
     Keras also requests values in scratch graphs, which never run.
     """
+    import keras
+
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         if not tf.executing_eagerly():
             value = tf.numpy_function(read, [], tf.float32)
             return tf.cast(tf.ensure_shape(value, shape), dtype)
-    return ops.convert_to_tensor(read(), dtype=dtype)
+    return keras.ops.convert_to_tensor(read(), dtype=dtype)

@@ -165,3 +165,18 @@ def share_cores(n_cores: int | None = None) -> bool:
     except RuntimeError:  # TensorFlow has started its threads
         return False
     return True
+
+
+def share_unset_cores() -> bool:
+    """Call `share_cores`, unless the program has set the numbers of TensorFlow's threads.
+
+    Returns: whether the setting was changed.
+    """
+    if choose_backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    threading = tf.config.threading
+    if threading.get_inter_op_parallelism_threads() or threading.get_intra_op_parallelism_threads():
+        return False
+    return share_cores()

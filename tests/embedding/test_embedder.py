@@ -130,7 +130,7 @@ def test_cache_size_does_not_change_vectors(folder, embedder, cache_size):
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="counts TensorFlow's tracings")
 def test_warm_up_compiles_before_the_first_sentence(folder, embedder):
     expected, other = embedder.embed_sentence(SENTENCES[0]), load(folder)
-    functions = other._runner._run_steps, other._encode._encode
+    functions = other._runner._run_steps, other._encode._compiled
 
     def tracings():
         return [function.experimental_get_tracing_count() for function in functions]

@@ -1,0 +1,95 @@
+"""The backend `numpy` of the embedder: golden vectors, equality with Keras, and what it imports."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+from command_runs import environment
+from conftest import golden_cases
+from stored_files import CASE
+
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.numpy_model import SMALL_WORK, NumpyBiLM, is_small
+from bilm.errors import OptionsError
+from bilm.options.model_options import dense_sizes
+
+ATOL = 1e-5
+LINES = ["The bank closed .", "", "x", "A longer word is electroencephalography"]
+SENTENCES = [line.split() for line in LINES]
+EMBED = """
+import sys
+from bilm.commands.main import cli, run
+status = run(cli, "bilm", sys.argv[1:])
+print(status, "keras" in sys.modules, "tensorflow" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("folder", golden_cases("inference"))
+def test_golden_inference_numpy(folder):
+    files = folder / "options.json", folder / "weights.hdf5"
+    embedder = ElmoEmbedder(*files, backend="numpy")
+    batch = json.loads((folder / "batches.json").read_text())[0]
+    with h5py.File(folder / "expected.hdf5") as file:
+        expected = file["batch_0/lm_embeddings"][...]
+    found = embedder.embed_batch(batch)
+    for vectors, row, words in zip(found, expected, batch, strict=True):
+        assert vectors.dtype == np.float32
+        np.testing.assert_allclose(vectors, row[:, : len(words)], atol=ATOL)
+
+
+def test_numpy_equals_keras_with_many_windows_and_rows(stored_embedder):
+    sentences = SENTENCES * 9
+    embedder = ElmoEmbedder(CASE, backend="numpy", batch_tokens=16)
+    found = embedder.embed_batch(sentences)
+    for a, b in zip(found, stored_embedder.embed_batch(sentences), strict=True):
+        np.testing.assert_allclose(a, b, atol=ATOL)
+    copy = pickle.loads(pickle.dumps(embedder))
+    assert isinstance(copy.model, NumpyBiLM)
+    np.testing.assert_array_equal(copy.embed_sentence(["x"]), embedder.embed_sentence(["x"]))
+
+
+@pytest.mark.parametrize("settings", [{"precision": "bfloat16"}, {"backend": "jax"}])
+def test_numpy_refuses_other_settings(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        ElmoEmbedder(CASE, **{"backend": "numpy", **settings})
+
+
+def test_numpy_refuses_models_that_read_words(stored_embedder):
+    class Words:
+        options = stored_embedder.options.with_table()
+
+    with pytest.raises(OptionsError, match="character CNN"):
+        NumpyBiLM(Words())
+    assert not is_small(Words.options, 1)
+
+
+def test_small_work_is_limited_by_tokens_and_weights(stored_embedder):
+    options = stored_embedder.options
+    most = SMALL_WORK // sum(dense_sizes(options))
+    assert is_small(options, most)
+    assert not is_small(options, most + 1)
+
+
+@pytest.mark.parametrize("variables", [{}, {"KERAS_BACKEND": "tensorflow"}])
+def test_embed_of_a_few_lines_does_not_import_keras(tmp_path, stored_embedder, variables):
+    corpus, output = tmp_path / "corpus.txt", tmp_path / "vectors.hdf5"
+    corpus.write_text("\n".join(LINES) + "\n")
+    settings = environment(**variables)
+    if not variables:
+        settings.pop("KERAS_BACKEND", None)
+    done = subprocess.run(
+        [sys.executable, "-c", EMBED, "embed", "--model", CASE, "--input", corpus]
+        + ["--output", output],
+        env=settings,
+        capture_output=True,
+        text=True,
+    )
+    imported = bool(variables)
+    assert done.stdout.splitlines()[-1:] == [f"0 {imported} {imported}"], done.stderr
+    with h5py.File(output) as file:
+        for k, vectors in enumerate(stored_embedder.embed_batch(SENTENCES)):
+            np.testing.assert_allclose(file[str(k)], vectors, atol=ATOL)
