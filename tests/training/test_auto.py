@@ -141,7 +141,7 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
     assert RunFolder(folder).read_auto() == record and len(measured) == 1
     assert run_here("bilm train", *command).returncode == 0
     assert RunFolder(folder).latest_checkpoint().step == record["n_steps"]
-    assert load_run_options(folder / "options.json").lstm.dim == 256  # tiny
+    assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 
 
 @pytest.mark.slow
