@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from bilm.training.devices import Devices
@@ -309,13 +310,14 @@ class Muon(Adam):
         x = matrices / (tf.norm(matrices, axis=(-2, -1), keepdims=True) + 1e-7)
         a, b, c = self.COEFFICIENTS
         gram, product = tf.matmul(x, x, transpose_b=True), None
+        identity = np.eye(n_rows, dtype=np.float32)  # `set_diag` has an argument on the host
         for _ in range(self.N_ITERATIONS):
             factor = b * gram + c * tf.matmul(gram, gram)
             if n_columns < 2 * n_rows:
                 x = a * x + tf.matmul(factor, x)
                 gram = tf.matmul(x, x, transpose_b=True)
                 continue
-            factor = tf.linalg.set_diag(factor, tf.linalg.diag_part(factor) + a)
+            factor += a * identity
             product = factor if product is None else tf.matmul(factor, product)
             gram = tf.matmul(factor, tf.matmul(gram, factor))
         return x if product is None else tf.matmul(product, x)

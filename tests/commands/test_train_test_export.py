@@ -65,7 +65,10 @@ def train_arguments(tmp_path):
         ({"heldout": "nowhere/*"}, "nowhere/*: no file matches"),
         ({"vocab": "nowhere.txt"}, "nowhere.txt: cannot be read: No such file"),
         ({"options": "nowhere.json"}, "nowhere.json: cannot be read: No such file"),
-        ({"options": "huge"}, "huge: unknown options, expected a path or one of medium, original"),
+        (
+            {"options": "huge"},
+            "huge: unknown options, expected a path or one of compact, medium, original",
+        ),
         ({"options": OPTIONS | {"lstm": None}}, "tiny.json: lstm: found null, expected an object"),
         ({"options": OPTIONS | {"lr": 1}}, "tiny.json: lr: unknown key"),
         ({"options": []}, "tiny.json: top level: found [], expected an object"),

@@ -23,12 +23,10 @@ def values_of(trainer):
     """Weights, accumulators and states of every replica."""
     local = trainer.devices.local
     named = {f"state {i}": array for i, array in enumerate(trainer.global_state())}
-    for i, variables in enumerate(
-        zip(trainer.optimizer.variables, *trainer.optimizer.slots.values(), strict=True)
-    ):
-        for j, variable in enumerate(variables):
+    for slot, variables in {"": trainer.optimizer.variables, **trainer.optimizer.slots}.items():
+        for name, variable in variables.items():
             for k, part in enumerate(local(variable)):
-                named[f"{i} {j} {k}"] = part.numpy()
+                named[f"{slot} {name} {k}"] = part.numpy()
     return named
 
 
@@ -90,7 +88,8 @@ def spoiled(monkeypatch):
 
     def spoil(self, iterator, number):
         result = step(self, iterator, number)
-        self.optimizer.variables[0].assign(self.optimizer.variables[0] * np.nan)
+        variable = next(iter(self.optimizer.variables.values()))
+        variable.assign(variable * np.nan)
         return result
 
     monkeypatch.setattr(Trainer, "step", spoil)

@@ -107,7 +107,10 @@ def test_step_does_not_read_the_whole_softmax(n_replicas, optimizer):
     signature = batch_signature(options.model, options.batch_size, options.unroll_steps, 8)
     iterator = iter(as_dataset(lambda: iter([]), signature, strategy))
     step = trainer._step.get_concrete_function(
-        iterator, trainer.state, tf.constant(0, tf.int32), tf.constant(0.1)
+        iterator,
+        trainer.state,
+        tf.constant(0, tf.int32),
+        tf.constant(trainer.optimizer.step_size(0)),
     )
     operations = step.graph.get_operations()
     read = [op.outputs[0].shape for op in operations if op.type == "ReadVariableOp"]
