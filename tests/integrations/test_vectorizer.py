@@ -197,7 +197,6 @@ def test_vectorizer_pickle_contains_no_weights(stored_model, tmp_path):
     assert len(pickled) < 8_000 < (stored_model / "weights.hdf5").stat().st_size
     program = (
         "import pickle, sys; pipeline = pickle.load(open('pipeline.pkl', 'rb'));"
-        "assert 'keras' in sys.modules;"
         f"print(pipeline.predict_proba({TEXTS!r})[:, 0].tolist())"
     )
     done = subprocess.run(
