@@ -310,7 +310,8 @@ class Muon(Adam):
         x = matrices / (tf.norm(matrices, axis=(-2, -1), keepdims=True) + 1e-7)
         a, b, c = self.COEFFICIENTS
         gram, product = tf.matmul(x, x, transpose_b=True), None
-        identity = np.eye(n_rows, dtype=np.float32)  # `set_diag` has an argument on the host
+        # Added instead of using `set_diag`, which has an argument on the host.
+        identity: np.ndarray = np.eye(n_rows, dtype=np.float32)
         for _ in range(self.N_ITERATIONS):
             factor = b * gram + c * tf.matmul(gram, gram)
             if n_columns < 2 * n_rows:
