@@ -101,7 +101,7 @@ class Texts:
         return LMDataset(str(path), self.vocab, test=True).iter_evaluation(ROWS, n_steps)
 
     def known_words(self, path: Path) -> list[str]:
-        """Return the sentences with <UNK> in place of words outside the vocabulary."""
+        """Return the sentences with <UNK> for each word outside the vocabulary."""
         known = set(self.vocab_file.read_text(encoding="utf-8").split("\n"))
         return [
             " ".join(word if word in known else "<UNK>" for word in words)
