@@ -28,9 +28,7 @@ def train_ngram(lmplz: str, text: str, arpa: Path, order: int = 5) -> None:
     """
     command = [lmplz, "-o", str(order), "--discount_fallback", "-S", "50%", "-T", arpa.parent]
     with open(arpa, "wb") as file:
-        subprocess.run(
-            command, input=text.encode(), stdout=file, stderr=subprocess.DEVNULL, check=True
-        )
+        subprocess.run(command, input=text.encode(), stdout=file, check=True)
 
 
 def ngram_log_probabilities(arpa: Path, sentences: Iterable[str]) -> np.ndarray:

@@ -15,10 +15,10 @@ finished peer is read from --output.
 Rules for all peers: the vocabulary contains the words that occur at least twice in the training
 part of classics_en; other words are <UNK>, whose predictions count. Every word and the </S> of
 every sentence is predicted, by the full vocabulary; <S> is read and not predicted. The perplexity
-is that of the whole dev.txt, divided among 128 rows as `bilm test` does. LSTMs carry their state
-from sentence to sentence within a row, and the transformer reads up to 64 earlier words of its row
-in addition to a window of 64; the 5-gram model starts each sentence anew. Points of the picture
-are measured on every eighth sentence and are not comparable with the table. Their processor time is
+is measured on the whole dev.txt, divided among 128 rows as `bilm test` does. LSTMs carry their
+state from sentence to sentence within a row. The transformer reads a window of 64 words and up to
+64 earlier words of its row. The 5-gram model reads no earlier sentence. Points of the picture are
+measured on every eighth sentence and are not comparable with the table. Their processor time is
 not counted, except for bilm, which measures them itself.
 
 The output contains peers.csv, peers.md, and peers.png if matplotlib is installed. Requires pandas,
@@ -32,6 +32,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -182,7 +183,7 @@ def bilm_options(texts: Texts) -> RunOptions:
 
 
 def run_bilm(texts: Texts) -> dict[str, Any]:
-    run, start = texts.folder / "bilm_run", children_seconds()
+    run = texts.folder / "bilm_run"
     base = ["train", "--input", texts.train, "--vocab", texts.vocab_file]
     options = bilm_options(texts)
     options_file = texts.folder / "options.json"
@@ -193,6 +194,7 @@ def run_bilm(texts: Texts) -> dict[str, Any]:
         n_useful = options.n_epochs * options.n_train_tokens
         n_steps = min(n_steps, n_useful // (options.batch_size * options.unroll_steps))
         options_file.write_text(json.dumps(with_warmup(options, n_steps).to_dict()))
+    shutil.rmtree(run, ignore_errors=True)  # interrupted: its processor time is not known
     start = children_seconds()
     bilm(*base, "--heldout", texts.curve, "--checkpoint_minutes", 60, "--output", run,
          "--n_steps", n_steps, "--eval_steps", max(1, n_steps // 8))  # fmt: skip
@@ -270,6 +272,8 @@ def main(argv):
     del argv
     import pandas as pd
 
+    if "ngram" in FLAGS.peers and not shutil.which(FLAGS.lmplz):
+        sys.exit(f"--lmplz: found {FLAGS.lmplz}, expected KenLM's program lmplz (see --help)")
     output, results = Path(FLAGS.output), []
     settings = {name: FLAGS[name].value for name in ("hours", "options", "both_directions",
                                                      "negatives", "precision")}  # fmt: skip
