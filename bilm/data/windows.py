@@ -223,5 +223,6 @@ def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]
     while len(order):
         n_rows = max(budget // int(lengths[order[0]]), 1)
         rows, order = order[:n_rows], order[n_rows:]
-        step = min(1 << (len(rows) - 1).bit_length(), 64)
+        # 1, 2, 4, 8, then multiples of 8, and above 64 of 64.
+        step = 64 if len(rows) > 64 else min(1 << (len(rows) - 1).bit_length(), 8)
         yield rows, min(-(-len(rows) // step) * step, n_rows)

@@ -23,7 +23,7 @@ import numpy as np
 
 from bilm.data.tokenization import TokenizationCheck, checked_sentence
 from bilm.embedding.choices import POOLS
-from bilm.embedding.numpy_model import NumpyBiLM
+from bilm.embedding.numpy_model import NumpyBiLM, NumpyStacks, Shared, shared_with
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.storage.stored_model import StoredModel, open_model
@@ -112,17 +112,19 @@ class ElmoEmbedder:
         self.stored = open_model(options_file, weight_file)
         self.model: BiLM | NumpyBiLM
         if backend == "numpy":
-            self.model = NumpyBiLM(self.stored)
+            self.model = numpy_model = NumpyBiLM(self.stored)
+            shared = Shared(numpy_model.encoder, numpy_model.stacks)
         else:
             share_unset_cores()
-            self.model = self.stored.build(precision, frozen=True)
+            self.model = keras_model = self.stored.build(precision, frozen=True)
+            shared = shared_with(keras_model)
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
         self._settings = self.vocab_file, cache_size, batch_tokens, precision, backend
-        self._encode = WordVectors(self.model, self.vocab_file)
+        self._encode = WordVectors(self.model, self.vocab_file, shared.encoder)
         self._marks, self._cache = self._encode.marks, TokenCache(cache_size, self._encode)
-        self._runner = PackedRunner(self.model, batch_tokens)
+        self._runner = PackedRunner(self.model, batch_tokens, shared.stacks)
         lstm = self.options.lstm
         self.n_layers = lstm.n_layers + 1
         self.dim = len(self.model.directions) * lstm.projection_dim
@@ -231,9 +233,10 @@ class ElmoEmbedder:
     def warm_up(
         self, sentences: Iterable[Sequence[str]] = (), layers: Layers = "all", pool: str = "none"
     ) -> None:
-        """Compile the functions that embed a sentence, and cache the words of sentences.
+        """Compile the functions that embed one sentence and several, and cache the words of
+        sentences.
 
-        The first sentence that an embedder reads otherwise includes the time of compilation. The
+        The first sentences that an embedder reads otherwise include the time of compilation. The
         vectors of sentences do not change.
 
         Args:
@@ -246,9 +249,11 @@ class ElmoEmbedder:
             self._look_up(group)
         # The marks are encoded outside the cache: its contents and order remain those of embedding.
         self._check_process()
-        table = self._encode(self._marks)
-        for _ in self._runner(table, [np.arange(len(table))], selection):
-            pass
+        table = self._encode.warm_up()
+        marks = np.arange(len(table))
+        for sentences_of_marks in ([marks], [marks, marks]):
+            for _ in self._runner(table, sentences_of_marks, selection):
+                pass
 
     def clear_cache(self) -> None:
         """Remove all words from the cache."""
@@ -500,29 +505,30 @@ class PackedRunner:
     Args:
         model: the biLM, with its weights.
         batch_tokens: maximum number of tokens in a window of steps.
+        of_one_row: runs a single row, and all rows of a `NumpyBiLM`; None to run it with the model.
     """
 
-    def __init__(self, model: BiLM | NumpyBiLM, batch_tokens: int):
-        self.model, self.batch_tokens = model, batch_tokens
+    def __init__(
+        self, model: BiLM | NumpyBiLM, batch_tokens: int, of_one_row: NumpyStacks | None = None
+    ):
+        self.model, self.batch_tokens, self._of_one_row = model, batch_tokens, of_one_row
+        self._runs_ahead = False
         if isinstance(model, NumpyBiLM):
-            self._runs_ahead, self._array, self._tensor = False, np.asarray, np.asarray
-            self._zero_state: Callable[[int], Any] = model.zero_state
-            self._run_steps: Callable = model.steps
-            self._run_rows: Callable = model.steps
             return
         import keras
 
         # Other backends have settings that depend on the thread.
         self._runs_ahead = keras.backend.backend() == "tensorflow"
-        self._array, self._tensor = keras.ops.convert_to_numpy, keras.ops.convert_to_tensor
-        keras_model = model
-        self._zero_state = lambda n: keras_model.flatten_state(keras_model.zero_state(n))
+        self._run_steps: Callable
+        self._run_rows: Callable
+        self._run_one_row: Callable
         if model.precision == "int8":
             from bilm.embedding.int8 import Int8Stacks
 
-            self._run_steps = self._run_rows = Int8Stacks(model)
+            self._run_steps = self._run_rows = self._run_one_row = Int8Stacks(model)
         else:
             self._run_steps, self._run_rows = _compiled_steps(model)
+            self._run_one_row = _compiled_steps(model, n_rows=1)[0]
 
     def __call__(
         self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection
@@ -549,7 +555,7 @@ class PackedRunner:
             windows = ahead(windows)
         with closing(windows):
             for steps, found in windows:
-                selected = {d: selection.select(self._array(layers)) for d, layers in found.items()}
+                selected = {d: selection.select(layers) for d, layers in found.items()}
                 while waiting and packing.starts[waiting[-1]] < steps.stop:
                     k = waiting.pop()
                     running[k] = Collector(selection, int(lengths[k]) - 1)
@@ -566,16 +572,35 @@ class PackedRunner:
     ) -> Generator[tuple[slice, dict[str, Any]], None, None]:
         """Yield the steps of each window, and its layers by direction: (layers + 1, B, T, P)."""
         n_rows, n_all = fresh.shape
-        state = self._zero_state(n_rows)
-        tensor = self._tensor(table)
         n_steps = max(self.batch_tokens // n_rows, 1)
         repeats = n_rows * min(n_steps, n_all) / len(table)
-        run = self._run_rows if repeats >= REPEATS else self._run_steps
+        run, to_tensor, to_array, state = self._functions(n_rows, repeats)
+        tensor = to_tensor(table)
         for start in range(0, n_all, n_steps):
             steps = slice(start, min(start + n_steps, n_all))
-            window = {d: self._tensor(p[:, steps]) for d, p in places.items()}
-            found, state = run(tensor, window, self._tensor(fresh[:, steps]), state)
-            yield steps, found
+            window = {d: to_tensor(p[:, steps]) for d, p in places.items()}
+            found, state = run(tensor, window, to_tensor(fresh[:, steps]), state)
+            yield steps, {d: to_array(layers) for d, layers in found.items()}
+
+    def _functions(
+        self, n_rows: int, repeats: float
+    ) -> tuple[Callable, Callable[[np.ndarray], Any], Callable[[Any], np.ndarray], Any]:
+        """Return what runs this number of rows: the function that continues from a state, the
+        conversions of its arguments and results, and the zero state.
+
+        `repeats` is the mean number of positions of a window that read the same row of the table.
+        """
+        model, arrays = self.model, self._of_one_row
+        if arrays is not None and (n_rows == 1 or isinstance(model, NumpyBiLM)):
+            return arrays, np.asarray, np.asarray, arrays.zero_state(n_rows)
+        import keras
+
+        assert not isinstance(model, NumpyBiLM)
+        run = self._run_one_row if n_rows == 1 else self._run_steps
+        if repeats >= REPEATS:
+            run = self._run_rows
+        state = model.flatten_state(model.zero_state(n_rows))
+        return run, keras.ops.convert_to_tensor, keras.ops.convert_to_numpy, state
 
     def _lay_out(
         self, sentences: list[np.ndarray], packing: Packing
@@ -595,10 +620,10 @@ class PackedRunner:
         return places, fresh
 
 
-def _compiled_steps(model: BiLM) -> tuple[Callable, Callable]:
-    """Return the compiled function that continues from a state, for any number of rows and steps:
-    integer (B, T) by direction -> float (layers + 1, B, T, P); and one that multiplies the table
-    with the first layers' weights, instead of each token."""
+def _compiled_steps(model: BiLM, n_rows: int | None = None) -> tuple[Callable, Callable]:
+    """Return the compiled function that continues from a state, for any number of steps and for
+    `n_rows` rows or any number: integer (B, T) by direction -> float (layers + 1, B, T, P); and one
+    that multiplies the table with the first layers' weights, instead of each token."""
     import keras
     from keras import ops
 
@@ -615,8 +640,8 @@ def _compiled_steps(model: BiLM) -> tuple[Callable, Callable]:
     state = model.flatten_state(model.zero_state(0))
     signature = [
         keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
-        {d: keras.KerasTensor((None, None), "int32") for d in model.directions},
-        keras.KerasTensor((None, None), "bool"),
-        [keras.KerasTensor((None, part.shape[1]), "float32") for part in state],
+        {d: keras.KerasTensor((n_rows, None), "int32") for d in model.directions},
+        keras.KerasTensor((n_rows, None), "bool"),
+        [keras.KerasTensor((n_rows, part.shape[1]), "float32") for part in state],
     ]
     return compiled(steps, signature), compiled(partial(steps, as_rows=True), signature)

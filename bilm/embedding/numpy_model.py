@@ -1,12 +1,15 @@
 """A biLM in NumPy: the numbers of `bilm.language_model.BiLM`, without Keras and its backends.
 
-To import TensorFlow takes longer than to embed a few sentences with a small model. A program that
-embeds many sentences, or has a large model, is faster with Keras.
+It has two uses. To import TensorFlow takes longer than to embed a few sentences with a small model,
+which `NumpyBiLM` reads from its files. And to start the many small operations of one sentence takes
+TensorFlow longer than to compute them, so NumPy computes it with the weights of a Keras model
+(`shared_with`). Many sentences at a time are faster with Keras.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +24,18 @@ from bilm.options.model_options import (
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
 
+if TYPE_CHECKING:
+    from bilm.language_model import BiLM
+    from bilm.layers.lstm import LSTMCell
+    from bilm.layers.token_encoder import TokenEncoder
+
 SMALL_WORK = 500_000_000  # largest product of tokens and weights that NumPy computes sooner
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
 }
+SIGMOIDS_FIRST = (0, 2, 3, 1)  # i, f, o, j in the stored order i, j, f, o
+HALF = np.float32(0.5)
 Read = Callable[[str, tuple[int, ...]], np.ndarray]  # name and shape of a weight -> its value
 
 
@@ -45,7 +55,7 @@ class NumpyBiLM:
 
     Args:
         stored: a model that reads characters.
-    Attributes: `options`, `directions`, `precision`, `n_tokens`, as of `BiLM`; `encoder`.
+    Attributes: `options`, `directions`, `precision`, `n_tokens`, as of `BiLM`; `encoder`, `stacks`.
     Raises: OptionsError for a model that does not read characters with a character CNN;
         WeightsError.
     """
@@ -54,7 +64,7 @@ class NumpyBiLM:
 
     def __init__(self, stored: StoredModel):
         self.options = options = stored.options
-        cnn = options.char_cnn
+        cnn, lstm = options.char_cnn, options.lstm
         if cnn is None:
             raise OptionsError(
                 f"{stored}: the backend numpy computes models with a character CNN only; leave "
@@ -71,10 +81,12 @@ class NumpyBiLM:
                 where = f"{tensors.source}: {found[name]}"
                 return names.checked(opened(found[name]), shape, name in names.PADDED, where)
 
-            self.encoder = NumpyEncoder(cnn, options.lstm.projection_dim, read)
-            self._layers = [
-                NumpyLSTM(options.lstm, self._cells(i), read) for i in range(options.lstm.n_layers)
-            ]
+            self.encoder = _read_encoder(cnn, lstm.projection_dim, read)
+            cells = {
+                d: [_read_cell(lstm, self._cell(k, i), read) for i in range(lstm.n_layers)]
+                for k, d in enumerate(self.directions)
+            }
+        self.stacks = NumpyStacks(lstm, cells)
 
     def _names(self) -> Iterator[str]:
         """Yield the names of the weights, in the order of the graph."""
@@ -94,19 +106,91 @@ class NumpyBiLM:
             for variable in names.VARIABLES[part]:
                 yield variable.hdf5[0].format(**index)
 
-    def _cells(self, layer: int) -> list[str]:
-        """Return the prefixes of the names of a layer's cells, one per direction."""
+    def _cell(self, direction: int, layer: int) -> str:
+        """Return the prefix of the names of a cell's weights."""
         stem = names.VARIABLES["cell"][0].hdf5[0].removesuffix("W_0")
-        return [stem.format(k=k, i=layer) for k in range(len(self.directions))]
+        return stem.format(k=direction, i=layer)
 
-    def zero_state(self, batch_size: int) -> list[np.ndarray]:
-        """Return the zero state: for each layer a cell and a hidden state, float32 (directions, B,
-        ...)."""
-        lstm = self.options.lstm
-        shapes = [(len(self.directions), batch_size, n) for n in (lstm.dim, lstm.projection_dim)]
-        return [np.zeros(shape, np.float32) for _ in self._layers for shape in shapes]
 
-    def steps(
+class NumpyEncoder(NamedTuple):
+    """The token encoder: see `bilm.layers.token_encoder.TokenEncoder`.
+
+    Fields:
+        activation: key of `ACTIVATIONS`.
+        characters: float32 (rows, E).
+        kernels: one matrix per filter width, float32 (width * E, filters).
+        bias: of all filters, float32 (F,).
+        highways: for each layer W_g, b_g, W, b; float32 (F, F) and (F,).
+        projection: W, b, float32 (F, P) and (P,), or None.
+    """
+
+    activation: str
+    characters: np.ndarray
+    kernels: list[np.ndarray]
+    bias: np.ndarray
+    highways: list[list[np.ndarray]]
+    projection: tuple[np.ndarray, np.ndarray] | None
+
+    @property
+    def widest(self) -> int:
+        """The width of the widest filter, in characters."""
+        return max(len(kernel) for kernel in self.kernels) // self.characters.shape[1]
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Encode tokens: integer (U, C), C at least the width of the widest filter -> float32 (U,
+        P)."""
+        vectors = self.characters[ids]  # U, C, E
+        dim = vectors.shape[2]
+        maxima = []
+        for kernel in self.kernels:
+            windows = np.lib.stride_tricks.sliding_window_view(vectors, len(kernel) // dim, axis=1)
+            n_tokens, n_places = windows.shape[:2]
+            # One product for the windows of all tokens.
+            rows = windows.transpose(0, 1, 3, 2).reshape(n_tokens * n_places, len(kernel))
+            maxima.append((rows @ kernel).reshape(n_tokens, n_places, -1).max(axis=1))
+        x = ACTIVATIONS[self.activation](np.concatenate(maxima, axis=1) + self.bias)
+        for gate, gate_bias, transform, bias in self.highways:
+            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
+            x = x + g * (np.maximum(x @ transform + bias, 0) - x)
+        if self.projection is not None:
+            x = x @ self.projection[0] + self.projection[1]
+        return x
+
+
+class NumpyCell(NamedTuple):
+    """The weights of an LSTM cell, gates in the order of `SIGMOIDS_FIRST`.
+
+    Fields:
+        of_input, recurrent: W_x and W_h, float32 (P, 4 D).
+        bias: float32 (4 D,), with the 1 of the forget gate.
+        projection: float32 (D, P), or None.
+    """
+
+    of_input: np.ndarray
+    recurrent: np.ndarray
+    bias: np.ndarray
+    projection: np.ndarray | None
+
+
+class NumpyStacks:
+    """The stacks of all directions: see `bilm.layers.stack.LSTMStack` and, for the equations,
+    `bilm.layers.lstm.LSTMCell`.
+
+    Args:
+        lstm: the options.
+        cells: for each direction one cell per layer.
+    """
+
+    def __init__(self, lstm: LstmOptions, cells: dict[str, list[NumpyCell]]):
+        self._lstm, self._cells = lstm, cells
+
+    def zero_state(self, n_rows: int) -> list[np.ndarray]:
+        """Return the zero state: by direction, layer, cell before hidden, float32 (B, ...)."""
+        n_parts = len(self._cells) * self._lstm.n_layers
+        widths = (self._lstm.dim, self._lstm.projection_dim) * n_parts
+        return [np.zeros((n_rows, width), np.float32) for width in widths]
+
+    def __call__(
         self,
         table: np.ndarray,
         places: dict[str, np.ndarray],
@@ -122,158 +206,175 @@ class NumpyBiLM:
             state: result of `zero_state`, or the last state.
         Returns: for each direction float32 (layers + 1, B, T, P), and the last state.
         """
-        order = np.stack([places[d].T for d in self.directions], axis=1)  # T, directions, B
-        x = table[order]
-        outputs, last = [x], []
-        starts = [column if column.any() else None for column in fresh.T[:, None, :, None]]
-        for i, layer in enumerate(self._layers):
-            y, *new = layer(x, state[2 * i], state[2 * i + 1], starts)
-            last += new
-            x = y + x if self.options.lstm.use_skip_connections and i else y
-            outputs.append(x)
-        layers = np.stack(outputs)  # layers + 1, T, directions, B, P
-        return {
-            d: layers[:, :, k].transpose(0, 2, 1, 3) for k, d in enumerate(self.directions)
-        }, last
+        starts = [column if column.any() else None for column in fresh.T[:, :, None]]
+        parts, layers = iter(state), {}
+        last: list[np.ndarray] = []
+        for direction, cells in self._cells.items():
+            x = table[places[direction].T]  # T, B, P
+            outputs = [x]
+            # One cell at a time, so that the weights of a small cell remain in the cache.
+            for i, cell in enumerate(cells):
+                y, *new = self._run(cell, x, next(parts), next(parts), starts)
+                last += new
+                x = y + x if self._lstm.use_skip_connections and i else y
+                outputs.append(x)
+            layers[direction] = np.stack(outputs).transpose(0, 2, 1, 3)
+        return layers, last
 
-
-class NumpyEncoder:
-    """The token encoder: see `bilm.layers.token_encoder.TokenEncoder`.
-
-    Args:
-        cnn: its options.
-        projection_dim: width P of a token's vector.
-        read: returns a weight.
-    Attributes: `filters`, pairs of width and number.
-    """
-
-    def __init__(self, cnn: CharCnnOptions, projection_dim: int, read: Read):
-        self.filters = list(cnn.filters)
-        self._activate = ACTIVATIONS[cnn.activation]
-        width, dim = sum(n for _, n in self.filters), cnn.embedding.dim
-        self._characters = read("char_embed", (N_CHARACTERS_WITH_PADDING, dim))
-        self._kernels = [
-            read(f"CNN/W_cnn_{i}", (1, w, dim, n)).reshape(w * dim, n)
-            for i, (w, n) in enumerate(self.filters)
-        ]
-        biases = [read(f"CNN/b_cnn_{i}", (n,)) for i, (_, n) in enumerate(self.filters)]
-        self._bias = np.concatenate(biases)
-        self._highways = [
-            [
-                read(f"CNN_high_{i}/{name}", shape)
-                for kind in ("carry", "transform")
-                for name, shape in ((f"W_{kind}", (width, width)), (f"b_{kind}", (width,)))
-            ]
-            for i in range(cnn.n_highway)
-        ]
-        self._projection = None
-        if width != projection_dim:
-            weight = read("CNN_proj/W_proj", (width, projection_dim))
-            self._projection = weight, read("CNN_proj/b_proj", (projection_dim,))
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Encode tokens: integer (U, C), C at least the width of the widest filter -> float32 (U,
-        P)."""
-        vectors = self._characters[ids]  # U, C, E
-        maxima = []
-        for (width, _), kernel in zip(self.filters, self._kernels, strict=True):
-            windows = np.lib.stride_tricks.sliding_window_view(vectors, width, axis=1)
-            n_tokens, n_places = windows.shape[:2]
-            windows = windows.transpose(0, 1, 3, 2).reshape(n_tokens, n_places, len(kernel))
-            maxima.append((windows @ kernel).max(axis=1))
-        x = self._activate(np.concatenate(maxima, axis=1) + self._bias)
-        for gate, gate_bias, transform, bias in self._highways:
-            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
-            x = x + g * (np.maximum(x @ transform + bias, 0) - x)
-        if self._projection is not None:
-            x = x @ self._projection[0] + self._projection[1]
-        return x
-
-
-class NumpyLSTM:
-    """One layer in all directions: see `bilm.layers.lstm.LSTMCell` for its equations.
-
-    sigmoid(x) = (1 + tanh(x / 2)) / 2, so the weights of the sigmoid gates are stored divided by 2,
-    which is exact, and one `tanh` computes all gates.
-
-    Args:
-        lstm: the options.
-        cells: prefixes of the names of the cells, one per direction.
-        read: returns a weight.
-    """
-
-    def __init__(self, lstm: LstmOptions, cells: Sequence[str], read: Read):
-        self._dim, width = lstm.dim, lstm.projection_dim
-        self._cell_clip, self._proj_clip = lstm.cell_clip, lstm.proj_clip
-        n = len(cells)
-        shape = (n, width, 4 * lstm.dim)
-        self._input: np.ndarray = np.empty(shape, np.float32)
-        self._recurrent: np.ndarray = np.empty(shape, np.float32)
-        self._bias: np.ndarray = np.empty((n, 1, 4 * lstm.dim), np.float32)
-        self._projection: np.ndarray | None = None
-        if lstm.dim != width:
-            self._projection = np.empty((n, lstm.dim, width), np.float32)
-        for k, cell in enumerate(cells):
-            kernel = read(f"{cell}W_0", (2 * width, 4 * lstm.dim))
-            bias = read(f"{cell}B", (4 * lstm.dim,)).copy()
-            bias[2 * lstm.dim : 3 * lstm.dim] += 1
-            self._store(kernel[:width], self._input[k])
-            self._store(kernel[width:], self._recurrent[k])
-            self._store(bias[None], self._bias[k])
-            if self._projection is not None:
-                self._projection[k] = read(f"{cell}W_P_0", (lstm.dim, width))
-
-    def _store(self, source: np.ndarray, target: np.ndarray) -> None:
-        """Copy the gates i, j, f, o of (..., 4 D) to i, f, o, j, the sigmoid gates halved."""
-        for place, gate in enumerate((0, 2, 3, 1)):
-            columns = source[:, gate * self._dim : (gate + 1) * self._dim]
-            scale = np.float32(1 if gate == 1 else 0.5)
-            target[:, place * self._dim : (place + 1) * self._dim] = columns * scale
-
-    def __call__(
+    def _run(
         self,
+        weights: NumpyCell,
         x: np.ndarray,
         cell: np.ndarray,
         hidden: np.ndarray,
         starts: Sequence[np.ndarray | None],
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Run over time.
+        """Run a cell over time.
 
         Args:
-            x: float32 (T, directions, B, P).
-            cell, hidden: the state, float32 (directions, B, D) and (directions, B, P).
-            starts: for each step the rows that start from zero state, boolean (1, B, 1), or None.
-        Returns: the outputs, float32 (T, directions, B, P), and the last state.
+            x: float32 (T, B, P).
+            cell, hidden: the state, float32 (B, D) and (B, P).
+            starts: for each step the rows that start from zero state, boolean (B, 1), or None.
+        Returns: the outputs, float32 (T, B, P), and the last state.
         """
-        n_steps, n_directions, n_rows, width = x.shape
-        # One product per direction for all steps.
-        flat = x.transpose(1, 0, 2, 3).reshape(n_directions, n_steps * n_rows, width)
-        inputs = (flat @ self._input + self._bias).reshape(n_directions, n_steps, n_rows, -1)
-        sigmoids, d = slice(0, 3 * self._dim), self._dim
+        n_steps, n_rows, width = x.shape
+        n_gates, n_units = len(weights.bias), self._lstm.dim
+        # One product for all steps.
+        inputs = x.reshape(n_steps * n_rows, width) @ weights.of_input + weights.bias
+        inputs = inputs.reshape(n_steps, n_rows, n_gates)
+        gates: np.ndarray = np.empty((n_rows, n_gates), np.float32)
+        sigmoids = gates[:, : 3 * n_units]
+        i, f, o, j = (gates[:, k * n_units : (k + 1) * n_units] for k in range(4))
         outputs = np.empty_like(x)
         for t, start in enumerate(starts):
             if start is not None:
                 cell, hidden = np.where(start, 0, cell), np.where(start, 0, hidden)
-            gates = hidden @ self._recurrent
-            gates += inputs[:, t]
+            np.matmul(hidden, weights.recurrent, out=gates)
+            gates += inputs[t]
+            # sigmoid(x) = (1 + tanh(x / 2)) / 2, so that one operation computes all gates.
+            sigmoids *= HALF
             np.tanh(gates, out=gates)
-            gates[..., sigmoids] *= 0.5
-            gates[..., sigmoids] += 0.5
-            cell = gates[..., d : 2 * d] * cell
-            cell += gates[..., :d] * gates[..., 3 * d :]
-            if self._cell_clip:
-                _clip(cell, self._cell_clip)
+            sigmoids *= HALF
+            sigmoids += HALF
+            cell = f * cell
+            cell += np.multiply(i, j, out=i)
+            _clip(cell, self._lstm.cell_clip)
             hidden = np.tanh(cell)
-            hidden *= gates[..., 2 * d : 3 * d]
-            if self._projection is not None:
-                hidden = hidden @ self._projection
-                if self._proj_clip:
-                    _clip(hidden, self._proj_clip)
+            hidden *= o
+            if weights.projection is not None:
+                hidden = hidden @ weights.projection
+                _clip(hidden, self._lstm.proj_clip)
             outputs[t] = hidden
         return outputs, cell, hidden
 
 
-def _clip(values: np.ndarray, bound: float) -> None:
-    """Clip values in place; two operations take less time than `np.clip` for small arrays."""
-    np.minimum(values, np.float32(bound), out=values)
-    np.maximum(values, np.float32(-bound), out=values)
+class Shared(NamedTuple):
+    """What NumPy computes with the weights of a model of Keras; None for what it does not."""
+
+    encoder: NumpyEncoder | None = None
+    stacks: NumpyStacks | None = None
+
+
+def shared_with(model: BiLM) -> Shared:
+    """Return the parts of a frozen model of Keras that NumPy computes.
+
+    TensorFlow must compute the model, on the CPU, and its cells must be small. NumPy reads large
+    cells hardly faster than TensorFlow, and its waiting threads slow down other programs. Weights
+    of the encoder are shared and those of the cells are copied. Rounded to bfloat16, all of them
+    are copied, in float32.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow" or model.precision == "int8":
+        return Shared()
+    import tensorflow as tf
+
+    cells = {d: [layer.cell for layer in model.stacks[d].layers] for d in model.directions}
+    is_small = all(cell.laid_out.layout.joint for own in cells.values() for cell in own)
+    if not is_small or tf.config.list_physical_devices("GPU"):
+        return Shared()
+    lstm = model.options.lstm
+    copied = {d: [_copied_cell(cell, lstm) for cell in own] for d, own in cells.items()}
+    encoder = None if model.options.char_cnn is None else _shared_encoder(model.encoder)
+    return Shared(encoder, NumpyStacks(lstm, copied))
+
+
+def _shared_encoder(encoder: TokenEncoder) -> NumpyEncoder:
+    """Return an encoder with a character CNN and without a table of words."""
+    cnn, highway = encoder.cnn, encoder.highway
+    layers = zip(
+        highway.gates, highway.gate_biases, highway.transforms, highway.biases, strict=True
+    )
+    kernels = map(_float32, cnn.kernels)
+    return NumpyEncoder(
+        cnn.activation,
+        _float32(cnn.embedding),
+        [kernel.reshape(-1, kernel.shape[-1]) for kernel in kernels],
+        np.concatenate([_float32(bias) for bias in cnn.biases]),
+        [list(map(_float32, layer)) for layer in layers],
+        (_float32(encoder.kernel), _float32(encoder.bias)) if encoder.has_projection else None,
+    )
+
+
+def _float32(tensor: Any) -> np.ndarray:
+    """Return a tensor as an array, which shares the memory of a float32 tensor."""
+    return np.asarray(tensor, np.float32)
+
+
+def _copied_cell(cell: LSTMCell, lstm: LstmOptions) -> NumpyCell:
+    """Copy the weights of a frozen cell."""
+    of_input, recurrent, biases, projection = cell.laid_out.arrays(lstm.projection_dim, lstm.dim)
+    of_input, recurrent, bias = (
+        np.concatenate([gates[k] for k in SIGMOIDS_FIRST], axis=-1)
+        for gates in (of_input, recurrent, biases)
+    )
+    return NumpyCell(of_input, recurrent, bias, projection)
+
+
+def _read_encoder(cnn: CharCnnOptions, projection_dim: int, read: Read) -> NumpyEncoder:
+    """Read the weights of the encoder."""
+    width, dim = sum(n for _, n in cnn.filters), cnn.embedding.dim
+    characters = read("char_embed", (N_CHARACTERS_WITH_PADDING, dim))
+    kernels = [
+        read(f"CNN/W_cnn_{i}", (1, w, dim, n)).reshape(w * dim, n)
+        for i, (w, n) in enumerate(cnn.filters)
+    ]
+    biases = [read(f"CNN/b_cnn_{i}", (n,)) for i, (_, n) in enumerate(cnn.filters)]
+    highways = [
+        [
+            read(f"CNN_high_{i}/{name}", shape)
+            for kind in ("carry", "transform")
+            for name, shape in ((f"W_{kind}", (width, width)), (f"b_{kind}", (width,)))
+        ]
+        for i in range(cnn.n_highway)
+    ]
+    projection = None
+    if width != projection_dim:
+        weight = read("CNN_proj/W_proj", (width, projection_dim))
+        projection = weight, read("CNN_proj/b_proj", (projection_dim,))
+    bias = np.concatenate(biases)
+    return NumpyEncoder(cnn.activation, characters, kernels, bias, highways, projection)
+
+
+def _read_cell(lstm: LstmOptions, prefix: str, read: Read) -> NumpyCell:
+    """Read the weights of the cell whose names have a prefix."""
+    width, n_units = lstm.projection_dim, lstm.dim
+    kernel = read(f"{prefix}W_0", (2 * width, 4 * n_units))
+    bias = read(f"{prefix}B", (4 * n_units,)).copy()
+    bias[2 * n_units : 3 * n_units] += 1
+
+    def in_order(weight: np.ndarray) -> np.ndarray:
+        gates = np.split(weight, 4, axis=-1)
+        return np.concatenate([gates[k] for k in SIGMOIDS_FIRST], axis=-1)
+
+    projection = read(f"{prefix}W_P_0", (n_units, width)) if n_units != width else None
+    of_input, recurrent = in_order(kernel[:width]), in_order(kernel[width:])
+    return NumpyCell(of_input, recurrent, in_order(bias), projection)
+
+
+def _clip(values: np.ndarray, bound: float | None) -> None:
+    """Clip values in place, unless there is no bound; two operations take less time than `np.clip`
+    for small arrays."""
+    if bound:
+        np.minimum(values, np.float32(bound), out=values)
+        np.maximum(values, np.float32(-bound), out=values)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bilm.data.vocabulary import BOS, EOS, Vocabulary, alphabet_of, shifted, vocabulary_of
 from bilm.data.windows import batches, needed_characters
-from bilm.embedding.numpy_model import NumpyBiLM
+from bilm.embedding.numpy_model import NumpyBiLM, NumpyEncoder
 from bilm.errors import OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
 ENCODER_CHARACTERS = 1 << 14  # characters that the character CNN reads at a time
+FEW_WORDS = 64  # most words that NumPy encodes for a model of Keras
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
 
@@ -32,15 +33,21 @@ class WordVectors:
     Args:
         model: result of `StoredModel.build`, or a `NumpyBiLM`.
         vocab_file: one word per line, for a model that reads words instead of characters.
+        of_few: encodes at most `FEW_WORDS` words; None to encode them with the model.
     Raises: OptionsError if the vocabulary is missing; DataError if it does not fit the model.
     """
 
-    def __init__(self, model: BiLM | NumpyBiLM, vocab_file: str | Path | None = None):
+    def __init__(
+        self,
+        model: BiLM | NumpyBiLM,
+        vocab_file: str | Path | None = None,
+        of_few: NumpyEncoder | None = None,
+    ):
+        self._of_few = of_few
         self.model, self._alphabet = model, alphabet_of(model.options)
         self._encode: Callable[[np.ndarray], np.ndarray]
         if isinstance(model, NumpyBiLM):
-            self._widest = max(width for width, _ in model.encoder.filters)
-            self._encode = model.encoder
+            self._widest, self._encode = model.encoder.widest, model.encoder.__call__
             return
         import keras
 
@@ -77,11 +84,23 @@ class WordVectors:
         spelled = self._alphabet(words)  # n, C
         lengths = self._alphabet.lengths(words, spelled)
         lengths = needed_characters(lengths, self._widest, self._alphabet.width)
+        of_few = self._of_few if len(words) <= FEW_WORDS else None
         for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
+            n_characters = lengths[rows[0]]
+            if of_few is not None:
+                vectors[rows] = of_few(shifted(spelled[rows, :n_characters]))
+                continue
             # Padded with the last word up to a number of rows that has been compiled.
-            ids = spelled[np.pad(rows, (0, n_padded - len(rows)), "edge"), : lengths[rows[0]]]
+            ids = spelled[np.pad(rows, (0, n_padded - len(rows)), "edge"), :n_characters]
             vectors[rows] = self._encode(shifted(ids))[: len(rows)]
         return vectors
+
+    def warm_up(self) -> np.ndarray:
+        """Compile the encoder and return the vectors of `marks`."""
+        if self._of_few is not None and self._alphabet is not None:
+            spelled = self._alphabet(self.marks)[:, : max(self._widest, 8)]
+            self._encode(shifted(spelled))
+        return self(self.marks)
 
 
 class TokenCache:

@@ -48,7 +48,8 @@ class Highway(WeightedLayer):
 
     def _square(self, dim: int, name: str) -> Any:
         # A Keras initializer returns the same numbers each time, so each matrix has its own.
-        return self.add_weight((dim, dim), initializers.RandomNormal(0.0, dim**-0.5), name=name)
+        normal = initializers.RandomNormal(0.0, dim**-0.5)
+        return self.add_weight((dim, dim), normal, name, self.precision)
 
     def call(self, x: Any) -> Any:
         """Apply the layers in order: float (..., D) -> (..., D)."""

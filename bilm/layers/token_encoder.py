@@ -104,6 +104,7 @@ class TokenEncoder(WeightedLayer):
                 (n_features, self.projection_dim),
                 initializers.RandomNormal(0.0, n_features**-0.5),
                 name="kernel",
+                operand_dtype=self.precision,
             )
             self.bias = self.add_weight((self.projection_dim,), "zeros", name="bias")
         self.built = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from keras import initializers
+from keras import initializers, ops
 
 from bilm.errors import WeightsError
 
@@ -34,12 +34,18 @@ class WeightedLayer(keras.layers.Layer):
             raise ValueError(f"{self.name}: the weights exist already; call freeze before build")
         self.frozen = True
 
-    def add_weight(self, shape: Any, initializer: Any, name: str) -> Any:
-        """Create a variable, or a constant if frozen, from `initial` if it contains the name."""
+    def add_weight(
+        self, shape: Any, initializer: Any, name: str, operand_dtype: str | None = None
+    ) -> Any:
+        """Create a variable, or a constant if frozen, from `initial` if it contains the name.
+
+        `operand_dtype` is the dtype to which products round the weight; a constant is stored in it.
+        """
         if name in self.initial:
             initializer = self.initial[name](shape)
         if self.frozen:
-            return initializers.get(initializer)(shape, dtype=self.variable_dtype)
+            value = initializers.get(initializer)(shape, dtype=self.variable_dtype)
+            return value if operand_dtype is None else ops.cast(value, operand_dtype)
         return super().add_weight(shape=shape, initializer=initializer, name=name)
 
     def own_weight(self, name: str) -> Any:

@@ -140,6 +140,7 @@ def test_warm_up_compiles_before_the_first_sentence(folder, embedder):
     assert tracings() == [1, 1]
     assert len(other._cache) == 0
     np.testing.assert_allclose(other.embed_sentence(SENTENCES[0]), expected, atol=ATOL)
+    other.embed_batch(SENTENCES)
     assert tracings() == [1, 1]
 
 

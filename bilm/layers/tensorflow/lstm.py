@@ -60,8 +60,7 @@ def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: S
         i, j, f, o = gates_at(t, old_hidden)
         cell = next_cell(i, j, f, old_cell, spec.cell_clip)
         hidden = o * tf.tanh(cell)
-        if weights.projection:
-            hidden = clipped(_rows_times(hidden, weights.projection[0]), spec.proj_clip)
+        hidden = clipped(weights.project(hidden), spec.proj_clip)
         if spec.steps_mask is not None:
             keep = spec.steps_mask[t][:, None] > 0
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
@@ -77,8 +76,3 @@ def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: S
         # iterations.
         outputs = tf.reverse(outputs, [0])
     return outputs, LSTMState(last[0][:, :n_units], last[1])
-
-
-def _rows_times(x, weight):
-    """Multiply in the dtype of the weight and cast to the dtype of x: (B, M), (M, N) -> (B, N)."""
-    return tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), x.dtype)

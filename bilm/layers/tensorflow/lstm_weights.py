@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from bilm.layers.state import TableRows
@@ -23,7 +24,8 @@ class Layout(NamedTuple):
             and h W_h per step.
         apart: one matrix per gate. Each gate is then contiguous, and TensorFlow fuses a product,
             its bias and its activation into one operation.
-        transposed: matrices contain W_x^T and W_h^T, and products transpose them.
+        transposed: matrices contain W_x^T, W_h^T and the transposed projection; products transpose
+            them.
         forgetting: -W_f and -b_f instead of W_f and b_f, which give 1 - f since
             sigmoid(-s) = 1 - sigmoid(s). In bfloat16 f = 0.998 would be rounded to 1, and the cell
             would never forget; 1 - f = 0.002 is kept.
@@ -115,7 +117,39 @@ class CellWeights(NamedTuple):
         projections = [] if projection is None else [tf.cast(projection, dtype)]
         if layout.n_spare:
             projections = [tf.pad(matrix, [spare, [0, 0]]) for matrix in projections]
+        if layout.transposed:
+            projections = [tf.transpose(matrix) for matrix in projections]
         return cls(layout, of_input, recurrent, biases, projections)
+
+    def arrays(
+        self, n_inputs: int, n_units: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray], np.ndarray | None]:
+        """Return W_x, W_h and b, each by gate i, j, f, o, and the projection or None, as float32
+        NumPy arrays.
+
+        Args:
+            n_inputs: number of rows of W_x.
+            n_units: number of units of the cell; spare units are left out.
+        Raises: ValueError for a layout that is transposed or not `apart`.
+        """
+        layout = self.layout
+        if not layout.apart or layout.transposed:
+            raise ValueError(f"found {layout}, expected one matrix per gate, not transposed")
+
+        def by_gate(tensors):
+            gates = [np.asarray(t, np.float32)[..., :n_units] for t in tensors]
+            if gates and layout.forgetting:
+                gates[2] = -gates[2]
+            return gates
+
+        of_input, recurrent = by_gate(self.of_input), by_gate(self.recurrent)
+        if layout.joint:
+            of_input = [gate[:n_inputs] for gate in recurrent]
+            recurrent = [gate[n_inputs:] for gate in recurrent]
+        projection = None
+        if self.projection:
+            projection = np.asarray(self.projection[0], np.float32)[:n_units]
+        return of_input, recurrent, by_gate(self.biases), projection
 
     def gates(self, x: Any) -> Any:
         """Return a function that maps a step and a hidden state (B, P) to the gates i, j, f, o,
@@ -153,6 +187,13 @@ class CellWeights(NamedTuple):
 
         return gates_at
 
+    def project(self, hidden: Any) -> Any:
+        """Multiply with the projection, if there is one: float (B, D) -> (B, P)."""
+        if not self.projection:
+            return hidden
+        product = self._times(tf.cast(hidden, self.projection[0].dtype), self.projection[0])
+        return tf.cast(product, hidden.dtype)
+
     def _times_all(self, x, matrix):
         """Multiply vectors of any shape: float (..., M) -> (..., N), as one product."""
         product = self._times(tf.reshape(x, (-1, x.shape[-1])), matrix)
@@ -160,6 +201,10 @@ class CellWeights(NamedTuple):
         return tf.reshape(product, (*sizes, product.shape[1]))
 
     def _times(self, rows, matrix):
+        if self.layout.transposed and rows.shape[0] == 1:
+            # 1.3 times as fast as a product with one row on the left, in bfloat16.
+            column = tf.matmul(matrix, tf.reshape(rows, (-1, 1)))
+            return tf.reshape(column, (1, -1))
         return tf.matmul(rows, matrix, transpose_b=self.layout.transposed)
 
 
