@@ -121,15 +121,20 @@ def sentences(folder: Path) -> Iterator[list[str]]:
         yield found
 
 
-def write(model: str, folder: Path) -> tuple[Path, Path]:
-    """Write a model as the peers read it; return options and weight file."""
+def write(model: str, folder: Path) -> tuple[list[object], list[object]]:
+    """Write a model as `options.json` and `weights.hdf5`, as the peers read it.
+
+    Returns: what `ElmoEmbedder` opens, and options and weight file for the peers.
+    """
     if model in packaged_options():
-        return common.random_model(model, folder)
-    return common.write_model(open_model(model).build(), folder)
+        files = [*common.random_model(model, folder)]
+        return files, files
+    return [model], [*common.write_model(open_model(model).build(), folder)]
 
 
-def workers(files: tuple[Path, Path], folder: Path) -> Iterator[tuple[str, Worker]]:
+def workers(model: str, folder: Path) -> Iterator[tuple[str, Worker]]:
     """Start the processes of a model. Yields: their names and the processes."""
+    stored, files = write(model, folder)
     vocab_file = folder / "marks.txt"
     vocab_file.write_text("\n".join(MARKS), encoding="utf-8")
     arguments = {
@@ -140,17 +145,16 @@ def workers(files: tuple[Path, Path], folder: Path) -> Iterator[tuple[str, Worke
     for peer in FLAGS.peer:
         yield peer, Worker(*arguments[peer])
     for precision in FLAGS.precision:
-        yield f"bilm {precision}", Worker(sys.executable, "bilm", *files, precision)
+        yield f"bilm {precision}", Worker(sys.executable, "bilm", precision, *stored)
 
 
 def measure(model: str, folder: Path) -> dict[str, dict]:
     """Measure the processes of a model in turns; return the figures of each."""
     n_per_turn = 1 + math.ceil(FLAGS.n_sentences / FLAGS.rounds)  # with the one not counted
     text = sentences(folder)
-    files = write(model, folder)
     with ExitStack() as stack:
         processes = {}
-        for name, worker in workers(files, folder):
+        for name, worker in workers(model, folder):
             processes[name] = stack.enter_context(worker)
         warm_up = list(islice(text, FLAGS.n_warm_up))
         for worker in processes.values():

@@ -13,12 +13,12 @@ import sys
 import time
 
 
-def bilm(options_file, weight_file, precision):
+def bilm(precision, *model):
     from importlib.metadata import version
 
     from bilm import ElmoEmbedder, __version__
 
-    embedder = ElmoEmbedder(options_file, weight_file, precision=precision)
+    embedder = ElmoEmbedder(*model, precision=precision)
     versions = {"bilm": __version__, "keras": version("keras"), "numpy": version("numpy")}
     return embedder.embed_sentence, versions, embedder.clear_cache
 
