@@ -116,6 +116,7 @@ class Worker:
 
 def sentences(folder: Path) -> Iterator[list[str]]:
     """Yield the words of a text, `--n_words` at a time."""
+    folder.mkdir()
     words = chain.from_iterable(common.sentences(common.corpus(folder).heldout))
     while len(found := list(islice(words, FLAGS.n_words))) == FLAGS.n_words:
         yield found
@@ -124,11 +125,13 @@ def sentences(folder: Path) -> Iterator[list[str]]:
 def write(model: str, folder: Path) -> tuple[list[object], list[object]]:
     """Write a model as `options.json` and `weights.hdf5`, as the peers read it.
 
-    Returns: what `ElmoEmbedder` opens, and options and weight file for the peers.
+    Returns: what `ElmoEmbedder` opens, and options and weight file for the peers, if there are any.
     """
     if model in packaged_options():
         files = [*common.random_model(model, folder)]
         return files, files
+    if not FLAGS.peer:
+        return [model], []
     return [model], [*common.write_model(open_model(model).build(), folder)]
 
 
@@ -151,7 +154,7 @@ def workers(model: str, folder: Path) -> Iterator[tuple[str, Worker]]:
 def measure(model: str, folder: Path) -> dict[str, dict]:
     """Measure the processes of a model in turns; return the figures of each."""
     n_per_turn = 1 + math.ceil(FLAGS.n_sentences / FLAGS.rounds)  # with the one not counted
-    text = sentences(folder)
+    text = sentences(folder / "text")
     with ExitStack() as stack:
         processes = {}
         for name, worker in workers(model, folder):
@@ -179,8 +182,8 @@ def summary(times: list[float], versions: dict[str, str]) -> dict:
 
 def report(model: str, figures: dict[str, dict]) -> None:
     """Print the percentiles of a model, and the ratios to bilm_tf if it was measured."""
-    print(f"{model}, ms{'median':>34} {'p95':>8} {'p99':>8}"
-          + "   ratio to bilm_tf: median, p99" * ("bilm_tf" in figures))  # fmt: skip
+    print(f"{model + ', ms':>32} {'median':>8} {'p95':>8} {'p99':>8}"
+          + "  / bilm_tf: median, p99" * ("bilm_tf" in figures))  # fmt: skip
     reference = figures.get("bilm_tf")
     for name, row in figures.items():
         times = " ".join(f"{row[f'p{q}']:8.1f}" for q in QUANTILES)
