@@ -30,6 +30,11 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
             ["--model", "tiny", "--replicas", "2", "--negatives", "64", "--seconds", "1"],
             "batches_per_s",
         ),
+        (
+            "latency.py",
+            ["--model", "tiny", "--precision", "float32", "--n_sentences", "2", "--rounds", "1"],
+            r"bilm float32, cached +\d",
+        ),
         ("precision.py", [*SMALL_SOFTMAX, "--n_steps", "1"], "bfloat16: loss"),
         pytest.param(
             "int8.py",
