@@ -59,6 +59,20 @@ def test_packed_runner_with_a_word_table_gives_the_same_vectors(
         np.testing.assert_allclose(vectors, wanted, atol=max(atol, 1e-7) * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("precision, atol", [("float32", 1e-6), ("bfloat16", 0.02)])
+@pytest.mark.parametrize("max_joint", [512, 0], ids=["small cells", "large cells"])
+def test_one_sentence_equals_the_sentence_in_a_batch(monkeypatch, precision, max_joint, atol):
+    if keras.backend.backend() == "tensorflow":
+        from bilm.layers.tensorflow import lstm_weights
+
+        monkeypatch.setattr(lstm_weights, "MAX_JOINT", max_joint)
+    embedder = load(precision=precision, batch_tokens=7)  # long sentences have several windows
+    expected = embedder.embed_batch(SEQUENCES)
+    for words, wanted in zip(SEQUENCES, expected, strict=True):
+        found = embedder.embed_sentence(words)
+        np.testing.assert_allclose(found, wanted, atol=atol * np.abs(wanted).max())
+
+
 def test_rarely_repeated_words_use_no_table(ways):
     load().embed_batch([[f"w{i}" for i in range(start, start + 60)] for start in (0, 30, 45)])
     load(batch_tokens=16).embed_batch(SEQUENCES)  # two places each in a window
