@@ -8,7 +8,8 @@ change the import only:
 Importing this module selects the PyTorch backend of Keras, unless Keras has been imported or
 KERAS_BACKEND is set. Differences: every sentence starts from zero state, whereas AllenNLP continues
 from the state after the previous batch; `cuda_device` is ignored, see `torch.nn.Module.to`;
-`vocab_to_cache` and `word_inputs` are accepted and not needed; the state dict has other names.
+`vocab_to_cache` and `word_inputs` are accepted and not needed; the state dict has other names, but
+`load_state_dict` also reads those of AllenNLP.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ from bilm.language_model import BiLM
 from bilm.layers.functional import without_marks
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
+from bilm.storage import names
+from bilm.storage.formats import allennlp as stored_allennlp
+from bilm.storage.formats.pytorch_rows import LoadedStateDict, LoadedTensors
 from bilm.storage.stored_model import StoredModel, open_model
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
@@ -266,6 +270,43 @@ class Elmo(torch.nn.Module):
     def get_output_dim(self) -> int:
         """Return the number of features of a representation, 2 P."""
         return self._elmo_lstm.get_output_dim()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """Load values; `load_state_dict` calls this method of each module. The tensors of
+        AllenNLP's `Elmo` are replaced by those of this module first.
+
+        Raises: WeightsError if a tensor of AllenNLP has another shape than the options require.
+        """
+        if prefix + stored_allennlp.OUTER + stored_allennlp.CHARACTERS in state_dict:
+            self._translate(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def _translate(self, state_dict: dict[str, torch.Tensor], prefix: str) -> None:
+        """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module.
+
+        Mixes that this module does not have remain, so that PyTorch reports them.
+        """
+        outer, bilm = prefix + stored_allennlp.OUTER, self._elmo_lstm.bilm
+        taken = [name for name in state_dict if name.startswith(outer)]
+        arrays = {name: state_dict.pop(name).detach().cpu().numpy() for name in taken}
+        rows = list(stored_allennlp.rows(bilm.options, outer))
+        read = LoadedStateDict("state dict of AllenNLP", arrays)
+        values = names.values_of(bilm, LoadedTensors(read, rows, "the options require"))
+        variables = names.stored_variables(bilm)
+        found = [(variables[name].value, value) for name, value in values]
+        for k, mix in enumerate(self._mixes):
+            own = f"{prefix}scalar_mix_{k}."
+            parts = [f"{own}scalar_parameters.{j}" for j in range(self._elmo_lstm.num_layers)]
+            if not all(name in state_dict for name in (f"{own}gamma", *parts)):
+                continue
+            weights = torch.cat([state_dict.pop(name).reshape(1) for name in parts])
+            found.append((mix.weights_before_softmax.value, weights))
+            found.append((mix.gamma.value, state_dict.pop(f"{own}gamma").reshape(())))
+        new = {id(parameter): torch.as_tensor(value) for parameter, value in found}
+        # Keras registers a parameter in its layer and in the layers around it.
+        for name, parameter in self.named_parameters(remove_duplicate=False):
+            if id(parameter) in new:
+                state_dict[prefix + name] = new[id(parameter)]
 
     def forward(self, inputs: torch.Tensor, word_inputs: Any = None) -> dict[str, Any]:
         """Embed sentences.

@@ -38,12 +38,13 @@ class ElmoModel:
         self.vector_size: int | None = None
         self.n_layers: int | None = None
         self.batch_size: int | None = None
+        self._default_layers = "average"
         self._embedder: ElmoEmbedder | None = None
         self._scorer: Scorer | None = None
 
     def load(
         self, directory: str | Path | StoredModel, max_batch_size: int = 32, limit: int = 100,
-        full: bool = False,
+        full: bool = False, *, top: bool = False,
     ) -> str:  # fmt: skip
         """Load a model.
 
@@ -54,10 +55,13 @@ class ElmoModel:
             limit: accepted and ignored; words are cached until the cache is full.
             full: also load the softmax, for `get_elmo_substitutes`, from a run or from
                 `<weights>_softmax.hdf5` beside the weights.
+            top: whether the top layer, instead of the average, is the default of `layers`; an
+                argument of older versions of simple_elmo.
         Returns: a message, as in simple_elmo.
         Raises: OptionsError, WeightsError, DataError.
         """
         self.batch_size = max_batch_size
+        self._default_layers = "top" if top else "average"
         stored = open_model(directory)
         self._embedder = ElmoEmbedder(stored)
         self.n_layers, self.vector_size = self._embedder.n_layers, self._embedder.dim
@@ -66,19 +70,20 @@ class ElmoModel:
         return "The model is now loaded."
 
     def get_elmo_vectors(
-        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str = "average"
+        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str | None = None
     ) -> np.ndarray:
         """Return the vectors of sentences in one array, padded with zeros.
 
         Args:
             texts: sentences, each a list of words.
             warmup: accepted and ignored.
-            layers: `average`, `top` or `all`.
+            layers: `average`, the default, `top` or `all`.
         Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T is the number of words in
             the longest sentence.
         Raises: OptionsError for other `layers`, or before `load`; DataError if a sentence is not a
             list of words.
         """
+        layers = layers or self._default_layers
         embedder = self._loaded(layers)
         sentences = checked_sentences(texts)
         n_words = max(map(len, sentences), default=0)
@@ -89,7 +94,7 @@ class ElmoModel:
         return vectors
 
     def get_elmo_vector_average(
-        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str = "average"
+        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str | None = None
     ) -> np.ndarray:
         """Return one vector per sentence: the mean over its words, divided by its L2 norm.
 
@@ -100,6 +105,7 @@ class ElmoModel:
         Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
         Raises: see `get_elmo_vectors`.
         """
+        layers = layers or self._default_layers
         means: np.ndarray = self._loaded(layers).sentence_vectors(texts, layers).astype(np.float64)
         axes = tuple(range(1, means.ndim))
         norms = np.sqrt(np.square(means).sum(axis=axes, keepdims=True))

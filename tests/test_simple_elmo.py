@@ -1,3 +1,4 @@
+import shutil
 import zipfile
 
 import numpy as np
@@ -42,6 +43,17 @@ def test_simple_elmo_vectors_are_one_padded_array(model, layers):
     ):
         np.testing.assert_allclose(row[..., : len(words), :], expected, atol=1e-6)
         assert not row[..., len(words) :, :].any()
+
+
+def test_simple_elmo_argument_top_of_older_versions_selects_the_default_layers(model, tmp_path):
+    shutil.copy(OPTIONS, tmp_path / "options.json")
+    shutil.copy(WEIGHTS, tmp_path / "model.hdf5")
+    for top, layers in ((True, "top"), (False, "average")):
+        older = ElmoModel()
+        older.load(str(tmp_path), top=top)
+        for method in ("get_elmo_vectors", "get_elmo_vector_average"):
+            expected = getattr(model, method)(TEXTS, layers=layers)
+            np.testing.assert_array_equal(getattr(older, method)(TEXTS), expected)
 
 
 def test_simple_elmo_vectors_are_repeatable(model):

@@ -208,6 +208,17 @@ class Elmo(keras.layers.Layer):
             self.supports_jit = not self.stateful
         self.built = True
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the layer: see the class. Raises: DataError also for lists of strings."""
+        if _is_list_of_strings(inputs):  # the error of Keras does not name the reason
+            raise DataError(
+                f"the inputs are a {type(inputs).__name__} of strings, expected a string tensor "
+                "(B, T) with '' as padding: tf.constant(tokens), or, to split sentences at "
+                "blanks, tf.strings.split(sentences).to_tensor(); or, on any backend, ids: "
+                "batcher().batch_sentences(tokens)"
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Embed tokens: see the class for shapes."""
         layers, mask, _ = self.layers_of(inputs, training)
@@ -401,6 +412,13 @@ def _stored_mix(model: StoredModel) -> tuple[list[tuple[list[float], float]], bo
         raise WeightsError(f"{model}: contains no learned mix; remove mix='stored'")
     pairs = [([float(weight) for weight in mix.weights], mix.gamma) for mix in model.mixes]
     return pairs, "with_boundaries" if model.mixes[0].do_layer_norm else False
+
+
+def _is_list_of_strings(inputs: Any) -> bool:
+    """Return whether the inputs are a string or a list of strings at any depth."""
+    while isinstance(inputs, list | tuple) and inputs:
+        inputs = inputs[0]
+    return isinstance(inputs, str)
 
 
 def _no_tokens(found: str) -> DataError:

@@ -20,12 +20,14 @@ from h5py import h5d, h5g, h5l, h5o
 from bilm.errors import BilmError, WeightsError
 from bilm.options.schema import SWAPPED
 from bilm.support.files import replacing
+from bilm.support.model_files import RENAME_STATE_DICT
 
 MAX_RATIO = 100  # maximum ratio of uncompressed to stored bytes; weights hardly shrink
 UNSTORED_BYTES = 1 << 20  # allowed above MAX_RATIO, for small compressed datasets
 MAX_ITEMS = 10_000  # groups and datasets of a model's file; the largest known model has 50
 MAX_DEPTH = 16  # groups inside each other; stored names have up to 6 parts
 STRINGS_AT_ONCE = 256
+PYTORCH = (b"PK\x03\x04", b"\x80\x02")  # first bytes: ZIP, and pickle of the old format
 # Exceptions that any call of h5py may raise for a damaged file.
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
 
@@ -46,9 +48,14 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
-        with open(path, "rb") as start:
-            is_object = start.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
-        if is_object:
+        with open(path, "rb") as file_:
+            start = file_.read(64)
+        if start.startswith(PYTORCH):
+            raise WeightsError(
+                f"{path}: found a PyTorch file or a ZIP archive, expected an HDF5 file of weights; "
+                f"{RENAME_STATE_DICT}"
+            )
+        if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             raise WeightsError(f"{path}: found JSON, expected an HDF5 file of weights; {SWAPPED}")
         with h5py.File(path, "r") as file:
             yield file

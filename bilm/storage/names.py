@@ -238,11 +238,24 @@ def assign_tensors(
     Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
     """
     variables = stored_variables(model)
+    for name, value in values_of(model, tensors, only):
+        variables[name].assign(value)
+
+
+def values_of(
+    model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the names of the variables of a built `BiLM` that `only` selects, and the values that
+    a file contains for them.
+
+    Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
+    """
+    variables = stored_variables(model)
     with tensors.opened() as read:
         for name, stored in found_names(model, tensors, only).items():
-            variable, where = variables[name], f"{tensors.source}: {stored}"
+            where = f"{tensors.source}: {stored}"
             padded = model.padding and name in PADDED
-            variable.assign(checked(read(stored), tuple(variable.shape), padded, where))
+            yield name, checked(read(stored), tuple(variables[name].shape), padded, where)
 
 
 def checked(value: Any, shape: tuple[int, ...], padded: bool, where: str) -> np.ndarray:

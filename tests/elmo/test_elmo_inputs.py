@@ -42,6 +42,12 @@ def test_elmo_refuses_characters_of_another_width(kind):
     np.testing.assert_array_equal(batcher.batch_sentences(SENTENCES), INPUTS["characters"][1])
 
 
+@pytest.mark.parametrize("inputs", [SENTENCES, ["the bank", "café"], ("the",)])
+def test_elmo_refuses_lists_of_strings_and_names_the_conversion(inputs):
+    with pytest.raises(DataError, match=r"of strings, expected a string tensor .* tf\.constant"):
+        Elmo(*FILES)(inputs)
+
+
 def test_elmo_batcher_of_a_word_model(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("<S>\n</S>\n<UNK>\nthe\n")

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import keras
@@ -20,7 +21,7 @@ import h5py
 import torch
 
 from bilm.allennlp import Elmo, ElmoEmbedder, _ElmoBiLm, batch_to_ids
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 
 pytestmark = pytest.mark.clients
 
@@ -238,6 +239,53 @@ def test_state_dict_restores_the_module(tmp_path):
     first.eval(), second.eval()
     with torch.no_grad():
         torch.testing.assert_close(first([["a", "b"]])[0], second([["a", "b"]])[0])
+
+
+def state_dict_of(case, tmp_path):
+    """The tensors of the ELMo in an AllenNLP model, with the names in AllenNLP's `Elmo`."""
+    path = case / "model" / "weights.th"
+    if not path.exists():
+        with tarfile.open(case / "model.tar.gz") as file:
+            file.extract("weights.th", tmp_path, filter="data")
+        path = tmp_path / "weights.th"
+    with h5py.File(case / "expected.hdf5") as expected:
+        prefix = expected.attrs["prefix"]
+    stored = torch.load(path, map_location="cpu", weights_only=False)
+    return {k.removeprefix(prefix): v for k, v in stored.items() if k.startswith(prefix)}
+
+
+def test_golden_load_state_dict_reads_names_of_allennlp(case, tmp_path):
+    stored = state_dict_of(case, tmp_path)
+    stored = {k: v for k, v in stored.items() if k.startswith(("_elmo_lstm.", "scalar_mix_"))}
+    with h5py.File(case / "expected.hdf5") as expected:
+        if "scalar_parameters" not in expected:
+            pytest.skip("the case has no mix")
+        normalizes = bool(expected.attrs["do_layer_norm"])
+        tagger = torch.nn.Module()
+        n_mixes = len(expected["gamma"])
+        tagger.elmo = Elmo(*files(case), n_mixes, do_layer_norm=normalizes, dropout=0.0)
+        with torch.no_grad():
+            for parameter in tagger.parameters():
+                parameter.zero_()
+        found = tagger.load_state_dict({f"elmo.{name}": value for name, value in stored.items()})
+        assert not found.missing_keys and not found.unexpected_keys
+        for k, words in enumerate(sentences_of(case)):
+            if words:
+                with torch.no_grad():
+                    mixes = tagger.elmo(batch_to_ids([words]))["elmo_representations"]
+                for vectors, wanted in zip(mixes, expected[f"mix_{k}"], strict=True):
+                    np.testing.assert_allclose(vectors[0].numpy(), wanted, atol=1e-5)
+
+
+def test_load_state_dict_of_another_elmo_of_allennlp_is_an_error(tmp_path):
+    case = next(case for case in CASES if case.name == "bcn_two_mixes")
+    stored = state_dict_of(case, tmp_path)
+    stored = {k: v for k, v in stored.items() if k.startswith(("_elmo_lstm.", "scalar_mix_"))}
+    with pytest.raises(RuntimeError, match="scalar_mix_1"):
+        Elmo(*files(case), 1).load_state_dict(stored)
+    name = "_elmo_lstm._token_embedder._projection.bias"
+    with pytest.raises(WeightsError, match=rf"state dict of AllenNLP: {name} is missing"):
+        Elmo(*files(case), 2).load_state_dict({k: v for k, v in stored.items() if k != name})
 
 
 def test_dropout_is_applied_in_training_only():

@@ -38,9 +38,21 @@ def names(tmp_path_factory):
 def test_pytorch_page_training_loop_learns(names):
     assert isinstance(names["classifier"].elmo, torch.nn.Module)
     assert min(names["losses"][-3:]) < 0.5 * names["losses"][0]
+    texts = [["a", "good", "film"], ["a", "bad", "film"], ["good"], ["bad", "."]]
     with torch.no_grad():
-        predicted = names["classifier"](names["sentences"]).argmax(dim=1)
+        predicted = names["classifier"](texts).argmax(dim=1)
     assert predicted.tolist() == names["labels"].tolist()
+
+
+def test_pytorch_page_tagger_learns_and_loads_again(names, monkeypatch):
+    monkeypatch.chdir(names["folder"])
+    tags = names["tags"]
+    with torch.no_grad():
+        predicted = names["tagger"](names["sentences"]).argmax(dim=-1)
+        assert (predicted == tags)[tags >= 0].all()
+        again = names["Tagger"](n_tags=4).eval()
+        again.load_state_dict(torch.load("tagger.pt"))
+        torch.testing.assert_close(again(names["sentences"]), names["tagger"](names["sentences"]))
 
 
 def test_pytorch_trains_the_mix_only(names):

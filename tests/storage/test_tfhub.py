@@ -8,6 +8,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import GOLDEN, golden_cases
 
 from bilm import Elmo, ElmoEmbedder
@@ -71,6 +72,31 @@ def test_golden_tfhub_mix(case):
             output = elmo(batcher.batch_sentences([words]).astype("int32"))
             ours = keras.ops.convert_to_numpy(output)[0]
             np.testing.assert_allclose(ours, file[f"mix_{k}"], atol=LIMIT, rtol=0)
+
+
+def test_golden_tfhub_outputs_of_the_module_itself(case, folder):
+    """As docs/migration.md describes them. `default` of DeepPavlov is the mean of `elmo` over the
+    words, without gamma; that of Google's published module is not known exactly."""
+    signatures = tf.saved_model.load(str(folder), tags=[]).signatures
+    sentences = [["the", "cat", "is", "on", "the", "mat"], ["dogs", "bark"]]
+    tokens = tf.constant([sentences[0], sentences[1] + [""] * 4])
+    expected = signatures["tokens"](tokens=tokens, sequence_len=tf.constant([6, 2]))
+    again = signatures["default"](tf.constant([" ".join(words) for words in sentences]))
+    found = Elmo(module_in(case), mix="stored")(tokens)
+    embedder = ElmoEmbedder(module_in(case))
+    for k, words in enumerate(sentences):
+        n = len(words)
+        for outputs in (expected, again):
+            np.testing.assert_allclose(found[k, :n], outputs["elmo"][k, :n], atol=LIMIT)
+        layers = embedder.embed_sentence(words)
+        width = layers.shape[2] // 2
+        np.testing.assert_allclose(layers[0, :, :width], expected["word_emb"][k, :n], atol=LIMIT)
+        for j in range(1, len(layers)):
+            lstm = expected[f"lstm_outputs{j}"][k, :n]
+            np.testing.assert_allclose(layers[j], lstm, atol=LIMIT)
+        if "version" in expected:  # of DeepPavlov
+            mean = np.mean(found[k, :n], axis=0) / open_model(module_in(case)).mixes[0].gamma
+            np.testing.assert_allclose(mean, expected["default"][k], atol=LIMIT)
 
 
 def test_golden_tfhub_conversion(case):

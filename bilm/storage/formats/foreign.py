@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import NamedTuple
 
+from bilm.support.model_files import RENAME_STATE_DICT
+
 EXPECTED = "expected options.json with HDF5 weights, or an ELMoForManyLangs or AllenNLP model"
 
 
@@ -42,7 +44,7 @@ KINDS = (
     Foreign(
         lambda names: any(name.endswith(PYTORCH) for name in names),
         "a PyTorch model of another kind than ELMoForManyLangs and AllenNLP",
-        "convert it to the HDF5 format of bilm-tf",
+        f"{RENAME_STATE_DICT}; convert others to the HDF5 format of bilm-tf",
     ),
 )
 

@@ -9,7 +9,7 @@ the 1 that bilm adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -97,6 +97,49 @@ def lstm_rows(
             yield Row(f"{name}/W_P_0", (projection,), *shapes, np.transpose)
 
 
+class LoadedStateDict:
+    """A state dict in memory, with the attributes of `StateDict` that rows need.
+
+    Args:
+        source: its name, for messages.
+        arrays: values by name.
+    """
+
+    def __init__(self, source: str, arrays: Mapping[str, np.ndarray]):
+        self.path = source
+        self.shapes = {name: value.shape for name, value in arrays.items()}
+        self.dtypes = {name: value.dtype for name, value in arrays.items()}
+        self.read = arrays.__getitem__
+
+
+class LoadedTensors:
+    """See `bilm.storage.formats.base.Tensors`; of a state dict in memory.
+
+    Args:
+        source: the state dict.
+        rows: the rows that are read.
+        required_by: verb phrase for messages, such as "the options require".
+    Raises: WeightsError for a tensor that is missing, has another shape or does not contain
+        floating-point numbers.
+    """
+
+    paths: tuple[Path, ...] = ()
+
+    def __init__(self, source: LoadedStateDict, rows: Iterable[Row], required_by: str):
+        self.source = source.path
+        self._found = {row.variable: _lazy(source, row, required_by) for row in rows}
+        self.names = set(self._found)
+
+    def held(self) -> Held:
+        """Count the tensors and their numbers."""
+        return Held(len(self._found), sum(math.prod(each.shape) for each in self._found.values()))
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
+        """Yield the function that returns a tensor."""
+        yield self._found.__getitem__
+
+
 class StateDictTensors:
     """See `bilm.storage.formats.base.Tensors`.
 
@@ -146,7 +189,7 @@ class StateDictTensors:
         yield self._found.__getitem__
 
 
-def _lazy(source: StateDict, row: Row, required_by: str) -> LazyTensor:
+def _lazy(source: StateDict | LoadedStateDict, row: Row, required_by: str) -> LazyTensor:
     """Return a variable of a state dict. Raises: WeightsError."""
     for name in row.stored:
         found = source.shapes.get(name)
@@ -162,7 +205,7 @@ def _lazy(source: StateDict, row: Row, required_by: str) -> LazyTensor:
     return LazyTensor(row.shape, source.dtypes[row.stored[0]], partial(_value, source, row))
 
 
-def _value(source: StateDict, row: Row) -> np.ndarray:
+def _value(source: StateDict | LoadedStateDict, row: Row) -> np.ndarray:
     if row.convert is None:
         return _kernel(source, row)
     return row.convert(source.read(row.stored[0]))
@@ -180,7 +223,7 @@ def _carry(value: np.ndarray) -> np.ndarray:
     return -value[len(value) // 2 :].T
 
 
-def _kernel(source: StateDict, row: Row) -> np.ndarray:
+def _kernel(source: StateDict | LoadedStateDict, row: Row) -> np.ndarray:
     """Return input over recurrent weights, the gates i, f, g, o in bilm's order i, g, f, o.
 
     The kernel is filled in place: it is the largest tensor and determines the peak of memory.
