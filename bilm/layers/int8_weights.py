@@ -1,4 +1,4 @@
-"""Weights of LSTM cells in eight bits."""
+"""Weights of layers in eight bits."""
 
 from __future__ import annotations
 
@@ -30,6 +30,24 @@ def quantized(weight: np.ndarray) -> Int8Matrix:
     scales = np.abs(weight).max(axis=0) / LARGEST
     scales[scales < np.finfo(np.float32).tiny] = 1  # columns of zeros
     return Int8Matrix(np.rint(weight / scales).astype(np.int8), scales)
+
+
+def int8_matrix(weight: Any) -> Int8Matrix:
+    """Return a matrix (K, N) in eight bits; an `Int8Matrix` is returned unchanged."""
+    if isinstance(weight, Int8Matrix):
+        return weight
+    return quantized(ops.convert_to_numpy(weight))
+
+
+def quantized_table(table: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Round a table of vectors, float32 (rows, E), to multiples of 1/levels of each feature's
+    largest value.
+
+    Returns: integers from -levels to levels, int16 (rows, E), and the scales, float32 (E,).
+    """
+    scales = np.abs(table).max(axis=0) / levels
+    scales[scales < np.finfo(np.float32).tiny] = 1
+    return np.rint(table / scales).astype(np.int16), scales.astype(np.float32)
 
 
 def int8_cell(kernel: Any, bias: Any, projection: Any) -> Int8Cell:

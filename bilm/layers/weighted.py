@@ -21,7 +21,10 @@ class WeightedLayer(keras.layers.Layer):
             Set it before the layer is built.
         frozen: whether weights are constants, so that there are no variables to train or assign.
             A frozen layer may store its weights in another layout only.
+        precision: precision of the layer's products, see `BiLM`.
     """
+
+    precision = "float32"
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -41,6 +44,16 @@ class WeightedLayer(keras.layers.Layer):
         if self.frozen:
             return initializers.get(initializer)(shape, dtype=self.variable_dtype)
         return super().add_weight(shape=shape, initializer=initializer, name=name)
+
+    def require_frozen_int8(self) -> None:
+        """Check that a layer whose precision is int8 is frozen. Raises: ValueError."""
+        if self.precision == "int8" and not self.frozen:
+            raise ValueError(f"{self.path}: int8 is for inference only; call freeze first")
+
+    def refuse_int8(self) -> None:
+        """Raise ValueError if the precision is int8, which Keras' backends cannot compute."""
+        if self.precision == "int8":
+            raise ValueError(f"{self.path}: int8 runs in bilm.embedding.int8 only")
 
     def own_weight(self, name: str) -> Any:
         """Return the variable with this name, of this layer itself and not of a sublayer.

@@ -17,6 +17,7 @@ from bilm.embedding import int8
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.language_model import BiLM
 from bilm.layers import lstm
+from bilm.layers.int8_graphs import TINY
 from bilm.layers.int8_weights import int8_cell, quantized
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
@@ -109,7 +110,7 @@ def test_int8_is_refused_by_layers_that_keras_computes():
     model = BiLM(options, precision="int8")
     model.freeze()
     model.build()
-    with pytest.raises(ValueError, match=r"int8 runs in bilm.embedding.int8.Int8Stacks only"):
+    with pytest.raises(ValueError, match=r"int8 runs in bilm.embedding.int8 only"):
         model(np.ones((1, 3, 50), np.int32))
     with pytest.raises(ValueError, match=r"int7.*'float32', 'bfloat16', 'int8'"):
         load(CASES[0].values[0], precision="int7")
@@ -128,7 +129,7 @@ def test_golden_inference_int8(folder):
 
 def rounded_product(x, weight):
     """Multiply a matrix with a weight as the documentation of the module says."""
-    scale = np.maximum(np.abs(x).max(axis=1, keepdims=True) / np.float32(127), int8.TINY)
+    scale = np.maximum(np.abs(x).max(axis=1, keepdims=True) / np.float32(127), TINY)
     integers = np.rint(x / scale).astype(np.int32) @ weight.values.astype(np.int32)
     return integers * weight.scales * scale
 
