@@ -2,7 +2,8 @@
 
 Weights have one scale per column, which is fixed. Inputs of products have one scale per row, 1 /
 `levels` of the row's largest absolute value, so that a row does not depend on other rows. The
-inputs of the character CNN are the rows of its table of characters, whose scales are fixed.
+character CNN computes in float32: in eight bits, its errors would be larger than those of all
+other layers together.
 
 ONNX Runtime is fast only for products of an unsigned with a signed matrix, so `levels + 1` is added
 to the inputs.
@@ -10,28 +11,22 @@ to the inputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
-from bilm.layers.int8_weights import (
-    Int8Cell,
-    Int8Matrix,
-    int8_cell,
-    int8_matrix,
-    quantized,
-    quantized_table,
-)
+from bilm.layers.int8_weights import Int8Cell, Int8Matrix, int8_cell, int8_matrix
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.support.imports import needed
 
-OPSET = 17
+OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
 IR_VERSION = 9  # of ONNX 1.14; older runtimes can read it
 MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operations
 TINY = np.float32(1e-30)  # the smallest scale, for rows of zeros
+_INT64 = 7  # onnx.TensorProto.INT64
 LOWEST = np.finfo(np.float32).min
 
 
@@ -87,7 +82,7 @@ class GraphWriter:
         return self.onnx.helper.make_tensor_value_info(name, kind, shape)
 
     def zero_points(self, x: str) -> str:
-        """Add uint8 (B,), all `levels + 1`, for x (B, K)."""
+        """Add uint8 (B,), all `levels + 1`, for x (B, ...)."""
         value = self.onnx.numpy_helper.from_array(np.array([self.levels + 1], np.uint8))
         return self.add("ConstantOfShape", self.add("Shape", x, start=0, end=1), value=value)
 
@@ -292,21 +287,14 @@ def add_encoder(writer: GraphWriter, encoder: TokenEncoder, ids: str) -> str:
 
 
 def _add_cnn(writer: GraphWriter, cnn: Any, ids: str) -> str:
-    """Add a `CharacterCNN`: integer (U, C) -> float32 (U, F).
-
-    The vectors of characters are constants, so their scales are too: one per feature, which
-    multiplies the rows of the filters before these are rounded.
-    """
+    """Add a `CharacterCNN`: integer (U, C) -> float32 (U, F)."""
     add = writer.add
-    table, scales = quantized_table(ops.convert_to_numpy(cnn.embedding), writer.levels)
-    unsigned = (table + writer.levels + 1).astype(np.uint8)
-    characters = writer.constant("characters", unsigned)
+    characters = writer.constant("characters", ops.convert_to_numpy(cnn.embedding))
     vectors = add("Gather", characters, add("Transpose", ids, perm=[1, 0]))  # C, U, E
     n_tokens = add("Shape", ids, start=0, end=1)
     maxima = []
     for i, ((width, n_filters), kernel) in enumerate(zip(cnn.filters, cnn.kernels, strict=True)):
-        weight = ops.convert_to_numpy(kernel)[0] * scales[:, None]  # width, E, n
-        weight = quantized(weight.reshape(-1, n_filters))
+        weight = ops.convert_to_numpy(kernel).reshape(-1, n_filters)
         windows = _add_windows(writer, vectors, width)
         maxima.append(_add_maximum(writer, f"filter_{i}", windows, n_tokens, weight))
     maximum = add("Concat", *maxima, axis=1) if len(maxima) > 1 else maxima[0]
@@ -329,17 +317,19 @@ def _add_windows(writer: GraphWriter, vectors: str, width: int) -> str:
 
 
 def _add_maximum(
-    writer: GraphWriter, name: str, windows: str, n_tokens: str, weight: Int8Matrix
+    writer: GraphWriter, name: str, windows: str, n_tokens: str, weight: np.ndarray
 ) -> str:
-    """Add the maximum of filters over all places: uint8 (places, U, K) -> float32 (U, n)."""
-    n_inputs, n_filters = weight.values.shape
+    """Add the maximum of filters over all places: float32 (places, U, K) -> (U, n).
+
+    Scores of one place at a time fit into the processor's cache.
+    """
+    n_inputs, n_filters = weight.shape
     shape = writer.add("Concat", n_tokens, writer.integers(n_filters), axis=0)
     start = writer.add("Expand", writer.constant("lowest", LOWEST), shape)
     body = writer.body(f"{name}_")
     old, window = f"{name}_old", f"{name}_window"
-    best = body.add("Max", old, body.integer_product(window, name, weight))
-    inputs = [body.value(old, "U", n_filters)]
-    inputs.append(body.value(window, "U", n_inputs, dtype="uint8"))
+    best = body.add("Max", old, body.add("MatMul", window, body.constant(name, weight)))
+    inputs = [body.value(old, "U", n_filters), body.value(window, "U", n_inputs)]
     step = body.graph(f"{name}_step", inputs, [body.value(best, "U", n_filters)], inside=True)
     return writer.add("Scan", start, windows, body=step, num_scan_inputs=1)
 
@@ -373,3 +363,76 @@ def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
     inputs = [writer.value("ids", "U", "C", dtype="int32")]
     outputs = [writer.value(vectors, "U", encoder.projection_dim)]
     return writer.model("encoder", inputs, outputs).SerializeToString()
+
+
+# --- whole sentences ---
+
+
+def add_sentences(
+    writer: GraphWriter,
+    encoder: TokenEncoder,
+    stacks: Mapping[str, LSTMStack],
+    ids: str,
+    n_characters: int,
+) -> tuple[str, str]:
+    """Add a biLM that reads characters and runs over whole sentences, as `BiLM.call` does.
+
+    Only places with a token are encoded, from no more characters than the longest token requires.
+
+    Args:
+        stacks: by direction.
+        ids: int32 (B, T, C); 0 is padding, anywhere in a row.
+        n_characters: C.
+    Returns: the mask, boolean (B, T), and layers, float32 (B, layers + 1, T, directions P). Values
+        at padding are undefined.
+    """
+    add, width = writer.add, encoder.projection_dim
+    flat = add("Reshape", ids, writer.integers(-1, n_characters))
+    zero = writer.constant("zero", np.int32(0))
+    is_token = add("Greater", add("ReduceMax", flat, axes=[1], keepdims=0), zero)  # B T
+    padding = writer.constant("padding", np.zeros((1, n_characters), np.int32))
+    # With a row of padding at the end, because products of no rows fail.
+    tokens = add("Concat", add("Compress", flat, is_token, axis=0), padding, axis=0)
+    tokens = _add_trimmed(writer, tokens, max(w for w, _ in encoder.filters), n_characters)
+    vectors = add_encoder(writer, encoder, tokens)
+    number = add("CumSum", add("Cast", is_token, to=_INT64), writer.constant("rows", np.int64(0)))
+    rows = add("Sub", number, writer.constant("one_row", np.int64(1)))
+    shape = add("Shape", ids, start=0, end=2)
+    vectors = add("Gather", vectors, rows)
+    vectors = add("Reshape", vectors, add("Concat", shape, writer.integers(width), axis=0))
+    x = add("Transpose", vectors, perm=[1, 0, 2])  # T, B, P
+    mask = add("Reshape", is_token, shape)
+    steps = add("Unsqueeze", add("Transpose", mask, perm=[1, 0]), writer.integers(2))
+    zero_points, outputs = writer.zero_points(ids), []
+    for direction, stack in stacks.items():
+        state = _add_zero_state(writer, stack, ids)
+        reverse = direction == "backward"
+        how = {"keeps": True, "reverse": reverse}
+        _, found = add_stack(writer, direction, stack, x, steps, state, zero_points, **how)
+        outputs.append([x, *found])
+    layers = [
+        add("Unsqueeze", add("Concat", *of_layer, axis=2), writer.integers(0))
+        for of_layer in zip(*outputs, strict=True)
+    ]
+    return mask, add("Transpose", add("Concat", *layers, axis=0), perm=[2, 0, 1, 3])
+
+
+def _add_trimmed(writer: GraphWriter, tokens: str, widest: int, n_characters: int) -> str:
+    """Add the characters without those that only padding follows, except for the places of one
+    filter of the widest width: (U, C) -> (U, C')."""
+    add = writer.add
+    is_used = add("Greater", tokens, writer.constant("zero", np.int32(0)))
+    places = writer.constant("places", np.arange(1, n_characters + 1))
+    ends = add("Mul", add("Cast", is_used, to=_INT64), places)
+    end = add("Add", add("ReduceMax", ends, axes=[0, 1], keepdims=0), writer.integers(widest))
+    end = add("Min", end, writer.integers(n_characters))
+    return add("Slice", tokens, writer.integers(0), end, writer.integers(1))
+
+
+def _add_zero_state(writer: GraphWriter, stack: LSTMStack, ids: str) -> list[str]:
+    """Add the zero state for the rows of ids (B, ...)."""
+    n_rows, state = writer.add("Shape", ids, start=0, end=1), []
+    for width in (stack.dim, stack.projection_dim) * len(stack.layers):
+        shape = writer.add("Concat", n_rows, writer.integers(width), axis=0)
+        state.append(writer.add("Expand", writer.constant("nothing", np.float32(0)), shape))
+    return state

@@ -39,17 +39,6 @@ def int8_matrix(weight: Any) -> Int8Matrix:
     return quantized(ops.convert_to_numpy(weight))
 
 
-def quantized_table(table: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Round a table of vectors, float32 (rows, E), to multiples of 1/levels of each feature's
-    largest value.
-
-    Returns: integers from -levels to levels, int16 (rows, E), and the scales, float32 (E,).
-    """
-    scales = np.abs(table).max(axis=0) / levels
-    scales[scales < np.finfo(np.float32).tiny] = 1
-    return np.rint(table / scales).astype(np.int16), scales.astype(np.float32)
-
-
 def int8_cell(kernel: Any, bias: Any, projection: Any) -> Int8Cell:
     """Return a cell's weights in eight bits. Args: see `LSTMCell`; `projection` may be None."""
     kernel, bias = ops.convert_to_numpy(kernel), ops.convert_to_numpy(bias)
