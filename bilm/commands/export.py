@@ -35,7 +35,7 @@ def _saved_model(
     return f"wrote {output}: up to {max_sentences} sentences of {max_tokens} tokens per request"
 
 
-def _onnx(model: str, weights: str | None, output: str, **_: Any) -> str:
+def _onnx(model: str, weights: str | None, output: str, precision: str, **_: Any) -> str:
     from bilm.elmo.layer import Elmo
     from bilm.export.onnx import export_onnx
     from bilm.storage.stored_model import open_model
@@ -43,7 +43,7 @@ def _onnx(model: str, weights: str | None, output: str, **_: Any) -> str:
 
     stored = open_model(model, weights)
     protect(output, *stored.own_files)
-    export_onnx(Elmo(stored, combine="average"), output)
+    export_onnx(Elmo(stored, combine="average"), output, precision)
     return f"wrote {output}"
 
 
@@ -93,9 +93,10 @@ FORMS = {
     ),
     "onnx": Form(
         _onnx,
-        ("weights",),
+        ("weights", "precision"),
         "one file. The model reads the character ids that bilm.Batcher computes and returns the "
-        "outputs of serving_default. It requires the extra onnx.",
+        "outputs of serving_default. With --precision int8, the file is smaller and faster and "
+        "requires ONNX Runtime. It requires the extra onnx.",
     ),
     "projector": Form(
         _projector,
@@ -136,6 +137,11 @@ saved_model and onnx accept models that read characters, onnx none of ELMoForMan
                "request.", default=512),
 )  # fmt: skip
 @opt.group(
+    "onnx",
+    opt.option("--precision", opt.OneOf(["float32", "int8"]), "dtype of the weights of LSTMs, "
+               "highway layers and projections.", default="float32"),
+)  # fmt: skip
+@opt.group(
     "projector",
     opt.option(
         "--counts", opt.FETCHED, "TSV file with words and counts, sorted by descending count."
@@ -151,6 +157,7 @@ def export(context: click.Context, to: str, **values: Any) -> None:
       bilm export --model run --output elmo/weights.hdf5 --include_softmax
       bilm export --model elmo --to saved_model --output served/elmo/1
       bilm export --model elmo --to onnx --output elmo.onnx
+      bilm export --model elmo --to onnx --precision int8 --output elmo_int8.onnx
       bilm export --model elmo --to projector --counts counts.tsv --output projector
     """
     from bilm.support.progress import progress

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
-from bilm.errors import WeightsError
 from bilm.embedding.int8 import largest_input
+from bilm.errors import WeightsError
 from bilm.export.saved_model import (
     WARM_UP,
     outputs_of_layers,

@@ -113,9 +113,7 @@ def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
     return outputs_of_layers(elmo, *elmo.layers_of(tokens))
 
 
-def outputs_of_layers(
-    elmo: Elmo, layers: Any, mask: Any, vectors: Any
-) -> dict[str, tf.Tensor]:
+def outputs_of_layers(elmo: Elmo, layers: Any, mask: Any, vectors: Any) -> dict[str, tf.Tensor]:
     """Return the outputs of `serving_default` from the result of `Elmo.layers_of`."""
     layers, there, _, _, mean = _embed(elmo, layers, mask, vectors)
     n_tokens = tf.cast(tf.reduce_sum(there, axis=(1, 2)), tf.int32)
