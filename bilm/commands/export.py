@@ -115,8 +115,8 @@ FORMS = {
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
 NOTE = """
 For --to hdf5 in float32, --model is a run of bilm or of the TensorFlow 1 reference: its folder, an
-archive of it (ZIP, tar, tar.gz) or the URL of one. The projector accepts any stored biLM, as bilm embed does;
-saved_model and onnx accept models that read characters, onnx none of ELMoForManyLangs.
+archive of it (ZIP, tar, tar.gz) or the URL of one. The projector accepts any stored biLM, as bilm
+embed does; saved_model and onnx accept models that read characters, onnx none of ELMoForManyLangs.
 """
 
 

@@ -114,8 +114,10 @@ def dump_int8_weights(model: str | Path | StoredModel, outfile: str | Path) -> l
     if stored.options.lexicon_encoder is not None:
         raise OptionsError(f"{stored}: HDF5 files cannot store lexicons")
     options_file = _options_path(outfile)
-    protect(outfile, *stored.own_files)
-    protect(options_file, *stored.own_files)
+    if options_file in stored.own_files:
+        options_file = outfile.with_name(f"{outfile.stem}_{OPTIONS}")
+    for path in (outfile, options_file):
+        protect(path, *stored.own_files)
     options = stored.options.for_export()
     values = in_int8(weights.stored_values(stored.build()))
     mark = {EXPORT_ID: export_id(options, values)}

@@ -56,6 +56,7 @@ def export_onnx(elmo: Elmo, path: str | Path, precision: str = "float32") -> Non
     require_strings(elmo, "an ONNX model")
     with needed("onnx", "An export to ONNX"):
         import onnxruntime
+        import tf2onnx
     probe = elmo.batcher().batch_sentences([WARM_UP.split(), WARM_UP.split()[:2]])
     probe = np.asarray(probe, np.int32)
     signature = [tf.TensorSpec((None, None, probe.shape[2]), tf.int32, name="ids")]
@@ -68,7 +69,7 @@ def export_onnx(elmo: Elmo, path: str | Path, precision: str = "float32") -> Non
         if precision == "int8":
             Path(temporary).write_bytes(_int8_model(elmo, probe.shape[2]).SerializeToString())
         else:
-            _converted(run, signature, str(temporary))
+            tf2onnx.convert.from_function(run, signature, opset=OPSET, output_path=str(temporary))
         session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
         found = dict(zip(names, session.run(None, {"ids": probe}), strict=True))
@@ -86,18 +87,12 @@ def export_onnx(elmo: Elmo, path: str | Path, precision: str = "float32") -> Non
                 )
 
 
-def _converted(function: Any, signature: list[tf.TensorSpec], path: str | None = None) -> Any:
-    """Convert a function of TensorFlow; return an `onnx.ModelProto`, and write it to a path."""
-    with needed("onnx", "An export to ONNX"):
-        import tf2onnx
-    return tf2onnx.convert.from_function(function, signature, opset=OPSET, output_path=path)[0]
-
-
 def _int8_model(elmo: Elmo, n_characters: int) -> Any:
     """Return an `onnx.ModelProto` with products of eight bits.
 
     The graph of the biLM is written here; tf2onnx converts the functions of its layers.
     """
+    import tf2onnx
     from onnx import compose
 
     writer, bilm = GraphWriter(largest_input()), elmo.bilm
@@ -123,7 +118,7 @@ def _int8_model(elmo: Elmo, n_characters: int) -> Any:
         result = {"layers": layers, "token_embeddings": vectors, "mask": mask}
         return outputs_of_layers(elmo, *elmo.selected(result))
 
-    head = _converted(run, signature)
+    head, _ = tf2onnx.convert.from_function(run, signature, opset=OPSET)
     head.ir_version = IR_VERSION
     head = compose.add_prefix(head, "head_", rename_inputs=False, rename_outputs=False)
     links = [(mask, "mask_with_marks"), (layers, "layers_with_marks")]

@@ -55,9 +55,7 @@ class Int8Tensors(HDF5Tensors):
     def opened(self) -> Iterator[Callable[[str], Any]]:
         """Open the file."""
         with open_hdf5(self.source) as file:
-            yield lambda name: (
-                _matrix(file, name) if name in self._rounded else numbers(file, name)
-            )
+            yield lambda name: _matrix(file, name) if name in self._rounded else numbers(file, name)
 
 
 def _matrix(file: h5py.File, name: str) -> LazyTensor:
