@@ -1,10 +1,13 @@
 #!/usr/bin/env python
 """Words per second of an exported model in ONNX Runtime, compared with the Keras layer.
 
-Example: python benchmarks/onnx_speed.py --model small
+Examples:
+  python benchmarks/onnx_speed.py --model small
+  python benchmarks/onnx_speed.py --model original --n_batches 2 --n_rounds 3
 
-Both compute the same outputs from the ids of the same batches, in alternating rounds; the median is
-reported. The model has random weights. The text is the text of embed.py.
+The model is exported in float32 and in eight bits. All compute the same outputs from the ids of
+the same batches, in alternating rounds; medians are reported. The model has random weights. The
+text is the text of embed.py.
 """
 
 import statistics
@@ -36,17 +39,18 @@ def ways_and_batches(folder: Path) -> tuple[dict[str, Callable], list[np.ndarray
 
     elmo = Elmo(*common.random_model(FLAGS.model, folder), combine="average")
     elmo.build()
-    export_onnx(elmo, folder / "elmo.onnx")
-    session = onnxruntime.InferenceSession(folder / "elmo.onnx", providers=["CPUExecutionProvider"])
+    ways: dict[str, Callable] = {}
+    for precision in ("float32", "int8"):
+        path = folder / f"{precision}.onnx"
+        export_onnx(elmo, path, precision)
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        ways[precision] = lambda ids, run=session.run: run(["mean", "layers"], {"ids": ids})[0]
     layer = tf.function(lambda ids: serving_outputs(elmo, ids), reduce_retracing=True)
     size = FLAGS.batch_size
     sentences = common.sentences(common.corpus(folder).heldout)[: size * FLAGS.n_batches]
     groups = [sentences[i : i + size] for i in range(0, len(sentences), size)]
     batches = [np.asarray(elmo.batcher().batch_sentences(group), np.int32) for group in groups]
-    ways = {
-        "layer": lambda ids: layer(tf.constant(ids))["mean"].numpy(),
-        "onnx": lambda ids: session.run(["mean", "layers"], {"ids": ids})[0],
-    }
+    ways["layer"] = lambda ids: layer(tf.constant(ids))["mean"].numpy()
     return ways, batches, sum(map(len, sentences))
 
 
@@ -55,7 +59,10 @@ def main(argv):
     with tempfile.TemporaryDirectory() as name:
         ways, batches, n_words = ways_and_batches(Path(name))
     for ids in batches:  # the first call of each shape is slower
-        np.testing.assert_allclose(*(way(ids) for way in ways.values()), atol=1e-5)
+        means = {way: embed(ids) for way, embed in ways.items()}
+        np.testing.assert_allclose(means["float32"], means["layer"], atol=1e-5)
+        error = np.linalg.norm(means["int8"] - means["layer"]) / np.linalg.norm(means["layer"])
+        assert error < 0.1, error
     rates = {way: [] for way in ways}
     for _ in range(FLAGS.n_rounds):
         for way, embed in ways.items():
@@ -64,8 +71,9 @@ def main(argv):
                 embed(ids)
             rates[way].append(n_words / (time.perf_counter() - start))
     figures = {f"{way}_words_per_s": statistics.median(found) for way, found in rates.items()}
-    pairs = zip(rates["onnx"], rates["layer"], strict=True)
-    figures["onnx_to_layer"] = statistics.median(onnx / layer for onnx, layer in pairs)
+    for way, other in (("float32", "layer"), ("int8", "float32")):
+        pairs = zip(rates[way], rates[other], strict=True)
+        figures[f"{way}_to_{other}"] = statistics.median(x / y for x, y in pairs)
     common.report(f"{FLAGS.model}, {n_words:,} words", figures, FLAGS.json)
 
 

@@ -36,9 +36,9 @@ class BiLM(keras.layers.Layer):
         variational_dropout: see `LSTMStack`.
         embedding_dropout: rate at which `encode` drops the vectors of distinct tokens.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
-            values are float32. With "int8", for a frozen model, the weights of the LSTMs are stored
-            in eight bits for `bilm.embedding.int8.Int8Stacks`, which runs them; the encoder and the
-            softmax compute in float32.
+            values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
+            layers and projections are stored in eight bits for `bilm.embedding.int8`, which runs
+            stacks and encoder; a softmax and a table of words compute in float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
     Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing, or for an
@@ -69,14 +69,14 @@ class BiLM(keras.layers.Layer):
         self.directions = options.directions
         self.embedding_dropout = embedding_dropout
         self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
-        others = "float32" if precision == "int8" else precision  # of the encoder and the softmax
-        self.encoder = _encoder(options, n_tokens, padding, others, self.dtype_policy)
+        self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
         settings = dropout, precision, variational_dropout
         self.stacks = {d: self._make_stack(d, *settings) for d in self.directions}
         self.softmax: Any = None
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
-            self.softmax = SampledSoftmax(n_tokens, width, others, name="softmax", **how)
+            products = "float32" if precision == "int8" else precision
+            self.softmax = SampledSoftmax(n_tokens, width, products, name="softmax", **how)
 
     def _make_stack(
         self, direction: str, dropout: float, precision: str, variational_dropout: bool

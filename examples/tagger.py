@@ -5,11 +5,15 @@ Examples:
   python examples/tagger.py --train pos/train.tsv --dev pos/dev.tsv
   python examples/tagger.py --model elmo --train pos/train.tsv --dev pos/dev.tsv
   python examples/tagger.py --no_elmo --train ner/train.tsv --dev ner/dev.tsv --seeds 0,1,2
+  python examples/tagger.py --precision int8 --train pos/train.tsv --dev pos/dev.tsv
 
 Each line of the files contains a token, a tab and a tag; a blank line ends a sentence, and further
 columns are ignored. Tags in IOB2 (B-place, I-place, O) are scored by the F1 of whole entities,
 others by accuracy. The taggers with and without ELMo differ only in its vectors: they are
 concatenated to the learned word vectors, and with --elmo_output also to the LSTM's output.
+
+With --precision, all vectors are computed before training, in this precision, and kept in memory.
+To compare precisions, pass --precision float32 and --precision int8 with the same seeds.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 import statistics
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import running
@@ -29,8 +33,15 @@ from bilm.data.text import read_lines
 if TYPE_CHECKING:  # imported inside functions, so that --help does not load TensorFlow
     import keras
 
-Sentence = tuple[list[str], list[str]]
 PADDING_TAG = ""
+
+
+class Sentence(NamedTuple):
+    """A tagged sentence; `vectors`, float32 (layers + 1, T, D), if computed before training."""
+
+    words: list[str]
+    tags: list[str]
+    vectors: np.ndarray | None = None
 
 
 def define_flags() -> ArgumentParser:
@@ -43,6 +54,11 @@ def define_flags() -> ArgumentParser:
     )
     flags.add_argument(
         "--elmo_output", action="store_true", help="also add ELMo to the output of the LSTM"
+    )
+    flags.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16", "int8"),
+        help="compute ELMo's vectors before training, in this precision",
     )
     flags.add_argument("--seeds", default="0", help="one tagger is trained per seed, such as 0,1,2")
     flags.add_argument("--epochs", type=int, default=5, help="passes over the training sentences")
@@ -63,31 +79,49 @@ def read_sentences(path: str, limit: int | None) -> list[Sentence]:
             words.append(columns[0])
             tags.append(columns[1])
         elif words:
-            sentences.append((words, tags))
+            sentences.append(Sentence(words, tags))
             words, tags = [], []
     return sentences[:limit]
 
 
+def with_vectors(sentences: list[Sentence], embedder: bilm.ElmoEmbedder) -> list[Sentence]:
+    vectors = embedder.embed_sentences(sentence.words for sentence in sentences)
+    pairs = zip(sentences, vectors, strict=True)
+    return [sentence._replace(vectors=found) for sentence, found in pairs]
+
+
 def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuffle_seed=None):
-    """Return batches of sentences of similar length: tokens, tag ids and weights."""
+    """Return batches of sentences of similar length: tokens and vectors, tag ids, weights."""
     import tensorflow as tf
 
-    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i][0]))
+    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i].words))
     groups = [order[i : i + size] for i in range(0, len(order), size)]
 
     def generate() -> Iterator[tuple]:
         for group in groups:
-            width = max(len(sentences[i][0]) for i in group)
-            words = [sentences[i][0] + [""] * (width - len(sentences[i][0])) for i in group]
+            width = max(len(sentences[i].words) for i in group)
+            words = [sentences[i].words + [""] * (width - len(sentences[i].words)) for i in group]
+            inputs = {"tokens": np.array(words, dtype=object)}
+            if (found := sentences[group[0]].vectors) is not None:
+                shape = len(group), len(found), width, found.shape[2]
+                inputs["layers"] = np.zeros(shape, np.float32)
+                for row, i in zip(inputs["layers"], group, strict=True):
+                    row[:, : len(sentences[i].words)] = sentences[i].vectors
             tags = np.zeros((len(group), width), np.int32)
             counts = np.zeros((len(group), width), np.float32)
             for row, i in enumerate(group):
-                ids = [tag_ids.get(tag, 0) for tag in sentences[i][1]]
+                ids = [tag_ids.get(tag, 0) for tag in sentences[i].tags]
                 tags[row, : len(ids)], counts[row, : len(ids)] = ids, 1.0
-            yield np.array(words, dtype=object), tags, counts
+            yield inputs, tags, counts
 
-    matrix = [tf.TensorSpec((None, None), dtype) for dtype in (tf.string, tf.int32, tf.float32)]
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=tuple(matrix))
+    strings, *matrix = [
+        tf.TensorSpec((None, None), dtype) for dtype in (tf.string, tf.int32, tf.float32)
+    ]
+    signature = {"tokens": strings}
+    if (found := sentences[0].vectors) is not None:
+        shape = None, len(found), None, found.shape[2]
+        signature["layers"] = tf.TensorSpec(shape, tf.float32)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=(signature, *matrix))
     if shuffle_seed is not None:
         dataset = dataset.cache().shuffle(len(groups), seed=shuffle_seed)
     return dataset.apply(tf.data.experimental.assert_cardinality(len(groups))).prefetch(2)
@@ -97,13 +131,23 @@ def build(train: list[Sentence], n_tags: int, args: Namespace) -> keras.Model:
     import keras
     import tensorflow as tf
 
+    from bilm.layers.scalar_mix import ScalarMix
+
     lookup = keras.layers.StringLookup(mask_token="")
-    lookup.adapt(tf.constant([word for words, _ in train for word in words]))
-    tokens = keras.Input((None,), dtype="string")
+    lookup.adapt(tf.constant([word for sentence in train for word in sentence.words]))
+    tokens = keras.Input((None,), dtype="string", name="tokens")
+    inputs = {"tokens": tokens}
     x = keras.layers.Embedding(lookup.vocabulary_size(), 100, mask_zero=True)(lookup(tokens))
     elmo = []
-    if args.elmo:
-        n_representations = 2 if args.elmo_output else 1
+    n_representations = 2 if args.elmo_output else 1
+    if train[0].vectors is not None:
+        n_layers, _, dim = train[0].vectors.shape
+        layers = inputs["layers"] = keras.Input((n_layers, None, dim), name="layers")
+        for _ in range(n_representations):
+            mix = ScalarMix(l2_coef=1e-3)(layers)
+            elmo.append(keras.layers.Dropout(0.3)(mix))
+        x = keras.layers.Concatenate()([x, elmo[0]])
+    elif args.elmo:
         layer = bilm.Elmo(
             args.model,
             args.weights,
@@ -118,7 +162,7 @@ def build(train: list[Sentence], n_tags: int, args: Namespace) -> keras.Model:
     if args.elmo_output:
         x = keras.layers.Concatenate()([x, elmo[1]])
     x = keras.layers.Dropout(0.3)(x)
-    return keras.Model(tokens, keras.layers.Dense(n_tags)(x))
+    return keras.Model(inputs, keras.layers.Dense(n_tags)(x))
 
 
 def entities(tags: list[str]) -> set[tuple[int, int, str]]:
@@ -136,12 +180,12 @@ def entities(tags: list[str]) -> set[tuple[int, int, str]]:
 def evaluate(model: keras.Model, dev: list[Sentence], names: list[str]) -> tuple[str, float]:
     """Return the F1 of entities for IOB2 tags, else the accuracy of tokens, in percent."""
     tag_ids = {name: i for i, name in enumerate(names)}
-    order = sorted(range(len(dev)), key=lambda i: len(dev[i][0]))
+    order = sorted(range(len(dev)), key=lambda i: len(dev[i].words))
     predicted = []
-    for words, _, _ in batches(dev, tag_ids, 64):
-        predicted.extend(np.argmax(model(words), axis=-1))
+    for inputs, _, _ in batches(dev, tag_ids, 64):
+        predicted.extend(np.argmax(model(inputs), axis=-1))
     pairs = [
-        (dev[i][1], [names[k] for k in row[: len(dev[i][1])]])
+        (dev[i].tags, [names[k] for k in row[: len(dev[i].tags)]])
         for i, row in zip(order, predicted, strict=True)
     ]
     if not any(name.startswith("B-") for name in names):
@@ -158,7 +202,7 @@ def train_once(
     import keras
 
     keras.utils.set_random_seed(seed)
-    names = [PADDING_TAG, *sorted({tag for _, tags in train for tag in tags})]
+    names = [PADDING_TAG, *sorted({tag for sentence in train for tag in sentence.tags})]
     tag_ids = {name: i for i, name in enumerate(names)}
     model = build(train, len(names), args)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -176,6 +220,9 @@ def train_once(
 
 def main(args: Namespace) -> None:
     train, dev = (read_sentences(path, args.max_sentences) for path in (args.train, args.dev))
+    if args.elmo and args.precision is not None:
+        embedder = bilm.ElmoEmbedder(args.model, args.weights, precision=args.precision)
+        train, dev = (with_vectors(sentences, embedder) for sentences in (train, dev))
     scores = []
     for seed in args.seeds.split(","):
         metric, score = train_once(int(seed), train, dev, args)

@@ -38,7 +38,10 @@ def tagged(path, tags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--no_elmo"], [*MODEL, "--elmo_output"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--no_elmo"], [*MODEL, "--elmo_output"], [*MODEL, "--precision", "bfloat16"]],
+)
 def test_tagger_learns_part_of_speech_tags(tmp_path, arguments):
     data = tagged(tmp_path / "pos.tsv", ["N", "V", "N", "A", "D", "P"])
     out = run(

@@ -13,12 +13,18 @@ from bilm.commands.main import command
 from bilm.commands.output import printable
 
 
-def _hdf5(model: str, output: str, include_softmax: bool, vocab: str | None, **_: Any) -> str:
-    from bilm.export.hdf5 import dump_weights
+def _hdf5(
+    model: str, output: str, include_softmax: bool, vocab: str | None, precision: str, **_: Any
+) -> str:
+    from bilm.export.hdf5 import dump_int8_weights, dump_weights
     from bilm.export.model_card import write_card
     from bilm.storage.stored_model import open_model
 
     stored = open_model(model)
+    if precision == "int8":
+        if include_softmax or vocab is not None:
+            raise click.UsageError("--precision int8 does not write the softmax")
+        return "\n".join(f"wrote {path}" for path in dump_int8_weights(stored, output))
     written = dump_weights(stored, output, include_softmax, vocab)
     card = write_card(stored, written)
     return "\n".join(f"wrote {path}" for path in [*written, *([card] if card else [])])
@@ -35,7 +41,7 @@ def _saved_model(
     return f"wrote {output}: up to {max_sentences} sentences of {max_tokens} tokens per request"
 
 
-def _onnx(model: str, weights: str | None, output: str, **_: Any) -> str:
+def _onnx(model: str, weights: str | None, output: str, precision: str, **_: Any) -> str:
     from bilm.elmo.layer import Elmo
     from bilm.export.onnx import export_onnx
     from bilm.storage.stored_model import open_model
@@ -43,7 +49,7 @@ def _onnx(model: str, weights: str | None, output: str, **_: Any) -> str:
 
     stored = open_model(model, weights)
     protect(output, *stored.own_files)
-    export_onnx(Elmo(stored, combine="average"), output)
+    export_onnx(Elmo(stored, combine="average"), output, precision)
     return f"wrote {output}"
 
 
@@ -76,11 +82,12 @@ class Form(NamedTuple):
 FORMS = {
     "hdf5": Form(
         _hdf5,
-        ("include_softmax", "vocab"),
+        ("include_softmax", "vocab", "precision"),
         "HDF5 weights and options.json in the format of bilm-tf and AllenNLP. Both files are read "
         "back and compared before they are renamed into place. --model must be a run. The command "
         "also writes a model card, README.md beside weights.hdf5 or <stem>_README.md; an edited "
-        "card is not overwritten.",
+        "card is not overwritten. With --precision int8, weights_int8.hdf5 has a quarter of the "
+        "size, --model may be any model of bilm embed, and only bilm reads the file.",
     ),
     "saved_model": Form(
         _saved_model,
@@ -93,9 +100,10 @@ FORMS = {
     ),
     "onnx": Form(
         _onnx,
-        ("weights",),
+        ("weights", "precision"),
         "one file. The model reads the character ids that bilm.Batcher computes and returns the "
-        "outputs of serving_default. It requires the extra onnx.",
+        "outputs of serving_default. With --precision int8, the file is smaller and faster and "
+        "requires ONNX Runtime. It requires the extra onnx.",
     ),
     "projector": Form(
         _projector,
@@ -106,9 +114,9 @@ FORMS = {
 }
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
 NOTE = """
-For --to hdf5, --model is a run of bilm or of the TensorFlow 1 reference: its folder, an archive of
-it (ZIP, tar, tar.gz) or the URL of one. The projector accepts any stored biLM, as bilm embed does;
-saved_model and onnx accept models that read characters, onnx none of ELMoForManyLangs.
+For --to hdf5 in float32, --model is a run of bilm or of the TensorFlow 1 reference: its folder, an
+archive of it (ZIP, tar, tar.gz) or the URL of one. The projector accepts any stored biLM, as bilm
+embed does; saved_model and onnx accept models that read characters, onnx none of ELMoForManyLangs.
 """
 
 
@@ -136,6 +144,11 @@ saved_model and onnx accept models that read characters, onnx none of ELMoForMan
                "request.", default=512),
 )  # fmt: skip
 @opt.group(
+    "hdf5 and onnx",
+    opt.option("--precision", opt.OneOf(["float32", "int8"]), "dtype of the weights of LSTMs, "
+               "highway layers and projections.", default="float32"),
+)  # fmt: skip
+@opt.group(
     "projector",
     opt.option(
         "--counts", opt.FETCHED, "TSV file with words and counts, sorted by descending count."
@@ -149,8 +162,10 @@ def export(context: click.Context, to: str, **values: Any) -> None:
     Examples:
       bilm export --model run --output elmo
       bilm export --model run --output elmo/weights.hdf5 --include_softmax
+      bilm export --model elmo --precision int8 --output elmo_int8
       bilm export --model elmo --to saved_model --output served/elmo/1
       bilm export --model elmo --to onnx --output elmo.onnx
+      bilm export --model elmo --to onnx --precision int8 --output elmo_int8.onnx
       bilm export --model elmo --to projector --counts counts.tsv --output projector
     """
     from bilm.support.progress import progress

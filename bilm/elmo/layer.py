@@ -236,6 +236,10 @@ class Elmo(keras.layers.Layer):
         result = self.bilm(ids, start, training=bool(training) and self.trainable_bilm)
         if self.stateful:
             self._row_states().finish(result["state"])
+        return self.selected(result)
+
+    def selected(self, result: Mapping[str, Any]) -> Any:
+        """Return what `layers_of` returns, from the result of a `BiLM`."""
         layers, vectors = result["layers"], result["token_embeddings"]
         mask = result["mask"]
         if self.do_layer_norm == "with_boundaries":

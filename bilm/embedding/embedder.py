@@ -63,8 +63,8 @@ class ElmoEmbedder:
         batch_tokens: tokens that are computed at a time, with marks. It bounds memory and does not
             change results.
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
-            support it, and changes vectors by less than 1 %. `int8` stores the weights of the LSTMs
-            in eight bits and computes them with ONNX Runtime on the CPU.
+            support it, and changes vectors by less than 1 %. `int8` stores the weights of LSTMs,
+            highway layers and projections in eight bits and computes with ONNX Runtime on the CPU.
         backend: `keras` for the backend of Keras, by default TensorFlow. `numpy` computes models
             that read characters in float32 without importing Keras: it starts sooner, but computes
             more slowly. Vectors differ by rounding only.

@@ -61,8 +61,13 @@ class WordVectors:
                 )
             self._vocab = vocabulary_of(vocab_file, model.options, model.n_tokens, (BOS, EOS))
             self._encode = lambda ids: keras.ops.convert_to_numpy(model.encoder(ids))
+            return
+        self._widest = max((width for width, _ in model.encoder.filters), default=0)
+        if model.precision == "int8":
+            from bilm.embedding.int8 import Int8Encoder
+
+            self._encode = Int8Encoder(model.encoder)
         else:
-            self._widest = max((width for width, _ in model.encoder.filters), default=0)
             self._compiled = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
             self._encode = lambda ids: keras.ops.convert_to_numpy(
                 self._compiled(keras.ops.convert_to_tensor(ids))

@@ -21,6 +21,7 @@ from bilm.storage import names as weights
 from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
+from bilm.storage.int8_tensors import in_int8
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, replacing
 from bilm.support.model_files import (
@@ -29,9 +30,12 @@ from bilm.support.model_files import (
     OPTIONS,
     SOFTMAX_ENDING,
     WEIGHTS,
+    protect,
 )
 from bilm.support.urls import require_local
 from bilm.training.run_folder import RunFolder
+
+INT8_WEIGHTS = "weights_int8.hdf5"
 
 
 def dump_weights(
@@ -92,6 +96,43 @@ def dump_weights(
     return [outfile, options_file, *([softmax_file] if vocabulary else [])]
 
 
+def dump_int8_weights(model: str | Path | StoredModel, outfile: str | Path) -> list[Path]:
+    """Write a stored biLM with its matrices in eight bits, about a quarter of the size.
+
+    `bilm.storage.int8_tensors` describes the datasets. bilm reads the file as any other model;
+    programs that require float32 do not find the matrices. The softmax is not written.
+
+    Args:
+        model: a stored biLM that reads characters or words, but not those of lexicons.
+        outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, where the file is
+            named `weights_int8.hdf5`. The options are written beside it, as by `dump_weights`.
+    Returns: the paths written.
+    Raises: OptionsError for a model with lexicons; DataError, WeightsError.
+    """
+    require_local(outfile, "an exported model")
+    stored, outfile = open_model(model), _weights_path(Path(expanded(outfile)), INT8_WEIGHTS)
+    if stored.options.lexicon_encoder is not None:
+        raise OptionsError(f"{stored}: HDF5 files cannot store lexicons")
+    options_file = _options_path(outfile)
+    if options_file in stored.own_files:
+        options_file = outfile.with_name(f"{outfile.stem}_{OPTIONS}")
+    for path in (outfile, options_file):
+        protect(path, *stored.own_files)
+    options = stored.options.for_export()
+    values = in_int8(weights.stored_values(stored.build()))
+    mark = {EXPORT_ID: export_id(options, values)}
+    with replacing(outfile) as new_weights, replacing(options_file) as new_options:
+        save_hdf5(new_weights, values, mark)
+        write_options(new_options, options | mark)
+        loaded = in_int8(weights.stored_values(open_model(new_options, new_weights).build()))
+        for name, value in values.items():
+            if not np.allclose(loaded[name], value, rtol=1e-6, atol=0):
+                raise WeightsError(
+                    f"{name} differs after it was written and read back; no file was kept"
+                )
+    return [outfile, options_file]
+
+
 def export_id(options: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> str:
     """Return the id of an export: a digest of its options and values, 16 hexadecimal digits."""
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
@@ -110,14 +151,15 @@ def _softmax_values(values: dict[str, np.ndarray], words: list[str]) -> dict[str
     }
 
 
-def _weights_path(outfile: Path) -> Path:
-    """Return the path of the HDF5 file; a path without its ending is a folder."""
+def _weights_path(outfile: Path, name: str = WEIGHTS) -> Path:
+    """Return the path of the HDF5 file; a path without its ending is a folder, and the name of the
+    file is then `name`."""
     if outfile.is_file() and outfile.suffix not in HDF5_SUFFIXES:
         expected = f"a name that ends in {' or '.join(HDF5_SUFFIXES)}, or a folder"
         raise WeightsError(f"{outfile}: is a file; expected {expected}")
     if outfile.suffix in HDF5_SUFFIXES and not outfile.is_dir():
         return outfile
-    return outfile / WEIGHTS
+    return outfile / name
 
 
 def _options_path(outfile: Path) -> Path:

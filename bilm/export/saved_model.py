@@ -89,9 +89,11 @@ def _split(sentences: tf.Tensor) -> tf.Tensor:
     return tf.strings.split(spaced).to_tensor("")
 
 
-def _embed(elmo: Elmo, tokens: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return layers, mask as float (B, T, 1), token vectors, output of `Elmo`, and its mean."""
-    layers, mask, vectors = elmo.layers_of(tokens)
+def _embed(
+    elmo: Elmo, layers: tf.Tensor, mask: tf.Tensor, vectors: tf.Tensor
+) -> tuple[tf.Tensor, ...]:
+    """Return layers, mask as float (B, T, 1), token vectors, output of `Elmo`, and its mean, from
+    the result of `Elmo.layers_of`."""
     there = tf.cast(mask, tf.float32)[..., None]
     mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
     mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), tf.reduce_sum(there, axis=1))
@@ -99,7 +101,7 @@ def _embed(elmo: Elmo, tokens: tf.Tensor) -> tuple[tf.Tensor, ...]:
 
 
 def _hub_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
-    layers, there, vectors, mixed, mean = _embed(elmo, tokens)
+    layers, there, vectors, mixed, mean = _embed(elmo, *elmo.layers_of(tokens))
     outputs = {"word_emb": vectors * there, "elmo": mixed, "default": mean}
     for j in range(1, layers.shape[1]):
         outputs[f"lstm_outputs{j}"] = layers[:, j] * there
@@ -108,7 +110,12 @@ def _hub_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
 
 def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
     """Return the outputs of the signature `serving_default` for inputs of the layer."""
-    layers, there, _, _, mean = _embed(elmo, tokens)
+    return outputs_of_layers(elmo, *elmo.layers_of(tokens))
+
+
+def outputs_of_layers(elmo: Elmo, layers: Any, mask: Any, vectors: Any) -> dict[str, tf.Tensor]:
+    """Return the outputs of `serving_default` from the result of `Elmo.layers_of`."""
+    layers, there, _, _, mean = _embed(elmo, layers, mask, vectors)
     n_tokens = tf.cast(tf.reduce_sum(there, axis=(1, 2)), tf.int32)
     return {"mean": mean, "layers": layers * there[:, None], "n_tokens": n_tokens}
 

@@ -83,7 +83,7 @@ class CharacterCNN(WeightedLayer):
         for i, (width, n_filters) in enumerate(self.filters):
             initializer = ACTIVATIONS[self.activation].initializer(width * self.embedding_dim)
             shape = (1, width, self.embedding_dim, n_filters)
-            kernel = self.add_weight(shape, initializer, f"kernel_{i}", self.precision)
+            kernel = self.add_weight(shape, initializer, f"kernel_{i}", is_operand=True)
             self.kernels.append(kernel)
             self.biases.append(self.add_weight((n_filters,), "zeros", name=f"bias_{i}"))
         self.built = True

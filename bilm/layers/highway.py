@@ -6,7 +6,8 @@ from typing import Any
 
 from keras import initializers, ops
 
-from bilm.layers.functional import checked_precision, product
+from bilm.layers.functional import INFERENCE_PRECISIONS, checked_precision, product
+from bilm.layers.int8_weights import int8_matrix
 from bilm.layers.weighted import WeightedLayer
 
 
@@ -17,7 +18,8 @@ class Highway(WeightedLayer):
 
     Args:
         n_layers: number of highway layers.
-        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
+        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16"; "int8": see
+            `BiLM`.
 
     Inputs: float `(..., D)`. Returns: float `(..., D)`.
     Raises: ValueError if the last axis is unknown when the layer is built.
@@ -29,13 +31,14 @@ class Highway(WeightedLayer):
     def __init__(self, n_layers: int, precision: str = "float32", **kwargs: Any):
         super().__init__(**kwargs)
         self.n_layers = n_layers
-        self.precision = checked_precision(precision)
+        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
 
     def build(self, input_shape: Any) -> None:
         """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
         dim = input_shape[-1]
         if dim is None:
             raise ValueError("the last axis of the input of Highway is unknown; expected its width")
+        self.require_frozen_int8()
         self.gates, self.gate_biases, self.transforms, self.biases = [], [], [], []
         for i in range(self.n_layers):
             self.gates.append(self._square(dim, f"gate_{i}"))
@@ -49,10 +52,12 @@ class Highway(WeightedLayer):
     def _square(self, dim: int, name: str) -> Any:
         # A Keras initializer returns the same numbers each time, so each matrix has its own.
         normal = initializers.RandomNormal(0.0, dim**-0.5)
-        return self.add_weight((dim, dim), normal, name, self.precision)
+        weight = self.add_weight((dim, dim), normal, name, is_operand=True)
+        return int8_matrix(weight) if self.precision == "int8" else weight
 
     def call(self, x: Any) -> Any:
         """Apply the layers in order: float (..., D) -> (..., D)."""
+        self.refuse_int8()
         layers = zip(self.gates, self.gate_biases, self.transforms, self.biases, strict=True)
         for gate, gate_bias, transform, bias in layers:
             g = ops.sigmoid(product(x, gate, self.precision) + gate_bias)

@@ -1,4 +1,4 @@
-"""Weights of LSTM cells in eight bits."""
+"""Weights of layers in eight bits."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ def quantized(weight: np.ndarray) -> Int8Matrix:
     scales = np.abs(weight).max(axis=0) / LARGEST
     scales[scales < np.finfo(np.float32).tiny] = 1  # columns of zeros
     return Int8Matrix(np.rint(weight / scales).astype(np.int8), scales)
+
+
+def int8_matrix(weight: Any) -> Int8Matrix:
+    """Return a matrix (K, N) in eight bits; an `Int8Matrix` is returned unchanged."""
+    if isinstance(weight, Int8Matrix):
+        return weight
+    return quantized(ops.convert_to_numpy(weight))
 
 
 def int8_cell(kernel: Any, bias: Any, projection: Any) -> Int8Cell:

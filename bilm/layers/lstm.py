@@ -71,9 +71,8 @@ class LSTMCell(WeightedLayer):
         if self.has_projection:
             shape = (self.dim, self.projection_dim)
             projection = self.add_weight(shape, "glorot_uniform", name="projection")
+        self.require_frozen_int8()
         if self.precision == "int8":
-            if not self.frozen:
-                raise ValueError(f"{self.path}: int8 is for inference only; call freeze first")
             self.laid_out = int8_cell(kernel, bias, projection)
         elif self.frozen and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm_weights import frozen_weights
@@ -93,11 +92,6 @@ class LSTMCell(WeightedLayer):
         if self.frozen and keras.backend.backend() == "tensorflow":
             self.refuse_frozen("kernel")
         return self.step(self.project_input(x), state)
-
-    def refuse_int8(self) -> None:
-        """Raise ValueError if the precision is int8, which Keras' backends cannot compute."""
-        if self.precision == "int8":
-            raise ValueError(f"{self.path}: int8 runs in bilm.embedding.int8.Int8Stacks only")
 
     def project_input(self, x: Any) -> Any:
         """Return x W_x + b, the input part of the gates: float (..., input) -> (..., 4 D)."""

@@ -9,8 +9,9 @@ from typing import Any
 from keras import initializers, ops
 
 from bilm.layers.char_cnn import CharacterCNN
-from bilm.layers.functional import checked_precision, gather_rows, product
+from bilm.layers.functional import INFERENCE_PRECISIONS, checked_precision, gather_rows, product
 from bilm.layers.highway import Highway
+from bilm.layers.int8_weights import int8_matrix
 from bilm.layers.weighted import WeightedLayer
 
 
@@ -25,7 +26,8 @@ class TokenEncoder(WeightedLayer):
         n_characters, embedding_dim, filters, activation: see `CharacterCNN`. If `filters` is empty,
             there is no CNN.
         n_highway: number of highway layers, 0 for none.
-        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
+        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16"; "int8": see
+            `BiLM`.
         words: shape (rows, width) of a word table whose vectors are concatenated with the CNN's
             output; None for no table.
         always_projects: whether to project even if the widths are equal; implied by `words`.
@@ -62,7 +64,7 @@ class TokenEncoder(WeightedLayer):
         self.filters = [(width, n) for width, n in filters]
         self.activation = activation
         self.n_highway = n_highway
-        self.precision = checked_precision(precision)
+        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
         self.n_filters = sum(n for _, n in self.filters)
         self.words = words and tuple(words)
         self.always_projects = always_projects or words is not None
@@ -76,7 +78,7 @@ class TokenEncoder(WeightedLayer):
             embedding_dim,
             self.filters,
             activation,
-            precision,
+            "float32" if precision == "int8" else precision,
             dtype=self.dtype_policy,
             name="cnn",
         )
@@ -90,6 +92,7 @@ class TokenEncoder(WeightedLayer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables; the input shape is not needed."""
+        self.require_frozen_int8()
         word_dim = 0
         if self.words is not None:
             word_dim = self.words[1]
@@ -104,13 +107,16 @@ class TokenEncoder(WeightedLayer):
                 (n_features, self.projection_dim),
                 initializers.RandomNormal(0.0, n_features**-0.5),
                 name="kernel",
-                operand_dtype=self.precision,
+                is_operand=True,
             )
+            if self.precision == "int8":
+                self.kernel = int8_matrix(self.kernel)
             self.bias = self.add_weight((self.projection_dim,), "zeros", name="bias")
         self.built = True
 
     def call(self, char_ids: Any) -> Any:
         """Encode tokens: integer (..., C) or (..., 1 + C) -> float (..., P)."""
+        self.refuse_int8()
         if self.words is None:
             return self._project(self.highway(self.cnn(char_ids)))
         features = [gather_rows(self.word_table, char_ids[..., 0])]
@@ -124,6 +130,7 @@ class TokenEncoder(WeightedLayer):
         In every group except the last, each token is followed by at least as much padding as the
         widest filter is wide.
         """
+        self.refuse_int8()
         *padded, rest = groups
         features = [self.cnn(group, padded=True) for group in padded] + [self.cnn(rest)]
         return self._project(self.highway(ops.concatenate(features, axis=0)))

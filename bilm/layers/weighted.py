@@ -21,7 +21,10 @@ class WeightedLayer(keras.layers.Layer):
             Set it before the layer is built.
         frozen: whether weights are constants, so that there are no variables to train or assign.
             A frozen layer may store its weights in another layout only.
+        precision: precision of the layer's products, see `BiLM`.
     """
+
+    precision = "float32"
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -35,18 +38,30 @@ class WeightedLayer(keras.layers.Layer):
         self.frozen = True
 
     def add_weight(
-        self, shape: Any, initializer: Any, name: str, operand_dtype: str | None = None
+        self, shape: Any, initializer: Any, name: str, is_operand: bool = False
     ) -> Any:
         """Create a variable, or a constant if frozen, from `initial` if it contains the name.
 
-        `operand_dtype` is the dtype to which products round the weight; a constant is stored in it.
+        `is_operand` states that only products read the weight. If they round it to bfloat16, a
+        constant is stored rounded.
         """
         if name in self.initial:
             initializer = self.initial[name](shape)
         if self.frozen:
             value = initializers.get(initializer)(shape, dtype=self.variable_dtype)
-            return value if operand_dtype is None else ops.cast(value, operand_dtype)
+            is_rounded = is_operand and self.precision == "bfloat16"
+            return ops.cast(value, "bfloat16") if is_rounded else value
         return super().add_weight(shape=shape, initializer=initializer, name=name)
+
+    def require_frozen_int8(self) -> None:
+        """Check that a layer whose precision is int8 is frozen. Raises: ValueError."""
+        if self.precision == "int8" and not self.frozen:
+            raise ValueError(f"{self.path}: int8 is for inference only; call freeze first")
+
+    def refuse_int8(self) -> None:
+        """Raise ValueError if the precision is int8, which Keras' backends cannot compute."""
+        if self.precision == "int8":
+            raise ValueError(f"{self.path}: int8 runs in bilm.embedding.int8 only")
 
     def own_weight(self, name: str) -> Any:
         """Return the variable with this name, of this layer itself and not of a sublayer.

@@ -42,6 +42,10 @@ def test_projector_writes_words_and_counts(run_here, tmp_path):
     [
         (["--to", "projector"], "--to projector requires --counts"),
         (["--to", "onnx", "--include_softmax"], "--include_softmax has no effect with --to onnx"),
+        (
+            ["--to", "saved_model", "--precision", "int8"],
+            "--precision has no effect with --to saved_model",
+        ),
         (["--max_tokens", "5"], "--max_tokens has no effect with --to hdf5"),
         (["--to", "pytorch"], "'pytorch' is not one of hdf5, saved_model, onnx, projector"),
     ],

@@ -1,0 +1,438 @@
+"""ONNX graphs of a biLM's layers with products of eight-bit integers.
+
+Weights have one scale per column, which is fixed. Inputs of products have one scale per row, 1 /
+`levels` of the row's largest absolute value, so that a row does not depend on other rows. The
+character CNN computes in float32: in eight bits, its errors would be larger than those of all
+other layers together.
+
+ONNX Runtime is fast only for products of an unsigned with a signed matrix, so `levels + 1` is added
+to the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from bilm.layers.int8_weights import Int8Cell, Int8Matrix, int8_cell, int8_matrix
+from bilm.layers.stack import LSTMStack
+from bilm.layers.token_encoder import TokenEncoder
+from bilm.support.imports import needed
+
+OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
+IR_VERSION = 9  # of ONNX 1.14; older runtimes can read it
+MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operations
+TINY = np.float32(1e-30)  # the smallest scale, for rows of zeros
+_INT64 = 7  # onnx.TensorProto.INT64
+LOWEST = np.finfo(np.float32).min
+
+
+class GraphWriter:
+    """Collects the nodes and the constants of an ONNX graph.
+
+    Args:
+        levels: largest quantized input of a product, at most 127.
+        prefix: start of the names of values, which must differ from those of an outer graph.
+        constants: constants of the outer graph, to which those of this graph are added; None for
+            a graph that is not part of another.
+    Raises: MissingExtraError without the packages of the extra `onnx`.
+    """
+
+    def __init__(self, levels: int, prefix: str = "", constants: dict[str, Any] | None = None):
+        with needed("onnx", "precision int8"):
+            import onnx
+        self.onnx, self.levels, self.prefix = onnx, levels, prefix
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Any] = {} if constants is None else constants
+
+    def body(self, prefix: str) -> GraphWriter:
+        """Return a writer of a graph inside this one, which shares its constants."""
+        return GraphWriter(self.levels, prefix, self.constants)
+
+    def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node with one output; return the output's name."""
+        return self.add_node(kind, inputs, 1, domain, **attributes)[0]
+
+    def add_node(
+        self, kind: str, inputs: Sequence[str], n_outputs: int, domain: str = "", **attributes: Any
+    ) -> list[str]:
+        """Add a node; return the names of its outputs."""
+        outputs = [f"{self.prefix}v{len(self.nodes)}_{k}" for k in range(n_outputs)]
+        make = self.onnx.helper.make_node
+        self.nodes.append(make(kind, inputs, outputs, domain=domain, **attributes))
+        return outputs
+
+    def constant(self, name: str, value: Any) -> str:
+        """Add a constant unless one has this name; return the name."""
+        if name not in self.constants:
+            array = np.asarray(value, order="C")
+            self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
+        return name
+
+    def integers(self, *values: int) -> str:
+        """Return the name of a constant int64 (n,)."""
+        return self.constant("integers_" + "_".join(map(str, values)), np.array(values, np.int64))
+
+    def value(self, name: str, *shape: str | int, dtype: str = "float32") -> Any:
+        """Return the declaration of an input or output."""
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self.onnx.helper.make_tensor_value_info(name, kind, shape)
+
+    def zero_points(self, x: str) -> str:
+        """Add uint8 (B,), all `levels + 1`, for x (B, ...)."""
+        value = self.onnx.numpy_helper.from_array(np.array([self.levels + 1], np.uint8))
+        return self.add("ConstantOfShape", self.add("Shape", x, start=0, end=1), value=value)
+
+    def rounded(self, x: str, zero_points: str) -> tuple[str, str]:
+        """Add integers of a float32 (B, K), uint8 (B, K), and their scales, float32 (B, 1).
+
+        Args:
+            zero_points: result of `zero_points`. QuantizeLinear with a scale per row reads a zero
+                point per row.
+        """
+        largest = self.add("ReduceMax", self.add("Abs", x), axes=[1], keepdims=1)
+        scale = self.add("Mul", largest, self.constant("unit", np.float32(1 / self.levels)))
+        scale = self.add("Max", scale, self.constant("tiny", TINY))
+        scales = self.add("Squeeze", scale, self.integers(1))
+        return self.add("QuantizeLinear", x, scales, zero_points, axis=0), scale
+
+    def integer_product(self, integers: str, name: str, weight: Int8Matrix) -> str:
+        """Add the product of integers, uint8 (..., K), minus their zero point, with a weight of
+        this name, float32 (..., N)."""
+        return self.add(
+            "MatMulIntegerToFloat",
+            integers,
+            self.constant(f"{name}_values", weight.values),
+            self.constant("one", np.float32(1)),
+            self.constant(f"{name}_scales", weight.scales),
+            self.constant("zero_point", np.uint8(self.levels + 1)),
+            domain=MICROSOFT,
+        )
+
+    def product(self, rounded: tuple[str, str], name: str, weight: Int8Matrix) -> str:
+        """Add the product of the result of `rounded` with a weight of this name."""
+        integers, scale = rounded
+        return self.add("Mul", self.integer_product(integers, name, weight), scale)
+
+    def clipped(self, name: str, x: str, bound: float | None) -> str:
+        """Add x with absolute values of at most a bound; None or 0 for no bound."""
+        if not bound:
+            return x
+        limits = (("low", -bound), ("high", bound))
+        names = [self.constant(f"{name}_{kind}", np.float32(value)) for kind, value in limits]
+        return self.add("Clip", x, *names)
+
+    def graph(self, name: str, inputs: list[Any], outputs: list[Any], inside: bool = False) -> Any:
+        """Return an `onnx.GraphProto`.
+
+        Args:
+            inside: whether the graph is part of another, which contains its constants.
+        """
+        constants = [] if inside else list(self.constants.values())
+        return self.onnx.helper.make_graph(self.nodes, name, inputs, outputs, constants)
+
+    def model(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
+        """Return an `onnx.ModelProto` of the graph."""
+        helper = self.onnx.helper
+        domains = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        graph = self.graph(name, inputs, outputs)
+        return helper.make_model(graph, opset_imports=domains, ir_version=IR_VERSION)
+
+
+# --- LSTMs ---
+
+
+def add_stack(
+    writer: GraphWriter,
+    name: str,
+    stack: LSTMStack,
+    vectors: str,
+    factors: str,
+    state: Sequence[str],
+    zero_points: str,
+    keeps: bool = False,
+    reverse: bool = False,
+) -> tuple[list[str], list[str]]:
+    """Add a stack that runs over the steps of a window, a `Scan`.
+
+    A cell that was built with the precision int8 loses its weights.
+
+    Args:
+        name: start of the names of its constants.
+        vectors: float32 (T, B, P).
+        factors: float32 (T, B, 1); boolean (T, B, 1) with `keeps`.
+        state: by layer, cell before hidden, float32 (B, D) and (B, P).
+        zero_points: uint8 (B,), see `GraphWriter.zero_points`.
+        keeps: False for factors of the state before each step, 0 where a row starts from zero
+            state; True for a mask of steps, outside of which the state is kept.
+        reverse: whether to run from the last step to the first.
+    Returns: the last state, and the output of each layer, float32 (T, B, P).
+    """
+    body = writer.body(f"{name}_")
+    old, outputs = [f"{name}_old_{i}" for i in range(len(state))], []
+    widths = [width for _ in stack.layers for width in (stack.dim, stack.projection_dim)]
+    x, factor, last = f"{name}_x", f"{name}_factor", []
+    inputs = [body.value(part, "B", w) for part, w in zip(old, widths, strict=True)]
+    inputs.append(body.value(x, "B", stack.projection_dim))
+    inputs.append(body.value(factor, "B", 1, dtype="bool" if keeps else "float32"))
+    for k, layer in enumerate(stack.layers):
+        own = old[2 * k : 2 * k + 2]
+        before = own if keeps else [body.add("Mul", part, factor) for part in own]
+        new = _add_step(body, f"{name}_cell_{k}", layer.cell, x, before, zero_points)
+        if keeps:
+            pairs = zip(new, own, strict=True)
+            new = [body.add("Where", factor, part, kept) for part, kept in pairs]
+        last += new
+        x = body.add("Add", new[1], x) if k and stack.use_skip_connections else new[1]
+        outputs.append(x)
+    # The results of a body must have different names.
+    outputs = [body.add("Identity", part) if part in last else part for part in outputs]
+    results = [body.value(part, "B", w) for part, w in zip(last, widths, strict=True)]
+    results += [body.value(part, "B", stack.projection_dim) for part in outputs]
+    found = writer.add_node(
+        "Scan",
+        [*state, vectors, factors],
+        len(results),
+        body=body.graph(f"{name}_step", inputs, results, inside=True),
+        num_scan_inputs=2,
+        scan_input_directions=[int(reverse)] * 2,
+        scan_output_directions=[int(reverse)] * len(outputs),
+    )
+    return found[: len(last)], found[len(last) :]
+
+
+def _add_step(
+    writer: GraphWriter, name: str, cell: Any, x: str, state: Sequence[str], zero_points: str
+) -> list[str]:
+    """Add a step of an `LSTMCell`; return the new cell and hidden state.
+
+    There is one product per gate: splitting the result of a product for all gates would copy it,
+    and four results are smaller than the cache.
+    """
+    weights = cell.laid_out
+    if isinstance(weights, Int8Cell):
+        cell.laid_out = None  # the graph contains them
+    else:
+        weights = int8_cell(cell.kernel, cell.bias, cell.projection)
+    add, (old, hidden) = writer.add, state
+    inputs = writer.rounded(add("Concat", x, hidden, axis=1), zero_points)
+    values, scales = (np.split(part, 4, axis=-1) for part in weights.kernel)
+    gates = []
+    for k, bias in enumerate(np.split(weights.bias, 4)):
+        gate = writer.product(inputs, f"{name}_kernel_{k}", Int8Matrix(values[k], scales[k]))
+        bias = bias + np.float32(k == 2)  # the forget gate's
+        gate = add("Add", gate, writer.constant(f"{name}_bias_{k}", bias))
+        gates.append(add("Tanh" if k == 1 else "Sigmoid", gate))
+    i, j, f, o = gates
+    new = add("Add", add("Mul", f, old), add("Mul", i, j))
+    new = writer.clipped(f"{name}_clip", new, cell.cell_clip)
+    hidden = add("Mul", o, add("Tanh", new))
+    if weights.projection is not None:
+        rounded = writer.rounded(hidden, zero_points)
+        hidden = writer.product(rounded, f"{name}_projection", weights.projection)
+        hidden = writer.clipped(f"{name}_projection_clip", hidden, cell.proj_clip)
+    return [new, hidden]
+
+
+def stack_model(stack: LSTMStack, levels: int) -> bytes:
+    """Return a serialized ONNX model of a stack, whose cells lose their weights.
+
+    Inputs: `state_0`, ..., by layer, cell before hidden, float32 (B, D) and (B, P); `vectors`,
+    float32 (T, B, P); `going_on`, float32 (T, B, 1), see `add_stack`.
+    Outputs: the last state; for each layer float32 (T, B, P).
+    """
+    writer, width = GraphWriter(levels), stack.projection_dim
+    widths = [w for _ in stack.layers for w in (stack.dim, width)]
+    state = [f"state_{i}" for i in range(len(widths))]
+    zero_points = writer.zero_points(state[0])
+    last, layers = add_stack(writer, "stack", stack, "vectors", "going_on", state, zero_points)
+    inputs = [writer.value(name, "B", w) for name, w in zip(state, widths, strict=True)]
+    inputs += [writer.value("vectors", "T", "B", width), writer.value("going_on", "T", "B", 1)]
+    results = [writer.value(name, "B", w) for name, w in zip(last, widths, strict=True)]
+    results += [writer.value(name, "T", "B", width) for name in layers]
+    return writer.model("stack", inputs, results).SerializeToString()
+
+
+# --- token vectors ---
+
+
+def add_encoder(writer: GraphWriter, encoder: TokenEncoder, ids: str) -> str:
+    """Add a token encoder; one that was built with the precision int8 loses its weights.
+
+    Args:
+        ids: integer (U, C), or (U, 1 + C) with a table of words.
+    Returns: float32 (U, P).
+    """
+    features = []
+    if encoder.words is not None:
+        words = writer.add("Gather", ids, writer.constant("first", np.int64(0)), axis=1)
+        table = writer.constant("word_table", ops.convert_to_numpy(encoder.word_table))
+        features.append(writer.add("Gather", table, words))
+        ends = [writer.integers(n) for n in (1, np.iinfo(np.int64).max, 1)]
+        ids = writer.add("Slice", ids, *ends)
+    if encoder.filters:
+        x = _add_cnn(writer, encoder.cnn, ids)
+        features.append(_add_highway(writer, encoder.highway, x, writer.zero_points(ids)))
+    x = writer.add("Concat", *features, axis=1) if len(features) > 1 else features[0]
+    if encoder.has_projection:
+        rounded = writer.rounded(x, writer.zero_points(ids))
+        x = writer.product(rounded, "projection", int8_matrix(encoder.kernel))
+        bias = writer.constant("projection_bias", ops.convert_to_numpy(encoder.bias))
+        encoder.kernel = None if isinstance(encoder.kernel, Int8Matrix) else encoder.kernel
+        x = writer.add("Add", x, bias)
+    return x
+
+
+def _add_cnn(writer: GraphWriter, cnn: Any, ids: str) -> str:
+    """Add a `CharacterCNN`: integer (U, C) -> float32 (U, F)."""
+    add = writer.add
+    characters = writer.constant("characters", ops.convert_to_numpy(cnn.embedding))
+    vectors = add("Gather", characters, add("Transpose", ids, perm=[1, 0]))  # C, U, E
+    n_tokens = add("Shape", ids, start=0, end=1)
+    maxima = []
+    for i, ((width, n_filters), kernel) in enumerate(zip(cnn.filters, cnn.kernels, strict=True)):
+        weight = ops.convert_to_numpy(kernel).reshape(-1, n_filters)
+        windows = _add_windows(writer, vectors, width)
+        maxima.append(_add_maximum(writer, f"filter_{i}", windows, n_tokens, weight))
+    maximum = add("Concat", *maxima, axis=1) if len(maxima) > 1 else maxima[0]
+    biases = np.concatenate([ops.convert_to_numpy(bias) for bias in cnn.biases])
+    maximum = add("Add", maximum, writer.constant("filter_bias", biases))
+    return add({"relu": "Relu", "tanh": "Tanh"}[cnn.activation], maximum)
+
+
+def _add_windows(writer: GraphWriter, vectors: str, width: int) -> str:
+    """Add the inputs of a filter at each place: (C, U, E) -> (C - width + 1, U, width E)."""
+    if width == 1:
+        return vectors
+    last = np.iinfo(np.int64).max
+    ends = [start - width + 1 or last for start in range(width)]
+    parts = [
+        writer.add("Slice", vectors, *(writer.integers(n) for n in (start, end, 0)))
+        for start, end in enumerate(ends)
+    ]
+    return writer.add("Concat", *parts, axis=2)
+
+
+def _add_maximum(
+    writer: GraphWriter, name: str, windows: str, n_tokens: str, weight: np.ndarray
+) -> str:
+    """Add the maximum of filters over all places: float32 (places, U, K) -> (U, n).
+
+    Scores of one place at a time fit into the processor's cache.
+    """
+    n_inputs, n_filters = weight.shape
+    shape = writer.add("Concat", n_tokens, writer.integers(n_filters), axis=0)
+    start = writer.add("Expand", writer.constant("lowest", LOWEST), shape)
+    body = writer.body(f"{name}_")
+    old, window = f"{name}_old", f"{name}_window"
+    best = body.add("Max", old, body.add("MatMul", window, body.constant(name, weight)))
+    inputs = [body.value(old, "U", n_filters), body.value(window, "U", n_inputs)]
+    step = body.graph(f"{name}_step", inputs, [body.value(best, "U", n_filters)], inside=True)
+    return writer.add("Scan", start, windows, body=step, num_scan_inputs=1)
+
+
+def _add_highway(writer: GraphWriter, highway: Any, x: str, zero_points: str) -> str:
+    """Add a `Highway`: float32 (U, D) -> (U, D)."""
+    add = writer.add
+    for i in range(highway.n_layers):
+        rounded, parts = writer.rounded(x, zero_points), []
+        for kind in ("gate", "transform"):
+            kernels = {"gate": highway.gates, "transform": highway.transforms}[kind]
+            bias = {"gate": highway.gate_biases, "transform": highway.biases}[kind][i]
+            name = f"highway_{i}_{kind}"
+            part = writer.product(rounded, name, int8_matrix(kernels[i]))
+            if isinstance(kernels[i], Int8Matrix):
+                kernels[i] = None  # the graph contains them
+            bias = writer.constant(f"{name}_bias", ops.convert_to_numpy(bias))
+            parts.append(add("Add", part, bias))
+        gate, transform = add("Sigmoid", parts[0]), add("Relu", parts[1])
+        x = add("Add", x, add("Mul", gate, add("Sub", transform, x)))
+    return x
+
+
+def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
+    """Return a serialized ONNX model of a token encoder, which loses its weights.
+
+    Input: `ids`, int32 (U, C). Output: float32 (U, P).
+    """
+    writer = GraphWriter(levels)
+    vectors = add_encoder(writer, encoder, "ids")
+    inputs = [writer.value("ids", "U", "C", dtype="int32")]
+    outputs = [writer.value(vectors, "U", encoder.projection_dim)]
+    return writer.model("encoder", inputs, outputs).SerializeToString()
+
+
+# --- whole sentences ---
+
+
+def add_sentences(
+    writer: GraphWriter,
+    encoder: TokenEncoder,
+    stacks: Mapping[str, LSTMStack],
+    ids: str,
+    n_characters: int,
+) -> tuple[str, str]:
+    """Add a biLM that reads characters and runs over whole sentences, as `BiLM.call` does.
+
+    Only places with a token are encoded, from no more characters than the longest token requires.
+
+    Args:
+        stacks: by direction.
+        ids: int32 (B, T, C); 0 is padding, anywhere in a row.
+        n_characters: C.
+    Returns: the mask, boolean (B, T), and layers, float32 (B, layers + 1, T, directions P). Values
+        at padding are undefined.
+    """
+    add, width = writer.add, encoder.projection_dim
+    flat = add("Reshape", ids, writer.integers(-1, n_characters))
+    zero = writer.constant("zero", np.int32(0))
+    is_token = add("Greater", add("ReduceMax", flat, axes=[1], keepdims=0), zero)  # B T
+    padding = writer.constant("padding", np.zeros((1, n_characters), np.int32))
+    # With a row of padding at the end, because products of no rows fail.
+    tokens = add("Concat", add("Compress", flat, is_token, axis=0), padding, axis=0)
+    tokens = _add_trimmed(writer, tokens, max(w for w, _ in encoder.filters), n_characters)
+    vectors = add_encoder(writer, encoder, tokens)
+    number = add("CumSum", add("Cast", is_token, to=_INT64), writer.constant("rows", np.int64(0)))
+    rows = add("Sub", number, writer.constant("one_row", np.int64(1)))
+    shape = add("Shape", ids, start=0, end=2)
+    vectors = add("Gather", vectors, rows)
+    vectors = add("Reshape", vectors, add("Concat", shape, writer.integers(width), axis=0))
+    x = add("Transpose", vectors, perm=[1, 0, 2])  # T, B, P
+    mask = add("Reshape", is_token, shape)
+    steps = add("Unsqueeze", add("Transpose", mask, perm=[1, 0]), writer.integers(2))
+    zero_points, outputs = writer.zero_points(ids), []
+    for direction, stack in stacks.items():
+        state = _add_zero_state(writer, stack, ids)
+        reverse = direction == "backward"
+        how = {"keeps": True, "reverse": reverse}
+        _, found = add_stack(writer, direction, stack, x, steps, state, zero_points, **how)
+        outputs.append([x, *found])
+    layers = [
+        add("Unsqueeze", add("Concat", *of_layer, axis=2), writer.integers(0))
+        for of_layer in zip(*outputs, strict=True)
+    ]
+    return mask, add("Transpose", add("Concat", *layers, axis=0), perm=[2, 0, 1, 3])
+
+
+def _add_trimmed(writer: GraphWriter, tokens: str, widest: int, n_characters: int) -> str:
+    """Add the characters without those that only padding follows, except for the places of one
+    filter of the widest width: (U, C) -> (U, C')."""
+    add = writer.add
+    is_used = add("Greater", tokens, writer.constant("zero", np.int32(0)))
+    places = writer.constant("places", np.arange(1, n_characters + 1))
+    ends = add("Mul", add("Cast", is_used, to=_INT64), places)
+    end = add("Add", add("ReduceMax", ends, axes=[0, 1], keepdims=0), writer.integers(widest))
+    end = add("Min", end, writer.integers(n_characters))
+    return add("Slice", tokens, writer.integers(0), end, writer.integers(1))
+
+
+def _add_zero_state(writer: GraphWriter, stack: LSTMStack, ids: str) -> list[str]:
+    """Add the zero state for the rows of ids (B, ...)."""
+    n_rows, state = writer.add("Shape", ids, start=0, end=1), []
+    for width in (stack.dim, stack.projection_dim) * len(stack.layers):
+        shape = writer.add("Concat", n_rows, writer.integers(width), axis=0)
+        state.append(writer.add("Expand", writer.constant("nothing", np.float32(0)), shape))
+    return state

@@ -1,0 +1,71 @@
+"""Weights of a biLM that are stored in eight bits, in HDF5.
+
+In place of a matrix `X`, float32 (K, N), the file contains `X_int8`, int8 (K, N), and
+`X_int8_scales`, float32 (N,), one per column: X = X_int8 * X_int8_scales. Programs that require
+float32 find no dataset `X`. The matrices are those of LSTMs, highway layers and projections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bilm.errors import WeightsError
+from bilm.storage.formats.base import LazyTensor
+from bilm.storage.hdf5 import HDF5Tensors, numbers, open_hdf5
+
+VALUES, SCALES = "_int8", "_int8_scales"  # ends of the names of datasets
+MATRICES = ("/W_0", "/W_P_0", "/W_carry", "/W_transform", "/W_proj")
+
+
+def in_int8(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the datasets of a file for weights by name, float32, with the matrices rounded."""
+    from bilm.layers.int8_weights import quantized
+
+    found: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        if name.endswith(MATRICES):
+            found[name + VALUES], found[name + SCALES] = quantized(value)
+        else:
+            found[name] = value
+    return found
+
+
+class Int8Tensors(HDF5Tensors):
+    """The weights in an HDF5 file, those in eight bits under the names of the float32 matrices.
+
+    Args:
+        path: the file.
+    Raises: WeightsError.
+    """
+
+    def __init__(self, path: str | Path):
+        super().__init__(path)
+        pairs = (name.removesuffix(VALUES) for name in self.names if name.endswith(VALUES))
+        self._rounded = {name for name in pairs if name + SCALES in self.names}
+        parts = {name + end for name in self._rounded for end in (VALUES, SCALES)}
+        self.names = (self.names - parts) | self._rounded
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[str], Any]]:
+        """Open the file."""
+        with open_hdf5(self.source) as file:
+            yield lambda name: _matrix(file, name) if name in self._rounded else numbers(file, name)
+
+
+def _matrix(file: h5py.File, name: str) -> LazyTensor:
+    """Return a matrix in eight bits. Raises: WeightsError."""
+    values, scales = numbers(file, name + VALUES), numbers(file, name + SCALES)
+    if values.dtype != np.int8 or values.ndim != 2 or scales.shape != values.shape[1:]:
+        raise WeightsError(
+            f"{file.filename}: {name}{VALUES} is {values.dtype} {values.shape} and {name}{SCALES} "
+            f"has shape {scales.shape}; expected int8 (K, N) and (N,)"
+        )
+    return LazyTensor(
+        values.shape, values.dtype, lambda: values[...] * scales[...].astype(np.float32)
+    )
