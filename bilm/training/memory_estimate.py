@@ -66,6 +66,14 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
     )
 
 
+def certain_bytes(options: RunOptions, n_tokens: int) -> int:
+    """Return the bytes that a replica certainly needs: weights, slots, and the gradients of all
+    weights except tables. Arguments are those of `estimate_memory`."""
+    memory = estimate_memory(options, n_tokens)
+    n_parameters, n_rows = count_parameters(options.model, n_tokens)
+    return memory.weights + memory.slots + FLOAT * (n_parameters - n_rows)
+
+
 def machine_memory() -> int:
     """Return the bytes of memory of this machine, or of the container on it."""
     n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

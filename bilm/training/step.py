@@ -15,7 +15,9 @@ from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
+from bilm.support.process import ready_memory
 from bilm.training.devices import Devices
+from bilm.training.memory_estimate import certain_bytes
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
@@ -78,6 +80,8 @@ class Trainer:
     ):
         self.options, self.devices, self.seed = options, devices, seed
         self.schedule = Schedule(options, n_steps)
+        if not devices.gpus:
+            ready_memory(certain_bytes(options, n_tokens) * len(devices.names))
         with devices.strategy.scope():
             self.model = BiLM(
                 options.model,
