@@ -27,7 +27,7 @@ from bilm.embedding.numpy_model import NumpyBiLM
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.process import share_unset_cores
+from bilm.support.process import return_freed_memory, share_unset_cores
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
 WINDOW_TOKENS = 1 << 18  # maximum number of tokens read ahead if sentences are long
 WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens that are read ahead
+GATE_BYTES = 1 << 26  # maximum size in bytes of the input's part of the gates in a window of steps
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 REPEATS = 8  # multiply the table instead of each token from this mean number of uses per row on
 
@@ -116,6 +117,7 @@ class ElmoEmbedder:
         else:
             share_unset_cores()
             self.model = self.stored.build(precision, frozen=True)
+            return_freed_memory()
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
@@ -504,6 +506,7 @@ class PackedRunner:
 
     def __init__(self, model: BiLM | NumpyBiLM, batch_tokens: int):
         self.model, self.batch_tokens = model, batch_tokens
+        self.gate_tokens = GATE_BYTES // (16 * model.options.lstm.dim * len(model.directions))
         if isinstance(model, NumpyBiLM):
             self._runs_ahead, self._array, self._tensor = False, np.asarray, np.asarray
             self._zero_state: Callable[[int], Any] = model.zero_state
@@ -568,7 +571,7 @@ class PackedRunner:
         n_rows, n_all = fresh.shape
         state = self._zero_state(n_rows)
         tensor = self._tensor(table)
-        n_steps = max(self.batch_tokens // n_rows, 1)
+        n_steps = max(min(self.batch_tokens, self.gate_tokens) // n_rows, 1)
         repeats = n_rows * min(n_steps, n_all) / len(table)
         run = self._run_rows if repeats >= REPEATS else self._run_steps
         for start in range(0, n_all, n_steps):

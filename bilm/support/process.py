@@ -7,9 +7,8 @@ import json
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
 BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
@@ -17,11 +16,7 @@ OTHER_BACKENDS = ("torch", "jax")  # in the order in which they are chosen witho
 LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
 SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
-M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # malloc.h of the GNU C library
-MADV_POPULATE_WRITE = 23  # mman.h of Linux 5.14
-PORTION = 1 << 24  # bytes of the heap that are made ready at a time
-
-_keeps_freed_memory = False
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
 
 
 def choose_backend() -> str:
@@ -113,54 +108,22 @@ def keep_freed_memory() -> bool:
 
     On the CPU TensorFlow allocates and frees every tensor of a step. By default the operating
     system provides and clears the pages of large tensors each time, a third of a training step. The
-    memory kept is at most the largest amount that the process ever used. All threads share one heap,
-    because each thread would keep the memory that it freed in a heap of its own.
+    memory kept is at most the largest amount that the process ever used.
 
     Returns: whether the C library supports this setting; GNU's does.
     """
-    global _keeps_freed_memory
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # macOS, Windows, musl
         return False
-    settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1, M_ARENA_MAX: 1}
-    _keeps_freed_memory = all([mallopt(name, value) for name, value in settings.items()])
-    return _keeps_freed_memory
+    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 
 
-def ready_memory(n_bytes: int) -> threading.Thread | None:
-    """Let the operating system provide memory that the process will soon allocate, in a thread.
-
-    The system clears a page of memory when it is first written. A thread does this for the end of
-    the heap, while the caller computes initial weights and traces a graph.
-
-    Args:
-        n_bytes: memory that the process certainly needs.
-    Returns: the thread, which ends by itself; None if `keep_freed_memory` was not called or the
-        memory could not be reserved.
-    """
-    if not _keeps_freed_memory or n_bytes < PORTION:
-        return None
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
-    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    start = libc.malloc(n_bytes)
-    if start is None:
-        return None
-    libc.free(start)  # malloc keeps it, and takes the next blocks from it
-    size = os.sysconf("SC_PAGESIZE")
-    first, end = -(-start // size) * size, (start + n_bytes) // size * size
-
-    def run() -> None:
-        for place in range(first, end, PORTION):
-            # Writes nothing. An error, such as on an older kernel, only costs the time gained.
-            if libc.madvise(place, min(PORTION, end - place), MADV_POPULATE_WRITE):
-                return
-
-    thread = threading.Thread(target=run, name="ready_memory", daemon=True)
-    thread.start()
-    return thread
+def return_freed_memory() -> None:
+    """Return the memory that was freed until now to the system, such as copies of weights that were
+    made while they were loaded; also after `keep_freed_memory`."""
+    with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def grow_gpu_memory() -> None:
