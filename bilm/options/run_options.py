@@ -62,8 +62,8 @@ class RunOptions(Checked):
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
-        slot_dtype: dtype of the optimizer's slots: "float32", or "bfloat16" to store them in half the
-            memory, rounded stochastically (`bilm.training.rounding`).
+        slot_dtype: dtype of the optimizer's slots: "float32", or "bfloat16", which needs half the
+            memory; slots are then rounded stochastically (`bilm.training.rounding`).
         share_negatives: whether all replicas and both directions use the same negative samples,
             which reduces the data that workers exchange.
     """

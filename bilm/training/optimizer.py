@@ -148,7 +148,7 @@ class Optimizer:
         if decay is not None and len(variable.shape) > 1:
             with tf.control_dependencies([scale]):  # only if the norm is finite
                 self._decay(variable, gradient.indices if is_sparse else None, decay)
-        rows, values = gradient.indices if is_sparse else None, gradient
+        rows = gradient.indices if is_sparse else None
         values = (gradient.values if is_sparse else gradient) * scale
         if seed is not None:
             return self._update_rounded(name, variable, rows, values, step_size, seed, slots)

@@ -27,7 +27,8 @@ def stochastic_bfloat16(values: Any, seed: Any) -> tf.Tensor:
         seed: integers (2,); the same seed gives the same result.
     Returns: bfloat16 of the same shape.
     """
-    drawn = tf.random.stateless_uniform(values.shape[-1:], seed, 0, 1 << N_DROPPED, tf.int32)
+    shape = [values.shape[-1] or tf.shape(values)[-1]]
+    drawn = tf.random.stateless_uniform(shape, seed, 0, 1 << N_DROPPED, tf.int32)
     # The bits of a float are ordered by magnitude. They are unsigned here, because TensorFlow adds
     # int32 on the host.
     bits = tf.bitcast(values, tf.uint32) + tf.bitcast(drawn, tf.uint32)
