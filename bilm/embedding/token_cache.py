@@ -22,7 +22,8 @@ from bilm.support.model_files import protect
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
-ENCODER_CHARACTERS = 1 << 14  # characters that the character CNN reads at a time
+ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
+ENCODER_BYTES = 1 << 25  # maximum size in bytes of the results of all filters for these characters
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
 
@@ -37,6 +38,8 @@ class WordVectors:
 
     def __init__(self, model: BiLM | NumpyBiLM, vocab_file: str | Path | None = None):
         self.model, self._alphabet = model, alphabet_of(model.options)
+        n_filters = sum(n for _, n in getattr(model.encoder, "filters", ()))
+        self._budget = min(ENCODER_CHARACTERS, ENCODER_BYTES // (4 * max(n_filters, 1)))
         self._encode: Callable[[np.ndarray], np.ndarray]
         if isinstance(model, NumpyBiLM):
             self._widest = max(width for width, _ in model.encoder.filters)
@@ -77,7 +80,7 @@ class WordVectors:
         spelled = self._alphabet(words)  # n, C
         lengths = self._alphabet.lengths(words, spelled)
         lengths = needed_characters(lengths, self._widest, self._alphabet.width)
-        for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
+        for rows, n_padded in batches(lengths, self._budget):
             # Padded with the last word up to a number of rows that has been compiled.
             ids = spelled[np.pad(rows, (0, n_padded - len(rows)), "edge"), : lengths[rows[0]]]
             vectors[rows] = self._encode(shifted(ids))[: len(rows)]

@@ -205,9 +205,7 @@ def _read(variable: Any, rows: Any) -> tf.Tensor:
     """Return the values of a variable, or of distinct rows of it; `rows` is None for all."""
     if rows is None:
         return variable.value()
-    return tf.raw_ops.ResourceGather(
-        resource=variable.handle, indices=rows, dtype=variable.dtype
-    )
+    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
 
 
 def _write(variable: Any, rows: Any, values: Any) -> tf.Operation:

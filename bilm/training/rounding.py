@@ -48,9 +48,7 @@ class FloatCopy:
 
     def __init__(self, values: Any, name: str):
         values = tf.cast(values, tf.float32)
-        self.handle = tf.raw_ops.VarHandleOp(
-            dtype=tf.float32, shape=values.shape, shared_name=name
-        )
+        self.handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=values.shape, shared_name=name)
         self.shape = values.shape
         self.assign(values)
 

@@ -202,9 +202,7 @@ class Trainer:
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
-            norm = self.optimizer.apply(
-                gradients, step_size, self._common_rows(batch), decay, step
-            )
+            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay, step)
         self.wait()  # this line runs when the step is traced, before its first execution
         return losses, norm, state
 
