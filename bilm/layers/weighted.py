@@ -27,7 +27,8 @@ def deferring() -> Iterator[list[tuple[Any, Any]]]:
     Yields: a list of the variables and their initializers, filled in the block.
     """
     global _deferred
-    _deferred = found = []
+    found: list[tuple[Any, Any]] = []
+    _deferred = found
     try:
         yield found
     finally:
