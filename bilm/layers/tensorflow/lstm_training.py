@@ -29,7 +29,8 @@ from bilm.layers.tensorflow.lstm_loop import (
     with_forget_bias,
 )
 
-# Columns of W, four times the units, from which a step is a function of its own in the graph.
+# Least number of columns of W (four times the units) at which a step is a separate function of the
+# graph.
 MIN_SHARED = 8192
 
 
