@@ -12,6 +12,7 @@ Peak memory is the maximum resident set size.
 """
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -87,7 +88,12 @@ def main(argv):
         words = [*MARKS, *(f"w{i}" for i in range(N_WORDS))]
         (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
         if FLAGS.what != "train":
-            common.random_model(FLAGS.options, folder)
+            # In another process: Linux counts the memory of this one as the peak of its children.
+            maker = multiprocessing.get_context("spawn").Process(
+                target=common.random_model, args=(FLAGS.options, folder)
+            )
+            maker.start()
+            maker.join()
         for size in FLAGS.megabytes if is_text else FLAGS.residues:
             text = folder / f"text{size}.{ending}"
             if is_text:

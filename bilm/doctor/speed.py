@@ -170,7 +170,7 @@ def training_run(
     vocab = UnicodeCharsVocabulary(str(vocab_file), max_length, validate_file=True)
     devices = Devices()
     constant_rate = options.replace(decay="none")  # a decay requires the length of the run
-    trainer = Trainer(constant_rate, vocab.size, devices, precision=precision)
+    trainer = Trainer(constant_rate, vocab.size, devices, precision=precision, in_background=True)
     n_rows, n_steps = options.batch_size, options.unroll_steps
     n_negatives = options.n_negative_samples_batch
     sampler = LogUniformSampler(vocab.size, n_negatives, seed=0)

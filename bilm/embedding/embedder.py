@@ -27,7 +27,7 @@ from bilm.embedding.numpy_model import NumpyBiLM, NumpyStacks, Shared, shared_wi
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.process import share_unset_cores
+from bilm.support.process import return_freed_memory, share_unset_cores
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
 WINDOW_TOKENS = 1 << 18  # maximum number of tokens read ahead if sentences are long
 WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens that are read ahead
+GATE_BYTES = 1 << 26  # maximum size in bytes of the input's part of the gates in a window of steps
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 REPEATS = 8  # multiply the table instead of each token from this mean number of uses per row on
 
@@ -118,6 +119,7 @@ class ElmoEmbedder:
             share_unset_cores()
             self.model = keras_model = self.stored.build(precision, frozen=True)
             shared = shared_with(keras_model)
+            return_freed_memory()
         self.options, self.batch_tokens = self.model.options, batch_tokens
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
@@ -513,6 +515,7 @@ class PackedRunner:
     ):
         self.model, self.batch_tokens, self._of_one_row = model, batch_tokens, of_one_row
         self._runs_ahead = False
+        self.gate_tokens = GATE_BYTES // (16 * model.options.lstm.dim * len(model.directions))
         if isinstance(model, NumpyBiLM):
             return
         import keras
@@ -572,7 +575,7 @@ class PackedRunner:
     ) -> Generator[tuple[slice, dict[str, Any]], None, None]:
         """Yield the steps of each window, and its layers by direction: (layers + 1, B, T, P)."""
         n_rows, n_all = fresh.shape
-        n_steps = max(self.batch_tokens // n_rows, 1)
+        n_steps = max(min(self.batch_tokens, self.gate_tokens) // n_rows, 1)
         repeats = n_rows * min(n_steps, n_all) / len(table)
         run, to_tensor, to_array, state = self._functions(n_rows, repeats)
         tensor = to_tensor(table)

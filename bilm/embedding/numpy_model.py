@@ -136,6 +136,11 @@ class NumpyEncoder(NamedTuple):
         """The width of the widest filter, in characters."""
         return max(len(kernel) for kernel in self.kernels) // self.characters.shape[1]
 
+    @property
+    def n_filters(self) -> int:
+        """The number of filters of all widths."""
+        return len(self.bias)
+
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         """Encode tokens: integer (U, C), C at least the width of the widest filter -> float32 (U,
         P)."""

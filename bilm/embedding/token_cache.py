@@ -22,7 +22,8 @@ from bilm.support.model_files import protect
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
-ENCODER_CHARACTERS = 1 << 14  # characters that the character CNN reads at a time
+ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
+ENCODER_BYTES = 1 << 25  # maximum size in bytes of the results of all filters for these characters
 FEW_WORDS = 64  # most words that NumPy encodes for a model of Keras
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
@@ -45,6 +46,8 @@ class WordVectors:
     ):
         self._of_few = of_few
         self.model, self._alphabet = model, alphabet_of(model.options)
+        n_filters = getattr(model.encoder, "n_filters", 0)  # a table of words has none
+        self._budget = min(ENCODER_CHARACTERS, ENCODER_BYTES // (4 * max(n_filters, 1)))
         self._encode: Callable[[np.ndarray], np.ndarray]
         if isinstance(model, NumpyBiLM):
             self._widest, self._encode = model.encoder.widest, model.encoder.__call__
@@ -90,7 +93,7 @@ class WordVectors:
         lengths = self._alphabet.lengths(words, spelled)
         lengths = needed_characters(lengths, self._widest, self._alphabet.width)
         of_few = self._of_few if len(words) <= FEW_WORDS else None
-        for rows, n_padded in batches(lengths, ENCODER_CHARACTERS):
+        for rows, n_padded in batches(lengths, self._budget):
             n_characters = lengths[rows[0]]
             if of_few is not None:
                 vectors[rows] = of_few(shifted(spelled[rows, :n_characters]))

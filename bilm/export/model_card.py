@@ -34,7 +34,7 @@ RECIPE = (
     "softmax_bias", "dropout", "all_clip_norm_val",
     "batch_size", "unroll_steps", "n_negative_samples_batch", "share_negatives",
     "sample_softmax", "state_reset_probability",
-    "variational_dropout", "embedding_dropout", "weight_decay",
+    "variational_dropout", "embedding_dropout", "weight_decay", "slot_dtype",
 )  # fmt: skip
 MAX_SHARDS = 20  # maximum number of listed files
 INTENDED = (

@@ -38,6 +38,7 @@ LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "muon": 0.006}
 AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
+SLOT_DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,8 @@ class RunOptions(Checked):
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
+        slot_dtype: dtype of the optimizer's slots: "float32", or "bfloat16", which needs half the
+            memory; slots are then rounded stochastically (`bilm.training.rounding`).
         share_negatives: whether all replicas and both directions use the same negative samples,
             which reduces the data that workers exchange.
     """
@@ -92,6 +95,7 @@ class RunOptions(Checked):
     variational_dropout: bool = key(BOOLEAN, False)
     embedding_dropout: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
+    slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +127,8 @@ class RunOptions(Checked):
 
 # Keys of the model, the corpus or the reading order. A continued run may change all other keys.
 _FIXED = {field.name for field in schema.keys(ModelOptions)} | {
-    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "unroll_steps",
+    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "slot_dtype",
+    "unroll_steps",
 }  # fmt: skip
 CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 

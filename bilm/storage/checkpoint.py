@@ -433,7 +433,7 @@ class CheckpointContent:
         """Return the first digits of the SHA-256 of weights, LSTM states and each slot."""
         found = {group: hashlib.sha256() for group in self._model}
         for name, variable in self._each():
-            found[name.partition("/")[0]].update(np.ascontiguousarray(variable.numpy()).data)
+            found[name.partition("/")[0]].update(np.ascontiguousarray(variable.numpy()).tobytes())
         return {group: digest.hexdigest()[:16] for group, digest in found.items()}
 
     def _each(self) -> Iterator[tuple[str, Any]]:

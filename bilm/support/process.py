@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
 BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
@@ -117,6 +117,13 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # macOS, Windows, musl
         return False
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+
+
+def return_freed_memory() -> None:
+    """Return the memory that was freed until now to the system, such as copies of weights that were
+    made while they were loaded; also after `keep_freed_memory`."""
+    with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def grow_gpu_memory() -> None:

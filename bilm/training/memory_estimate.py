@@ -15,6 +15,7 @@ from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 
 FLOAT = 4  # bytes
+SLOT = {"float32": 4, "bfloat16": 2}
 PROGRAM = 800_000_000  # bytes of Python, TensorFlow and the text in memory, as measured
 DISTINCT = 0.5  # of a window's tokens; the encoder computes only these
 GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit
@@ -59,7 +60,9 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
         activations += int(DISTINCT * window) * n_characters * n_filters
     return Memory(
         FLOAT * n_parameters,
-        FLOAT * n_parameters * len(OPTIMIZERS[options.optimizer].slots_of("softmax/W")),
+        SLOT[options.slot_dtype]
+        * n_parameters
+        * len(OPTIMIZERS[options.optimizer].slots_of("softmax/W")),
         FLOAT * (n_dense + n_rows),
         FLOAT * n_directions * lstm.n_layers * options.batch_size * (lstm.dim + width),
         FLOAT * activations,

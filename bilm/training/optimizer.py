@@ -11,9 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
+from bilm.layers.functional import fold_seed
+from bilm.layers.weighted import create_variable
 from bilm.training.devices import Devices
+from bilm.training.rounding import FloatCopy, stochastic_bfloat16
 
 NORM = "gradient's norm"  # named in the error if it is not finite
+AT_A_TIME = 2  # variables with slots in bfloat16 that are updated at the same time
 
 
 class Optimizer:
@@ -39,6 +43,9 @@ class Optimizer:
             `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
         devices: replicas of the gradients.
+        slot_dtype: "float32" or "bfloat16", in which slots are stored. Updates are computed in
+            float32; slots are then rounded stochastically, see `bilm.training.rounding`.
+        seed: seed of the rounding, combined with the step and the variable.
     """
 
     SLOTS: ClassVar[dict[str, float]]
@@ -49,17 +56,26 @@ class Optimizer:
         rate: Callable[[int], float],
         max_norm: float,
         devices: Devices,
+        slot_dtype: str = "float32",
+        seed: int = 0,
     ):
         self.variables, self.devices = dict(variables), devices
         self.rate, self.max_norm = rate, max_norm
+        self.slot_dtype, self.seed = tf.as_dtype(slot_dtype), seed
         self.slots = {
             slot: {
-                name: tf.Variable(tf.fill(variable.shape, start), trainable=False)
+                name: self._constant(variable.shape, start)
                 for name, variable in self.variables.items()
                 if slot in self.slots_of(name)
             }
             for slot, start in self.SLOTS.items()
         }
+
+    def _constant(self, shape: Any, value: float) -> tf.Variable:
+        def create(initializer: Any) -> tf.Variable:
+            return tf.Variable(initializer(shape, dtype=self.slot_dtype), trainable=False)
+
+        return create_variable(create, shape, tf.constant_initializer(value))
 
     @classmethod
     def slots_of(cls, name: str) -> Sequence[str]:
@@ -78,6 +94,7 @@ class Optimizer:
         step_size: tf.Tensor,
         common: Sequence | None = None,
         decay: tf.Tensor | None = None,
+        step: tf.Tensor | int = 0,
     ) -> tf.Tensor:
         """Update the variables; call it outside `strategy.run`.
 
@@ -89,6 +106,7 @@ class Optimizer:
             decay: float32 (), the part of each matrix and of each used row of a table that is
                 subtracted before the update (decoupled weight decay, Loshchilov and Hutter 2019,
                 arXiv:1711.05101); biases do not decay. None for no decay.
+            step: number of the step, int32 (), for the seed of the rounding.
         Returns: the global norm of the mean gradient before clipping, float32 ().
         Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
             updated then, since every update needs the norm.
@@ -99,14 +117,22 @@ class Optimizer:
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
         norm = tf.debugging.check_numerics(norm, NORM)
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
-        for (name, variable), mean in zip(self.variables.items(), means, strict=True):
+        is_rounded = self.slot_dtype != tf.float32
+        done: list[Any] = [(norm,)] * AT_A_TIME
+        for k, ((name, variable), mean) in enumerate(
+            zip(self.variables.items(), means, strict=True)
+        ):
             slots = [self.slots[slot][name] for slot in self.slots_of(name)]
-            self.devices.strategy.extended.update(
-                variable,
-                functools.partial(self._clip_and_update, name),
-                args=(mean, scale, step_size, decay, *slots),
-                group=False,
-            )
+            seed = fold_seed(tf.stack([self.seed, step]), k) if is_rounded else None
+            # Float32 copies of all slots at the same time would need as much memory as they save.
+            with tf.control_dependencies(done[-AT_A_TIME] if is_rounded else None):
+                updated = self.devices.strategy.extended.update(
+                    variable,
+                    functools.partial(self._clip_and_update, name),
+                    args=(mean, scale, step_size, decay, seed, *slots),
+                    group=False,
+                )
+            done.append(updated)
         return norm
 
     def _mean(self, gradient, variable, common):
@@ -117,15 +143,36 @@ class Optimizer:
         reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)
 
-    def _clip_and_update(self, name, variable, gradient, scale, step_size, decay, *slots):
+    def _clip_and_update(self, name, variable, gradient, scale, step_size, decay, seed, *slots):
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if decay is not None and len(variable.shape) > 1:
             with tf.control_dependencies([scale]):  # only if the norm is finite
                 self._decay(variable, gradient.indices if is_sparse else None, decay)
+        rows = gradient.indices if is_sparse else None
+        values = (gradient.values if is_sparse else gradient) * scale
+        if seed is not None:
+            return self._update_rounded(name, variable, rows, values, step_size, seed, slots)
         if is_sparse:
-            rows = gradient.indices
-            return self.update_rows(variable, rows, gradient.values * scale, step_size, *slots)
-        return self.update(name, variable, gradient * scale, step_size, *slots)
+            return self.update_rows(variable, rows, values, step_size, *slots)
+        return self.update(name, variable, values, step_size, *slots)
+
+    def _update_rounded(self, name, variable, rows, gradient, step_size, seed, slots):
+        """Update a variable, or distinct rows of it, with slots in bfloat16."""
+
+        def copied(values, k):
+            return FloatCopy(values, f"{id(self)}/{name}/{k}")
+
+        copies = [copied(_read(slot, rows), k) for k, slot in enumerate(slots)]
+        target = variable if rows is None else copied(_read(variable, rows), "rows")
+        done = self.update(name, target, gradient, step_size, *copies)
+        with tf.control_dependencies([done]):
+            stored = [
+                _write(slot, rows, stochastic_bfloat16(copy.taken(), fold_seed(seed, k)))
+                for k, (slot, copy) in enumerate(zip(slots, copies, strict=True))
+            ]
+            if rows is not None:
+                stored.append(_write(variable, rows, target.taken()))
+        return tf.group(stored)
 
     @staticmethod
     def _decay(variable, rows, decay):
@@ -141,8 +188,10 @@ class Optimizer:
     def update(
         self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
     ) -> tf.Operation:
-        """Update a variable and its slots on one device; `slots` are in the order of
-        `slots_of`."""
+        """Update a variable and its slots on one device; `slots` are in the order of `slots_of`.
+
+        A variable or slot may also be a `FloatCopy`.
+        """
         raise NotImplementedError
 
     def update_rows(
@@ -150,6 +199,20 @@ class Optimizer:
     ) -> tf.Operation:
         """Update distinct rows (N,) of a variable with a gradient (N, ...)."""
         raise NotImplementedError
+
+
+def _read(variable: Any, rows: Any) -> tf.Tensor:
+    """Return the values of a variable, or of distinct rows of it; `rows` is None for all."""
+    if rows is None:
+        return variable.value()
+    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
+
+
+def _write(variable: Any, rows: Any, values: Any) -> tf.Operation:
+    """Replace the values of a variable, or of distinct rows of it; `rows` is None for all."""
+    if rows is None:
+        return tf.raw_ops.AssignVariableOp(resource=variable.handle, value=values)
+    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
 
 
 class Adagrad(Optimizer):
@@ -278,7 +341,8 @@ class Muon(Adam):
         if parts is None:
             return super().update(name, variable, gradient, step_size[0], *slots)
         (slot,) = slots
-        mean = slot.assign(self.MOMENTUM * slot + gradient)
+        mean = self.MOMENTUM * slot.value() + gradient
+        slot.assign(mean)
         return variable.assign_sub(
             step_size[1] * self.change(self.MOMENTUM * mean + gradient, parts)
         )

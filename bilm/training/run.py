@@ -266,7 +266,7 @@ class TrainingRun:
         keras.utils.set_random_seed(self.seed)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps,
-            self.xla,
+            self.xla, in_background=checkpoint is None and self.initialize is None,
         )  # fmt: skip
         checkpoints = RunCheckpoints(
             trainer,

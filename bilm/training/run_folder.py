@@ -229,10 +229,13 @@ class RunFolder:
         path = self.options_file
         stored = load_model_options(path) if path.exists() else options.model
         found = schema.difference(stored, options.model)
-        # Another unroll_steps would change the position in the text; another optimizer has other
-        # slots.
-        optimizer = "adagrad" if path.exists() else options.optimizer
-        for name, default in (("unroll_steps", options.unroll_steps), ("optimizer", optimizer)):
+        # Another unroll_steps would change the position in the text; another optimizer or dtype has
+        # other slots.
+        defaults = {"unroll_steps": options.unroll_steps, "optimizer": options.optimizer,
+                    "slot_dtype": options.slot_dtype}  # fmt: skip
+        if path.exists():  # written by a version without these keys
+            defaults |= {"optimizer": "adagrad", "slot_dtype": "float32"}
+        for name, default in defaults.items():
             found = found or schema.difference(
                 stored.other.get(name, default), getattr(options, name), name
             )

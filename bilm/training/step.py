@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import keras
@@ -13,6 +15,7 @@ from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
+from bilm.layers.weighted import assign_deferred, deferring
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices
@@ -64,6 +67,9 @@ class Trainer:
         n_steps: length of the run; required only if the learning rate decays.
         xla: whether XLA compiles windows and losses. The token encoder is not compiled, because
             its sizes differ from window to window.
+        in_background: whether a thread computes the initial weights and slots while the first step
+            is traced; `wait` must be called before anything but `step` reads them. They are
+            computed at once with several replicas and on GPUs.
     """
 
     def __init__(
@@ -75,10 +81,13 @@ class Trainer:
         precision: str = "float32",
         n_steps: int | None = None,
         xla: bool = False,
+        in_background: bool = False,
     ):
         self.options, self.devices, self.seed = options, devices, seed
         self.schedule = Schedule(options, n_steps)
-        with devices.strategy.scope():
+        in_background = in_background and devices.n_replicas == 1 and not devices.gpus
+        started = deferring() if in_background else nullcontext()
+        with devices.strategy.scope(), started as deferred:
             self.model = BiLM(
                 options.model,
                 n_tokens,
@@ -98,13 +107,26 @@ class Trainer:
                 self.schedule,
                 options.all_clip_norm_val,
                 devices,
+                options.slot_dtype,
+                seed,
             )
+        self._initial: Future | None = None
+        if deferred:
+            thread = ThreadPoolExecutor(1, thread_name_prefix="initial values")
+            self._initial = thread.submit(assign_deferred, deferred)
+            thread.shutdown(wait=False)
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
         self._run: Any = self._windows
         self._compiled_loss = options.sample_softmax or n_tokens <= VOCABULARY_CHUNK
         if xla:
             self._run = tf.function(self._windows, autograph=False, jit_compile=True)
+
+    def wait(self) -> None:
+        """Wait until all variables have their initial values: see `in_background`."""
+        if self._initial is not None:
+            self._initial.result()
+            self._initial = None
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of a specification. Call this if batches are passed
@@ -147,6 +169,7 @@ class Trainer:
     def global_state(self) -> list[np.ndarray]:
         """Return the state of all rows: float32 arrays (global batch, width), in the order of
         `BiLM.flatten_state`."""
+        self.wait()
         parts = self.model.flatten_state(self.state)
         if self.devices.several_hosts:
             return [tensor.numpy() for tensor in self._gathered(parts)]
@@ -179,7 +202,8 @@ class Trainer:
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
-            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay)
+            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay, step)
+        self.wait()  # this line runs when the step is traced, before its first execution
         return losses, norm, state
 
     def _common_rows(self, batch):

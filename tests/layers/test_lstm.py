@@ -95,15 +95,17 @@ def values_and_gradients(run, layer, x, state):
 
 
 @pytest.mark.usefixtures("products")
-@pytest.mark.parametrize("driver", ["eager", "unrolled", "while_loop"])
-def test_lstm_training_equals_the_cell(case, driver):
+@pytest.mark.parametrize("driver", ["eager", "unrolled", "while_loop", "shared steps"])
+def test_lstm_training_equals_the_cell(case, driver, monkeypatch):
     layer, x, state, mask, reverse = case
+    if driver == "shared steps":
+        monkeypatch.setattr("bilm.layers.tensorflow.lstm_training.MIN_SHARED", 1)
 
     def fast(x):
         return layer(x, state, steps_mask=mask, reverse=reverse, training=True)
 
     if driver != "eager":
-        shape = x.shape if driver == "unrolled" else (None, ROWS, INPUT)
+        shape = (None, ROWS, INPUT) if driver == "while_loop" else x.shape
         fast = tf.function(fast, input_signature=[tf.TensorSpec(shape)])
     expected = values_and_gradients(lambda: by_the_cell(*case), layer, x, state)
     found = values_and_gradients(lambda: fast(x), layer, x, state)

@@ -16,7 +16,11 @@ from tiny_runs import REGULARIZED
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, REGULARIZED], ids=["default", "regularized"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, REGULARIZED, {"optimizer": "adam", "slot_dtype": "bfloat16"}],
+    ids=["default", "regularized", "slots in bfloat16"],
+)
 def test_resume_after_sigkill_is_bit_identical(tmp_path, changes):
     settings = 40, 2, 1  # steps, steps between checkpoints, replicas
     few_layers = {"lstm": kill.OPTIONS["lstm"] | {"n_layers": 1}, "unroll_steps": 4}

@@ -29,6 +29,10 @@ from bilm.layers.tensorflow.lstm_loop import (
     with_forget_bias,
 )
 
+# Least number of columns of W (four times the units) at which a step is a separate function of the
+# graph.
+MIN_SHARED = 8192
+
 
 def run_with_gradient(x: Any, start: Any, weights: Any, spec: Any) -> Any:
     """Run over time: x (T, B, input), `LSTMState`, [kernel, bias, projection if any], `Spec`."""
@@ -52,12 +56,11 @@ def _forward(x, state, weights, spec):
     """Return outputs (T, B, P), the last state and the values of each step for the gradient."""
     kernel, bias, *projection = weights
     n_steps = x.shape[0] or tf.shape(x)[0]
-    gates_at = _gates(x, tf.cast(kernel, spec.operands), with_forget_bias(bias), spec, n_steps)
+    inputs_at, gates = _gates(x, tf.cast(kernel, spec.operands), with_forget_bias(bias), spec)
     projection = [transposed_copy(tf.cast(weight, spec.operands)) for weight in projection]
 
-    def body(t, carry):
-        old_cell, old_hidden = carry
-        i, j, f, o = tf.split(gates_at(t, old_hidden), 4, axis=0)
+    def step(inputs, old_cell, old_hidden, keep=None):
+        i, j, f, o = tf.split(gates(inputs, old_hidden), 4, axis=0)
         i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
         cell = next_cell(i, j, f, old_cell, spec.cell_clip)
         tanh_cell = tf.tanh(cell)
@@ -65,10 +68,15 @@ def _forward(x, state, weights, spec):
         hidden = unprojected
         if projection:
             hidden = clipped(_times_columns(projection[0], unprojected), spec.proj_clip)
-        if spec.steps_mask is not None:
-            keep = spec.steps_mask[t][None] > 0
+        if keep is not None:
             cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
-        return (cell, hidden), (hidden, cell, i, j, f, o, tanh_cell, unprojected)
+        return hidden, cell, i, j, f, o, tanh_cell, unprojected
+
+    step = _step_function(step, kernel, n_steps)
+
+    def body(t, carry):
+        hidden, cell, *others = step(inputs_at(t), *carry, *_kept(spec, t))
+        return (cell, hidden), (hidden, cell, *others)
 
     start = tuple(tf.transpose(part) for part in state)
     shapes = (start[1].shape, *[start[0].shape] * 7)
@@ -76,20 +84,22 @@ def _forward(x, state, weights, spec):
     return _rows_first(saved[0]), LSTMState(*(tf.transpose(part) for part in last)), saved
 
 
-def _gates(x, kernel, bias, spec, n_steps):
-    """Return the function from a step and a hidden state (P, B) to gates, float (4 D, B)."""
-    n_rows, input_dim = x.shape[1] or tf.shape(x)[1], x.shape[2]
+def _gates(x, kernel, bias, spec):
+    """Return the function from a step t to its input, and the function from this input and a hidden
+    state (P, B) to gates, float (4 D, B)."""
+    n_steps, n_rows = (x.shape[k] or tf.shape(x)[k] for k in range(2))
+    input_dim = x.shape[2]
     operands = tf.cast(x, spec.operands)
     biases = tf.tile(bias[:, None], (1, n_rows))  # faster than broadcasting
     if kernel.shape[0] <= MAX_JOINT:
         joint_kernel = transposed_copy(kernel)
         columns = by_step(tf.transpose(operands, (0, 2, 1)), n_steps)
 
-        def joint(t, hidden):
-            read = tf.concat([columns[t], tf.cast(hidden, spec.operands)], axis=0)
+        def joint(inputs, hidden):
+            read = tf.concat([inputs, tf.cast(hidden, spec.operands)], axis=0)
             return tf.cast(tf.matmul(joint_kernel, read), x.dtype) + biases
 
-        return joint
+        return columns.__getitem__, joint
 
     # One product for all steps, kept in the dtype of its inputs.
     columns = tf.reshape(operands, (-1, input_dim))
@@ -97,12 +107,27 @@ def _gates(x, kernel, bias, spec, n_steps):
     parts = tf.split(of_input, n_steps, axis=1) if unrolled(n_steps) else None
     recurrent = transposed_copy(kernel[input_dim:])
 
-    def lifted(t, hidden):
+    def inputs_at(t):
         size = kernel.shape[1], n_rows
-        part = parts[t] if parts else tf.slice(of_input, (0, t * n_rows), size)
+        return parts[t] if parts else tf.slice(of_input, (0, t * n_rows), size)
+
+    def lifted(part, hidden):
         return tf.add_n([tf.cast(part, x.dtype), _times_columns(recurrent, hidden), biases])
 
-    return lifted
+    return inputs_at, lifted
+
+
+def _step_function(step, kernel, n_steps):
+    """Return a step, for a large cell in an unrolled loop as a function that is traced, optimized
+    and compiled once for all steps. A call takes about 0.1 ms, which small cells would notice."""
+    if unrolled(n_steps) and kernel.shape[1] >= MIN_SHARED:
+        return tf.function(step, autograph=False, experimental_attributes={"_noinline": True})
+    return step
+
+
+def _kept(spec, t):
+    """Return a list of the mask of a step, boolean (1, B); empty if all steps count."""
+    return [] if spec.steps_mask is None else [spec.steps_mask[t][None] > 0]
 
 
 def _backward(x, start, weights, spec, saved, upstream):
@@ -116,30 +141,35 @@ def _backward(x, start, weights, spec, saved, upstream):
     n_steps = x.shape[0] or tf.shape(x)[0]
     d_outputs = by_step(tf.transpose(upstream[0], (0, 2, 1)), n_steps)
 
-    def body(t, carry):
-        d_cell, d_hidden = carry
-        i, j, f, o = (series[t] for series in gates)
-        d_projected = d_output = d_outputs[t] + d_hidden
+    def step(d_output, d_cell, output, cell, old_cell, i, j, f, o, tanh_cell, keep=None):
+        d_projected = d_output
         if spec.proj_clip:
-            d_projected = _through_clip(d_output, outputs[t], spec.proj_clip)
+            d_projected = _through_clip(d_output, output, spec.proj_clip)
         d_m = _times_columns(projection[0], d_projected) if projection else d_projected
-        d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cells[t], dy=d_m * o)
+        d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cell, dy=d_m * o)
         if spec.cell_clip:
-            d_new = _through_clip(d_new, cells[t], spec.cell_clip)
-        old_cell = _before(cells, start_cell, t, spec.reverse, n_steps)
-        d_activated = d_new * j, d_new * i, d_new * old_cell, d_m * tanh_cells[t]
+            d_new = _through_clip(d_new, cell, spec.cell_clip)
+        d_activated = d_new * j, d_new * i, d_new * old_cell, d_m * tanh_cell
         d_gates = _through_activations((i, j, f, o), d_activated)
         d_old_cell = d_new * f
-        if spec.steps_mask is not None:
-            keep = spec.steps_mask[t][None] > 0
+        if keep is not None:
             d_gates = tf.where(keep, d_gates, 0.0)
             d_old_cell = tf.where(keep, d_old_cell, d_cell)
             d_projected = tf.where(keep, d_projected, 0.0)
         d_old_hidden = _times_columns(recurrent, d_gates)
-        if spec.steps_mask is not None:
+        if keep is not None:
             d_old_hidden = tf.where(keep, d_old_hidden, d_output)
-        values = (d_gates, d_projected) if projection else (d_gates,)
-        return (d_old_cell, d_old_hidden), values
+        return d_old_cell, d_old_hidden, d_gates, d_projected
+
+    step = _step_function(step, kernel, n_steps)
+
+    def body(t, carry):
+        d_cell, d_hidden = carry
+        old_cell = _before(cells, start_cell, t, spec.reverse, n_steps)
+        values = [series[t] for series in (*gates, tanh_cells)]
+        d_output = d_outputs[t] + d_hidden
+        found = step(d_output, d_cell, outputs[t], cells[t], old_cell, *values, *_kept(spec, t))
+        return found[:2], found[2 : 3 + len(projection)]
 
     rows = start_hidden.shape[1]
     shapes = ((kernel.shape[1], rows), start_hidden.shape)[: 1 + len(projection)]

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bilm.layers.state import TableRows
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, with_forget_bias
+from bilm.support.process import return_freed_memory
 
 GATE_ACTIVATIONS = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)  # of i, j, f, o
 
@@ -217,6 +218,7 @@ def frozen_weights(
         n_inputs: number of rows of W_x.
         precision, kernel, bias, projection: see `LSTMCell`; `projection` may be None.
     """
+    return_freed_memory()  # of the cell before this one
     n_units, has_projection = bias.shape[0] // 4, projection is not None
     layout = Layout.frozen(kernel.shape[0], n_units, has_projection, precision != "float32")
     return CellWeights.of(layout, n_inputs, tf.as_dtype(precision), kernel, bias, projection)
