@@ -156,10 +156,7 @@ def which_elmo() -> str:
     table = ["| language | name | training text | size | licence | addresses |"]
     table += ["| --- | --- | --- | --- | --- | --- |"]
     for model in sorted(MODELS.values(), key=lambda model: (model.language, model.name)):
-        alternatives = [
-            " and ".join(dict.fromkeys(host(url) for file in files for url in file.urls))
-            for files in model.downloads
-        ]
+        hosts = [host(url) for files in model.downloads for file in files for url in file.urls]
         sizes = [file.size for files in model.downloads[:1] for file in files if file.size]
         cells = (
             model.language,
@@ -167,7 +164,7 @@ def which_elmo() -> str:
             model.trained_on,
             f"{max(sizes) / 1e6:,.0f} MB" if sizes else "not known",
             model.licence or "not stated by the source",
-            "; else ".join(alternatives),
+            ", ".join(dict.fromkeys(hosts)),
         )
         table.append(f"| {' | '.join(cells)} |")
     sources = [
