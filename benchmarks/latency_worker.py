@@ -45,7 +45,7 @@ def allennlp(options_file, weight_file):
     from allennlp.modules.elmo import Elmo, batch_to_ids
     from allennlp.version import VERSION
 
-    elmo = Elmo(options_file, weight_file, 1, dropout=0).eval()
+    elmo = Elmo(options_file, weight_file, 1, dropout=0).train(False)
 
     def embed(words):
         with torch.no_grad():

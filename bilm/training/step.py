@@ -97,10 +97,12 @@ class Trainer:
                 variational_dropout=options.variational_dropout,
                 embedding_dropout=options.embedding_dropout,
             )
-            self.model.build()
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
-                words = np.arange(n_tokens)
-                self.model.softmax.bias.assign(np.log(log_uniform_probability(words, n_tokens)))
+                biases = np.log(log_uniform_probability(np.arange(n_tokens), n_tokens))
+                self.model.softmax.initial["bias"] = lambda shape: keras.initializers.Constant(
+                    biases
+                )
+            self.model.build()
             variables: dict[str, Any] = {**stored_variables(self.model)}
             self.optimizer = OPTIMIZERS[options.optimizer](
                 {name: variable.value for name, variable in variables.items()},
