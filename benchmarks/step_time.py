@@ -24,7 +24,7 @@ from bilm.options.run_options import load_run_options
 
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("recipe", ["adam:optimizer=adam"], "Name, colon, key=value pairs.")
-flags.DEFINE_string("options", str(Path(__file__).with_name("novels_en.json")), "Name or path.")
+flags.DEFINE_string("options", str(Path(__file__).with_name("novels_adam.json")), "Name or path.")
 flags.DEFINE_integer("n_tokens", None, "Vocabulary size [all words of the text].", 10)
 flags.DEFINE_integer("rounds", 9, "Rounds; a round times each recipe once.", 1)
 flags.DEFINE_integer("steps", 5, "Steps of a turn.", 1)
