@@ -21,9 +21,9 @@ from bilm.storage import names as weights
 from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
-from bilm.storage.int8_tensors import in_int8
+from bilm.storage.int8_tensors import Int8Tensors, in_int8
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded, replacing
+from bilm.support.files import expanded, keep_inputs, replacing
 from bilm.support.model_files import (
     CHECKPOINT_LIST,
     HDF5_SUFFIXES,
@@ -106,6 +106,7 @@ def dump_int8_weights(model: str | Path | StoredModel, outfile: str | Path) -> l
         model: a stored biLM that reads characters or words, but not those of lexicons.
         outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, where the file is
             named `weights_int8.hdf5`. The options are written beside it, as by `dump_weights`.
+            Files of an earlier export in eight bits are replaced, but no other model's files.
     Returns: the paths written.
     Raises: OptionsError for a model with lexicons; DataError, WeightsError.
     """
@@ -116,8 +117,9 @@ def dump_int8_weights(model: str | Path | StoredModel, outfile: str | Path) -> l
     options_file = _options_path(outfile)
     if options_file in stored.own_files:
         options_file = outfile.with_name(f"{outfile.stem}_{OPTIONS}")
+    keep = keep_inputs if _is_int8_export(outfile, options_file) else protect
     for path in (outfile, options_file):
-        protect(path, *stored.own_files)
+        keep(path, *stored.own_files)
     options = stored.options.for_export()
     values = in_int8(weights.stored_values(stored.build()))
     mark = {EXPORT_ID: export_id(options, values)}
@@ -197,6 +199,15 @@ def _id_of(path: Path) -> str | None:
         return read_export_id(path)
     except WeightsError:  # not an HDF5 file, despite its name
         return None
+
+
+def _is_int8_export(outfile: Path, options_file: Path) -> bool:
+    """Return whether two files are from one export in eight bits, so that another may replace
+    them."""
+    mark = _id_of(outfile) if outfile.is_file() and options_file.is_file() else None
+    if mark is None or not Int8Tensors(outfile).rounded:
+        return False
+    return load_model_options(options_file).other.get(EXPORT_ID) == mark
 
 
 def _is_exported(options_file: Path) -> bool:

@@ -41,21 +41,22 @@ class Int8Tensors(HDF5Tensors):
 
     Args:
         path: the file.
+    Attributes: `rounded`, the names of the matrices in eight bits.
     Raises: WeightsError.
     """
 
     def __init__(self, path: str | Path):
         super().__init__(path)
         pairs = (name.removesuffix(VALUES) for name in self.names if name.endswith(VALUES))
-        self._rounded = {name for name in pairs if name + SCALES in self.names}
-        parts = {name + end for name in self._rounded for end in (VALUES, SCALES)}
-        self.names = (self.names - parts) | self._rounded
+        self.rounded = {name for name in pairs if name + SCALES in self.names}
+        parts = {name + end for name in self.rounded for end in (VALUES, SCALES)}
+        self.names = (self.names - parts) | self.rounded
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[str], Any]]:
         """Open the file."""
         with open_hdf5(self.source) as file:
-            yield lambda name: _matrix(file, name) if name in self._rounded else numbers(file, name)
+            yield lambda name: _matrix(file, name) if name in self.rounded else numbers(file, name)
 
 
 def _matrix(file: h5py.File, name: str) -> LazyTensor:
@@ -66,6 +67,10 @@ def _matrix(file: h5py.File, name: str) -> LazyTensor:
             f"{file.filename}: {name}{VALUES} is {values.dtype} {values.shape} and {name}{SCALES} "
             f"has shape {scales.shape}; expected int8 (K, N) and (N,)"
         )
-    return LazyTensor(
-        values.shape, values.dtype, lambda: values[...] * scales[...].astype(np.float32)
-    )
+
+    def product() -> np.ndarray:
+        # Scales that float32 cannot hold are refused later, with all values that are not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values[...] * scales[...].astype(np.float32)
+
+    return LazyTensor(values.shape, values.dtype, product)

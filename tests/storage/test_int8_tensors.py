@@ -96,6 +96,33 @@ def test_int8_export_keeps_the_files_of_its_model(tmp_path):
     assert (model / "weights_int8_options.json").exists()
 
 
+def test_int8_export_replaces_an_earlier_one_but_no_other_model(tmp_path):
+    other, output = (folder.values[0] for folder in golden_cases("inference")[:2])
+    files = dump_int8_weights(CASE, tmp_path)
+    dump_int8_weights(other, tmp_path)
+    assert open_model(tmp_path).options.lstm == open_model(other).options.lstm
+    before = [path.read_bytes() for path in files]
+    with pytest.raises(ValueError, match=r"weights_int8\.hdf5"):
+        dump_int8_weights(tmp_path, tmp_path)  # its own files
+    assert [path.read_bytes() for path in files] == before
+    model = shutil.copytree(output, tmp_path / "model")
+    for _ in range(2):
+        dump_int8_weights(model, model)  # beside the weights in float32
+    with pytest.raises(ValueError, match=r"model/weights\.hdf5: is a file of the model"):
+        dump_int8_weights(CASE, model / "weights.hdf5")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("factor", [np.nan, 1e300])
+def test_scales_that_are_not_finite_are_refused(tmp_path, factor):
+    weights, _ = dump_int8_weights(CASE, tmp_path)
+    with h5py.File(weights, "a") as file:
+        scales = file.pop("CNN_proj/W_proj_int8_scales")[:]
+        file["CNN_proj/W_proj_int8_scales"] = scales.astype(np.float64) * factor
+    with pytest.raises(WeightsError, match="CNN_proj/W_proj contains values that are not finite"):
+        open_model(tmp_path).build()
+
+
 def test_int8_export_command(run_here, tmp_path):
     arguments = "--model", CASE, "--precision", "int8", "--output"
     done = run_here("bilm export", *arguments, tmp_path / "small.hdf5")
