@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
 WINDOW_TOKENS = 1 << 18  # maximum number of tokens read ahead if sentences are long
 WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens that are read ahead
-GATE_BYTES = 1 << 26  # maximum size in bytes of the input's part of the gates in a window of steps
+GATE_BYTES = 1 << 27  # maximum size in bytes of the input's part of the gates in a window of steps
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 REPEATS = 8  # multiply the table instead of each token from this mean number of uses per row on
 
@@ -558,7 +558,7 @@ class PackedRunner:
             windows = ahead(windows)
         with closing(windows):
             for steps, found in windows:
-                selected = {d: selection.select(layers) for d, layers in found.items()}
+                selected = {d: selection.select(_array(layers)) for d, layers in found.items()}
                 while waiting and packing.starts[waiting[-1]] < steps.stop:
                     k = waiting.pop()
                     running[k] = Collector(selection, int(lengths[k]) - 1)
@@ -577,25 +577,25 @@ class PackedRunner:
         n_rows, n_all = fresh.shape
         n_steps = max(min(self.batch_tokens, self.gate_tokens) // n_rows, 1)
         repeats = n_rows * min(n_steps, n_all) / len(table)
-        run, to_tensor, to_array, state = self._functions(n_rows, repeats)
+        run, to_tensor, state = self._functions(n_rows, repeats)
         tensor = to_tensor(table)
         for start in range(0, n_all, n_steps):
             steps = slice(start, min(start + n_steps, n_all))
             window = {d: to_tensor(p[:, steps]) for d, p in places.items()}
             found, state = run(tensor, window, to_tensor(fresh[:, steps]), state)
-            yield steps, {d: to_array(layers) for d, layers in found.items()}
+            yield steps, found
 
     def _functions(
         self, n_rows: int, repeats: float
-    ) -> tuple[Callable, Callable[[np.ndarray], Any], Callable[[Any], np.ndarray], Any]:
+    ) -> tuple[Callable, Callable[[np.ndarray], Any], Any]:
         """Return what runs this number of rows: the function that continues from a state, the
-        conversions of its arguments and results, and the zero state.
+        conversion of its arguments, and the zero state.
 
         `repeats` is the mean number of positions of a window that read the same row of the table.
         """
         model, arrays = self.model, self._of_one_row
         if arrays is not None and (n_rows == 1 or isinstance(model, NumpyBiLM)):
-            return arrays, np.asarray, np.asarray, arrays.zero_state(n_rows)
+            return arrays, np.asarray, arrays.zero_state(n_rows)
         import keras
 
         assert not isinstance(model, NumpyBiLM)
@@ -603,7 +603,7 @@ class PackedRunner:
         if repeats >= REPEATS:
             run = self._run_rows
         state = model.flatten_state(model.zero_state(n_rows))
-        return run, keras.ops.convert_to_tensor, keras.ops.convert_to_numpy, state
+        return run, keras.ops.convert_to_tensor, state
 
     def _lay_out(
         self, sentences: list[np.ndarray], packing: Packing
@@ -621,6 +621,15 @@ class PackedRunner:
                 in_order = rows[:0:-1] if direction == "backward" else rows[:-1]
                 places[direction][row, start : start + len(in_order)] = in_order
         return places, fresh
+
+
+def _array(layers: Any) -> np.ndarray:
+    """Return the layers of a window as an array."""
+    if isinstance(layers, np.ndarray):
+        return layers
+    import keras
+
+    return keras.ops.convert_to_numpy(layers)
 
 
 def _compiled_steps(model: BiLM, n_rows: int | None = None) -> tuple[Callable, Callable]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
 ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
-ENCODER_BYTES = 1 << 25  # maximum size in bytes of the results of all filters for these characters
+ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters for these characters
 FEW_WORDS = 64  # most words that NumPy encodes for a model of Keras
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
