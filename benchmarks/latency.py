@@ -10,7 +10,7 @@ Examples:
   python benchmarks/latency.py --peer minilm --minilm_python st/bin/python --minilm_model FOLDER
 
 A model is a packaged size with random weights, or a stored model. `ElmoEmbedder.embed_sentence`
-runs in a process of its own for each precision, with the environment of this program and without
+runs in a separate process for each precision, with the environment of this program and without
 any setting of threads or memory. It embeds each sentence twice: with an empty cache of words
 (uncached) and again (cached). Peers run in processes of the given Pythons and read the same models
 (minilm: its own) and sentences: bilm_tf is the reference implementation (package `bilm` on PyPI,
@@ -107,7 +107,7 @@ class Worker:
         return self._answer()
 
     def turn(self, sentences: list[list[str]]) -> None:
-        """Embed sentences and keep the times, without those of the first one."""
+        """Embed sentences and keep their times, except the time of the first sentence."""
         self.embed(sentences[0])
         for words in sentences[1:]:
             for kind, time in self.embed(words).items():

@@ -284,9 +284,9 @@ def shared_with(model: BiLM) -> Shared:
     """Return the parts of a frozen model of Keras that NumPy computes.
 
     TensorFlow must compute the model, on the CPU, and its cells must be small. NumPy reads large
-    cells hardly faster than TensorFlow, and its waiting threads slow down other programs. Weights
-    of the encoder are shared and those of the cells are copied. Rounded to bfloat16, all of them
-    are copied, in float32.
+    cells hardly faster than TensorFlow, and its waiting threads slow down other programs. The
+    encoder shares its weights with the model; the cells copy theirs. Weights in bfloat16 are always
+    copied, as float32.
     """
     import keras
 

@@ -35,7 +35,7 @@ class GraphWriter:
 
     Args:
         levels: largest quantized input of a product, at most 127.
-        prefix: start of the names of values, which must differ from those of an outer graph.
+        prefix: start of the names of values. An outer graph must use other names.
         constants: constants of the outer graph, to which those of this graph are added; None for
             a graph that is not part of another.
     Raises: MissingExtraError without the packages of the extra `onnx`.
