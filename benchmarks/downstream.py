@@ -179,7 +179,7 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
     table.insert(0, "mean", table.mean(axis=1))
     table = table.reset_index()
     without = table[table["vectors"] == NONE].set_index("task")["mean"]
-    base = table["task"].map(without)
+    base = table["task"].map(without).where(table["vectors"] != NONE)
     table["error_reduction"] = 100 * (table["mean"] - base) / (100 - base)
     order = {name: i for i, name in enumerate([*TASKS, *rows()])}
     return table.sort_values(["task", "vectors"], key=lambda column: column.map(order))
@@ -192,7 +192,7 @@ def markdown(table: pd.DataFrame) -> str:
         seeds = [value for key, value in line.items() if key.startswith("seed_")]
         scores = f"{line['mean']:.2f} ({', '.join(f'{score:.2f}' for score in seeds)})"
         reduction = line["error_reduction"]
-        shown = "" if line["vectors"] == NONE or np.isnan(reduction) else f"{reduction:.1f} %"
+        shown = "" if np.isnan(reduction) else f"{reduction:.1f} %"
         for title, cell in ((line["metric"], scores), ("error reduction", shown)):
             columns.setdefault(f"{line['task']}, {title}", {})[line["vectors"]] = cell
     body = [[name, *(cells.get(name, "") for cells in columns.values())] for name in rows()]
