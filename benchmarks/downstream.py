@@ -186,7 +186,7 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Return the table of results, and that of the paper."""
+    """Return the table of results, and the figures of the paper."""
     columns: dict[str, dict[str, str]] = {}
     for line in table.to_dict("records"):
         seeds = [value for key, value in line.items() if key.startswith("seed_")]
