@@ -12,10 +12,12 @@ from bilm.layers.functional import (
     INFERENCE_PRECISIONS,
     checked_precision,
     dropout_mask,
+    fold_seed,
     gather_rows,
     token_mask,
 )
 from bilm.layers.functional import dropout as apply_dropout
+from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import SampledSoftmax, SoftmaxRows
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState, TableRows
@@ -32,9 +34,7 @@ class BiLM(keras.layers.Layer):
         padding: whether id 0 is padding and other ids are shifted by one (embedding: `Batcher`),
             or ids are those of the vocabulary (training, perplexity).
         softmax: whether the model has its output layer (training, perplexity, scoring).
-        dropout: rate of dropout where a seed is passed.
-        variational_dropout: see `LSTMStack`.
-        embedding_dropout: rate at which `encode` drops the vectors of distinct tokens.
+        regularization: settings of training, which apply where seeds or masks are passed.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
             values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
             layers and projections are stored in eight bits for `bilm.embedding.int8`, which runs
@@ -52,10 +52,8 @@ class BiLM(keras.layers.Layer):
         n_tokens: int | None = None,
         padding: bool = False,
         softmax: bool = False,
-        dropout: float = 0.0,
+        regularization: Regularization = Regularization(),  # noqa: B008 (it cannot be changed)
         precision: str = "float32",
-        variational_dropout: bool = False,
-        embedding_dropout: float = 0.0,
         **kwargs: Any,
     ):
         # Independent of the Keras policy, since states are sums over long sequences.
@@ -67,20 +65,17 @@ class BiLM(keras.layers.Layer):
             raise ValueError("options.bidirectional is None; expected True or False")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         self.directions = options.directions
-        self.embedding_dropout = embedding_dropout
+        self.regularization = regularization
         self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
         self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
-        settings = dropout, precision, variational_dropout
-        self.stacks = {d: self._make_stack(d, *settings) for d in self.directions}
+        self.stacks = {d: self._make_stack(d, precision) for d in self.directions}
         self.softmax: Any = None
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
             products = "float32" if precision == "int8" else precision
             self.softmax = SampledSoftmax(n_tokens, width, products, name="softmax", **how)
 
-    def _make_stack(
-        self, direction: str, dropout: float, precision: str, variational_dropout: bool
-    ) -> LSTMStack:
+    def _make_stack(self, direction: str, precision: str) -> LSTMStack:
         lstm = self.options.lstm
         return LSTMStack(
             lstm.n_layers,
@@ -89,9 +84,9 @@ class BiLM(keras.layers.Layer):
             lstm.cell_clip,
             lstm.proj_clip,
             lstm.use_skip_connections,
-            dropout,
+            self.regularization.dropout,
             precision,
-            variational_dropout,
+            self.regularization.variational_dropout,
             dtype=self.dtype_policy,
             name=f"{direction}_stack",
         )
@@ -138,22 +133,28 @@ class BiLM(keras.layers.Layer):
         n_layers = range(self.options.lstm.n_layers)
         return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
 
-    def encode(self, batch: dict[str, Any], dropout_seed: Any = None) -> dict[str, Any]:
+    def encode(
+        self,
+        batch: dict[str, Any],
+        seeds: DropoutSeeds = DropoutSeeds(),  # noqa: B008 (it cannot be changed)
+    ) -> dict[str, Any]:
         """Encode each distinct token of a window once, and copy its vector to its positions.
 
         Args:
             batch: `distinct` and `places`: see `bilm.data.windows.model_batch`.
-            dropout_seed: integer seed (2,) of `embedding_dropout`; None for no dropout. A dropped
-                token has a zero vector at all of its positions, in both directions; the other
-                vectors are divided by 1 - rate (Merity et al. 2018, arXiv:1708.02182).
+            seeds: with a seed of `tokens`, a dropped token has a zero vector at all of its
+                positions, in both directions; the other vectors are divided by 1 - rate (Merity et
+                al. 2018, arXiv:1708.02182).
         Returns: for each direction token vectors float (B, T, P).
         """
         distinct = batch["distinct"]
         words = self.options.reads_words
         table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
-        if dropout_seed is not None:
-            mask = dropout_mask((ops.shape(table)[0], 1), self.embedding_dropout, dropout_seed)
-            table = apply_dropout(table, self.embedding_dropout, mask)
+        if seeds.tokens is not None:
+            rate = self.regularization.embedding_dropout
+            table = apply_dropout(
+                table, rate, dropout_mask((ops.shape(table)[0], 1), rate, seeds.tokens)
+            )
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
     def windows(
@@ -191,6 +192,21 @@ class BiLM(keras.layers.Layer):
         if seeds is None:
             return None
         return {d: self.stacks[d].dropout_masks(seeds[d], n_steps, n_rows) for d in seeds}
+
+    def dropped_kernels(self, seeds: Any) -> list[tuple[Any, Any]]:
+        """Draw the recurrent weights that a window drops (Merity et al. 2018, arXiv:1708.02182).
+
+        Args:
+            seeds: for each direction an integer seed (2,); None for no dropout.
+        Returns: for each LSTM layer its kernel, a variable, and the values to use instead of it:
+            see `LSTMCell.dropped_kernel`.
+        """
+        rate, found = self.regularization.recurrent_weight_dropout, []
+        for direction, seed in (seeds or {}).items():
+            for i, layer in enumerate(self.stacks[direction].layers):
+                values = layer.cell.dropped_kernel(rate, fold_seed(seed, i))
+                found.append((layer.cell.kernel, values))
+        return found
 
     def softmax_rows(self, targets: Any, negatives: Any) -> dict[str, SoftmaxRows]:
         """Gather the rows of the softmax that the sampled loss reads: see `losses`."""

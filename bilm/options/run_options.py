@@ -56,9 +56,8 @@ class RunOptions(Checked):
         softmax_bias: initial biases of a new softmax: "zeros", as in the reference, or
             "log_uniform", the logarithm of the sampler's probability of each word, which depends
             on its rank in the vocabulary.
-        variational_dropout: whether a row has the same dropout mask at all steps of a window.
-        embedding_dropout: probability of replacing the vector of a distinct token of a replica's
-            window by zeros, at all of its positions and in both directions.
+        variational_dropout, embedding_dropout, recurrent_weight_dropout: see
+            `bilm.layers.regularization`.
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
@@ -94,6 +93,7 @@ class RunOptions(Checked):
     share_negatives: bool = key(BOOLEAN, False)
     variational_dropout: bool = key(BOOLEAN, False)
     embedding_dropout: float = key(PROBABILITY, 0.0)
+    recurrent_weight_dropout: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
     slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
+from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
 from bilm.layers.weighted import assign_deferred, deferring
@@ -24,7 +25,8 @@ from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # name of the checked value, which the error message contains
-DROPOUT, RESETS, EMBEDDING_DROPOUT = range(3)  # keys of the random numbers, one per purpose
+# Keys of the random numbers, one per purpose; runs that resume depend on them.
+DROPOUT, RESETS, EMBEDDING_DROPOUT, WEIGHT_DROPOUT = range(4)
 
 
 class StepResult(NamedTuple):
@@ -40,18 +42,6 @@ class StepResult(NamedTuple):
     losses: tf.Tensor
     global_norm: tf.Tensor
     learning_rate: float
-
-
-class DropoutSeeds(NamedTuple):
-    """Seeds of a replica's dropout masks in a step: integers (2,).
-
-    Fields:
-        layers: a seed for each direction, of `dropout`; None without it.
-        tokens: of `embedding_dropout`; None without it.
-    """
-
-    layers: Any
-    tokens: Any
 
 
 class Trainer:
@@ -92,10 +82,8 @@ class Trainer:
                 options.model,
                 n_tokens,
                 softmax=True,
-                dropout=options.dropout,
+                regularization=Regularization.of(options),
                 precision=precision,
-                variational_dropout=options.variational_dropout,
-                embedding_dropout=options.embedding_dropout,
             )
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
                 biases = np.log(log_uniform_probability(np.arange(n_tokens), n_tokens))
@@ -234,8 +222,8 @@ class Trainer:
         n_rows, n_steps = self.options.batch_size, self.options.unroll_steps
         masks = model.dropout_masks(seeds.layers, n_rows, n_steps)
         rows = None if negatives is None else model.softmax_rows(targets, negatives)
-        weights = [tf.convert_to_tensor(variable) for variable in self._compiled_variables()]
-        vectors = model.encode(batch, seeds.tokens)
+        weights = self._weights(seeds)
+        vectors = model.encode(batch, seeds)
         found, state = self._run(weights, vectors, state, masks, targets, negatives, rows)
         if not self._compiled_loss:
             found = self._mean_losses(model.losses(found, targets))
@@ -255,6 +243,14 @@ class Trainer:
                 return outputs, state
             losses = self.model.losses(outputs, targets, negatives, rows)
             return self._mean_losses(losses), state
+
+    def _weights(self, seeds):
+        """Return the values of `_compiled_variables`, with dropout of recurrent weights."""
+        dropped = {id(kernel): value for kernel, value in self.model.dropped_kernels(seeds.weights)}
+        return [
+            dropped[id(v)] if id(v) in dropped else tf.convert_to_tensor(v)
+            for v in self._compiled_variables()
+        ]
 
     def _compiled_variables(self):
         """Return the variables that `_windows` reads."""
@@ -282,12 +278,22 @@ class Trainer:
         """Return the seeds of a step for this replica."""
         options, first = self.options, self.model.directions[0]
         return DropoutSeeds(
-            self._seeds(step, DROPOUT) if options.dropout else None,
-            self._seeds(step, EMBEDDING_DROPOUT)[first] if options.embedding_dropout else None,
+            layers=self._seeds(step, DROPOUT) if options.dropout else None,
+            tokens=(
+                self._seeds(step, EMBEDDING_DROPOUT)[first] if options.embedding_dropout else None
+            ),
+            # All replicas drop the same weights, so that a step does not depend on their number.
+            weights=(
+                self._seeds(step, WEIGHT_DROPOUT, replica=0)
+                if options.recurrent_weight_dropout
+                else None
+            ),
         )
 
-    def _seeds(self, step: Any, purpose: int) -> Any:
-        """Return a seed (2,) for each direction, by run, step, replica and purpose."""
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    def _seeds(self, step: Any, purpose: int, replica: Any = None) -> Any:
+        """Return a seed (2,) for each direction, by run, step, replica and purpose; `replica` is by
+        default the current one."""
+        if replica is None:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
         return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}

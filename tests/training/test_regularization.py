@@ -1,4 +1,4 @@
-"""Variational dropout, embedding dropout and weight decay in training."""
+"""Dropout of all kinds and weight decay in training."""
 
 from contextlib import closing, contextmanager
 
@@ -15,6 +15,8 @@ from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.language_model import BiLM
 from bilm.layers.functional import dropout, dropout_mask
+from bilm.layers.lstm import LSTMCell
+from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.stack import LSTMStack
 from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
@@ -92,11 +94,12 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
 
 
 @pytest.mark.slow
-def test_weight_decay_of_replicas_equals_that_of_one_with_all_rows(tmp_path):
-    """Without masks, and with the same negatives: see also the next test."""
-    changes = {"weight_decay": 0.5, "learning_rate": 0.1, "share_negatives": True, "dropout": 0.0}
+def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
+    """Without masks of rows and words, and with the same negatives: see also the next test."""
+    changes = {"weight_decay": 0.5, "learning_rate": 0.1, "share_negatives": True}
+    changes |= dict.fromkeys(("dropout", "embedding_dropout"), 0.0)
     for n_replicas in (1, 2):
-        rows = BOTH_WAYS | changes | {"embedding_dropout": 0.0, "batch_size": 4 // n_replicas}
+        rows = BOTH_WAYS | changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
     assert_equal(weights_of(tmp_path / "2"), weights_of(tmp_path / "1"), 1e-6)
 
@@ -113,8 +116,10 @@ def test_regularized_replicas_equal_one_that_uses_their_masks():
 
     seeds = two.devices.strategy.run(tf.function(lambda: two.dropout_seeds(0), autograph=False))
     of_replicas = [on_replica(k, seeds) for k in (0, 1)]
-    first, second = (np.stack(tf.nest.flatten(own)) for own in of_replicas)
+    first, second = (np.stack(tf.nest.flatten(own._replace(weights=()))) for own in of_replicas)
     assert (first != second).any(axis=1).all()  # of each direction and of the tokens
+    first, second = (np.stack(tf.nest.flatten(own.weights)) for own in of_replicas)
+    np.testing.assert_array_equal(first, second)
 
     @tf.function(autograph=False)
     def step_of_one(parts, seeds, size, decay):
@@ -190,7 +195,8 @@ def test_variational_masks_differ_by_step_direction_and_layer():
 @pytest.mark.parametrize("kind", ["words", "characters"])
 def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(kind):
     changes = {"char_cnn": None} if kind == "words" else {}
-    model = BiLM(tiny_options(**changes).model, 100, embedding_dropout=0.6)
+    settings = Regularization(embedding_dropout=0.6)
+    model = BiLM(tiny_options(**changes).model, 100, regularization=settings)
     model.build()
     places = np.arange(100, dtype="int32").reshape(2, 50) % 40
     batch = {
@@ -201,13 +207,52 @@ def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(k
         spelled = np.random.default_rng(0).integers(0, 255, (40, 9))
         batch["distinct"] = [tf.constant(spelled[:30]), tf.constant(spelled[30:])]
     plain = {d: np.array(v) for d, v in model.encode(batch).items()}
-    found = {d: np.array(v) for d, v in model.encode(batch, tf.constant([5, 6])).items()}
+    seeds = DropoutSeeds(tokens=tf.constant([5, 6]))
+    found = {d: np.array(v) for d, v in model.encode(batch, seeds).items()}
     dropped = set(places[(found["forward"] == 0).all(-1)].tolist())
     assert 15 < len(dropped) < 35
     for direction, ids in (("forward", places), ("backward", places[:, ::-1])):
         kept = ~np.isin(ids, list(dropped))[..., None]
         expected = plain[direction] * kept / (1 - 0.6)
         np.testing.assert_allclose(found[direction], expected, rtol=1e-5)
+
+
+def test_recurrent_weight_dropout_scales_the_weights_that_it_keeps():
+    cell = LSTMCell(64, 32)
+    cell.build((None, 16))
+    kernel, found = np.array(cell.kernel), np.array(cell.dropped_kernel(0.3, tf.constant([1, 2])))
+    np.testing.assert_array_equal(found[:16], kernel[:16])  # the rows of the input
+    kept = found[16:] != 0
+    np.testing.assert_allclose(found[16:], kept * kernel[16:] / 0.7, rtol=1e-6)
+    assert abs(kept.mean() - 0.7) < 0.02
+
+
+def test_recurrent_weight_dropout_differs_by_step_direction_and_layer():
+    trainer = trainer_of(**BOTH_WAYS | {"lstm": {"n_layers": 2}})
+
+    def masks(step):
+        seeds = trainer.dropout_seeds(tf.constant(step)).weights
+        kernels = trainer.model.dropped_kernels(seeds)
+        return [(np.array(values) != 0).tobytes() for _, values in kernels]
+
+    assert masks(3) == masks(3)
+    assert len({*masks(3), *masks(4)}) == 8
+
+
+def test_recurrent_weight_dropout_trains_the_weights_that_it_keeps():
+    """Of the recurrent weights, only those that a step has kept have a gradient."""
+    trainer = trainer_of(**ALL_WORDS | {"weight_decay": 0.0, "optimizer": "adagrad"})
+    cell = trainer.model.stacks["forward"].layers[0].cell
+    seeds = trainer.dropout_seeds(tf.constant(1)).weights
+    ((_, dropped),) = trainer.model.dropped_kernels(seeds)
+    kept, before = np.array(dropped) != 0, np.array(cell.kernel)
+    with batches_of(trainer) as batches:
+        trainer.step(batches, 0)
+        between = np.array(cell.kernel)
+        trainer.step(batches, 1)
+    assert (between != before).any()
+    changed = np.array(cell.kernel) != between
+    assert changed[kept].mean() > 0.9 and not changed[~kept].any()
 
 
 # --- weight decay ---
