@@ -21,6 +21,7 @@ from bilm.options.model_options import (
 from bilm.options.schema import (
     BOOLEAN,
     COUNT,
+    NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
     PROBABILITY,
@@ -56,8 +57,9 @@ class RunOptions(Checked):
         softmax_bias: initial biases of a new softmax: "zeros", as in the reference, or
             "log_uniform", the logarithm of the sampler's probability of each word, which depends
             on its rank in the vocabulary.
-        variational_dropout, embedding_dropout, recurrent_weight_dropout: see
-            `bilm.layers.regularization`.
+        variational_dropout, embedding_dropout, recurrent_weight_dropout, word_dropout,
+            character_dropout, activation_regularization, temporal_activation_regularization,
+            label_smoothing: see `bilm.layers.regularization`.
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
@@ -94,6 +96,11 @@ class RunOptions(Checked):
     variational_dropout: bool = key(BOOLEAN, False)
     embedding_dropout: float = key(PROBABILITY, 0.0)
     recurrent_weight_dropout: float = key(PROBABILITY, 0.0)
+    word_dropout: float = key(PROBABILITY, 0.0)
+    character_dropout: float = key(PROBABILITY, 0.0)
+    activation_regularization: float = key(NOT_NEGATIVE, 0.0)
+    temporal_activation_regularization: float = key(NOT_NEGATIVE, 0.0)
+    label_smoothing: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
     slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
 
@@ -103,6 +110,9 @@ class RunOptions(Checked):
             needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
             raise InvalidNumberOfCharacters(str(found))
+        if self.character_dropout and not self.char_cnn:
+            needs = "0 without char_cnn: the model reads no characters"
+            raise unexpected("character_dropout", self.character_dropout, needs)
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
         _ = self.model  # raises an error for values that contradict each other

@@ -26,14 +26,15 @@ from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # name of the checked value, which the error message contains
 # Keys of the random numbers, one per purpose; runs that resume depend on them.
-DROPOUT, RESETS, EMBEDDING_DROPOUT, WEIGHT_DROPOUT = range(4)
+DROPOUT, RESETS, EMBEDDING_DROPOUT, WEIGHT_DROPOUT, WORD_DROPOUT, CHARACTER_DROPOUT = range(6)
 
 
 class StepResult(NamedTuple):
     """Result of a step: float32 tensors.
 
     Fields:
-        losses: (replicas, directions), mean cross-entropy of a prediction in nats.
+        losses: (replicas, directions), mean cross-entropy of a prediction in nats, without what
+            regularization adds to it.
         global_norm: (), global norm, before clipping, of the mean gradient over replicas; the
             differentiated loss is multiplied by `unroll_steps`.
         learning_rate: learning rate of the step, a Python float.
@@ -42,6 +43,23 @@ class StepResult(NamedTuple):
     losses: tf.Tensor
     global_norm: tf.Tensor
     learning_rate: float
+
+
+class WindowLosses(NamedTuple):
+    """Losses of a replica's window, float32 (directions,), means over its predictions.
+
+    Fields:
+        measured: cross-entropy of a prediction in nats.
+        penalties: what regularization adds to it; None for nothing.
+    """
+
+    measured: Any
+    penalties: Any = None
+
+    @property
+    def optimized(self) -> Any:
+        """The losses whose gradient is computed."""
+        return self.measured if self.penalties is None else self.measured + self.penalties
 
 
 class Trainer:
@@ -213,11 +231,11 @@ class Trainer:
         with tf.GradientTape() as tape:
             losses, state = self.forward(batch, state, self.dropout_seeds(step))
             # As in the reference, the loss is summed over the steps of a window.
-            objective = tf.reduce_mean(losses) * self.options.unroll_steps
-        return tape.gradient(objective, variables), losses[None], state
+            objective = tf.reduce_mean(losses.optimized) * self.options.unroll_steps
+        return tape.gradient(objective, variables), losses.measured[None], state
 
     def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
-        """Return the losses (directions,) of a replica's batch and the next state."""
+        """Return the `WindowLosses` of a replica's batch and the next state."""
         model, targets, negatives = self.model, batch["targets"], batch.get("negatives")
         n_rows, n_steps = self.options.batch_size, self.options.unroll_steps
         masks = model.dropout_masks(seeds.layers, n_rows, n_steps)
@@ -226,12 +244,12 @@ class Trainer:
         vectors = model.encode(batch, seeds)
         found, state = self._run(weights, vectors, state, masks, targets, negatives, rows)
         if not self._compiled_loss:
-            found = self._mean_losses(model.losses(found, targets))
+            found = self._losses(found, targets)
         return found, state
 
     def _windows(self, weights, vectors, state, masks, targets, negatives, rows):
-        """Return the losses of a window, or its outputs if the loss is not compiled, and the next
-        state.
+        """Return the `WindowLosses` of a window, or its outputs if the loss is not compiled, and
+        the next state.
 
         This function reads nothing but its arguments, so that XLA can compile it: `weights` are the
         values of `_compiled_variables`, `rows` is the result of `BiLM.softmax_rows`.
@@ -241,8 +259,7 @@ class Trainer:
             outputs, state = self.model.windows(vectors, state, dropout_masks=masks, training=True)
             if not self._compiled_loss:
                 return outputs, state
-            losses = self.model.losses(outputs, targets, negatives, rows)
-            return self._mean_losses(losses), state
+            return self._losses(outputs, targets, negatives, rows), state
 
     def _weights(self, seeds):
         """Return the values of `_compiled_variables`, with dropout of recurrent weights."""
@@ -259,8 +276,14 @@ class Trainer:
             variables += [self.model.softmax.kernel, self.model.softmax.bias]
         return variables
 
-    def _mean_losses(self, losses):
-        return tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
+    def _losses(self, outputs, targets, negatives=None, rows=None):
+        losses = self.model.losses(outputs, targets, negatives, rows)
+        penalties = self.model.penalties(outputs, targets, negatives, rows)
+        directions = self.model.directions
+        return WindowLosses(
+            tf.stack([tf.reduce_mean(losses[d]) for d in directions]),
+            None if penalties is None else tf.stack([penalties[d] for d in directions]),
+        )
 
     def _reset_rows(self, state, step):
         """Reset each row of each direction with the probability in the options."""
@@ -276,18 +299,21 @@ class Trainer:
 
     def dropout_seeds(self, step: Any) -> DropoutSeeds:
         """Return the seeds of a step for this replica."""
-        options, first = self.options, self.model.directions[0]
+        options = self.options
+
+        def seeds(rate, purpose, common=False, replica=None):
+            if not rate:
+                return None
+            by_direction = self._seeds(step, purpose, replica)
+            return by_direction[self.model.directions[0]] if common else by_direction
+
         return DropoutSeeds(
-            layers=self._seeds(step, DROPOUT) if options.dropout else None,
-            tokens=(
-                self._seeds(step, EMBEDDING_DROPOUT)[first] if options.embedding_dropout else None
-            ),
+            layers=seeds(options.dropout, DROPOUT),
+            tokens=seeds(options.embedding_dropout, EMBEDDING_DROPOUT, common=True),
+            words=seeds(options.word_dropout, WORD_DROPOUT),
+            characters=seeds(options.character_dropout, CHARACTER_DROPOUT, common=True),
             # All replicas drop the same weights, so that a step does not depend on their number.
-            weights=(
-                self._seeds(step, WEIGHT_DROPOUT, replica=0)
-                if options.recurrent_weight_dropout
-                else None
-            ),
+            weights=seeds(options.recurrent_weight_dropout, WEIGHT_DROPOUT, replica=0),
         )
 
     def _seeds(self, step: Any, purpose: int, replica: Any = None) -> Any:
