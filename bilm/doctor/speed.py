@@ -174,8 +174,9 @@ def training_run(
     max_length = options.char_cnn.max_characters_per_token
     vocab = UnicodeCharsVocabulary(str(vocab_file), max_length, validate_file=True)
     devices = Devices()
-    constant_rate = options.replace(decay="none")  # a decay requires the length of the run
-    trainer = Trainer(constant_rate, vocab.size, devices, precision=precision, in_background=True)
+    # A decay requires the length of the run; short windows would not be those of a usual step.
+    constant = options.replace(decay="none", short_window_probability=0.0)
+    trainer = Trainer(constant, vocab.size, devices, precision=precision, in_background=True)
     n_rows, n_steps = options.batch_size, options.unroll_steps
     n_negatives = options.n_negative_samples_batch
     sampler = LogUniformSampler(vocab.size, n_negatives, seed=0)

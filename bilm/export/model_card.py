@@ -35,7 +35,7 @@ RECIPE = (
     "softmax_bias", "all_clip_norm_val",
     "batch_size", "unroll_steps", "n_negative_samples_batch", "share_negatives",
     "sample_softmax", "state_reset_probability",
-    *SETTINGS, "weight_decay", "slot_dtype",
+    *SETTINGS, "short_window_probability", "weight_decay", "slot_dtype",
 )  # fmt: skip
 MAX_SHARDS = 20  # maximum number of listed files
 INTENDED = (

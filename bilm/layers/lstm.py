@@ -108,8 +108,8 @@ class LSTMCell(WeightedLayer):
         (input + P, 4 D). The rows of the input are unchanged. `seed`: see `dropout_mask`."""
         shape = self.projection_dim, 4 * self.dim
         factors = dropout(ops.ones(shape), rate, dropout_mask(shape, rate, seed))
-        of_input = ((self.input_dim, 0), (0, 0))
-        return self.kernel * ops.pad(factors, of_input, constant_values=1.0)
+        of_input = ops.ones((self.input_dim, 4 * self.dim))
+        return self.kernel * ops.concatenate([of_input, factors])
 
     def step(self, input_gates: Any, state: LSTMState) -> LSTMState:
         """Run one step from x W_x + b, float (B, 4 D)."""

@@ -60,6 +60,7 @@ class RunOptions(Checked):
         variational_dropout, embedding_dropout, recurrent_weight_dropout, word_dropout,
             character_dropout, activation_regularization, temporal_activation_regularization,
             label_smoothing: see `bilm.layers.regularization`.
+        short_window_probability: see `bilm.training.window_lengths`.
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
@@ -101,6 +102,7 @@ class RunOptions(Checked):
     activation_regularization: float = key(NOT_NEGATIVE, 0.0)
     temporal_activation_regularization: float = key(NOT_NEGATIVE, 0.0)
     label_smoothing: float = key(PROBABILITY, 0.0)
+    short_window_probability: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
     slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
 
@@ -128,6 +130,19 @@ class RunOptions(Checked):
         """The architecture of the model."""
         shared = self.share_embedding_softmax
         return ModelOptions(self.lstm, self.char_cnn, self.bidirectional, shared)
+
+    @property
+    def window_lengths(self) -> tuple[int, ...]:
+        """Possible numbers of steps of a window, the longest first."""
+        half = self.unroll_steps // 2
+        varies = self.short_window_probability and half
+        return (self.unroll_steps, half) if varies else (self.unroll_steps,)
+
+    @property
+    def mean_window_length(self) -> float:
+        """Expected number of steps of a window."""
+        longest, shortest = self.window_lengths[0], self.window_lengths[-1]
+        return longest - self.short_window_probability * (longest - shortest)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:

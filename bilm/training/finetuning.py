@@ -53,6 +53,7 @@ KEPT = asdict(Regularization()) | {
     "decay_floor": 0.0,
     "softmax_bias": "zeros",
     "share_negatives": False,
+    "short_window_probability": 0.0,
     "weight_decay": 0.0,
     "slot_dtype": "float32",
 }

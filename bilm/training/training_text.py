@@ -23,6 +23,7 @@ from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
 from bilm.training.devices import Devices
 from bilm.training.sampling import LogUniformSampler
+from bilm.training.window_lengths import WindowLengths
 
 PREFETCH = 8
 # maximum number of batches and errors that a pipeline yields after its text is closed
@@ -62,10 +63,10 @@ class TrainingText:
         sampler = None
         if n_negatives:
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
-        unknown = unknown_token(options, self.vocab)
+        unknown, lengths = unknown_token(options, self.vocab), WindowLengths(options, self.seed)
         signature = batch_signature(
-            options.model, options.batch_size, options.unroll_steps, n_negatives,
-            unknown is not None,
+            options.model, options.batch_size,
+            None if lengths.vary else options.unroll_steps, n_negatives, unknown is not None,
         )  # fmt: skip
 
         def windows() -> Iterator[dict]:
@@ -74,9 +75,14 @@ class TrainingText:
             # A checkpoint of an earlier version of bilm may contain no position: the windows before
             # it are read again and skipped.
             skipped = 0 if position else step
-            total = n_rows * devices.n_replicas
+            total, first = n_rows * devices.n_replicas, step - skipped
+
+            def length(number: int) -> int:
+                # Earlier versions had windows of one length.
+                return options.unroll_steps if number < skipped else lengths.at(first + number)
+
             for window, trace in self.reader.iter_placed_batches(
-                total, options.unroll_steps, position, skipped, rows
+                total, length, position, skipped, rows
             ):
                 self.traces.append(trace)
                 yield window
@@ -190,12 +196,13 @@ def replica_batches(
 def batch_signature(
     options: ModelOptions,
     batch_size: int,
-    unroll_steps: int,
+    unroll_steps: int | None,
     n_negatives: int,
     has_unknown: bool = False,
 ) -> Any:
-    """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the
-    full softmax, `has_unknown` whether there is a token for word dropout."""
+    """Return the `tf.TensorSpec` of each part of a replica's batch; `unroll_steps` is None if it
+    varies, `n_negatives` is 0 for the full softmax, `has_unknown` whether there is a token for word
+    dropout."""
     directions = options.directions
     shape = batch_size, unroll_steps
     shapes = distinct_shapes(options)
@@ -214,7 +221,7 @@ def batch_signature(
         draws = Negatives(
             tf.TensorSpec((n_negatives,), tf.int64),
             tf.TensorSpec((n_negatives,), tf.float32),
-            tf.TensorSpec((batch_size * unroll_steps,), tf.float32),
+            tf.TensorSpec((unroll_steps and batch_size * unroll_steps,), tf.float32),
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
     return signature

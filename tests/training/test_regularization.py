@@ -5,7 +5,17 @@ from contextlib import closing, contextmanager
 import keras
 import numpy as np
 import pytest
-from tiny_runs import REGULARIZED, SPELLED, TEXT, VOCABULARY, WORDS, run, tiny_options, weights_of
+from tiny_runs import (
+    REGULARIZED,
+    SHORT_WINDOWS,
+    SPELLED,
+    TEXT,
+    VOCABULARY,
+    WORDS,
+    run,
+    tiny_options,
+    weights_of,
+)
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
@@ -22,9 +32,11 @@ from bilm.layers.stack import LSTMStack
 from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
+from bilm.training.plan import Plan
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
+from bilm.training.window_lengths import WindowLengths
 
 ALL_WORDS = WORDS | REGULARIZED
 BOTH_WAYS = ALL_WORDS | {"bidirectional": True}
@@ -63,10 +75,12 @@ def assert_equal(found, expected, atol=0.0):
         pytest.param(ALL_WORDS, 1, "off", id="words", marks=pytest.mark.slow),
         pytest.param(SPELLED, 1, "off", id="characters", marks=pytest.mark.slow),
         pytest.param(SPELLED, 2, "off", id="characters, 2 replicas", marks=pytest.mark.slow),
-        pytest.param(SPELLED, 2, "on", id="XLA, 2 replicas", marks=pytest.mark.slow),
+        pytest.param(ALL_WORDS, 2, "on", id="XLA, 2 replicas", marks=pytest.mark.slow),
     ],
 )
 def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_replicas, xla):
+    changes = changes | SHORT_WINDOWS
+    assert len({WindowLengths(tiny_options(**changes), 0).at(step) for step in (2, 3)}) == 2
     arguments = {"changes": changes, "n_replicas": n_replicas, "xla": xla}
     run(tmp_path / "straight", 4, **arguments)
     for n_steps in (2, 4):
@@ -101,7 +115,7 @@ def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
     changes = {"weight_decay": 0.5, "learning_rate": 0.02, "share_negatives": True}
     changes |= dict.fromkeys(("dropout", "embedding_dropout", "word_dropout"), 0.0)
     for n_replicas in (1, 2):
-        rows = BOTH_WAYS | changes | {"batch_size": 4 // n_replicas}
+        rows = BOTH_WAYS | SHORT_WINDOWS | changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
     assert_equal(weights_of(tmp_path / "2"), weights_of(tmp_path / "1"), 1e-6)
 
@@ -109,7 +123,8 @@ def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
 def test_regularized_replicas_equal_one_that_uses_their_masks():
     """Each replica draws its own masks. A step of two replicas is a step with the mean of the
     gradients that one replica computes with the masks of each."""
-    two, one = trainer_of(2, **SPELLED), trainer_of(1, **SPELLED)
+    changes = SPELLED | {"lstm": {"n_layers": 1}}
+    two, one = trainer_of(2, **changes), trainer_of(1, **changes)
     with batches_of(two) as batches:
         batch = next(batches)
 
@@ -348,6 +363,34 @@ def test_term_of_the_loss_is_optimized_and_not_reported(term):
         found = regularized.step(batches, 0)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-6)
     assert abs(found.global_norm / expected.global_norm - 1) > 1e-3
+
+
+# --- windows of two lengths ---
+
+
+def test_window_lengths_depend_on_seed_and_step_only():
+    options = tiny_options(short_window_probability=0.3)
+    lengths = WindowLengths(options, 7)
+    found = [lengths.at(step) for step in range(500)]
+    assert [WindowLengths(options, 7).at(step) for step in (499, 3)] == [found[499], found[3]]
+    assert found != [WindowLengths(options, 8).at(step) for step in range(500)]
+    assert set(found) == {5, 2}
+    assert np.mean([length == 2 for length in found]) == pytest.approx(0.3, abs=0.07)
+    assert np.mean(found) == pytest.approx(options.mean_window_length, abs=0.25)
+    for same in ({}, {"short_window_probability": 0.3, "unroll_steps": 1}):
+        assert not WindowLengths(tiny_options(**same), 7).vary
+
+
+def test_short_windows_take_half_of_the_steps_from_the_text():
+    """The epoch is longer by the steps that windows lack."""
+    read, trainer = 0, trainer_of(**WORDS | SHORT_WINDOWS)
+    text = TrainingText(trainer.options, VOCAB, resolve_shards(TEXT), trainer.seed)
+    with closing(text):
+        for _, batch in zip(range(6), text.batches(trainer.devices, None), strict=False):
+            read += batch["targets"]["forward"].shape[1]
+    assert read == sum(trainer.lengths.at(step) for step in range(6)) < 30
+    plain, varied = (Plan(tiny_options(n_train_tokens=850, **c), 1) for c in ({}, SHORT_WINDOWS))
+    assert (plain.epoch_steps, varied.epoch_steps) == (85, 121)
 
 
 # --- weight decay ---
