@@ -174,7 +174,7 @@ def training_run(
     max_length = options.char_cnn.max_characters_per_token
     vocab = UnicodeCharsVocabulary(str(vocab_file), max_length, validate_file=True)
     devices = Devices()
-    # A decay requires the length of the run; short windows would not be those of a usual step.
+    # A decay requires the length of the run. All timed windows have the full length.
     constant = options.replace(decay="none", short_window_probability=0.0)
     trainer = Trainer(constant, vocab.size, devices, precision=precision, in_background=True)
     n_rows, n_steps = options.batch_size, options.unroll_steps

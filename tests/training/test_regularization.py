@@ -288,7 +288,7 @@ def test_recurrent_weight_dropout_differs_by_step_direction_and_layer():
 
 
 def test_recurrent_weight_dropout_trains_the_weights_that_it_keeps():
-    """Of the recurrent weights, only those that a step has kept have a gradient."""
+    """A recurrent weight that a step drops has no gradient."""
     trainer = trainer_of(**ALL_WORDS | {"weight_decay": 0.0, "optimizer": "adagrad"})
     cell = trainer.model.stacks["forward"].layers[0].cell
     seeds = trainer.dropout_seeds(tf.constant(1)).weights
