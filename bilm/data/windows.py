@@ -113,7 +113,7 @@ Encoded = tuple[np.ndarray, np.ndarray | Spelled | None]
 Encode = Callable[[list[str]], Encoded]
 
 
-def model_batch(window: dict, options: ModelOptions) -> dict:
+def model_batch(window: dict, options: ModelOptions, unknown: np.ndarray | None = None) -> dict:
     """Replace a window's tokens with the list of its distinct tokens and each token's index in this
     list.
 
@@ -124,25 +124,32 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
     Args:
         window: a window of `LMDataset.iter_batches`.
         options: options of the model.
-    Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`, and for each
-        direction `places` and `targets`, int32 (B, T).
+        unknown: a token to add to the distinct ones, integer () or characters (C,); None for none.
+    Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`; for each
+        direction `places` and `targets`, int32 (B, T); and with `unknown` its place, int32 ().
     """
     directions = options.directions
     key = "token_ids" if options.char_cnn is None else "tokens_characters"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])
-    lead = tokens.shape[:3]
+    lead, tokens = tokens.shape[:3], tokens.reshape(-1, *tokens.shape[3:])
+    if unknown is not None:
+        tokens = np.concatenate([tokens, unknown[None].astype(tokens.dtype)])
     if options.char_cnn is None:
-        distinct, places = np.unique(tokens.reshape(-1), return_inverse=True)
+        distinct, places = np.unique(tokens, return_inverse=True)
         distinct = distinct.astype(np.int32)
     else:
         # Rows are compared as bytes.
-        rows = np.ascontiguousarray(tokens.reshape(-1, tokens.shape[-1]), np.int16)
+        rows = np.ascontiguousarray(tokens, np.int16)
         keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
         _, first, places = np.unique(keys, return_index=True, return_inverse=True)
         distinct, order = grouped(rows[first], options.char_cnn)
         places = order[places]
-    places = places.reshape(lead).astype(np.int32)
-    return {
+    places = places.astype(np.int32)
+    added = {}
+    if unknown is not None:
+        added["unknown"], places = places[-1], places[:-1]
+    places = places.reshape(lead)
+    return added | {
         "distinct": distinct,
         "places": dict(zip(directions, places, strict=True)),
         "targets": {

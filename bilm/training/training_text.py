@@ -14,7 +14,7 @@ import tensorflow as tf
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Trace, describe_lines
-from bilm.data.vocabulary import Vocabulary
+from bilm.data.vocabulary import ByteAlphabet, Vocabulary
 from bilm.data.windows import distinct_shapes, model_batch
 from bilm.errors import BilmError, NotFiniteError
 from bilm.layers.sampled_softmax import Negatives
@@ -23,6 +23,7 @@ from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
 from bilm.training.devices import Devices
 from bilm.training.sampling import LogUniformSampler
+from bilm.training.window_lengths import WindowLengths
 
 PREFETCH = 8
 # maximum number of batches and errors that a pipeline yields after its text is closed
@@ -62,9 +63,11 @@ class TrainingText:
         sampler = None
         if n_negatives:
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
+        unknown, lengths = unknown_token(options, self.vocab), WindowLengths(options, self.seed)
         signature = batch_signature(
-            options.model, options.batch_size, options.unroll_steps, n_negatives
-        )
+            options.model, options.batch_size,
+            None if lengths.vary else options.unroll_steps, n_negatives, unknown is not None,
+        )  # fmt: skip
 
         def windows() -> Iterator[dict]:
             n_rows = options.batch_size
@@ -72,16 +75,21 @@ class TrainingText:
             # A checkpoint of an earlier version of bilm may contain no position: the windows before
             # it are read again and skipped.
             skipped = 0 if position else step
-            total = n_rows * devices.n_replicas
+            total, first = n_rows * devices.n_replicas, step - skipped
+
+            def length(number: int) -> int:
+                # Earlier versions had windows of one length.
+                return options.unroll_steps if number < skipped else lengths.at(first + number)
+
             for window, trace in self.reader.iter_placed_batches(
-                total, options.unroll_steps, position, skipped, rows
+                total, length, position, skipped, rows
             ):
                 self.traces.append(trace)
                 yield window
 
         def batches() -> Iterator[dict]:
             shared = options.share_negatives
-            made = replica_batches(windows(), options.model, own, sampler, step, shared)
+            made = replica_batches(windows(), options.model, own, sampler, step, shared, unknown)
             while True:
                 with self._reading:
                     try:
@@ -131,6 +139,19 @@ class TrainingText:
             raise
 
 
+def unknown_token(options: RunOptions, vocab: Vocabulary) -> np.ndarray | None:
+    """Return the token that word dropout puts in the place of others; None without word dropout.
+
+    Returns: the id of `<UNK>`, integer (), or for a model that reads characters the characters of a
+        word without any, (C,): its begin mark, its end mark and padding.
+    """
+    if not options.word_dropout:
+        return None
+    if options.char_cnn is None:
+        return np.array(vocab.unk)
+    return ByteAlphabet(options.char_cnn.max_characters_per_token)([""])[0]
+
+
 def replica_batches(
     windows: Iterable[dict],
     options: ModelOptions,
@@ -138,6 +159,7 @@ def replica_batches(
     sampler: LogUniformSampler | None,
     first_step: int = 0,
     share_negatives: bool = False,
+    unknown: np.ndarray | None = None,
 ) -> Iterator[dict]:
     """Split each window into one batch per replica, in the order of the replicas, and add the
     negatives.
@@ -149,6 +171,7 @@ def replica_batches(
         sampler: draws the negatives; None for the full softmax.
         first_step: step of the first window; draws depend on the step.
         share_negatives: whether all replicas and directions use the same negatives.
+        unknown: the result of `unknown_token`.
     """
     replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):
@@ -158,7 +181,7 @@ def replica_batches(
             part = {k: v[rows] for k, v in window.items() if v is not None}
             # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
             batch = tf.nest.map_structure(
-                lambda ids: ids.astype(np.int64), model_batch(part, options)
+                lambda ids: ids.astype(np.int64), model_batch(part, options, unknown)
             )
             if sampler is not None:
                 batch["negatives"] = {
@@ -171,10 +194,15 @@ def replica_batches(
 
 
 def batch_signature(
-    options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int
+    options: ModelOptions,
+    batch_size: int,
+    unroll_steps: int | None,
+    n_negatives: int,
+    has_unknown: bool = False,
 ) -> Any:
-    """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the
-    full softmax."""
+    """Return the `tf.TensorSpec` of each part of a replica's batch; `unroll_steps` is None if it
+    varies, `n_negatives` is 0 for the full softmax, `has_unknown` whether there is a token for word
+    dropout."""
     directions = options.directions
     shape = batch_size, unroll_steps
     shapes = distinct_shapes(options)
@@ -187,11 +215,13 @@ def batch_signature(
         "places": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
         "targets": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
     }
+    if has_unknown:
+        signature["unknown"] = tf.TensorSpec((), tf.int64)
     if n_negatives:
         draws = Negatives(
             tf.TensorSpec((n_negatives,), tf.int64),
             tf.TensorSpec((n_negatives,), tf.float32),
-            tf.TensorSpec((batch_size * unroll_steps,), tf.float32),
+            tf.TensorSpec((unroll_steps and batch_size * unroll_steps,), tf.float32),
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
     return signature

@@ -12,13 +12,13 @@ if keras.backend.backend() != "tensorflow":
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import kill
-from tiny_runs import REGULARIZED
+from tiny_runs import SHORT_WINDOWS, SPELLED
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [{}, REGULARIZED, {"optimizer": "adam", "slot_dtype": "bfloat16"}],
+    [{}, SPELLED | SHORT_WINDOWS, {"optimizer": "adam", "slot_dtype": "bfloat16"}],
     ids=["default", "regularized", "slots in bfloat16"],
 )
 def test_resume_after_sigkill_is_bit_identical(tmp_path, changes):
