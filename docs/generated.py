@@ -209,7 +209,7 @@ def commands_page() -> str:
         return done.stdout
 
     first = help_of()
-    names = re.findall(r"^  ([a-z-]+)  ", first, re.MULTILINE)
+    names = re.findall(r"^  ([a-z][a-z-]*)  ", first, re.MULTILINE)  # not --version
     with ThreadPoolExecutor(2) as pool:
         helps = [("bilm", first)]
         helps += zip([f"bilm {name}" for name in names], pool.map(help_of, names), strict=True)
