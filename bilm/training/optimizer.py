@@ -165,9 +165,7 @@ class Optimizer:
         for rows, values in self._blocks(name, gradient):
             with tf.control_dependencies(done):
                 values = values() * scale
-                done = [
-                    self._update_rounded(name, variable, rows, values, step_size, seed, slots)
-                ]
+                done = [self._update_rounded(name, variable, rows, values, step_size, seed, slots)]
         return done[0]
 
     def _blocks(self, name, gradient):
