@@ -62,6 +62,8 @@ class RunOptions(Checked):
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
+        average_decay: decay of the average of the weights that is measured, stored as the model and
+            exported (`bilm.training.averaging`); 0 for no average.
         slot_dtype: dtype of the optimizer's slots: "float32", or "bfloat16", which needs half the
             memory; slots are then rounded stochastically (`bilm.training.rounding`).
         share_negatives: whether all replicas and both directions use the same negative samples,
@@ -96,6 +98,7 @@ class RunOptions(Checked):
     embedding_dropout: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
     slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
+    average_decay: float = key(PROBABILITY, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from absl import logging
+
 from bilm.data.stream import Position
 from bilm.errors import OptionsError
+from bilm.language_model import BiLM
 from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder
 from bilm.storage.names import stored_variables
 from bilm.training.plan import integer
@@ -66,9 +69,9 @@ class RunCheckpoints:
     ):
         self.trainer, self.folder = trainer, folder
         self.best, self._saved_step = math.inf, -1
-        stored: dict[str, Any] = {**stored_variables(trainer.model)}
+        average = trainer.average
         self.content = CheckpointContent(
-            {name: variable.value for name, variable in stored.items()},
+            _weights(trainer.model),
             trainer.optimizer.slots,
             trainer.global_state(),
             trainer.model.directions,
@@ -77,6 +80,7 @@ class RunCheckpoints:
             batch_size,
             shards,
             vocabulary,
+            None if average is None else _weights(average.model),
         )
         self._latest = CheckpointFolder(folder.path, keep)
         self._best = CheckpointFolder(folder.best, 1)
@@ -121,9 +125,21 @@ class RunCheckpoints:
             rows.
         """
         self.trainer.set_state(self.content.restore(checkpoint))
+        average = self.trainer.average
+        if average is not None and not checkpoint.has_average:
+            average.start()
+            logging.info("%s: contains no average; it starts from these weights", checkpoint.path)
+        elif average is None and checkpoint.has_average:
+            logging.info("%s: the average in it is not used or updated from here", checkpoint.path)
         kept = self.folder.find_best(whole=True)
         # The score in the folder `best` takes precedence: the checkpoint may predate it.
         best = checkpoint.best if kept is None else kept.best
         self.best = best if same_heldout else math.inf
         self._saved_step = checkpoint.step or 0
         self.content.set_place(self._saved_step, self.best, checkpoint.position)
+
+
+def _weights(model: BiLM) -> dict[str, Any]:
+    """Return the TensorFlow variables of a model by stored name."""
+    stored: dict[str, Any] = {**stored_variables(model)}
+    return {name: variable.value for name, variable in stored.items()}

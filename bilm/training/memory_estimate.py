@@ -22,7 +22,8 @@ GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit
 
 
 class Memory(NamedTuple):
-    """Bytes per replica by content; those of gradients and activations are rough."""
+    """Bytes per replica by content; those of gradients and activations are rough. An average of the
+    weights is one of the weights."""
 
     weights: int
     slots: int
@@ -59,7 +60,7 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
         n_characters = options.char_cnn.max_characters_per_token
         activations += int(DISTINCT * window) * n_characters * n_filters
     return Memory(
-        FLOAT * n_parameters,
+        FLOAT * n_parameters * (2 if options.average_decay else 1),
         SLOT[options.slot_dtype]
         * n_parameters
         * len(OPTIMIZERS[options.optimizer].slots_of("softmax/W")),

@@ -281,6 +281,8 @@ class TrainingRun:
             checkpoints.restore(checkpoint, same_heldout)
         elif self.initialize is not None:
             self.initialize(trainer.model)
+            if trainer.average is not None:
+                trainer.average.start()
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
         self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_content)
         perplexity = None
@@ -339,7 +341,7 @@ class TrainingLoop:
         self.setup, self.plan, self.heldout = setup, setup.plan, setup.heldout
         self.trainer, self.checkpoints, self.step = setup.trainer, setup.checkpoints, setup.step
         self.position = setup.checkpoint.position if setup.checkpoint else None
-        self.evaluator = Evaluator(setup.trainer.model)
+        self.evaluator = Evaluator(setup.trainer.measured_model)
         writes = run.folder.writes
         history = History(run.folder.history_file if writes else None, self.step)
         log_dir = run.log_dir if writes else None

@@ -18,6 +18,7 @@ from bilm.layers.state import LSTMState
 from bilm.layers.weighted import assign_deferred, deferring
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
+from bilm.training.averaging import WeightAverage
 from bilm.training.devices import Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
@@ -112,6 +113,9 @@ class Trainer:
                 options.slot_dtype,
                 seed,
             )
+            decay, self.average = options.average_decay, None
+            if decay:
+                self.average = WeightAverage(self.model, decay, devices)
         self._initial: Future | None = None
         if deferred:
             thread = ThreadPoolExecutor(1, thread_name_prefix="initial values")
@@ -129,6 +133,11 @@ class Trainer:
         if self._initial is not None:
             self._initial.result()
             self._initial = None
+
+    @property
+    def measured_model(self) -> BiLM:
+        """The model to measure and export: the average of the weights, if the run has one."""
+        return self.model if self.average is None else self.average.model
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of a specification. Call this if batches are passed
@@ -166,6 +175,8 @@ class Trainer:
                 if f"{what} : Tensor had" in error.message:
                     raise NotFiniteError(f"the {what} is not finite") from None
             raise
+        if self.average is not None:
+            self.average.update(step + 1)
         return StepResult(losses, norm, self.optimizer.rate(step))
 
     def global_state(self) -> list[np.ndarray]:
