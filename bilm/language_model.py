@@ -34,6 +34,8 @@ class BiLM(keras.layers.Layer):
         softmax: whether the model has its output layer (training, perplexity, scoring).
         dropout: rate of dropout where a seed is passed.
         variational_dropout: see `LSTMStack`.
+        softmax_of_characters: whether the rows of the softmax are computed from the characters of
+            their words, by the encoder, for training: see `maps_vectors` of `SampledSoftmax`.
         embedding_dropout: rate at which `encode` drops the vectors of distinct tokens.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
             values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
@@ -56,6 +58,7 @@ class BiLM(keras.layers.Layer):
         precision: str = "float32",
         variational_dropout: bool = False,
         embedding_dropout: float = 0.0,
+        softmax_of_characters: bool = False,
         **kwargs: Any,
     ):
         # Independent of the Keras policy, since states are sums over long sequences.
@@ -76,7 +79,9 @@ class BiLM(keras.layers.Layer):
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
             products = "float32" if precision == "int8" else precision
-            self.softmax = SampledSoftmax(n_tokens, width, products, name="softmax", **how)
+            self.softmax = SampledSoftmax(
+                n_tokens, width, products, softmax_of_characters, name="softmax", **how
+            )
 
     def _make_stack(
         self, direction: str, dropout: float, precision: str, variational_dropout: bool
@@ -192,12 +197,25 @@ class BiLM(keras.layers.Layer):
             return None
         return {d: self.stacks[d].dropout_masks(seeds[d], n_steps, n_rows) for d in seeds}
 
-    def softmax_rows(self, targets: Any, negatives: Any) -> dict[str, SoftmaxRows]:
-        """Gather the rows of the softmax that the sampled loss reads: see `losses`."""
-        return {
-            d: self.softmax.rows(ops.reshape(targets[d], (-1,)), negatives[d].ids)
-            for d in self.directions
-        }
+    def softmax_rows(
+        self, targets: Any, negatives: Any, scored: Any = None
+    ) -> dict[str, SoftmaxRows]:
+        """Return the rows of the softmax that the sampled loss reads: see `losses`.
+
+        Args:
+            scored: the result of `bilm.data.windows.scored_words`, to compute rows from characters;
+                None to gather them from the table.
+        """
+        flat = {d: ops.reshape(targets[d], (-1,)) for d in self.directions}
+        if scored is None:
+            return {d: self.softmax.rows(flat[d], negatives[d].ids) for d in flat}
+        table = self.softmax.mapped(self.encoder.encode_groups(scored["distinct"]))
+        places = scored["places"]
+        return {d: self.softmax.rows_of(table, places[d], flat[d], negatives[d].ids) for d in flat}
+
+    def word_rows(self, characters: Any) -> Any:
+        """Return the rows of words in a softmax of characters: integer (U, C) -> float (U, P)."""
+        return self.softmax.mapped(self.encoder(characters))
 
     def losses(
         self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None

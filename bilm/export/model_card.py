@@ -35,7 +35,7 @@ RECIPE = (
     "batch_size", "unroll_steps", "n_negative_samples_batch", "share_negatives",
     "sample_softmax", "state_reset_probability",
     "variational_dropout", "embedding_dropout", "weight_decay", "slot_dtype",
-    "average_decay",
+    "average_decay", "softmax_rows",
 )  # fmt: skip
 MAX_SHARDS = 20  # maximum number of listed files
 INTENDED = (

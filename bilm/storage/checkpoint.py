@@ -340,17 +340,20 @@ class CheckpointContent:
     """Everything that a run's checkpoint contains, as TensorFlow writes and restores it.
 
     Args:
-        weights: variables that are trained, by stored name.
+        trained: variables that are trained, by stored name.
+        model: variables of the model that readers of the checkpoint open, by stored name.
+        has_average: whether these are averages of the variables that are trained.
         slots: the optimizer's variables, by slot and stored name.
         state: LSTM states of all rows, in the order of `BiLM.flatten_state`.
         directions: directions of the readers whose positions are saved.
         n_steps, seed, batch_size, shards, vocabulary: facts of the run, see `Checkpoint`.
-        average: variables of the average of the weights, by stored name; None for no average.
     """
 
     def __init__(
         self,
-        weights: Mapping[str, Any],
+        trained: Mapping[str, Any],
+        model: Mapping[str, Any],
+        has_average: bool,
         slots: Mapping[str, Mapping[str, Any]],
         state: Sequence[np.ndarray],
         directions: Sequence[str],
@@ -359,14 +362,13 @@ class CheckpointContent:
         batch_size: int,
         shards: Sequence[str],
         vocabulary: str,
-        average: Mapping[str, Any] | None = None,
     ):
         self.seed, self.batch_size, self.n_rows = seed, batch_size, len(state[0])
         self._state = [tf.Variable(array) for array in state]
-        self._trained, self._has_average = dict(weights), average is not None
-        self._model = {WEIGHTS[:-1]: dict(weights), STATE[:-1]: self._state, **slots}
-        if average is not None:
-            self._model |= {WEIGHTS[:-1]: dict(average), TRAINED[:-1]: dict(weights)}
+        self._trained, self._has_average = dict(trained), has_average
+        self._model = {WEIGHTS[:-1]: dict(model), STATE[:-1]: self._state, **slots}
+        if has_average:
+            self._model[TRAINED[:-1]] = self._trained
         shard_names = [os.fsencode(name) for name in shards]
         with tf.device("CPU:0"):
             self._step = tf.Variable(0, dtype=tf.int64)

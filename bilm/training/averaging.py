@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.language_model import BiLM
-from bilm.storage.names import stored_places, stored_variables
+from bilm.storage.names import stored_places, trained_variables
 from bilm.training.devices import Devices
 
 
@@ -36,12 +36,19 @@ class WeightAverage:
 
     def __init__(self, model: BiLM, decay: float, devices: Devices):
         self.decay, self.devices = decay, devices
-        self.model = BiLM(model.options, model.n_tokens, softmax=True, precision=model.precision)
-        self._trained = stored_variables(model)
-        for name, (layer, attribute) in stored_places(self.model).items():
-            layer.initial[attribute] = _value_of(self._trained[name])
+        self.model = BiLM(
+            model.options,
+            model.n_tokens,
+            softmax=True,
+            precision=model.precision,
+            softmax_of_characters=model.softmax.maps_vectors,
+        )
+        self._trained, places = trained_variables(model), stored_places(self.model)
+        for name, variable in self._trained.items():
+            layer, attribute = places[name]
+            layer.initial[attribute] = _value_of(variable)
         self.model.build()
-        self._averages = stored_variables(self.model)
+        self._averages = trained_variables(self.model)
         self._update = tf.function(self._move, autograph=False)
 
     def start(self) -> None:
@@ -59,7 +66,7 @@ class WeightAverage:
         n_steps = 1 if step <= self.EVERY_STEP else self.INTERVAL
         return 1 - min(self.decay, (step - 1) / (step + self.POWER)) ** n_steps
 
-    def _move(self, share):
+    def _move(self, share: Any) -> None:
         """Update one variable after the other, because an update needs a copy of its variable."""
         done: Any = []
         for name, average in self._averages.items():

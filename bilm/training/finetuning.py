@@ -283,7 +283,8 @@ class Source:
             changes: option values by key; other options are the source's or defaults.
         Raises: OptionsError.
         """
-        if unknown := set(changes) - {field.name for field in fields(RunOptions)}:
+        possible = {field.name for field in fields(RunOptions)} - {"softmax_rows"}
+        if unknown := set(changes) - possible:
             raise OptionsError(
                 f"{', '.join(sorted(unknown))}: not an option that fine-tuning can change"
             )

@@ -51,7 +51,7 @@ from bilm.training.report import RunReport, TrainResult
 from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
-from bilm.training.training_text import TrainingText
+from bilm.training.training_text import TrainingText, scored_characters
 from bilm.training.xla import use_xla
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
@@ -266,7 +266,8 @@ class TrainingRun:
         keras.utils.set_random_seed(self.seed)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps,
-            self.xla, in_background=checkpoint is None and self.initialize is None,
+            self.xla, checkpoint is None and self.initialize is None,
+            scored_characters(options, self.vocab),
         )  # fmt: skip
         checkpoints = RunCheckpoints(
             trainer,

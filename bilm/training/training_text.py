@@ -14,10 +14,10 @@ import tensorflow as tf
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Trace, describe_lines
-from bilm.data.vocabulary import Vocabulary
-from bilm.data.windows import distinct_shapes, model_batch
+from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.data.windows import distinct_shapes, model_batch, scored_words
 from bilm.errors import BilmError, NotFiniteError
-from bilm.layers.sampled_softmax import Negatives
+from bilm.layers.sampled_softmax import Negatives, ScoredPlaces
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
@@ -63,8 +63,13 @@ class TrainingText:
         if n_negatives:
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
         signature = batch_signature(
-            options.model, options.batch_size, options.unroll_steps, n_negatives
+            options.model,
+            options.batch_size,
+            options.unroll_steps,
+            n_negatives,
+            options.softmax_of_characters,
         )
+        characters = scored_characters(options, self.vocab)
 
         def windows() -> Iterator[dict]:
             n_rows = options.batch_size
@@ -81,7 +86,7 @@ class TrainingText:
 
         def batches() -> Iterator[dict]:
             shared = options.share_negatives
-            made = replica_batches(windows(), options.model, own, sampler, step, shared)
+            made = replica_batches(windows(), options.model, own, sampler, step, shared, characters)
             while True:
                 with self._reading:
                     try:
@@ -131,6 +136,15 @@ class TrainingText:
             raise
 
 
+def scored_characters(options: RunOptions, vocab: Vocabulary) -> np.ndarray | None:
+    """Return the characters of every word, integer (V, C), if the rows of the softmax are computed
+    from them; None for a table."""
+    if not options.softmax_of_characters:
+        return None
+    assert isinstance(vocab, UnicodeCharsVocabulary)
+    return vocab.word_char_ids
+
+
 def replica_batches(
     windows: Iterable[dict],
     options: ModelOptions,
@@ -138,6 +152,7 @@ def replica_batches(
     sampler: LogUniformSampler | None,
     first_step: int = 0,
     share_negatives: bool = False,
+    characters: np.ndarray | None = None,
 ) -> Iterator[dict]:
     """Split each window into one batch per replica, in the order of the replicas, and add the
     negatives.
@@ -149,6 +164,8 @@ def replica_batches(
         sampler: draws the negatives; None for the full softmax.
         first_step: step of the first window; draws depend on the step.
         share_negatives: whether all replicas and directions use the same negatives.
+        characters: characters of every word of the vocabulary, integer (V, C), for a softmax of
+            characters; None for a table.
     """
     replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):
@@ -167,11 +184,28 @@ def replica_batches(
                     )
                     for k, (d, ids) in enumerate(batch["targets"].items())
                 }
+                if characters is not None:
+                    batch["scored"] = _scored(batch, characters, options)
             yield batch
 
 
+def _scored(batch: dict, characters: np.ndarray, options: ModelOptions) -> dict:
+    """Return the words that the softmax scores, spelled, and their places: see `scored_words`."""
+    assert options.char_cnn is not None
+    ids = {d: (targets, batch["negatives"][d].ids) for d, targets in batch["targets"].items()}
+    groups, places = scored_words(ids, characters, options.char_cnn)
+    return {
+        "distinct": tuple(group.astype(np.int64) for group in groups),
+        "places": {d: ScoredPlaces(*own) for d, own in places.items()},
+    }
+
+
 def batch_signature(
-    options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int
+    options: ModelOptions,
+    batch_size: int,
+    unroll_steps: int,
+    n_negatives: int,
+    softmax_of_characters: bool = False,
 ) -> Any:
     """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the
     full softmax."""
@@ -194,6 +228,13 @@ def batch_signature(
             tf.TensorSpec((batch_size * unroll_steps,), tf.float32),
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
+    if softmax_of_characters:
+        n_words = batch_size * unroll_steps, n_negatives
+        places = ScoredPlaces(*(tf.TensorSpec((n,), tf.int64) for n in n_words))
+        signature["scored"] = {
+            "distinct": signature["distinct"],
+            "places": dict.fromkeys(directions, places),
+        }
     return signature
 
 

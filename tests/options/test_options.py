@@ -27,7 +27,7 @@ def test_run_options_of_the_reference_are_read(tmp_path):
     added |= {"decay_start": 0.0, "decay_floor": 0.0, "state_reset_probability": 0.0}
     added |= {"softmax_bias": "zeros", "share_negatives": False}
     added |= {"variational_dropout": False, "embedding_dropout": 0.0, "weight_decay": 0.0}
-    added |= {"slot_dtype": "float32", "average_decay": 0.0}
+    added |= {"slot_dtype": "float32", "average_decay": 0.0, "softmax_rows": "table"}
     assert options.to_dict() == RUN | added
 
 
