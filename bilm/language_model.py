@@ -35,7 +35,8 @@ class BiLM(keras.layers.Layer):
         dropout: rate of dropout where a seed is passed.
         variational_dropout: see `LSTMStack`.
         softmax_of_characters: whether the rows of the softmax are computed from the characters of
-            their words, by the encoder, for training: see `maps_vectors` of `SampledSoftmax`.
+            their words, by the encoder's CNN and highway layers, for training: see `n_features` of
+            `SampledSoftmax`.
         embedding_dropout: rate at which `encode` drops the vectors of distinct tokens.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
             values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
@@ -79,8 +80,9 @@ class BiLM(keras.layers.Layer):
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
             products = "float32" if precision == "int8" else precision
+            n_features = self.encoder.n_filters if softmax_of_characters else None
             self.softmax = SampledSoftmax(
-                n_tokens, width, products, softmax_of_characters, name="softmax", **how
+                n_tokens, width, products, n_features, name="softmax", **how
             )
 
     def _make_stack(
@@ -209,13 +211,13 @@ class BiLM(keras.layers.Layer):
         flat = {d: ops.reshape(targets[d], (-1,)) for d in self.directions}
         if scored is None:
             return {d: self.softmax.rows(flat[d], negatives[d].ids) for d in flat}
-        table = self.softmax.mapped(self.encoder.encode_groups(scored["distinct"]))
+        table = self.softmax.mapped(self.encoder.group_features(scored["distinct"]))
         places = scored["places"]
         return {d: self.softmax.rows_of(table, places[d], flat[d], negatives[d].ids) for d in flat}
 
     def word_rows(self, characters: Any) -> Any:
         """Return the rows of words in a softmax of characters: integer (U, C) -> float (U, P)."""
-        return self.softmax.mapped(self.encoder(characters))
+        return self.softmax.mapped(self.encoder.features(characters))
 
     def losses(
         self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None

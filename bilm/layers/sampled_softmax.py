@@ -66,16 +66,17 @@ class SampledSoftmax(WeightedLayer):
         dim: width P of the hidden vectors.
         precision: dtype of the matrix-multiplication inputs of the sampled loss: "float32" or
             "bfloat16". The full loss is always computed in float32.
-        maps_vectors: whether the row of a word is W_v = e_v M, where e_v is the vector of the word,
-            for training. The sampled loss then requires `rows` from `rows_of`, and the table W is a
-            copy of all rows for the full loss, which the caller updates.
+        n_features: number F of features of a word, if the row of a word is computed for training
+            as W_v = f_v M from its features f_v. The sampled loss then requires `rows` from
+            `rows_of`, and the table W is a copy of all rows for the full loss, which the caller
+            updates. None for a table that is trained.
 
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled
     loss. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The sampled
     loss is much lower than the full loss; do not exponentiate it to get a perplexity.
-    Stored as `softmax/W` (V, P) and `softmax/b` (V,), in checkpoints also `softmax/M` (P, P).
+    Stored as `softmax/W` (V, P) and `softmax/b` (V,), in checkpoints also `softmax/M` (F, P).
     References: Jean et al. 2015, arXiv:1412.2007; Jozefowicz et al. 2016, arXiv:1602.02410 (rows
-    from characters); Press and Wolf 2017, arXiv:1608.05859 (vectors of input and output).
+    from characters).
     """
 
     def __init__(
@@ -83,11 +84,11 @@ class SampledSoftmax(WeightedLayer):
         n_tokens: int,
         dim: int,
         precision: str = "float32",
-        maps_vectors: bool = False,
+        n_features: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.maps_vectors = maps_vectors
+        self.n_features = n_features
         self.n_tokens = n_tokens
         self.dim = dim
         self.precision = checked_precision(precision)
@@ -99,10 +100,9 @@ class SampledSoftmax(WeightedLayer):
             kernel = self.add_weight((self.n_tokens, self.dim), normal, name="kernel")
         self.kernel = kernel
         self.bias = self.add_weight((self.n_tokens,), "zeros", name="bias")
-        if self.maps_vectors:
-            # At first, a row has the direction of the vector and about the size of a table's row.
-            identity = initializers.Identity(self.dim**-0.5)
-            self.map = self.add_weight((self.dim, self.dim), identity, name="map")
+        if self.n_features is not None:
+            shape, scale = (self.n_features, self.dim), (self.n_features * self.dim) ** -0.5
+            self.map = self.add_weight(shape, initializers.RandomNormal(0.0, scale), name="map")
         self.built = True
 
     def call(
@@ -125,9 +125,9 @@ class SampledSoftmax(WeightedLayer):
         tables = self.kernel, self.bias
         return SoftmaxRows(*(gather_rows(t, ids) for ids in (targets, negatives) for t in tables))
 
-    def mapped(self, vectors: Any) -> Any:
-        """Return the rows of words from their vectors, float (N, P), if `maps_vectors`."""
-        return ops.matmul(vectors, self.map)
+    def mapped(self, features: Any) -> Any:
+        """Return the rows of words from their features: float (N, F) -> (N, P)."""
+        return ops.matmul(features, self.map)
 
     def rows_of(self, table: Any, places: ScoredPlaces, targets: Any, negatives: Any) -> Any:
         """Return the `SoftmaxRows` of targets and negatives, integer (N,) and (S,).

@@ -172,7 +172,7 @@ def _parts(model: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]
         if not model.options.share_embedding_softmax:
             yield "softmax kernel", model.softmax, {}
         yield "softmax bias", model.softmax, {}
-        if model.softmax.maps_vectors:
+        if model.softmax.n_features is not None:
             yield "softmax map", model.softmax, {}
 
 
@@ -185,7 +185,7 @@ def stored_variables(model: Any) -> dict[str, Any]:
 def trained_variables(model: Any) -> dict[str, Any]:
     """Return the variables that training updates: all except a softmax table that is computed."""
     found = stored_variables(model)
-    if model.softmax.maps_vectors:
+    if model.softmax.n_features is not None:
         del found[SOFTMAX_TABLE]
     return found
 

@@ -41,7 +41,7 @@ class WeightAverage:
             model.n_tokens,
             softmax=True,
             precision=model.precision,
-            softmax_of_characters=model.softmax.maps_vectors,
+            softmax_of_characters=model.softmax.n_features is not None,
         )
         self._trained, places = trained_variables(model), stored_places(self.model)
         for name, variable in self._trained.items():
