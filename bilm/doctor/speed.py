@@ -164,10 +164,10 @@ def training_run(
     from bilm.training.sampling import LogUniformSampler
     from bilm.training.step import Trainer
     from bilm.training.training_text import (
+        AddedTokens,
         as_dataset,
         batch_signature,
         replica_batches,
-        unknown_token,
     )
 
     assert options.char_cnn is not None
@@ -176,7 +176,15 @@ def training_run(
     devices = Devices()
     # A decay requires the length of the run. All timed windows have the full length.
     constant = options.replace(decay="none", short_window_probability=0.0)
-    trainer = Trainer(constant, vocab.size, devices, precision=precision, in_background=True)
+    added = AddedTokens.of(options, vocab)
+    trainer = Trainer(
+        constant,
+        vocab.size,
+        devices,
+        precision=precision,
+        in_background=True,
+        characters=added.characters,
+    )
     n_rows, n_steps = options.batch_size, options.unroll_steps
     n_negatives = options.n_negative_samples_batch
     sampler = LogUniformSampler(vocab.size, n_negatives, seed=0)
@@ -184,8 +192,7 @@ def training_run(
     def batches() -> Iterator[dict]:
         dataset = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
         windows = dataset.iter_batches(n_rows, n_steps)
-        return replica_batches(windows, options.model, 1, sampler, unknown=unknown)
+        return replica_batches(windows, options.model, 1, sampler, added=added)
 
-    unknown = unknown_token(options, vocab)
-    signature = batch_signature(options.model, n_rows, n_steps, n_negatives, unknown is not None)
+    signature = batch_signature(options.model, n_rows, n_steps, n_negatives, added)
     return TimedRun(trainer, iter(as_dataset(batches, signature, devices.strategy)), batches())

@@ -36,6 +36,7 @@ RECIPE = (
     "batch_size", "unroll_steps", "n_negative_samples_batch", "share_negatives",
     "sample_softmax", "state_reset_probability",
     *SETTINGS, "short_window_probability", "weight_decay", "slot_dtype",
+    "average_decay", "softmax_rows",
 )  # fmt: skip
 MAX_SHARDS = 20  # maximum number of listed files
 INTENDED = (

@@ -40,6 +40,7 @@ AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
 SLOT_DTYPES = ("float32", "bfloat16")
+SOFTMAX_ROWS = ("table", "characters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,12 @@ class RunOptions(Checked):
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
+        average_decay: decay of the average of the weights that is measured, stored as the model and
+            exported (`bilm.training.averaging`); 0 for no average.
         slot_dtype: dtype of the optimizer's slots: "float32", or "bfloat16", which needs half the
             memory; slots are then rounded stochastically (`bilm.training.rounding`).
+        softmax_rows: "table", a table with a row for each word, or "characters": the token encoder
+            and a matrix compute each row from the characters of the word (`SampledSoftmax`).
         share_negatives: whether all replicas and both directions use the same negative samples,
             which reduces the data that workers exchange.
     """
@@ -105,6 +110,8 @@ class RunOptions(Checked):
     short_window_probability: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
     slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
+    average_decay: float = key(PROBABILITY, 0.0)
+    softmax_rows: str = key(choice(*SOFTMAX_ROWS), "table")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,6 +124,10 @@ class RunOptions(Checked):
             raise unexpected("character_dropout", self.character_dropout, needs)
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
+        if self.softmax_of_characters and (self.char_cnn is None or not self.sample_softmax):
+            raise unexpected(
+                "softmax_rows", self.softmax_rows, '"table" without char_cnn or sample_softmax'
+            )
         _ = self.model  # raises an error for values that contradict each other
 
     def replace(self, **changes: Any) -> RunOptions:
@@ -124,6 +135,11 @@ class RunOptions(Checked):
         if changes.get("optimizer", self.optimizer) != self.optimizer:
             changes.setdefault("learning_rate", None)
         return super().replace(**changes)
+
+    @property
+    def softmax_of_characters(self) -> bool:
+        """Whether rows of the softmax are computed from characters."""
+        return self.softmax_rows == "characters"
 
     @property
     def model(self) -> ModelOptions:
@@ -153,7 +169,7 @@ class RunOptions(Checked):
 # Keys of the model, the corpus or the reading order. A continued run may change all other keys.
 _FIXED = {field.name for field in schema.keys(ModelOptions)} | {
     "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "slot_dtype",
-    "unroll_steps",
+    "softmax_rows", "unroll_steps",
 }  # fmt: skip
 CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 

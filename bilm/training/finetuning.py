@@ -56,6 +56,7 @@ KEPT = asdict(Regularization()) | {
     "short_window_probability": 0.0,
     "weight_decay": 0.0,
     "slot_dtype": "float32",
+    "average_decay": 0.0,
 }
 # Options that depend on the new corpus, not on the source.
 OWN = {"n_epochs": 1, "state_reset_probability": 0.05}
@@ -282,7 +283,8 @@ class Source:
             changes: option values by key; other options are the source's or defaults.
         Raises: OptionsError.
         """
-        if unknown := set(changes) - {field.name for field in fields(RunOptions)}:
+        possible = {field.name for field in fields(RunOptions)} - {"softmax_rows"}
+        if unknown := set(changes) - possible:
             raise OptionsError(
                 f"{', '.join(sorted(unknown))}: not an option that fine-tuning can change"
             )

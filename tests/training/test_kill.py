@@ -18,8 +18,12 @@ from tiny_runs import SHORT_WINDOWS, SPELLED
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [{}, SPELLED | SHORT_WINDOWS, {"optimizer": "adam", "slot_dtype": "bfloat16"}],
-    ids=["default", "regularized", "slots in bfloat16"],
+    [
+        {},
+        SPELLED | SHORT_WINDOWS | {"average_decay": 0.9},
+        {"optimizer": "adam", "slot_dtype": "bfloat16"},
+    ],
+    ids=["default", "regularized, averaged", "slots in bfloat16"],
 )
 def test_resume_after_sigkill_is_bit_identical(tmp_path, changes):
     settings = 40, 2, 1  # steps, steps between checkpoints, replicas

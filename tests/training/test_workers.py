@@ -55,8 +55,8 @@ def measured(folder):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, pytest.param(REGULARIZED | SHORT_WINDOWS, marks=pytest.mark.slow)],
-    ids=["plain", "regularized"],
+    [{"average_decay": 0.9}, pytest.param(REGULARIZED | SHORT_WINDOWS, marks=pytest.mark.slow)],
+    ids=["averaged", "regularized"],
 )
 def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
     several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}
