@@ -53,7 +53,8 @@ def make_lstm(n_words: int, dim: int = 128, n_units: int = 512) -> Any:
         def __init__(self):
             super().__init__()
             self.words = nn.Embedding(n_words, dim)
-            nn.init.uniform_(self.words.weight, -0.1, 0.1)
+            # With smaller inputs to the first layer, it predicts unigram frequencies for long.
+            nn.init.normal_(self.words.weight, std=dim**-0.5)
             self.bias = nn.Parameter(torch.zeros(n_words))
             self.layers = nn.ModuleList([nn.LSTM(dim, n_units), nn.LSTM(n_units, dim)])
 
@@ -61,7 +62,7 @@ def make_lstm(n_words: int, dim: int = 128, n_units: int = 512) -> Any:
             return x * dropout(torch.ones_like(x[:1]), 0.3, self.training)
 
         def forward(self, ids, state):
-            x, after = self.locked(self.words(ids.T)), []
+            x, after = self.locked(self.words(ids.T) * dim**0.5), []
             for k, layer in enumerate(self.layers):
                 weights = dict(layer.named_parameters())
                 weights["weight_hh_l0"] = dropout(weights["weight_hh_l0"], 0.3, self.training)

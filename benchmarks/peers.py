@@ -56,6 +56,9 @@ COLUMNS = (
     "tokens", "peer", "perplexity", "predictions", "cpu_hours", "wall_hours", "parameters",
 )  # fmt: skip
 
+# Threads of PyTorch that wait for each other would use processor time.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 FLAGS = flags.FLAGS
 flags.DEFINE_list("tokens", ["350000", "1000000", "3440000"], "Numbers of training tokens.")
 flags.DEFINE_float("hours", 1.0, "Processor time of each neural peer, in hours of all cores.", 0)
@@ -65,7 +68,9 @@ flags.DEFINE_string("options", "auto", "Options of bilm: auto, another name, or 
 flags.DEFINE_enum("precision", "bfloat16", ("float32", "bfloat16"), "Precision of products.")
 flags.DEFINE_string("lmplz", "lmplz", "Program that estimates the 5-gram model.")
 flags.DEFINE_bool("both_directions", False, "Train bilm in both directions in the same time.")
-flags.DEFINE_integer("negatives", 8192, "Negatives of the PyTorch peers; 0: full softmax.", 0)
+flags.DEFINE_integer(
+    "negatives", 8192, "Negatives of the PyTorch peers; 0, or at least the words: full softmax.", 0
+)
 
 
 class Texts:
@@ -91,10 +96,10 @@ class Texts:
         self.curve.write_text("\n".join(part) + "\n", encoding="utf-8")
         bilm("vocab", "--input", self.train, "--output", self.vocab_file, "--min_count", 2)
 
-    def training_windows(self, n_steps: int):
-        """Return endless windows of shuffled text in 64 rows."""
+    def training_windows(self, n_rows: int, n_steps: int):
+        """Return endless windows of shuffled text."""
         return LMDataset(str(self.train), self.vocab, shuffle_on_load=True).iter_batches(
-            64, n_steps
+            n_rows, n_steps
         )
 
     def test_windows(self, path: Path, n_steps: int):
@@ -149,15 +154,15 @@ def run_torch(texts: Texts, name: str) -> dict[str, Any]:
 
     torch.manual_seed(0)
     make = {"lstm": peer_models.make_lstm, "transformer": peer_models.make_transformer}[name]
-    model, rate, n_steps = make(texts.vocab.size), 0.003, 35
+    model, rate, n_rows, n_steps, test_steps = make(texts.vocab.size), 0.003, 32, 35, TEST_STEPS
     if model.max_steps is not None:
-        rate, n_steps = 0.001, model.max_steps // 2
-    test_steps = TEST_STEPS if model.max_steps is None else n_steps
+        rate, n_rows, n_steps, test_steps = 0.001, 16, model.max_steps, model.max_steps // 2
+    n_negatives = FLAGS.negatives if FLAGS.negatives < texts.vocab.size else 0
     points = peer_models.train_torch(
         model,
-        texts.training_windows(n_steps if model.max_steps is None else model.max_steps),
+        texts.training_windows(n_rows, n_steps),
         lambda: texts.test_windows(texts.curve, test_steps),
-        budget_seconds(), FLAGS.negatives, rate, FLAGS.precision,
+        budget_seconds(), n_negatives, rate, FLAGS.precision,
     )  # fmt: skip
     found, count = peer_models.torch_perplexity(model, texts.test_windows(texts.test, test_steps))
     return {

@@ -28,6 +28,7 @@ flags.DEFINE_string("options", str(Path(__file__).with_name("novels_adam.json"))
 flags.DEFINE_integer("n_tokens", None, "Vocabulary size [all words of the text].", 10)
 flags.DEFINE_integer("rounds", 9, "Rounds; a round times each recipe once.", 1)
 flags.DEFINE_integer("steps", 5, "Steps of a turn.", 1)
+flags.DEFINE_integer("first_step", 0, "Number of the first step, for `average_decay`.", 0)
 
 
 def main(argv):
@@ -44,7 +45,8 @@ def main(argv):
             for name, (trainer, iterator) in runs.items():
                 start = time.perf_counter()
                 for step in range(FLAGS.steps):
-                    trainer.step(iterator, k * FLAGS.steps + step).global_norm.numpy()
+                    number = FLAGS.first_step + k * FLAGS.steps + step
+                    trainer.step(iterator, number).global_norm.numpy()
                 if k:
                     seconds[name].append((time.perf_counter() - start) / FLAGS.steps)
     first = seconds[next(iter(runs))]

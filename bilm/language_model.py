@@ -7,15 +7,18 @@ from typing import Any
 import keras
 from keras import ops
 
+from bilm.data.vocabulary import BOS_CHAR, PAD_CHAR
 from bilm.errors import BilmError
 from bilm.layers.functional import (
     INFERENCE_PRECISIONS,
     checked_precision,
     dropout_mask,
+    fold_seed,
     gather_rows,
     token_mask,
 )
 from bilm.layers.functional import dropout as apply_dropout
+from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import SampledSoftmax, SoftmaxRows
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState, TableRows
@@ -32,9 +35,10 @@ class BiLM(keras.layers.Layer):
         padding: whether id 0 is padding and other ids are shifted by one (embedding: `Batcher`),
             or ids are those of the vocabulary (training, perplexity).
         softmax: whether the model has its output layer (training, perplexity, scoring).
-        dropout: rate of dropout where a seed is passed.
-        variational_dropout: see `LSTMStack`.
-        embedding_dropout: rate at which `encode` drops the vectors of distinct tokens.
+        regularization: settings of training, which apply where seeds or masks are passed.
+        softmax_of_characters: whether the rows of the softmax are computed from the characters of
+            their words, by the encoder's CNN and highway layers, for training: see `n_features` of
+            `SampledSoftmax`.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
             values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
             layers and projections are stored in eight bits for `bilm.embedding.int8`, which runs
@@ -52,10 +56,9 @@ class BiLM(keras.layers.Layer):
         n_tokens: int | None = None,
         padding: bool = False,
         softmax: bool = False,
-        dropout: float = 0.0,
+        regularization: Regularization = Regularization(),  # noqa: B008 (it cannot be changed)
         precision: str = "float32",
-        variational_dropout: bool = False,
-        embedding_dropout: float = 0.0,
+        softmax_of_characters: bool = False,
         **kwargs: Any,
     ):
         # Independent of the Keras policy, since states are sums over long sequences.
@@ -67,20 +70,20 @@ class BiLM(keras.layers.Layer):
             raise ValueError("options.bidirectional is None; expected True or False")
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         self.directions = options.directions
-        self.embedding_dropout = embedding_dropout
+        self.regularization = regularization
         self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
         self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
-        settings = dropout, precision, variational_dropout
-        self.stacks = {d: self._make_stack(d, *settings) for d in self.directions}
+        self.stacks = {d: self._make_stack(d, precision) for d in self.directions}
         self.softmax: Any = None
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
             products = "float32" if precision == "int8" else precision
-            self.softmax = SampledSoftmax(n_tokens, width, products, name="softmax", **how)
+            n_features = self.encoder.n_filters if softmax_of_characters else None
+            self.softmax = SampledSoftmax(
+                n_tokens, width, products, n_features, name="softmax", **how
+            )
 
-    def _make_stack(
-        self, direction: str, dropout: float, precision: str, variational_dropout: bool
-    ) -> LSTMStack:
+    def _make_stack(self, direction: str, precision: str) -> LSTMStack:
         lstm = self.options.lstm
         return LSTMStack(
             lstm.n_layers,
@@ -89,9 +92,9 @@ class BiLM(keras.layers.Layer):
             lstm.cell_clip,
             lstm.proj_clip,
             lstm.use_skip_connections,
-            dropout,
+            self.regularization.dropout,
             precision,
-            variational_dropout,
+            self.regularization.variational_dropout,
             dtype=self.dtype_policy,
             name=f"{direction}_stack",
         )
@@ -138,23 +141,36 @@ class BiLM(keras.layers.Layer):
         n_layers = range(self.options.lstm.n_layers)
         return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
 
-    def encode(self, batch: dict[str, Any], dropout_seed: Any = None) -> dict[str, Any]:
+    def encode(
+        self,
+        batch: dict[str, Any],
+        seeds: DropoutSeeds = DropoutSeeds(),  # noqa: B008 (it cannot be changed)
+    ) -> dict[str, Any]:
         """Encode each distinct token of a window once, and copy its vector to its positions.
 
         Args:
-            batch: `distinct` and `places`: see `bilm.data.windows.model_batch`.
-            dropout_seed: integer seed (2,) of `embedding_dropout`; None for no dropout. A dropped
-                token has a zero vector at all of its positions, in both directions; the other
-                vectors are divided by 1 - rate (Merity et al. 2018, arXiv:1708.02182).
+            batch: `distinct`, `places` and, for word dropout, `unknown`: see
+                `bilm.data.windows.model_batch`.
+            seeds: seeds of `tokens`, `words` and `characters`, each None for no dropout. A token
+                that embedding dropout drops has a zero vector at all of its positions, in both
+                directions; the other vectors are divided by 1 - rate (Merity et al. 2018,
+                arXiv:1708.02182). Word dropout replaces vectors by that of the unknown word.
         Returns: for each direction token vectors float (B, T, P).
         """
-        distinct = batch["distinct"]
+        distinct, places, rates = batch["distinct"], batch["places"], self.regularization
+        if seeds.characters is not None:
+            distinct = drop_characters(distinct, rates.character_dropout, seeds.characters)
         words = self.options.reads_words
         table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
-        if dropout_seed is not None:
-            mask = dropout_mask((ops.shape(table)[0], 1), self.embedding_dropout, dropout_seed)
-            table = apply_dropout(table, self.embedding_dropout, mask)
-        return {d: gather_rows(table, places) for d, places in batch["places"].items()}
+        if seeds.tokens is not None:
+            shape = ops.shape(table)[0], 1
+            mask = dropout_mask(shape, rates.embedding_dropout, seeds.tokens)
+            table = apply_dropout(table, rates.embedding_dropout, mask)
+        if seeds.words is not None:
+            for d, seed in seeds.words.items():
+                mask = dropout_mask(ops.shape(places[d]), rates.word_dropout, seed)
+                places = places | {d: ops.where(mask, places[d], batch["unknown"])}
+        return {d: gather_rows(table, of_words) for d, of_words in places.items()}
 
     def windows(
         self,
@@ -176,8 +192,8 @@ class BiLM(keras.layers.Layer):
             training: whether a gradient will be requested.
             fresh: boolean (B, T) or None, the steps at which a row starts from zero state (not in
                 training).
-        Returns: for each direction a list of outputs float (B, T, P), one per layer; and the last
-            state.
+        Returns: for each direction a list of outputs float (B, T, P), one per layer and, with
+            `dropout_masks`, the last one after its dropout; and the last state.
         """
         return self._run(vectors, state, mask, dropout_masks, training, reverse=(), fresh=fresh)
 
@@ -192,12 +208,40 @@ class BiLM(keras.layers.Layer):
             return None
         return {d: self.stacks[d].dropout_masks(seeds[d], n_steps, n_rows) for d in seeds}
 
-    def softmax_rows(self, targets: Any, negatives: Any) -> dict[str, SoftmaxRows]:
-        """Gather the rows of the softmax that the sampled loss reads: see `losses`."""
-        return {
-            d: self.softmax.rows(ops.reshape(targets[d], (-1,)), negatives[d].ids)
-            for d in self.directions
-        }
+    def dropped_kernels(self, seeds: Any) -> list[tuple[Any, Any]]:
+        """Draw the recurrent weights that a window drops (Merity et al. 2018, arXiv:1708.02182).
+
+        Args:
+            seeds: for each direction an integer seed (2,); None for no dropout.
+        Returns: for each LSTM layer its kernel, a variable, and the values to use instead of it:
+            see `LSTMCell.dropped_kernel`.
+        """
+        rate, found = self.regularization.recurrent_weight_dropout, []
+        for direction, seed in (seeds or {}).items():
+            for i, layer in enumerate(self.stacks[direction].layers):
+                values = layer.cell.dropped_kernel(rate, fold_seed(seed, i))
+                found.append((layer.cell.kernel, values))
+        return found
+
+    def softmax_rows(
+        self, targets: Any, negatives: Any, scored: Any = None
+    ) -> dict[str, SoftmaxRows]:
+        """Return the rows of the softmax that the sampled loss reads: see `losses`.
+
+        Args:
+            scored: the result of `bilm.data.windows.scored_words`, to compute rows from characters;
+                None to gather them from the table.
+        """
+        flat = {d: ops.reshape(targets[d], (-1,)) for d in self.directions}
+        if scored is None:
+            return {d: self.softmax.rows(flat[d], negatives[d].ids) for d in flat}
+        table = self.softmax.mapped(self.encoder.group_features(scored["distinct"]))
+        places = scored["places"]
+        return {d: self.softmax.rows_of(table, places[d], flat[d], negatives[d].ids) for d in flat}
+
+    def word_rows(self, characters: Any) -> Any:
+        """Return the rows of words in a softmax of characters: integer (U, C) -> float (U, P)."""
+        return self.softmax.mapped(self.encoder.features(characters))
 
     def losses(
         self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None
@@ -213,13 +257,55 @@ class BiLM(keras.layers.Layer):
         """
         losses = {}
         for name in outputs:
-            hidden = ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim))
-            flat = ops.reshape(targets[name], (-1,))
-            draws = None if negatives is None else negatives[name]
-            of_softmax = None if rows is None else rows[name]
-            loss = self.softmax(hidden, flat, draws, of_softmax)
+            loss = self.softmax(*self._predictions(name, outputs, targets, negatives, rows))
             losses[name] = ops.reshape(loss, ops.shape(targets[name]))
         return losses
+
+    def penalties(
+        self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None
+    ) -> dict[str, Any] | None:
+        """Return what regularization adds to the mean loss of each direction in training.
+
+        activation_regularization mean(h^2) + temporal_activation_regularization mean((r' - r)^2)
+        + label_smoothing mean(score excess)
+
+        h are the last outputs after dropout, r those before it and r' the outputs one step later
+        (Merity et al. 2017, arXiv:1708.01009). See `SampledSoftmax.score_excess`.
+
+        Args: see `losses`.
+        Returns: for each direction float (); None if nothing is added.
+        """
+        rates, last = self.regularization, self.options.lstm.n_layers - 1
+        factors = (
+            rates.activation_regularization,
+            rates.temporal_activation_regularization,
+            rates.label_smoothing,
+        )
+        if not any(factors):
+            return None
+        of_size, of_change, smoothing = factors
+        found = {}
+        for name, layers in outputs.items():
+            terms = []
+            if of_size:
+                terms.append(of_size * ops.mean(ops.square(layers[-1])))
+            if of_change and layers[last].shape[1] > 1:
+                change = layers[last][:, 1:] - layers[last][:, :-1]
+                terms.append(of_change * ops.mean(ops.square(change)))
+            if smoothing:
+                inputs = self._predictions(name, outputs, targets, negatives, rows)
+                terms.append(smoothing * ops.mean(self.softmax.score_excess(*inputs)))
+            found[name] = sum(terms, ops.zeros(()))
+        return found
+
+    def _predictions(self, name, outputs, targets, negatives, rows):
+        """Return the inputs of the softmax for a direction."""
+        return (
+            ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim)),
+            ops.reshape(targets[name], (-1,)),
+            None if negatives is None else negatives[name],
+            None if rows is None else rows[name],
+        )
 
     def call(
         self, ids: Any, state: Any = None, training: bool | None = None, vectors: Any = None
@@ -265,6 +351,22 @@ class BiLM(keras.layers.Layer):
             )
             outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
         return outputs, last
+
+
+def drop_characters(groups: Any, rate: float, seed: Any) -> list[Any]:
+    """Replace characters of distinct tokens by padding, never the marks of words and sentences.
+
+    Args:
+        groups: characters integer (U_i, C_i) without shift (training): see `grouped`.
+        rate: probability of replacing a character.
+        seed: see `dropout_mask`.
+    """
+    found = []
+    for i, ids in enumerate(groups):
+        mask = dropout_mask(ops.shape(ids), rate, fold_seed(seed, i))
+        is_mark = ids >= BOS_CHAR  # the marks follow the bytes
+        found.append(ops.where(ops.logical_or(is_mark, mask), ids, PAD_CHAR))
+    return found
 
 
 def _vectors_time_first(vectors):

@@ -81,6 +81,7 @@ def connect(app) -> None:
     app.add_search_language(SearchWithNumbers)
     app.connect("builder-inited", write_pages)
     app.connect("source-read", complete_page)
+    app.connect("doctree-read", mark_long_code)
     app.connect("autodoc-process-docstring", plain_docstring, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", layer_signature)
 
@@ -127,6 +128,15 @@ def complete_page(app, name: str, source: list[str]) -> None:
         for caption, pages in NAVIGATION.items():
             listed = "\n".join(pages)
             source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```\n"
+
+
+def mark_long_code(app, doctree) -> None:
+    """Give the class `long` to code with a word that may be longer than a line on a phone."""
+    from docutils import nodes
+
+    for node in doctree.findall(nodes.literal):
+        if max(map(len, node.astext().split()), default=0) > 36:
+            node["classes"].append("long")
 
 
 def moved(source: Path, target: Path) -> str:
@@ -199,7 +209,7 @@ def commands_page() -> str:
         return done.stdout
 
     first = help_of()
-    names = re.findall(r"^  ([a-z-]+)  ", first, re.MULTILINE)
+    names = re.findall(r"^  ([a-z][a-z-]*)  ", first, re.MULTILINE)  # not --version
     with ThreadPoolExecutor(2) as pool:
         helps = [("bilm", first)]
         helps += zip([f"bilm {name}" for name in names], pool.map(help_of, names), strict=True)

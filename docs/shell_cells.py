@@ -5,13 +5,18 @@ of 100 bytes, which the site would show as lines.
 """
 
 import subprocess
+from pathlib import Path
 
 from IPython.core.magic import register_cell_magic
 
 
 @register_cell_magic
 def sh(line: str, cell: str) -> None:
-    """Run a cell in a shell and print its output without the log; print the log if it fails."""
+    """Run a cell in a shell and print its output without the log; print the log if it fails.
+
+    Paths in the temporary folder, in which the cells run, are printed relative to it.
+    """
     done = subprocess.run(["sh", "-c", cell], capture_output=True, text=True)
-    print(done.stdout + done.stderr * bool(done.returncode), end="")
+    shown = done.stdout + done.stderr * bool(done.returncode)
+    print(shown.replace(f"{Path.cwd()}/", ""), end="")
     done.check_returncode()

@@ -73,7 +73,7 @@ def info(
         if plot:
             from bilm.analysis.curves import plot_history
 
-            plot_history(read_history(folder.history_file), plot, str(stored.folder))
+            plot_history(read_history(folder.history_file), plot, stored.folder.name)
     elif plot:
         raise OptionsError(f"--plot: {stored} is not a run; expected the folder of `bilm train`")
     if json:

@@ -6,7 +6,7 @@ Training, evaluation, scoring and the cache of token vectors share these functio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ Encoded = tuple[np.ndarray, np.ndarray | Spelled | None]
 Encode = Callable[[list[str]], Encoded]
 
 
-def model_batch(window: dict, options: ModelOptions) -> dict:
+def model_batch(window: dict, options: ModelOptions, unknown: np.ndarray | None = None) -> dict:
     """Replace a window's tokens with the list of its distinct tokens and each token's index in this
     list.
 
@@ -124,25 +124,32 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
     Args:
         window: a window of `LMDataset.iter_batches`.
         options: options of the model.
-    Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`, and for each
-        direction `places` and `targets`, int32 (B, T).
+        unknown: a token to add to the distinct ones, integer () or characters (C,); None for none.
+    Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`; for each
+        direction `places` and `targets`, int32 (B, T); and with `unknown` its place, int32 ().
     """
     directions = options.directions
     key = "token_ids" if options.char_cnn is None else "tokens_characters"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])
-    lead = tokens.shape[:3]
+    lead, tokens = tokens.shape[:3], tokens.reshape(-1, *tokens.shape[3:])
+    if unknown is not None:
+        tokens = np.concatenate([tokens, unknown[None].astype(tokens.dtype)])
     if options.char_cnn is None:
-        distinct, places = np.unique(tokens.reshape(-1), return_inverse=True)
+        distinct, places = np.unique(tokens, return_inverse=True)
         distinct = distinct.astype(np.int32)
     else:
         # Rows are compared as bytes.
-        rows = np.ascontiguousarray(tokens.reshape(-1, tokens.shape[-1]), np.int16)
+        rows = np.ascontiguousarray(tokens, np.int16)
         keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
         _, first, places = np.unique(keys, return_index=True, return_inverse=True)
         distinct, order = grouped(rows[first], options.char_cnn)
         places = order[places]
-    places = places.reshape(lead).astype(np.int32)
-    return {
+    places = places.astype(np.int32)
+    added = {}
+    if unknown is not None:
+        added["unknown"], places = places[-1], places[:-1]
+    places = places.reshape(lead)
+    return added | {
         "distinct": distinct,
         "places": dict(zip(directions, places, strict=True)),
         "targets": {
@@ -202,6 +209,24 @@ def grouped(
         groups.append(group)
         n_before += n_rows
     return tuple(groups), order
+
+
+def scored_words(
+    scored: Mapping[str, Sequence[np.ndarray]], characters: np.ndarray, char_cnn: CharCnnOptions
+) -> tuple[tuple[np.ndarray, ...], dict[str, list[np.ndarray]]]:
+    """Return the distinct words that the softmax scores in a window, spelled, and their places.
+
+    Args:
+        scored: for each direction arrays of word ids, integer (...): targets and negatives.
+        characters: characters of every word of the vocabulary, integer (V, C).
+    Returns: groups of characters from `grouped`; and for each direction and array the place of each
+        word among the rows of all groups, integer, flat.
+    """
+    arrays = [ids.reshape(-1) for of_direction in scored.values() for ids in of_direction]
+    words, inverse = np.unique(np.concatenate(arrays), return_inverse=True)
+    groups, order = grouped(characters[words], char_cnn)
+    places = iter(np.split(order[inverse], np.cumsum([len(ids) for ids in arrays])[:-1]))
+    return groups, {d: [next(places) for _ in own] for d, own in scored.items()}
 
 
 def distinct_shapes(options: ModelOptions) -> Any:

@@ -163,14 +163,28 @@ def training_run(
     from bilm.training.devices import Devices
     from bilm.training.sampling import LogUniformSampler
     from bilm.training.step import Trainer
-    from bilm.training.training_text import as_dataset, batch_signature, replica_batches
+    from bilm.training.training_text import (
+        AddedTokens,
+        as_dataset,
+        batch_signature,
+        replica_batches,
+    )
 
     assert options.char_cnn is not None
     max_length = options.char_cnn.max_characters_per_token
     vocab = UnicodeCharsVocabulary(str(vocab_file), max_length, validate_file=True)
     devices = Devices()
-    constant_rate = options.replace(decay="none")  # a decay requires the length of the run
-    trainer = Trainer(constant_rate, vocab.size, devices, precision=precision, in_background=True)
+    # A decay requires the length of the run. All timed windows have the full length.
+    constant = options.replace(decay="none", short_window_probability=0.0)
+    added = AddedTokens.of(options, vocab)
+    trainer = Trainer(
+        constant,
+        vocab.size,
+        devices,
+        precision=precision,
+        in_background=True,
+        characters=added.characters,
+    )
     n_rows, n_steps = options.batch_size, options.unroll_steps
     n_negatives = options.n_negative_samples_batch
     sampler = LogUniformSampler(vocab.size, n_negatives, seed=0)
@@ -178,7 +192,7 @@ def training_run(
     def batches() -> Iterator[dict]:
         dataset = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
         windows = dataset.iter_batches(n_rows, n_steps)
-        return replica_batches(windows, options.model, 1, sampler)
+        return replica_batches(windows, options.model, 1, sampler, added=added)
 
-    signature = batch_signature(options.model, n_rows, n_steps, n_negatives)
+    signature = batch_signature(options.model, n_rows, n_steps, n_negatives, added)
     return TimedRun(trainer, iter(as_dataset(batches, signature, devices.strategy)), batches())

@@ -71,7 +71,7 @@ class Elmo(keras.layers.Layer):
         id is counted from the end of its table, and the effect of an id that is too large depends
         on the device.
     Returns: float `(B, T, 2 P)`, for `concat` `(B, T, (layers + 1) 2 P)`; or a list of
-    `n_representations` of them. T + 2 instead of T with sentence boundaries.
+        `n_representations` of them. T + 2 instead of T with sentence boundaries.
     Masking: padding may be anywhere in a row, also between words and before them. The vector of
         each word is the same as without padding, at the position of the word; all other positions
         are 0.
@@ -320,7 +320,7 @@ class Elmo(keras.layers.Layer):
         """Return a batcher that computes the input ids of this layer: see `bilm.model.batcher`.
 
         Raises: DataError, also if the words differ from the model's word table. A layer that
-        was made from a config has no files to compare them with.
+            was made from a config has no files to compare them with.
         """
         if self._own_table is not None:
             self._own_table.check_words(lm_vocab_file)

@@ -14,6 +14,7 @@ from typing import Any
 from absl import logging
 
 import bilm
+from bilm.layers.regularization import SETTINGS
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.options.schema import read_object
@@ -31,10 +32,11 @@ tags: ["elmo", "bilm", "language-model", "word-embeddings"]
 MARK = "<!-- written by bilm export, not changed since: {} -->\n"
 RECIPE = (
     "optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor",
-    "softmax_bias", "dropout", "all_clip_norm_val",
+    "softmax_bias", "all_clip_norm_val",
     "batch_size", "unroll_steps", "n_negative_samples_batch", "share_negatives",
     "sample_softmax", "state_reset_probability",
-    "variational_dropout", "embedding_dropout", "weight_decay", "slot_dtype",
+    *SETTINGS, "short_window_probability", "weight_decay", "slot_dtype",
+    "average_decay", "softmax_rows",
 )  # fmt: skip
 MAX_SHARDS = 20  # maximum number of listed files
 INTENDED = (

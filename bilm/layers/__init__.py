@@ -2,5 +2,6 @@
 
 `token_encoder` (with `char_cnn` and `highway`) turns characters into vectors, `stack` (with `lstm`
 and `state`) reads them in one direction, `sampled_softmax` predicts words, and `scalar_mix` weights
-layers. `tensorflow/` contains faster implementations. Imports `errors` only, never `options`.
+layers. `regularization` contains the settings of training. `tensorflow/` contains faster
+implementations. Imports `errors` only, never `options`.
 """

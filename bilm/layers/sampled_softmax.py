@@ -41,6 +41,17 @@ class SoftmaxRows(NamedTuple):
     sampled_bias: Any
 
 
+class ScoredPlaces(NamedTuple):
+    """The place of each word that one direction of a window scores in a list of distinct words.
+
+    Fields:
+        targets, negatives: integer (N,) and (S,).
+    """
+
+    targets: Any
+    negatives: Any
+
+
 class SampledSoftmax(WeightedLayer):
     """Cross-entropy of the next word.
 
@@ -55,16 +66,29 @@ class SampledSoftmax(WeightedLayer):
         dim: width P of the hidden vectors.
         precision: dtype of the matrix-multiplication inputs of the sampled loss: "float32" or
             "bfloat16". The full loss is always computed in float32.
+        n_features: number F of features of a word, if the row of a word is computed for training
+            as W_v = f_v M from its features f_v. The sampled loss then requires `rows` from
+            `rows_of`, and the table W is a copy of all rows for the full loss, which the caller
+            updates. None for a table that is trained.
 
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled
     loss. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The sampled
     loss is much lower than the full loss; do not exponentiate it to get a perplexity.
-    Stored as `softmax/W` (V, P) and `softmax/b` (V,).
-    Reference: Jean et al. 2015, arXiv:1412.2007.
+    Stored as `softmax/W` (V, P) and `softmax/b` (V,), in checkpoints also `softmax/M` (F, P).
+    References: Jean et al. 2015, arXiv:1412.2007; Jozefowicz et al. 2016, arXiv:1602.02410 (rows
+    from characters).
     """
 
-    def __init__(self, n_tokens: int, dim: int, precision: str = "float32", **kwargs: Any):
+    def __init__(
+        self,
+        n_tokens: int,
+        dim: int,
+        precision: str = "float32",
+        n_features: int | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
+        self.n_features = n_features
         self.n_tokens = n_tokens
         self.dim = dim
         self.precision = checked_precision(precision)
@@ -76,6 +100,9 @@ class SampledSoftmax(WeightedLayer):
             kernel = self.add_weight((self.n_tokens, self.dim), normal, name="kernel")
         self.kernel = kernel
         self.bias = self.add_weight((self.n_tokens,), "zeros", name="bias")
+        if self.n_features is not None:
+            shape, scale = (self.n_features, self.dim), (self.n_features * self.dim) ** -0.5
+            self.map = self.add_weight(shape, initializers.RandomNormal(0.0, scale), name="map")
         self.built = True
 
     def call(
@@ -98,18 +125,31 @@ class SampledSoftmax(WeightedLayer):
         tables = self.kernel, self.bias
         return SoftmaxRows(*(gather_rows(t, ids) for ids in (targets, negatives) for t in tables))
 
+    def mapped(self, features: Any) -> Any:
+        """Return the rows of words from their features: float (N, F) -> (N, P)."""
+        return ops.matmul(features, self.map)
+
+    def rows_of(self, table: Any, places: ScoredPlaces, targets: Any, negatives: Any) -> Any:
+        """Return the `SoftmaxRows` of targets and negatives, integer (N,) and (S,).
+
+        Args:
+            table: float (U, P), the result of `mapped` for the distinct words.
+            places: places of the words in the table.
+        """
+        kernels = (gather_rows(table, own) for own in (places.targets, places.negatives))
+        biases = (gather_rows(self.bias, ids) for ids in (targets, negatives))
+        return SoftmaxRows(*(x for pair in zip(kernels, biases, strict=True) for x in pair))
+
     def sampled_loss(
         self, hidden: Any, targets: Any, negatives: Negatives, rows: SoftmaxRows
     ) -> Any:
         """Return the loss over target and negatives, with scores s_v - log E(v): float (N,)."""
-        true = ops.sum(hidden * rows.true_kernel, axis=-1)
-        true = true + rows.true_bias - ops.log(negatives.true_expected_count)
+        true = _true_scores(hidden, negatives, rows)
         sampled = product(hidden, ops.transpose(rows.sampled_kernel), self.precision)
         sampled = sampled + rows.sampled_bias
         sampled = sampled - ops.log(negatives.sampled_expected_count)  # N, S
         # A negative that equals the target is ignored.
-        accidental = ops.equal(targets[:, None], negatives.ids[None, :])
-        sampled = ops.where(accidental, -1e30, sampled)
+        sampled = ops.where(_accidental(targets, negatives), -1e30, sampled)
         return ops.logsumexp(ops.concatenate([true[:, None], sampled], axis=1), axis=1) - true
 
     def full_loss(self, hidden: Any, targets: Any) -> Any:
@@ -117,6 +157,35 @@ class SampledSoftmax(WeightedLayer):
         true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
         true = true + gather_rows(self.bias, targets)
         return self.log_normalizer(hidden) - true
+
+    def score_excess(
+        self,
+        hidden: Any,
+        targets: Any,
+        negatives: Negatives | None = None,
+        rows: SoftmaxRows | None = None,
+    ) -> Any:
+        """Return each target's score minus the mean score of the words in its loss: float (N,).
+
+        Label smoothing at a rate adds rate times this to the loss. The sum is the cross-entropy
+        with a distribution that has 1 - rate at the target, and spreads rate evenly over all words
+        in the loss: the vocabulary, or the target and the negatives that do not equal it. Arguments
+        are those of `call`.
+        """
+        if negatives is None:
+            kernel, bias = ops.mean(self.kernel, axis=0), ops.mean(self.bias)
+            true = ops.sum(hidden * (gather_rows(self.kernel, targets) - kernel), axis=-1)
+            return true + gather_rows(self.bias, targets) - bias
+        rows = rows or self.rows(targets, negatives.ids)
+        true = _true_scores(hidden, negatives, rows)
+        # The sum of all scores costs one product with the sum of the rows.
+        total = ops.sum(hidden * ops.sum(rows.sampled_kernel, axis=0), axis=-1)
+        total = total + ops.sum(rows.sampled_bias - ops.log(negatives.sampled_expected_count))
+        # A negative that equals the target has the score of the target.
+        n_others = ops.cast(ops.logical_not(_accidental(targets, negatives)), hidden.dtype)
+        n_others = ops.sum(n_others, axis=1)
+        n_equal = negatives.ids.shape[0] - n_others
+        return true - (total + (1 - n_equal) * true) / (n_others + 1)
 
     def log_normalizer(self, hidden: Any) -> Any:
         """Return log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
@@ -133,3 +202,14 @@ class SampledSoftmax(WeightedLayer):
             logits = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
             parts.append(ops.logsumexp(logits, axis=1))
         return parts[0] if len(parts) == 1 else ops.logsumexp(ops.stack(parts), axis=0)
+
+
+def _true_scores(hidden: Any, negatives: Negatives, rows: SoftmaxRows) -> Any:
+    """Return s_v - log E(v) of the targets: float (N,)."""
+    true = ops.sum(hidden * rows.true_kernel, axis=-1)
+    return true + rows.true_bias - ops.log(negatives.true_expected_count)
+
+
+def _accidental(targets: Any, negatives: Negatives) -> Any:
+    """Return which negatives equal which target: boolean (N, S)."""
+    return ops.equal(targets[:, None], negatives.ids[None, :])

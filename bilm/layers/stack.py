@@ -28,7 +28,8 @@ class LSTMStack(keras.layers.Layer):
     Inputs: x float `(T, B, P)`, time first, or `TableRows`; a list of `n_layers` `LSTMState`;
     `steps_mask`, `reverse` and `fresh`, see `LSTM`; the masks of `dropout_masks`, or None for no
     dropout.
-    Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states.
+    Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states. With
+    masks, the list of outputs has one element more: the last output after its dropout.
     Raises: ValueError if the number of states is not `n_layers`.
     """
 
@@ -95,7 +96,8 @@ class LSTMStack(keras.layers.Layer):
             outputs.append(y)
             last_states.append(state)
             x = y
-        outputs[-1] = dropout(x, self.dropout, last_mask)
+        if last_mask is not None:
+            outputs.append(dropout(x, self.dropout, last_mask))
         return outputs, last_states
 
     def dropout_masks(self, seed: Any, n_steps: Any, n_rows: Any) -> Any:

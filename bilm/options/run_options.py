@@ -21,6 +21,7 @@ from bilm.options.model_options import (
 from bilm.options.schema import (
     BOOLEAN,
     COUNT,
+    NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
     PROBABILITY,
@@ -39,6 +40,7 @@ AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
 SLOT_DTYPES = ("float32", "bfloat16")
+SOFTMAX_ROWS = ("table", "characters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +58,19 @@ class RunOptions(Checked):
         softmax_bias: initial biases of a new softmax: "zeros", as in the reference, or
             "log_uniform", the logarithm of the sampler's probability of each word, which depends
             on its rank in the vocabulary.
-        variational_dropout: whether a row has the same dropout mask at all steps of a window.
-        embedding_dropout: probability of replacing the vector of a distinct token of a replica's
-            window by zeros, at all of its positions and in both directions.
+        variational_dropout, embedding_dropout, recurrent_weight_dropout, word_dropout,
+            character_dropout, activation_regularization, temporal_activation_regularization,
+            label_smoothing: see `bilm.layers.regularization`.
+        short_window_probability: see `bilm.training.window_lengths`.
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
+        average_decay: decay of the average of the weights that is measured, stored as the model and
+            exported (`bilm.training.averaging`); 0 for no average.
         slot_dtype: dtype of the optimizer's slots: "float32", or "bfloat16", which needs half the
             memory; slots are then rounded stochastically (`bilm.training.rounding`).
+        softmax_rows: "table", a table with a row for each word, or "characters": the token encoder
+            and a matrix compute each row from the characters of the word (`SampledSoftmax`).
         share_negatives: whether all replicas and both directions use the same negative samples,
             which reduces the data that workers exchange.
     """
@@ -94,8 +101,17 @@ class RunOptions(Checked):
     share_negatives: bool = key(BOOLEAN, False)
     variational_dropout: bool = key(BOOLEAN, False)
     embedding_dropout: float = key(PROBABILITY, 0.0)
+    recurrent_weight_dropout: float = key(PROBABILITY, 0.0)
+    word_dropout: float = key(PROBABILITY, 0.0)
+    character_dropout: float = key(PROBABILITY, 0.0)
+    activation_regularization: float = key(NOT_NEGATIVE, 0.0)
+    temporal_activation_regularization: float = key(NOT_NEGATIVE, 0.0)
+    label_smoothing: float = key(PROBABILITY, 0.0)
+    short_window_probability: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
     slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
+    average_decay: float = key(PROBABILITY, 0.0)
+    softmax_rows: str = key(choice(*SOFTMAX_ROWS), "table")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,8 +119,15 @@ class RunOptions(Checked):
             needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
             raise InvalidNumberOfCharacters(str(found))
+        if self.character_dropout and not self.char_cnn:
+            needs = "0 without char_cnn: the model reads no characters"
+            raise unexpected("character_dropout", self.character_dropout, needs)
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
+        if self.softmax_of_characters and (self.char_cnn is None or not self.sample_softmax):
+            raise unexpected(
+                "softmax_rows", self.softmax_rows, '"table" without char_cnn or sample_softmax'
+            )
         _ = self.model  # raises an error for values that contradict each other
 
     def replace(self, **changes: Any) -> RunOptions:
@@ -114,10 +137,28 @@ class RunOptions(Checked):
         return super().replace(**changes)
 
     @property
+    def softmax_of_characters(self) -> bool:
+        """Whether rows of the softmax are computed from characters."""
+        return self.softmax_rows == "characters"
+
+    @property
     def model(self) -> ModelOptions:
         """The architecture of the model."""
         shared = self.share_embedding_softmax
         return ModelOptions(self.lstm, self.char_cnn, self.bidirectional, shared)
+
+    @property
+    def window_lengths(self) -> tuple[int, ...]:
+        """Possible numbers of steps of a window, the longest first."""
+        half = self.unroll_steps // 2
+        varies = self.short_window_probability and half
+        return (self.unroll_steps, half) if varies else (self.unroll_steps,)
+
+    @property
+    def mean_window_length(self) -> float:
+        """Expected number of steps of a window."""
+        longest, shortest = self.window_lengths[0], self.window_lengths[-1]
+        return longest - self.short_window_probability * (longest - shortest)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:
@@ -128,7 +169,7 @@ class RunOptions(Checked):
 # Keys of the model, the corpus or the reading order. A continued run may change all other keys.
 _FIXED = {field.name for field in schema.keys(ModelOptions)} | {
     "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "slot_dtype",
-    "unroll_steps",
+    "softmax_rows", "unroll_steps",
 }  # fmt: skip
 CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 

@@ -81,7 +81,7 @@ POSITIVE = Rule(
     lambda value: _is_number(value) and MIN_FLOAT32 <= value <= MAX_FLOAT32,
     f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, the range of float32",
 )
-CLIP = Rule(
+NOT_NEGATIVE = Rule(
     lambda value: _is_number(value) and (value == 0 or MIN_FLOAT32 <= value <= MAX_FLOAT32),
     f"0 (none) or a positive number up to {MAX_FLOAT32:g}",
 )

@@ -116,8 +116,8 @@ def choose(
     """
     precision = min(step_seconds, key=lambda name: step_seconds[name])
     seconds = step_seconds[precision]
-    a_step = options.batch_size * options.unroll_steps
-    n_steps = options.n_epochs * max(1, (options.n_train_tokens or 0) // a_step)
+    a_step = options.batch_size * options.mean_window_length
+    n_steps = options.n_epochs * max(1, int((options.n_train_tokens or 0) // a_step))
     if hours is not None:
         possible = int(STEPS_SHARE * (3600 * hours - START_SECONDS) / seconds)
         if possible < 1:
@@ -151,7 +151,7 @@ def describe(
     yield f"{options.n_train_tokens:,} predictions per epoch and direction: options " + ", ".join(
         [recipe.options, *changed]
     )
-    n_read = choice.n_steps * options.batch_size * options.unroll_steps
+    n_read = choice.n_steps * options.batch_size * options.mean_window_length
     epochs = n_read / (options.n_train_tokens or 1)
     measured = ", ".join(f"{name} {1000 * value:,.0f} ms" for name, value in step_seconds.items())
     yield (

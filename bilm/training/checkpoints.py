@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from absl import logging
+
 from bilm.data.stream import Position
 from bilm.errors import OptionsError
 from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder
-from bilm.storage.names import stored_variables
+from bilm.storage.names import stored_variables, trained_variables
 from bilm.training.plan import integer
 from bilm.training.run_folder import RunFolder
 from bilm.training.step import Trainer
@@ -66,9 +68,10 @@ class RunCheckpoints:
     ):
         self.trainer, self.folder = trainer, folder
         self.best, self._saved_step = math.inf, -1
-        stored: dict[str, Any] = {**stored_variables(trainer.model)}
         self.content = CheckpointContent(
-            {name: variable.value for name, variable in stored.items()},
+            _values(trained_variables(trainer.model)),
+            _values(stored_variables(trainer.measured_model)),
+            trainer.average is not None,
             trainer.optimizer.slots,
             trainer.global_state(),
             trainer.model.directions,
@@ -91,6 +94,7 @@ class RunCheckpoints:
         """
         if step == self._saved_step:
             return self._latest.path(step)
+        self.trainer.update_softmax()
         self.content.set_place(step, self.best, position)
         self.content.set_state(self.trainer.global_state())
         self.content.check_finite(step)
@@ -121,9 +125,21 @@ class RunCheckpoints:
             rows.
         """
         self.trainer.set_state(self.content.restore(checkpoint))
+        average = self.trainer.average
+        if average is not None and not checkpoint.has_average:
+            average.start()
+            logging.info("%s: contains no average; it starts from these weights", checkpoint.path)
+        elif average is None and checkpoint.has_average:
+            logging.info("%s: the average in it is not used or updated from here", checkpoint.path)
+        self.trainer.update_softmax()
         kept = self.folder.find_best(whole=True)
         # The score in the folder `best` takes precedence: the checkpoint may predate it.
         best = checkpoint.best if kept is None else kept.best
         self.best = best if same_heldout else math.inf
         self._saved_step = checkpoint.step or 0
         self.content.set_place(self._saved_step, self.best, checkpoint.position)
+
+
+def _values(variables: dict[str, Any]) -> dict[str, Any]:
+    """Return the TensorFlow variables of Keras variables."""
+    return {name: variable.value for name, variable in variables.items()}

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from bilm.data.stream import describe_part
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.language_model import BiLM
+from bilm.layers.regularization import Regularization
 from bilm.options import schema
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import RunOptions
@@ -37,7 +38,7 @@ from bilm.training.run_folder import RunFolder
 RECORD = "source", "before", "after", "text"  # keys of finetuning.json
 
 # Options that a run inherits from its source, with the values used if the source omits them.
-KEPT = {
+KEPT = asdict(Regularization()) | {
     "dropout": 0.1,
     "all_clip_norm_val": 10.0,
     "batch_size": 128,
@@ -52,10 +53,10 @@ KEPT = {
     "decay_floor": 0.0,
     "softmax_bias": "zeros",
     "share_negatives": False,
-    "variational_dropout": False,
-    "embedding_dropout": 0.0,
+    "short_window_probability": 0.0,
     "weight_decay": 0.0,
     "slot_dtype": "float32",
+    "average_decay": 0.0,
 }
 # Options that depend on the new corpus, not on the source.
 OWN = {"n_epochs": 1, "state_reset_probability": 0.05}
@@ -282,7 +283,8 @@ class Source:
             changes: option values by key; other options are the source's or defaults.
         Raises: OptionsError.
         """
-        if unknown := set(changes) - {field.name for field in fields(RunOptions)}:
+        possible = {field.name for field in fields(RunOptions)} - {"softmax_rows"}
+        if unknown := set(changes) - possible:
             raise OptionsError(
                 f"{', '.join(sorted(unknown))}: not an option that fine-tuning can change"
             )

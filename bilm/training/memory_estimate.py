@@ -22,7 +22,8 @@ GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit
 
 
 class Memory(NamedTuple):
-    """Bytes per replica by content; those of gradients and activations are rough."""
+    """Bytes per replica by content; those of gradients and activations are rough. An average of the
+    weights is one of the weights."""
 
     weights: int
     slots: int
@@ -45,6 +46,7 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
     n_parameters, n_rows = count_parameters(options.model, n_tokens)
     n_dense = n_parameters - n_rows
     lstm, width = options.lstm, options.lstm.projection_dim
+    computed = n_tokens * width if options.softmax_of_characters else 0  # without slots
     n_directions = 1 + options.bidirectional
     window = n_directions * options.batch_size * options.unroll_steps  # predictions
     n_classes = min(n_tokens, VOCABULARY_CHUNK)  # scores of the full softmax are made in slices
@@ -57,11 +59,14 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
     if options.char_cnn is not None:
         n_filters = sum(n for _, n in options.char_cnn.filters)
         n_characters = options.char_cnn.max_characters_per_token
-        activations += int(DISTINCT * window) * n_characters * n_filters
+        n_encoded = int(DISTINCT * window)
+        if options.softmax_of_characters:
+            n_encoded += min(n_tokens, n_directions * n_classes + window)
+        activations += n_encoded * n_characters * n_filters
     return Memory(
-        FLOAT * n_parameters,
+        FLOAT * n_parameters * (2 if options.average_decay else 1),
         SLOT[options.slot_dtype]
-        * n_parameters
+        * (n_parameters - computed)
         * len(OPTIMIZERS[options.optimizer].slots_of("softmax/W")),
         FLOAT * (n_dense + n_rows),
         FLOAT * n_directions * lstm.n_layers * options.batch_size * (lstm.dim + width),

@@ -18,6 +18,7 @@ from bilm.training.rounding import FloatCopy, stochastic_bfloat16
 
 NORM = "gradient's norm"  # named in the error if it is not finite
 AT_A_TIME = 2  # variables with slots in bfloat16 that are updated at the same time
+AT_ONCE = 1 << 21  # numbers of such a variable that are updated at once
 
 
 class Optimizer:
@@ -82,6 +83,13 @@ class Optimizer:
         """Return the names of the slots of a variable, by its stored name."""
         del name
         return tuple(cls.SLOTS)
+
+    @classmethod
+    def is_elementwise(cls, name: str) -> bool:
+        """Return whether the update of a number of a variable, given by its stored name, depends on
+        the gradient and the slots of this number only."""
+        del name
+        return True
 
     def step_size(self, step: int) -> Any:
         """Return the factor of the update of step `step`, counted from 0: a number, or several for
@@ -148,19 +156,36 @@ class Optimizer:
         if decay is not None and len(variable.shape) > 1:
             with tf.control_dependencies([scale]):  # only if the norm is finite
                 self._decay(variable, gradient.indices if is_sparse else None, decay)
-        rows = gradient.indices if is_sparse else None
-        values = (gradient.values if is_sparse else gradient) * scale
-        if seed is not None:
-            return self._update_rounded(name, variable, rows, values, step_size, seed, slots)
-        if is_sparse:
-            return self.update_rows(variable, rows, values, step_size, *slots)
-        return self.update(name, variable, values, step_size, *slots)
+        if seed is None and is_sparse:
+            values = gradient.values * scale
+            return self.update_rows(variable, gradient.indices, values, step_size, *slots)
+        if seed is None:
+            return self.update(name, variable, gradient * scale, step_size, *slots)
+        done: list[Any] = []
+        for rows, values in self._blocks(name, gradient):
+            with tf.control_dependencies(done):
+                values = values() * scale
+                done = [self._update_rounded(name, variable, rows, values, step_size, seed, slots)]
+        return done[0]
+
+    def _blocks(self, name, gradient):
+        """Return the rows and a function that returns the gradient of each block of a variable.
+        Rows are distinct numbers, a slice, or None for all."""
+        if isinstance(gradient, tf.IndexedSlices):
+            return [(gradient.indices, lambda: gradient.values)]
+        n_rows, n_numbers = gradient.shape[0], gradient.shape.num_elements()
+        if n_numbers <= AT_ONCE or not self.is_elementwise(name):
+            return [(None, lambda: gradient)]
+        height = max(1, AT_ONCE * n_rows // n_numbers)
+        blocks = [slice(k, min(k + height, n_rows)) for k in range(0, n_rows, height)]
+        return [(rows, functools.partial(gradient.__getitem__, rows)) for rows in blocks]
 
     def _update_rounded(self, name, variable, rows, gradient, step_size, seed, slots):
-        """Update a variable, or distinct rows of it, with slots in bfloat16."""
+        """Update a variable, or rows of it as `_blocks` returns, with slots in bfloat16."""
 
         def copied(values, k):
-            return FloatCopy(values, f"{id(self)}/{name}/{k}")
+            block = rows.start if isinstance(rows, slice) else ""
+            return FloatCopy(values, f"{id(self)}/{name}/{block}/{k}")
 
         copies = [copied(_read(slot, rows), k) for k, slot in enumerate(slots)]
         target = variable if rows is None else copied(_read(variable, rows), "rows")
@@ -202,16 +227,22 @@ class Optimizer:
 
 
 def _read(variable: Any, rows: Any) -> tf.Tensor:
-    """Return the values of a variable, or of distinct rows of it; `rows` is None for all."""
+    """Return the values of a variable, or of rows of it as `Optimizer._blocks` returns."""
     if rows is None:
         return variable.value()
+    if isinstance(rows, slice):
+        return variable.value()[rows]
     return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
 
 
 def _write(variable: Any, rows: Any, values: Any) -> tf.Operation:
-    """Replace the values of a variable, or of distinct rows of it; `rows` is None for all."""
+    """Replace the values of a variable, or of rows of it as `Optimizer._blocks` returns."""
     if rows is None:
         return tf.raw_ops.AssignVariableOp(resource=variable.handle, value=values)
+    if isinstance(rows, slice):  # unlike a scatter, it does not make every later read a copy
+        return tf.raw_ops.ResourceStridedSliceAssign(
+            ref=variable.handle, begin=[rows.start], end=[rows.stop], strides=[1], value=values
+        )
     return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
 
 
@@ -324,6 +355,11 @@ class Muon(Adam):
     def slots_of(cls, name: str) -> Sequence[str]:
         """See `Optimizer.slots_of`."""
         return ("muon_mean",) if cls._parts(name) else tuple(Adam.SLOTS)
+
+    @classmethod
+    def is_elementwise(cls, name: str) -> bool:
+        """See `Optimizer.is_elementwise`."""
+        return cls._parts(name) is None
 
     @classmethod
     def _parts(cls, name: str) -> tuple[int, int] | None:

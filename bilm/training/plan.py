@@ -286,8 +286,8 @@ class Plan:
         eval_steps: int | None = None,
     ):
         n_tokens = options.n_train_tokens or 0
-        self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
-        self.epoch_steps = max(1, n_tokens // self.predictions_a_step)
+        self.predictions_a_step = options.batch_size * options.mean_window_length * n_replicas
+        self.epoch_steps = max(1, int(n_tokens // self.predictions_a_step))
         default = options.n_epochs * self.epoch_steps
         self.n_steps = integer("n_steps", default if n_steps is None else n_steps, 1, MAX_STEPS)
         self.eval_steps = integer(
@@ -301,7 +301,7 @@ class Plan:
             logging.warning(
                 "the text has %s predictions and a step uses %s: each step sees the same "
                 "sentences more than once; reduce batch_size or unroll_steps",
-                f"{n_train_tokens:,}", f"{self.predictions_a_step:,}",
+                f"{n_train_tokens:,}", f"{self.predictions_a_step:,.0f}",
             )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ from bilm.training.report import RunReport, TrainResult
 from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
-from bilm.training.training_text import TrainingText
+from bilm.training.training_text import AddedTokens, TrainingText
 from bilm.training.xla import use_xla
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
@@ -266,7 +266,8 @@ class TrainingRun:
         keras.utils.set_random_seed(self.seed)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps,
-            self.xla, in_background=checkpoint is None and self.initialize is None,
+            self.xla, checkpoint is None and self.initialize is None,
+            AddedTokens.of(options, self.vocab).characters,
         )  # fmt: skip
         checkpoints = RunCheckpoints(
             trainer,
@@ -281,6 +282,8 @@ class TrainingRun:
             checkpoints.restore(checkpoint, same_heldout)
         elif self.initialize is not None:
             self.initialize(trainer.model)
+            if trainer.average is not None:
+                trainer.average.start()
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
         self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_content)
         perplexity = None
@@ -339,7 +342,7 @@ class TrainingLoop:
         self.setup, self.plan, self.heldout = setup, setup.plan, setup.heldout
         self.trainer, self.checkpoints, self.step = setup.trainer, setup.checkpoints, setup.step
         self.position = setup.checkpoint.position if setup.checkpoint else None
-        self.evaluator = Evaluator(setup.trainer.model)
+        self.evaluator = Evaluator(setup.trainer.measured_model)
         writes = run.folder.writes
         history = History(run.folder.history_file if writes else None, self.step)
         log_dir = run.log_dir if writes else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
@@ -13,27 +14,33 @@ import tensorflow as tf
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
+from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
 from bilm.layers.weighted import assign_deferred, deferring
 from bilm.options.run_options import RunOptions
-from bilm.storage.names import stored_variables
+from bilm.storage.names import trained_variables
+from bilm.training.averaging import WeightAverage
+from bilm.training.character_softmax import CharacterSoftmax
 from bilm.training.devices import Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
+from bilm.training.window_lengths import WindowLengths
 
 LOSS = "loss"  # name of the checked value, which the error message contains
-DROPOUT, RESETS, EMBEDDING_DROPOUT = range(3)  # keys of the random numbers, one per purpose
+# Keys of the random numbers, one per purpose; runs that resume depend on them.
+DROPOUT, RESETS, EMBEDDING_DROPOUT, WEIGHT_DROPOUT, WORD_DROPOUT, CHARACTER_DROPOUT = range(6)
 
 
 class StepResult(NamedTuple):
     """Result of a step: float32 tensors.
 
     Fields:
-        losses: (replicas, directions), mean cross-entropy of a prediction in nats.
+        losses: (replicas, directions), mean cross-entropy of a prediction in nats, without what
+            regularization adds to it.
         global_norm: (), global norm, before clipping, of the mean gradient over replicas; the
-            differentiated loss is multiplied by `unroll_steps`.
+            differentiated loss is multiplied by the number of steps of the window.
         learning_rate: learning rate of the step, a Python float.
     """
 
@@ -42,16 +49,21 @@ class StepResult(NamedTuple):
     learning_rate: float
 
 
-class DropoutSeeds(NamedTuple):
-    """Seeds of a replica's dropout masks in a step: integers (2,).
+class WindowLosses(NamedTuple):
+    """Losses of a replica's window, float32 (directions,), means over its predictions.
 
     Fields:
-        layers: a seed for each direction, of `dropout`; None without it.
-        tokens: of `embedding_dropout`; None without it.
+        measured: cross-entropy of a prediction in nats.
+        penalties: what regularization adds to it; None for nothing.
     """
 
-    layers: Any
-    tokens: Any
+    measured: Any
+    penalties: Any = None
+
+    @property
+    def optimized(self) -> Any:
+        """The losses whose gradient is computed."""
+        return self.measured if self.penalties is None else self.measured + self.penalties
 
 
 class Trainer:
@@ -67,6 +79,8 @@ class Trainer:
         n_steps: length of the run; required only if the learning rate decays.
         xla: whether XLA compiles windows and losses. The token encoder is not compiled, because
             its sizes differ from window to window.
+        characters: characters of every word of the vocabulary, integer (V, C); required only by a
+            softmax of characters.
         in_background: whether a thread computes the initial weights and slots while the first step
             is traced; `wait` must be called before anything but `step` reads them. They are
             computed at once with several replicas and on GPUs.
@@ -82,6 +96,7 @@ class Trainer:
         n_steps: int | None = None,
         xla: bool = False,
         in_background: bool = False,
+        characters: np.ndarray | None = None,
     ):
         self.options, self.devices, self.seed = options, devices, seed
         self.schedule = Schedule(options, n_steps)
@@ -92,10 +107,9 @@ class Trainer:
                 options.model,
                 n_tokens,
                 softmax=True,
-                dropout=options.dropout,
+                regularization=Regularization.of(options),
                 precision=precision,
-                variational_dropout=options.variational_dropout,
-                embedding_dropout=options.embedding_dropout,
+                softmax_of_characters=options.softmax_of_characters,
             )
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
                 biases = np.log(log_uniform_probability(np.arange(n_tokens), n_tokens))
@@ -103,7 +117,7 @@ class Trainer:
                     biases
                 )
             self.model.build()
-            variables: dict[str, Any] = {**stored_variables(self.model)}
+            variables: dict[str, Any] = {**trained_variables(self.model)}
             self.optimizer = OPTIMIZERS[options.optimizer](
                 {name: variable.value for name, variable in variables.items()},
                 self.schedule,
@@ -112,13 +126,22 @@ class Trainer:
                 options.slot_dtype,
                 seed,
             )
+            decay, self.average = options.average_decay, None
+            if decay:
+                self.average = WeightAverage(self.model, decay, devices)
+        self._softmax = None
+        if options.softmax_of_characters:
+            if characters is None:
+                raise ValueError("characters is None; a softmax of characters requires it")
+            self._softmax = CharacterSoftmax(self.measured_model, characters)
         self._initial: Future | None = None
         if deferred:
             thread = ThreadPoolExecutor(1, thread_name_prefix="initial values")
             self._initial = thread.submit(assign_deferred, deferred)
             thread.shutdown(wait=False)
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
-        self._step = tf.function(self._take_step, autograph=False, reduce_retracing=True)
+        self.lengths = WindowLengths(options, seed)
+        self._steps = {n: self._function(n, reduce_retracing=True) for n in self.lengths.possible}
         self._run: Any = self._windows
         self._compiled_loss = options.sample_softmax or n_tokens <= VOCABULARY_CHUNK
         if xla:
@@ -129,6 +152,18 @@ class Trainer:
         if self._initial is not None:
             self._initial.result()
             self._initial = None
+
+    @property
+    def measured_model(self) -> BiLM:
+        """The model to measure and export: the average of the weights, if the run has one."""
+        return self.model if self.average is None else self.average.model
+
+    def update_softmax(self) -> None:
+        """If the softmax is computed from characters, update the table that is measured and
+        stored."""
+        if self._softmax is not None:
+            self.wait()
+            self._softmax.update()
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of a specification. Call this if batches are passed
@@ -143,7 +178,11 @@ class Trainer:
             sizes.append(tf.TensorSpec((), tf.float32))
         numbers = tf.TensorSpec((), tf.int32), *sizes
         signature = batch_spec, state, *numbers
-        self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
+        self._steps = {n: self._function(n, input_signature=signature) for n in self._steps}
+
+    def _function(self, n_steps, **how):
+        """Return the step for windows of `n_steps` steps as a function to compile."""
+        return tf.function(partial(self._take_step, n_steps), autograph=False, **how)
 
     def step(self, source: Any, step: int) -> StepResult:
         """Train on one batch per replica, starting from the state after the previous step.
@@ -160,12 +199,15 @@ class Trainer:
             if self.options.weight_decay:
                 decay = self.optimizer.rate(step) * self.options.weight_decay
                 sizes.append(tf.constant(decay, tf.float32))
-            losses, norm, self.state = self._step(source, self.state, number, *sizes)
+            take_step = self._steps[self.lengths.at(step)]
+            losses, norm, self.state = take_step(source, self.state, number, *sizes)
         except tf.errors.InvalidArgumentError as error:
             for what in (LOSS, NORM):
                 if f"{what} : Tensor had" in error.message:
                     raise NotFiniteError(f"the {what} is not finite") from None
             raise
+        if self.average is not None:
+            self.average.update(step + 1)
         return StepResult(losses, norm, self.optimizer.rate(step))
 
     def global_state(self) -> list[np.ndarray]:
@@ -198,15 +240,26 @@ class Trainer:
     def _gathered(self, parts):
         return [self.devices.gathered(part) for part in parts]
 
-    def _take_step(self, source, state, step, step_size, decay=None):
+    def _take_step(self, n_steps, source, state, step, step_size, decay=None):
         run = self.devices.strategy.run
         batch = source if self.devices.several_hosts else next(source)
+        if self.lengths.vary:
+            batch = run(self._with_length, args=(batch, n_steps))
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
             norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay, step)
         self.wait()  # this line runs when the step is traced, before its first execution
         return losses, norm, state
+
+    def _with_length(self, batch, n_steps):
+        """Return a replica's batch with a static number of steps."""
+        shape = self.options.batch_size, n_steps
+        parts = {
+            name: {d: tf.ensure_shape(ids, shape) for d, ids in batch[name].items()}
+            for name in ("places", "targets")
+        }
+        return batch | parts
 
     def _common_rows(self, batch):
         """Return, for each variable, the rows that all replicas use (the rows of the shared
@@ -216,34 +269,37 @@ class Trainer:
         direction, softmax = self.model.directions[0], self.model.softmax
         words = self.devices.strategy.run(lambda own: own["negatives"][direction].ids, (batch,))
         scored = {id(softmax.kernel), id(softmax.bias)}
-        return [words if id(v) in scored else None for v in stored_variables(self.model).values()]
+        return [words if id(v) in scored else None for v in trained_variables(self.model).values()]
 
     def _gradients(self, batch, state, step):
         """Return a replica's gradients, losses (1, directions) and next state."""
-        variables = [v.value for v in stored_variables(self.model).values()]
+        variables = [v.value for v in trained_variables(self.model).values()]
         state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
             losses, state = self.forward(batch, state, self.dropout_seeds(step))
             # As in the reference, the loss is summed over the steps of a window.
-            objective = tf.reduce_mean(losses) * self.options.unroll_steps
-        return tape.gradient(objective, variables), losses[None], state
+            n_steps = batch["targets"][self.model.directions[0]].shape[1]
+            objective = tf.reduce_mean(losses.optimized) * n_steps
+        return tape.gradient(objective, variables), losses.measured[None], state
 
     def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
-        """Return the losses (directions,) of a replica's batch and the next state."""
+        """Return the `WindowLosses` of a replica's batch and the next state."""
         model, targets, negatives = self.model, batch["targets"], batch.get("negatives")
-        n_rows, n_steps = self.options.batch_size, self.options.unroll_steps
+        n_rows, n_steps = targets[model.directions[0]].shape
         masks = model.dropout_masks(seeds.layers, n_rows, n_steps)
-        rows = None if negatives is None else model.softmax_rows(targets, negatives)
-        weights = [tf.convert_to_tensor(variable) for variable in self._compiled_variables()]
-        vectors = model.encode(batch, seeds.tokens)
+        rows = None
+        if negatives is not None:
+            rows = model.softmax_rows(targets, negatives, batch.get("scored"))
+        weights = self._weights(seeds)
+        vectors = model.encode(batch, seeds)
         found, state = self._run(weights, vectors, state, masks, targets, negatives, rows)
         if not self._compiled_loss:
-            found = self._mean_losses(model.losses(found, targets))
+            found = self._losses(found, targets)
         return found, state
 
     def _windows(self, weights, vectors, state, masks, targets, negatives, rows):
-        """Return the losses of a window, or its outputs if the loss is not compiled, and the next
-        state.
+        """Return the `WindowLosses` of a window, or its outputs if the loss is not compiled, and
+        the next state.
 
         This function reads nothing but its arguments, so that XLA can compile it: `weights` are the
         values of `_compiled_variables`, `rows` is the result of `BiLM.softmax_rows`.
@@ -253,8 +309,15 @@ class Trainer:
             outputs, state = self.model.windows(vectors, state, dropout_masks=masks, training=True)
             if not self._compiled_loss:
                 return outputs, state
-            losses = self.model.losses(outputs, targets, negatives, rows)
-            return self._mean_losses(losses), state
+            return self._losses(outputs, targets, negatives, rows), state
+
+    def _weights(self, seeds):
+        """Return the values of `_compiled_variables`, with dropout of recurrent weights."""
+        dropped = {id(kernel): value for kernel, value in self.model.dropped_kernels(seeds.weights)}
+        return [
+            dropped[id(v)] if id(v) in dropped else tf.convert_to_tensor(v)
+            for v in self._compiled_variables()
+        ]
 
     def _compiled_variables(self):
         """Return the variables that `_windows` reads."""
@@ -263,8 +326,14 @@ class Trainer:
             variables += [self.model.softmax.kernel, self.model.softmax.bias]
         return variables
 
-    def _mean_losses(self, losses):
-        return tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
+    def _losses(self, outputs, targets, negatives=None, rows=None):
+        losses = self.model.losses(outputs, targets, negatives, rows)
+        penalties = self.model.penalties(outputs, targets, negatives, rows)
+        directions = self.model.directions
+        return WindowLosses(
+            tf.stack([tf.reduce_mean(losses[d]) for d in directions]),
+            None if penalties is None else tf.stack([penalties[d] for d in directions]),
+        )
 
     def _reset_rows(self, state, step):
         """Reset each row of each direction with the probability in the options."""
@@ -280,14 +349,27 @@ class Trainer:
 
     def dropout_seeds(self, step: Any) -> DropoutSeeds:
         """Return the seeds of a step for this replica."""
-        options, first = self.options, self.model.directions[0]
+        options = self.options
+
+        def seeds(rate, purpose, common=False, replica=None):
+            if not rate:
+                return None
+            by_direction = self._seeds(step, purpose, replica)
+            return by_direction[self.model.directions[0]] if common else by_direction
+
         return DropoutSeeds(
-            self._seeds(step, DROPOUT) if options.dropout else None,
-            self._seeds(step, EMBEDDING_DROPOUT)[first] if options.embedding_dropout else None,
+            layers=seeds(options.dropout, DROPOUT),
+            tokens=seeds(options.embedding_dropout, EMBEDDING_DROPOUT, common=True),
+            words=seeds(options.word_dropout, WORD_DROPOUT),
+            characters=seeds(options.character_dropout, CHARACTER_DROPOUT, common=True),
+            # All replicas drop the same weights, so that a step does not depend on their number.
+            weights=seeds(options.recurrent_weight_dropout, WEIGHT_DROPOUT, replica=0),
         )
 
-    def _seeds(self, step: Any, purpose: int) -> Any:
-        """Return a seed (2,) for each direction, by run, step, replica and purpose."""
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    def _seeds(self, step: Any, purpose: int, replica: Any = None) -> Any:
+        """Return a seed (2,) for each direction, by run, step, replica and purpose; `replica` is by
+        default the current one."""
+        if replica is None:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
         return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}

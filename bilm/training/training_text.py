@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,15 +14,16 @@ import tensorflow as tf
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Trace, describe_lines
-from bilm.data.vocabulary import Vocabulary
-from bilm.data.windows import distinct_shapes, model_batch
+from bilm.data.vocabulary import ByteAlphabet, UnicodeCharsVocabulary, Vocabulary
+from bilm.data.windows import distinct_shapes, model_batch, scored_words
 from bilm.errors import BilmError, NotFiniteError
-from bilm.layers.sampled_softmax import Negatives
+from bilm.layers.sampled_softmax import Negatives, ScoredPlaces
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
 from bilm.training.devices import Devices
 from bilm.training.sampling import LogUniformSampler
+from bilm.training.window_lengths import WindowLengths
 
 PREFETCH = 8
 # maximum number of batches and errors that a pipeline yields after its text is closed
@@ -62,9 +63,11 @@ class TrainingText:
         sampler = None
         if n_negatives:
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
+        added, lengths = AddedTokens.of(options, self.vocab), WindowLengths(options, self.seed)
         signature = batch_signature(
-            options.model, options.batch_size, options.unroll_steps, n_negatives
-        )
+            options.model, options.batch_size,
+            None if lengths.vary else options.unroll_steps, n_negatives, added,
+        )  # fmt: skip
 
         def windows() -> Iterator[dict]:
             n_rows = options.batch_size
@@ -72,16 +75,21 @@ class TrainingText:
             # A checkpoint of an earlier version of bilm may contain no position: the windows before
             # it are read again and skipped.
             skipped = 0 if position else step
-            total = n_rows * devices.n_replicas
+            total, first = n_rows * devices.n_replicas, step - skipped
+
+            def length(number: int) -> int:
+                # Earlier versions had windows of one length.
+                return options.unroll_steps if number < skipped else lengths.at(first + number)
+
             for window, trace in self.reader.iter_placed_batches(
-                total, options.unroll_steps, position, skipped, rows
+                total, length, position, skipped, rows
             ):
                 self.traces.append(trace)
                 yield window
 
         def batches() -> Iterator[dict]:
             shared = options.share_negatives
-            made = replica_batches(windows(), options.model, own, sampler, step, shared)
+            made = replica_batches(windows(), options.model, own, sampler, step, shared, added)
             while True:
                 with self._reading:
                     try:
@@ -131,6 +139,34 @@ class TrainingText:
             raise
 
 
+class AddedTokens(NamedTuple):
+    """Tokens that batches contain beyond those of the text.
+
+    Fields:
+        unknown: the token that word dropout puts in the place of others: the id of `<UNK>`,
+            integer (), or for a model that reads characters the characters of a word without any,
+            (C,): its begin mark, its end mark and padding. None without word dropout.
+        characters: characters of every word of the vocabulary, integer (V, C), if the rows of the
+            softmax are computed from them; None for a table.
+    """
+
+    unknown: np.ndarray | None = None
+    characters: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, options: RunOptions, vocab: Vocabulary) -> AddedTokens:
+        """Return the tokens that a run needs."""
+        unknown = characters = None
+        if options.word_dropout:
+            unknown = np.array(vocab.unk)
+            if options.char_cnn is not None:
+                unknown = ByteAlphabet(options.char_cnn.max_characters_per_token)([""])[0]
+        if options.softmax_of_characters:
+            assert isinstance(vocab, UnicodeCharsVocabulary)
+            characters = vocab.word_char_ids
+        return cls(unknown, characters)
+
+
 def replica_batches(
     windows: Iterable[dict],
     options: ModelOptions,
@@ -138,6 +174,7 @@ def replica_batches(
     sampler: LogUniformSampler | None,
     first_step: int = 0,
     share_negatives: bool = False,
+    added: AddedTokens = AddedTokens(),  # noqa: B008 (it cannot be changed)
 ) -> Iterator[dict]:
     """Split each window into one batch per replica, in the order of the replicas, and add the
     negatives.
@@ -149,6 +186,7 @@ def replica_batches(
         sampler: draws the negatives; None for the full softmax.
         first_step: step of the first window; draws depend on the step.
         share_negatives: whether all replicas and directions use the same negatives.
+        added: tokens beyond those of the text.
     """
     replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):
@@ -158,7 +196,7 @@ def replica_batches(
             part = {k: v[rows] for k, v in window.items() if v is not None}
             # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
             batch = tf.nest.map_structure(
-                lambda ids: ids.astype(np.int64), model_batch(part, options)
+                lambda ids: ids.astype(np.int64), model_batch(part, options, added.unknown)
             )
             if sampler is not None:
                 batch["negatives"] = {
@@ -167,14 +205,31 @@ def replica_batches(
                     )
                     for k, (d, ids) in enumerate(batch["targets"].items())
                 }
+                if added.characters is not None:
+                    batch["scored"] = _scored(batch, added.characters, options)
             yield batch
 
 
+def _scored(batch: dict, characters: np.ndarray, options: ModelOptions) -> dict:
+    """Return the words that the softmax scores, spelled, and their places: see `scored_words`."""
+    assert options.char_cnn is not None
+    ids = {d: (targets, batch["negatives"][d].ids) for d, targets in batch["targets"].items()}
+    groups, places = scored_words(ids, characters, options.char_cnn)
+    return {
+        "distinct": tuple(group.astype(np.int64) for group in groups),
+        "places": {d: ScoredPlaces(*own) for d, own in places.items()},
+    }
+
+
 def batch_signature(
-    options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int
+    options: ModelOptions,
+    batch_size: int,
+    unroll_steps: int | None,
+    n_negatives: int,
+    added: AddedTokens = AddedTokens(),  # noqa: B008 (it cannot be changed)
 ) -> Any:
-    """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the
-    full softmax."""
+    """Return the `tf.TensorSpec` of each part of a replica's batch; `unroll_steps` is None if it
+    varies, `n_negatives` is 0 for the full softmax."""
     directions = options.directions
     shape = batch_size, unroll_steps
     shapes = distinct_shapes(options)
@@ -187,13 +242,22 @@ def batch_signature(
         "places": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
         "targets": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
     }
+    if added.unknown is not None:
+        signature["unknown"] = tf.TensorSpec((), tf.int64)
     if n_negatives:
         draws = Negatives(
             tf.TensorSpec((n_negatives,), tf.int64),
             tf.TensorSpec((n_negatives,), tf.float32),
-            tf.TensorSpec((batch_size * unroll_steps,), tf.float32),
+            tf.TensorSpec((unroll_steps and batch_size * unroll_steps,), tf.float32),
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
+    if added.characters is not None:
+        n_words = unroll_steps and batch_size * unroll_steps, n_negatives
+        places = ScoredPlaces(*(tf.TensorSpec((n,), tf.int64) for n in n_words))
+        signature["scored"] = {
+            "distinct": signature["distinct"],
+            "places": dict.fromkeys(directions, places),
+        }
     return signature
 
 

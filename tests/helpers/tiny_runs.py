@@ -61,10 +61,17 @@ WORDS = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}  # t
 REGULARIZED = {
     "variational_dropout": True,
     "embedding_dropout": 0.3,
+    "recurrent_weight_dropout": 0.3,
+    "word_dropout": 0.3,
+    "activation_regularization": 2.0,
+    "temporal_activation_regularization": 1.0,
+    "label_smoothing": 0.1,
     "weight_decay": 0.1,
     "dropout": 0.3,
     "optimizer": "adam",
 }
+SHORT_WINDOWS = {"short_window_probability": 0.5}
+SPELLED = REGULARIZED | {"character_dropout": 0.3}  # for models that read characters
 
 
 def tiny_options(**changes) -> RunOptions:

@@ -27,7 +27,10 @@ def test_run_options_of_the_reference_are_read(tmp_path):
     added |= {"decay_start": 0.0, "decay_floor": 0.0, "state_reset_probability": 0.0}
     added |= {"softmax_bias": "zeros", "share_negatives": False}
     added |= {"variational_dropout": False, "embedding_dropout": 0.0, "weight_decay": 0.0}
-    added |= {"slot_dtype": "float32"}
+    added |= {"activation_regularization": 0.0, "temporal_activation_regularization": 0.0}
+    added |= {"recurrent_weight_dropout": 0.0, "word_dropout": 0.0, "character_dropout": 0.0}
+    added |= {"label_smoothing": 0.0, "short_window_probability": 0.0}
+    added |= {"slot_dtype": "float32", "average_decay": 0.0, "softmax_rows": "table"}
     assert options.to_dict() == RUN | added
 
 
@@ -58,6 +61,13 @@ def test_defaults_of_optional_keys():
     assert RunOptions.from_dict(nulls) == options
     assert RunOptions.from_dict(edited("char_cnn.n_highway", None)).char_cnn.n_highway == 0
     assert RunOptions.from_dict(edited("char_cnn.n_highway", remove=True)).char_cnn.n_highway == 0
+
+
+def test_character_dropout_without_characters_is_refused():
+    values = {**RUN, "character_dropout": 0.1}
+    assert RunOptions.from_dict(values).character_dropout == 0.1
+    with pytest.raises(OptionsError, match=r"^character_dropout: found 0\.1, expected 0 w"):
+        RunOptions.from_dict(values | {"char_cnn": None})
 
 
 @pytest.mark.parametrize("name", ["n_gpus", "lstm.dims", "char_cnn.projection"])

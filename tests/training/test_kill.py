@@ -12,14 +12,18 @@ if keras.backend.backend() != "tensorflow":
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import kill
-from tiny_runs import REGULARIZED
+from tiny_runs import SHORT_WINDOWS, SPELLED
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [{}, REGULARIZED, {"optimizer": "adam", "slot_dtype": "bfloat16"}],
-    ids=["default", "regularized", "slots in bfloat16"],
+    [
+        {},
+        SPELLED | SHORT_WINDOWS | {"average_decay": 0.9},
+        {"optimizer": "adam", "slot_dtype": "bfloat16"},
+    ],
+    ids=["default", "regularized, averaged", "slots in bfloat16"],
 )
 def test_resume_after_sigkill_is_bit_identical(tmp_path, changes):
     settings = 40, 2, 1  # steps, steps between checkpoints, replicas

@@ -1,26 +1,42 @@
-"""Variational dropout, embedding dropout and weight decay in training."""
+"""Dropout of all kinds and weight decay in training."""
 
 from contextlib import closing, contextmanager
 
 import keras
 import numpy as np
 import pytest
-from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, run, tiny_options, weights_of
+from tiny_runs import (
+    REGULARIZED,
+    SHORT_WINDOWS,
+    SPELLED,
+    TEXT,
+    VOCABULARY,
+    WORDS,
+    run,
+    tiny_options,
+    weights_of,
+)
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
 from bilm.data.shards import resolve_shards
-from bilm.data.vocabulary import UnicodeCharsVocabulary
-from bilm.language_model import BiLM
+from bilm.data.vocabulary import PAD_CHAR, UnicodeCharsVocabulary
+from bilm.language_model import BiLM, drop_characters
 from bilm.layers.functional import dropout, dropout_mask
+from bilm.layers.lstm import LSTMCell
+from bilm.layers.regularization import DropoutSeeds, Regularization
+from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
+from bilm.training.plan import Plan
+from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
+from bilm.training.window_lengths import WindowLengths
 
 ALL_WORDS = WORDS | REGULARIZED
 BOTH_WAYS = ALL_WORDS | {"bidirectional": True}
@@ -57,12 +73,14 @@ def assert_equal(found, expected, atol=0.0):
     [
         pytest.param(ALL_WORDS, 2, "off", id="words, 2 replicas"),
         pytest.param(ALL_WORDS, 1, "off", id="words", marks=pytest.mark.slow),
-        pytest.param(REGULARIZED, 1, "off", id="characters", marks=pytest.mark.slow),
-        pytest.param(REGULARIZED, 2, "off", id="characters, 2 replicas", marks=pytest.mark.slow),
+        pytest.param(SPELLED, 1, "off", id="characters", marks=pytest.mark.slow),
+        pytest.param(SPELLED, 2, "off", id="characters, 2 replicas", marks=pytest.mark.slow),
         pytest.param(ALL_WORDS, 2, "on", id="XLA, 2 replicas", marks=pytest.mark.slow),
     ],
 )
 def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_replicas, xla):
+    changes = changes | SHORT_WINDOWS
+    assert len({WindowLengths(tiny_options(**changes), 0).at(step) for step in (2, 3)}) == 2
     arguments = {"changes": changes, "n_replicas": n_replicas, "xla": xla}
     run(tmp_path / "straight", 4, **arguments)
     for n_steps in (2, 4):
@@ -92,11 +110,12 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
 
 
 @pytest.mark.slow
-def test_weight_decay_of_replicas_equals_that_of_one_with_all_rows(tmp_path):
-    """Without masks, and with the same negatives: see also the next test."""
-    changes = {"weight_decay": 0.5, "learning_rate": 0.1, "share_negatives": True, "dropout": 0.0}
+def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
+    """Without masks of rows and words, and with the same negatives: see also the next test."""
+    changes = {"weight_decay": 0.5, "learning_rate": 0.02, "share_negatives": True}
+    changes |= dict.fromkeys(("dropout", "embedding_dropout", "word_dropout"), 0.0)
     for n_replicas in (1, 2):
-        rows = BOTH_WAYS | changes | {"embedding_dropout": 0.0, "batch_size": 4 // n_replicas}
+        rows = BOTH_WAYS | SHORT_WINDOWS | changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
     assert_equal(weights_of(tmp_path / "2"), weights_of(tmp_path / "1"), 1e-6)
 
@@ -104,7 +123,8 @@ def test_weight_decay_of_replicas_equals_that_of_one_with_all_rows(tmp_path):
 def test_regularized_replicas_equal_one_that_uses_their_masks():
     """Each replica draws its own masks. A step of two replicas is a step with the mean of the
     gradients that one replica computes with the masks of each."""
-    two, one = trainer_of(2, **BOTH_WAYS), trainer_of(1, **BOTH_WAYS)
+    changes = SPELLED | {"lstm": {"n_layers": 1}}
+    two, one = trainer_of(2, **changes), trainer_of(1, **changes)
     with batches_of(two) as batches:
         batch = next(batches)
 
@@ -113,8 +133,10 @@ def test_regularized_replicas_equal_one_that_uses_their_masks():
 
     seeds = two.devices.strategy.run(tf.function(lambda: two.dropout_seeds(0), autograph=False))
     of_replicas = [on_replica(k, seeds) for k in (0, 1)]
-    first, second = (np.stack(tf.nest.flatten(own)) for own in of_replicas)
-    assert (first != second).any(axis=1).all()  # of each direction and of the tokens
+    first, second = (np.stack(tf.nest.flatten(own._replace(weights=()))) for own in of_replicas)
+    assert (first != second).any(axis=1).all()  # of each direction, or of tokens and characters
+    first, second = (np.stack(tf.nest.flatten(own.weights)) for own in of_replicas)
+    np.testing.assert_array_equal(first, second)
 
     @tf.function(autograph=False)
     def step_of_one(parts, seeds, size, decay):
@@ -190,7 +212,8 @@ def test_variational_masks_differ_by_step_direction_and_layer():
 @pytest.mark.parametrize("kind", ["words", "characters"])
 def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(kind):
     changes = {"char_cnn": None} if kind == "words" else {}
-    model = BiLM(tiny_options(**changes).model, 100, embedding_dropout=0.6)
+    settings = Regularization(embedding_dropout=0.6)
+    model = BiLM(tiny_options(**changes).model, 100, regularization=settings)
     model.build()
     places = np.arange(100, dtype="int32").reshape(2, 50) % 40
     batch = {
@@ -201,13 +224,173 @@ def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(k
         spelled = np.random.default_rng(0).integers(0, 255, (40, 9))
         batch["distinct"] = [tf.constant(spelled[:30]), tf.constant(spelled[30:])]
     plain = {d: np.array(v) for d, v in model.encode(batch).items()}
-    found = {d: np.array(v) for d, v in model.encode(batch, tf.constant([5, 6])).items()}
+    seeds = DropoutSeeds(tokens=tf.constant([5, 6]))
+    found = {d: np.array(v) for d, v in model.encode(batch, seeds).items()}
     dropped = set(places[(found["forward"] == 0).all(-1)].tolist())
     assert 15 < len(dropped) < 35
     for direction, ids in (("forward", places), ("backward", places[:, ::-1])):
         kept = ~np.isin(ids, list(dropped))[..., None]
         expected = plain[direction] * kept / (1 - 0.6)
         np.testing.assert_allclose(found[direction], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_word_dropout_reads_the_unknown_word(kind):
+    trainer = trainer_of(**(BOTH_WAYS if kind == "words" else SPELLED) | {"word_dropout": 0.4})
+    with batches_of(trainer) as batches:
+        batch = next(batches)
+    model, plain = trainer.model, trainer.model.encode(batch)
+    words = trainer.dropout_seeds(tf.constant(3)).words
+    found = model.encode(batch, DropoutSeeds(words=words))
+    spelled = VOCAB.spell([""]) if kind == "characters" else np.array([VOCAB.unk])
+    unknown, dropped = np.array(model.encoder(spelled))[0], []
+    for direction, vectors in found.items():
+        is_plain, is_unknown = (
+            np.isclose(vectors, expected, atol=1e-6).all(-1)
+            for expected in (plain[direction], unknown)
+        )
+        assert (is_plain | is_unknown).all()
+        dropped.append(is_unknown)
+    assert 0.1 < np.mean(dropped) < 0.7 and (dropped[0] != dropped[1]).any()
+
+
+def test_character_dropout_replaces_bytes_and_no_marks():
+    groups = [tf.constant(VOCAB.spell(words)) for words in (["<S>", "</S>", ""], ["word"] * 500)]
+    marks, spelled = map(np.array, drop_characters(groups, 0.3, tf.constant([1, 2])))
+    np.testing.assert_array_equal(marks, groups[0])
+    changed = spelled != np.array(groups[1])
+    assert (spelled[changed] == PAD_CHAR).all() and not changed[:, [0, *range(5, 50)]].any()
+    np.testing.assert_allclose(changed[:, 1:5].mean(axis=0), 0.3, atol=0.1)
+    again, other = (drop_characters(groups, 0.3, tf.constant([1, k]))[1] for k in (2, 3))
+    assert (again == spelled).numpy().all() and (other != spelled).numpy().any()
+
+
+def test_recurrent_weight_dropout_scales_the_weights_that_it_keeps():
+    cell = LSTMCell(64, 32)
+    cell.build((None, 16))
+    kernel, found = np.array(cell.kernel), np.array(cell.dropped_kernel(0.3, tf.constant([1, 2])))
+    np.testing.assert_array_equal(found[:16], kernel[:16])  # the rows of the input
+    kept = found[16:] != 0
+    np.testing.assert_allclose(found[16:], kept * kernel[16:] / 0.7, rtol=1e-6)
+    assert abs(kept.mean() - 0.7) < 0.02
+
+
+def test_recurrent_weight_dropout_differs_by_step_direction_and_layer():
+    trainer = trainer_of(**BOTH_WAYS | {"lstm": {"n_layers": 2}})
+
+    def masks(step):
+        seeds = trainer.dropout_seeds(tf.constant(step)).weights
+        kernels = trainer.model.dropped_kernels(seeds)
+        return [(np.array(values) != 0).tobytes() for _, values in kernels]
+
+    assert masks(3) == masks(3)
+    assert len({*masks(3), *masks(4)}) == 8
+
+
+def test_recurrent_weight_dropout_trains_the_weights_that_it_keeps():
+    """A recurrent weight that a step drops has no gradient."""
+    trainer = trainer_of(**ALL_WORDS | {"weight_decay": 0.0, "optimizer": "adagrad"})
+    cell = trainer.model.stacks["forward"].layers[0].cell
+    seeds = trainer.dropout_seeds(tf.constant(1)).weights
+    ((_, dropped),) = trainer.model.dropped_kernels(seeds)
+    kept, before = np.array(dropped) != 0, np.array(cell.kernel)
+    with batches_of(trainer) as batches:
+        trainer.step(batches, 0)
+        between = np.array(cell.kernel)
+        trainer.step(batches, 1)
+    assert (between != before).any()
+    changed = np.array(cell.kernel) != between
+    assert changed[kept].mean() > 0.9 and not changed[~kept].any()
+
+
+# --- terms of the loss ---
+
+
+def test_penalties_are_those_of_the_last_layer():
+    settings = Regularization(activation_regularization=2, temporal_activation_regularization=3)
+    model = BiLM(tiny_options(**BOTH_WAYS).model, 9, regularization=settings)
+    before, after = np.random.default_rng(0).normal(size=(2, 4, 5, 6)).astype("float32")
+    layers = {"forward": [tf.constant(before), tf.constant(after)], "backward": [before[:, :1]] * 2}
+    found = model.penalties(layers, None)
+    change = before[:, 1:] - before[:, :-1]
+    expected = 2 * (after**2).mean() + 3 * (change**2).mean()
+    np.testing.assert_allclose(found["forward"], expected, rtol=1e-6)
+    # A window of one step has no successive outputs.
+    np.testing.assert_allclose(found["backward"], 2 * (before[:, :1] ** 2).mean(), rtol=1e-6)
+    assert BiLM(tiny_options(**BOTH_WAYS).model, 9).penalties(layers, None) is None
+
+
+@pytest.mark.parametrize("is_sampled", [True, False])
+def test_label_smoothing_is_the_cross_entropy_with_the_smoothed_distribution(is_sampled):
+    rng = np.random.default_rng(0)
+    n_tokens, targets = 30, np.array([3, 4, 29, 0])
+    softmax = SampledSoftmax(n_tokens, 6)
+    softmax.build()
+    softmax.bias.assign(rng.normal(size=n_tokens))
+    hidden, draws = rng.normal(size=(4, 6)).astype("float32"), None
+    counts, words = np.zeros(n_tokens), np.arange(n_tokens)
+    if is_sampled:
+        sampler = LogUniformSampler(n_tokens, 12, seed=0)
+        draws = sampler.draw((0, 0, 0), targets)
+        assert 0 < np.isin(targets, draws.ids).sum() < 4
+        counts[draws.ids] = np.log(draws.sampled_expected_count)
+        counts[targets], words = np.log(draws.true_expected_count), draws.ids
+    scores = hidden @ np.array(softmax.kernel).T + np.array(softmax.bias) - counts
+    loss = softmax(hidden, targets, draws) + 0.2 * softmax.score_excess(hidden, targets, draws)
+    for found, own, target in zip(np.array(loss), scores, targets, strict=True):
+        compared = np.union1d(words, target)
+        logs = own[compared] - np.log(np.exp(own[compared]).sum())
+        smoothed = 0.8 * (compared == target) + 0.2 / len(compared)
+        np.testing.assert_allclose(found, -(smoothed * logs).sum(), rtol=1e-5)
+
+
+TERMS = {
+    "activation_regularization": 9.0,
+    "temporal_activation_regularization": 9.0,
+    "label_smoothing": 0.5,
+}
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_term_of_the_loss_is_optimized_and_not_reported(term):
+    plain, regularized = (
+        trainer_of(**ALL_WORDS | dict.fromkeys(TERMS, 0.0) | changes)
+        for changes in ({}, {term: TERMS[term]})
+    )
+    with batches_of(plain) as batches:
+        expected = plain.step(batches, 0)
+    with batches_of(regularized) as batches:
+        found = regularized.step(batches, 0)
+    np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-6)
+    assert abs(found.global_norm / expected.global_norm - 1) > 1e-3
+
+
+# --- windows of two lengths ---
+
+
+def test_window_lengths_depend_on_seed_and_step_only():
+    options = tiny_options(short_window_probability=0.3)
+    lengths = WindowLengths(options, 7)
+    found = [lengths.at(step) for step in range(500)]
+    assert [WindowLengths(options, 7).at(step) for step in (499, 3)] == [found[499], found[3]]
+    assert found != [WindowLengths(options, 8).at(step) for step in range(500)]
+    assert set(found) == {5, 2}
+    assert np.mean([length == 2 for length in found]) == pytest.approx(0.3, abs=0.07)
+    assert np.mean(found) == pytest.approx(options.mean_window_length, abs=0.25)
+    for same in ({}, {"short_window_probability": 0.3, "unroll_steps": 1}):
+        assert not WindowLengths(tiny_options(**same), 7).vary
+
+
+def test_short_windows_take_half_of_the_steps_from_the_text():
+    """The epoch is longer by the steps that windows lack."""
+    read, trainer = 0, trainer_of(**WORDS | SHORT_WINDOWS)
+    text = TrainingText(trainer.options, VOCAB, resolve_shards(TEXT), trainer.seed)
+    with closing(text):
+        for _, batch in zip(range(6), text.batches(trainer.devices, None), strict=False):
+            read += batch["targets"]["forward"].shape[1]
+    assert read == sum(trainer.lengths.at(step) for step in range(6)) < 30
+    plain, varied = (Plan(tiny_options(n_train_tokens=850, **c), 1) for c in ({}, SHORT_WINDOWS))
+    assert (plain.epoch_steps, varied.epoch_steps) == (85, 121)
 
 
 # --- weight decay ---

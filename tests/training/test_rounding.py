@@ -10,6 +10,7 @@ import tensorflow as tf
 from tiny_runs import run, weights_of
 
 from bilm.errors import OptionsError
+from bilm.training import optimizer as optimizer_module
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.rounding import stochastic_bfloat16
@@ -67,6 +68,19 @@ def test_bfloat16_slots_change_weights_little(name, sparse):
     untouched = [0, 2, 3, 5] if sparse else []
     assert (found[untouched] == 1).all()
     assert {v.dtype for slots in optimizer.slots.values() for v in slots.values()} == {tf.bfloat16}
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_update_in_blocks_of_rows_equals_update_at_once(monkeypatch, name):
+    (at_once,), whole = trained(name, "bfloat16", sparse=False, n_steps=5)
+    monkeypatch.setattr(optimizer_module, "AT_ONCE", 4 * N_COLUMNS)  # 4 rows and 2 rows
+    (in_blocks,), parts = trained(name, "bfloat16", sparse=False, n_steps=5)
+    np.testing.assert_array_equal(at_once, in_blocks)
+    for slot in whole.slots:
+        for variable, values in whole.slots[slot].items():
+            np.testing.assert_array_equal(
+                tf.cast(values, tf.float32), tf.cast(parts.slots[slot][variable], tf.float32)
+            )
 
 
 def test_bfloat16_average_of_squares_does_not_stop():

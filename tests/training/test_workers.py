@@ -10,7 +10,16 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, REGULARIZED, VARIANTS, WORDS, run, tiny_run, weights_of
+from tiny_runs import (
+    HELDOUT,
+    REGULARIZED,
+    SHORT_WINDOWS,
+    VARIANTS,
+    WORDS,
+    run,
+    tiny_run,
+    weights_of,
+)
 from worker_runs import addresses, end_all, finish, log_file, start_worker, start_workers, wait_for
 
 from bilm.storage.checkpoint import latest_checkpoint
@@ -45,7 +54,9 @@ def measured(folder):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, pytest.param(REGULARIZED, marks=pytest.mark.slow)], ids=["plain", "regularized"]
+    "changes",
+    [{"average_decay": 0.9}, pytest.param(REGULARIZED | SHORT_WINDOWS, marks=pytest.mark.slow)],
+    ids=["averaged", "regularized"],
 )
 def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
     several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}

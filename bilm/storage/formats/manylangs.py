@@ -27,11 +27,11 @@ from bilm.options.model_options import (
 )
 from bilm.options.schema import (
     ACTIVATION,
-    CLIP,
     DIM_OR_NONE,
     FILTERS,
     LAYERS,
     LAYERS_OR_NONE,
+    NOT_NEGATIVE,
     SIZE,
     TEXT,
     WORD_LENGTH,
@@ -87,8 +87,8 @@ class Encoder(Checked):
     dim: int = key(SIZE)
     projection_dim: int = key(SIZE)
     n_layers: int = key(LAYERS)
-    cell_clip: float | None = key(CLIP, None)
-    proj_clip: float | None = key(CLIP, None)
+    cell_clip: float | None = key(NOT_NEGATIVE, None)
+    proj_clip: float | None = key(NOT_NEGATIVE, None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

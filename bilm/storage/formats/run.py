@@ -182,7 +182,8 @@ class RunTensors:
     def __init__(self, checkpoint: Checkpoint):
         self._checkpoint, self.source = checkpoint, checkpoint.path
         self.paths = tuple(path.absolute() for path in checkpoint.files)
-        self.names = set(checkpoint.shapes)
+        # Not for readers: the table of a softmax of characters is stored too.
+        self.names = set(checkpoint.shapes) - {names.SOFTMAX_MAP}
 
     def held(self) -> Held:
         """Count the tensors of the checkpoint and their numbers."""

@@ -1,0 +1,68 @@
+"""The settings of regularization in training, and the seeds of its masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True)
+class Regularization:
+    """Settings of regularization, with the names of the keys of `options.json`.
+
+    By default nothing is regularized. `docs/training.md` defines each setting; `weight_decay`
+    belongs to the optimizer.
+
+    Args:
+        dropout: rate on the input of each LSTM layer and on the last output.
+        variational_dropout: whether a row has the same mask of `dropout` at all steps of a window.
+        embedding_dropout: probability of replacing the vector of a distinct token of a replica's
+            window by zeros, at all of its positions and in both directions.
+        recurrent_weight_dropout: probability of replacing a recurrent weight of an LSTM layer by
+            zero during a window.
+        word_dropout: probability of reading the unknown word instead of a token, drawn for each
+            position and direction.
+        character_dropout: probability of reading padding instead of a character of a distinct
+            token of a replica's window, at all positions of the token and in both directions.
+        activation_regularization: factor of the mean square of the last outputs after dropout.
+        temporal_activation_regularization: factor of the mean square of the difference between
+            successive outputs of the last layer, before dropout.
+        label_smoothing: share of the target distribution that is spread evenly over all words that
+            the loss compares, those of the softmax or of the sampled softmax.
+    """
+
+    dropout: float = 0.0
+    variational_dropout: bool = False
+    embedding_dropout: float = 0.0
+    recurrent_weight_dropout: float = 0.0
+    word_dropout: float = 0.0
+    character_dropout: float = 0.0
+    activation_regularization: float = 0.0
+    temporal_activation_regularization: float = 0.0
+    label_smoothing: float = 0.0
+
+    @classmethod
+    def of(cls, options: Any) -> Regularization:
+        """Return the settings of an object that has them as attributes, such as `RunOptions`."""
+        return cls(**{name: getattr(options, name) for name in SETTINGS})
+
+
+SETTINGS = tuple(field.name for field in fields(Regularization))
+
+
+class DropoutSeeds(NamedTuple):
+    """Seeds of a replica's masks in a step: integers (2,); None without the setting.
+
+    Fields:
+        layers: a seed for each direction, of `dropout`.
+        tokens: of `embedding_dropout`.
+        weights: a seed for each direction, of `recurrent_weight_dropout`; equal on all replicas.
+        words: a seed for each direction, of `word_dropout`.
+        characters: of `character_dropout`.
+    """
+
+    layers: Any = None
+    tokens: Any = None
+    weights: Any = None
+    words: Any = None
+    characters: Any = None
