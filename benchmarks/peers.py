@@ -267,7 +267,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
                 axes.plot(hours, values, "o-", label=result["peer"])
             else:
                 axes.axhline(result["perplexity"], ls="--", color="0.5", label=result["peer"])
-        axes.set(title=f"{size:,} tokens", xlabel="processor hours", yscale="log")
+        axes.set(title=f"{size:,} tokens", xlabel="processor hours")
         axes.set_ylabel("held-out perplexity, forward")
         axes.legend()
     figure.savefig(path)
