@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import TYPE_CHECKING, NamedTuple
@@ -173,6 +174,21 @@ def write_model(model: BiLM, folder: Path) -> tuple[Path, Path]:
         for name, value in stored_values(model).items():
             file[name] = value
     return options_file, weight_file
+
+
+def require_settings(folder: Path, settings: dict) -> None:
+    """Store the flags that determine the results in a folder, or exit if it contains others."""
+    stored = folder / "settings.json"
+    if stored.exists() and json.loads(stored.read_text()) != settings:
+        sys.exit(f"{folder}: contains results of other flags, {stored.read_text()}; use another "
+                 "--output")  # fmt: skip
+    stored.write_text(json.dumps(settings))
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def sentences(path: str | Path) -> list[list[str]]:

@@ -267,7 +267,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
                 axes.plot(hours, values, "o-", label=result["peer"])
             else:
                 axes.axhline(result["perplexity"], ls="--", color="0.5", label=result["peer"])
-        axes.set(title=f"{size:,} tokens", xlabel="processor hours", yscale="log")
+        axes.set(title=f"{size:,} tokens", xlabel="processor hours")
         axes.set_ylabel("held-out perplexity, forward")
         axes.legend()
     figure.savefig(path)
@@ -283,11 +283,7 @@ def main(argv):
     settings = {name: FLAGS[name].value for name in ("hours", "options", "both_directions",
                                                      "negatives", "precision")}  # fmt: skip
     output.mkdir(parents=True, exist_ok=True)
-    stored = output / "settings.json"
-    if stored.exists() and json.loads(stored.read_text()) != settings:
-        sys.exit(f"{output}: contains results of other flags, {stored.read_text()}; use another "
-                 "--output")  # fmt: skip
-    stored.write_text(json.dumps(settings))
+    common.require_settings(output, settings)
     for n_tokens in map(int, FLAGS.tokens):
         texts = Texts(output / str(n_tokens), n_tokens)
         for peer in FLAGS.peers:
@@ -295,13 +291,11 @@ def main(argv):
             print(", ".join(f"{name} {results[-1][name]}" for name in COLUMNS), flush=True)
     table = pd.DataFrame(results)[[*COLUMNS]]
     table.to_csv(output / "peers.csv", index=False)
-    lines = [
-        "| " + " | ".join(COLUMNS) + " |", "| " + " | ".join("---" for _ in COLUMNS) + " |",
-        *("| " + " | ".join(f"{v:,.4g}" if isinstance(v, float) else str(v) for v in row) + " |"
-          for row in table.itertuples(index=False)),
-    ]  # fmt: skip
-    (output / "peers.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+    rows = [[f"{v:,.4g}" if isinstance(v, float) else str(v) for v in row]
+            for row in table.itertuples(index=False)]  # fmt: skip
+    text = common.markdown(COLUMNS, rows)
+    (output / "peers.md").write_text(text, encoding="utf-8")
+    print(text)
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import bilm
 
@@ -24,6 +24,35 @@ def add_model(flags: argparse.ArgumentParser, default: str | None = "novels-en")
     """Declare --model and --weights."""
     flags.add_argument("--model", default=default, help="stored biLM (default: %(default)s)")
     flags.add_argument("--weights", help="HDF5 weights if --model is an options.json")
+
+
+def add_vectors(flags: argparse.ArgumentParser) -> None:
+    """Declare --no_elmo and --precision."""
+    flags.add_argument(
+        "--no_elmo", dest="elmo", action="store_false", help="use learned word vectors only"
+    )
+    flags.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16", "int8"),
+        help="compute ELMo's vectors before training, in this precision",
+    )
+
+
+def with_vectors(items: list[Any], embedder: Any) -> list[Any]:
+    """Return named tuples with the fields `words` and `vectors`, now with their vectors.
+
+    `embedder` has the method `embed_sentences` of `bilm.ElmoEmbedder`.
+    """
+    vectors = embedder.embed_sentences(item.words for item in items)
+    return [item._replace(vectors=found) for item, found in zip(items, vectors, strict=True)]
+
+
+def precomputed(args: argparse.Namespace, *data_sets: list[Any]) -> tuple[list[Any], ...]:
+    """Return data sets with vectors if --precision is given, else unchanged."""
+    if not args.elmo or args.precision is None:
+        return data_sets
+    embedder = bilm.ElmoEmbedder(args.model, args.weights, precision=args.precision)
+    return tuple(with_vectors(items, embedder) for items in data_sets)
 
 
 def run(

@@ -49,16 +49,9 @@ def define_flags() -> ArgumentParser:
     running.add_model(flags)
     flags.add_argument("--train", required=True, help="tagged sentences for training")
     flags.add_argument("--dev", required=True, help="tagged sentences for evaluation")
-    flags.add_argument(
-        "--no_elmo", dest="elmo", action="store_false", help="use learned word vectors only"
-    )
+    running.add_vectors(flags)
     flags.add_argument(
         "--elmo_output", action="store_true", help="also add ELMo to the output of the LSTM"
-    )
-    flags.add_argument(
-        "--precision",
-        choices=("float32", "bfloat16", "int8"),
-        help="compute ELMo's vectors before training, in this precision",
     )
     flags.add_argument("--seeds", default="0", help="one tagger is trained per seed, such as 0,1,2")
     flags.add_argument("--epochs", type=int, default=5, help="passes over the training sentences")
@@ -82,12 +75,6 @@ def read_sentences(path: str, limit: int | None) -> list[Sentence]:
             sentences.append(Sentence(words, tags))
             words, tags = [], []
     return sentences[:limit]
-
-
-def with_vectors(sentences: list[Sentence], embedder: bilm.ElmoEmbedder) -> list[Sentence]:
-    vectors = embedder.embed_sentences(sentence.words for sentence in sentences)
-    pairs = zip(sentences, vectors, strict=True)
-    return [sentence._replace(vectors=found) for sentence, found in pairs]
 
 
 def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuffle_seed=None):
@@ -220,9 +207,7 @@ def train_once(
 
 def main(args: Namespace) -> None:
     train, dev = (read_sentences(path, args.max_sentences) for path in (args.train, args.dev))
-    if args.elmo and args.precision is not None:
-        embedder = bilm.ElmoEmbedder(args.model, args.weights, precision=args.precision)
-        train, dev = (with_vectors(sentences, embedder) for sentences in (train, dev))
+    train, dev = running.precomputed(args, train, dev)
     scores = []
     for seed in args.seeds.split(","):
         metric, score = train_once(int(seed), train, dev, args)

@@ -1,5 +1,6 @@
 """Run each benchmark briefly and check that it prints its figures."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from stored_files import CASE
 from tiny_runs import HELDOUT, TEXT, VOCABULARY
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -69,3 +71,52 @@ def test_benchmark_prints_its_figures(name, flags, expected):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(expected, done.stdout, re.DOTALL), done.stdout
+
+
+def write_tasks(folder):
+    """Write small texts for each task of downstream.py."""
+    tags = {"en_ewt_pos": ("DET", "NOUN", "VERB"), "wnut17_ner": ("O", "B-person", "I-person")}
+    texts = {
+        name: "".join(f"the\t{a}\ncat\t{b}\nsat{i}\t{c}\n\n" for i in range(6))
+        for name, (a, b, c) in tags.items()
+    }
+    films = (f"{kind}\ta {kind} film {i}" for i in range(3) for kind in ("neg", "pos"))
+    texts["movie_polarity"] = "\n".join(["label\ttext", *films])
+    for name, text in texts.items():
+        (folder / name).mkdir(parents=True)
+        for part in ("train", "dev"):
+            (folder / name / f"{part}.tsv").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("pandas"), reason="requires pandas")
+def test_downstream_writes_table_and_resumes(tmp_path):
+    write_tasks(tmp_path / "data")
+    rows = "none,a biLM=" + str(CASE) + (",fasttext" if find_spec("gensim") else "")
+    command = [
+        sys.executable, BENCHMARKS / "downstream.py", "--vectors", rows, "--epochs", "1",
+        "--data", tmp_path / "data", "--output", tmp_path / "out",
+        "--fasttext_text", TEXT, "--fasttext_dim", "8",
+    ]  # fmt: skip
+    for tasks, seeds in (("sentiment", "0"), ("tagging,entities,sentiment", "0,1")):
+        done = subprocess.run(
+            [*command, "--tasks", tasks, "--seeds", seeds],
+            capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        n_rows = rows.count(",") + 1
+        table = (tmp_path / "out" / "downstream.csv").read_text(encoding="utf-8").splitlines()
+        assert len(table) == 1 + n_rows * len(tasks.split(","))
+        if tasks == "sentiment":
+            _change_scores(tmp_path / "out" / "results.json", 12.5)
+    assert done.stdout.count("task sentiment") == n_rows  # only those of seed 1
+    line = r"^\| a biLM \| \d.*\| [\d.]+ \(12\.50, [\d.]+\) \| (-?[\d.]+ %|) \|$"
+    text = (tmp_path / "out" / "downstream.md").read_text(encoding="utf-8")
+    assert re.search(line, text, re.MULTILINE), text
+    assert "| named entities (CoNLL 2003, F1) | 90.15 | 92.22 | 21 % |" in text
+
+
+def _change_scores(path, score):
+    """Replace stored scores, to recognize them in the table."""
+    results = [result | {"score": score} for result in json.loads(path.read_text())]
+    path.write_text(json.dumps(results))

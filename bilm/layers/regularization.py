@@ -20,15 +20,15 @@ class Regularization:
             window by zeros, at all of its positions and in both directions.
         recurrent_weight_dropout: probability of replacing a recurrent weight of an LSTM layer by
             zero during a window.
-        word_dropout: probability of reading the unknown word instead of a token, at one position
-            of one direction.
+        word_dropout: probability of reading the unknown word instead of a token, drawn for each
+            position and direction.
         character_dropout: probability of reading padding instead of a character of a distinct
             token of a replica's window, at all positions of the token and in both directions.
         activation_regularization: factor of the mean square of the last outputs after dropout.
         temporal_activation_regularization: factor of the mean square of the difference between
             successive outputs of the last layer, before dropout.
-        label_smoothing: probability that the distribution to predict spreads over all words of the
-            softmax, or of the sampled softmax.
+        label_smoothing: share of the target distribution that is spread evenly over all words that
+            the loss compares, those of the softmax or of the sampled softmax.
     """
 
     dropout: float = 0.0
