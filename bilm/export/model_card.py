@@ -14,9 +14,8 @@ from typing import Any
 from absl import logging
 
 import bilm
-from bilm.layers.regularization import SETTINGS
 from bilm.options.model_options import ModelOptions
-from bilm.options.run_options import load_model_options
+from bilm.options.run_options import OPT_IN, load_model_options
 from bilm.options.schema import read_object
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.stored_model import StoredModel, open_model
@@ -35,8 +34,7 @@ RECIPE = (
     "softmax_bias", "all_clip_norm_val",
     "batch_size", "unroll_steps", "n_negative_samples_batch", "share_negatives",
     "sample_softmax", "state_reset_probability",
-    *SETTINGS, "short_window_probability", "weight_decay", "slot_dtype",
-    "average_decay", "softmax_rows",
+    *OPT_IN,
 )  # fmt: skip
 MAX_SHARDS = 20  # maximum number of listed files
 INTENDED = (

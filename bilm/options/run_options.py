@@ -41,6 +41,13 @@ DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
 SLOT_DTYPES = ("float32", "bfloat16")
 SOFTMAX_ROWS = ("table", "characters")
+# Keys that are off by default. The log of a run and the model card name those that are on.
+OPT_IN = (
+    "dropout", "variational_dropout", "embedding_dropout", "recurrent_weight_dropout",
+    "word_dropout", "character_dropout", "activation_regularization",
+    "temporal_activation_regularization", "label_smoothing", "short_window_probability",
+    "weight_decay", "slot_dtype", "average_decay", "softmax_rows",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +142,12 @@ class RunOptions(Checked):
         if changes.get("optimizer", self.optimizer) != self.optimizer:
             changes.setdefault("learning_rate", None)
         return super().replace(**changes)
+
+    def opted_in(self) -> dict[str, Any]:
+        """Return the values of the keys `OPT_IN` that differ from their defaults."""
+        defaults = {field.name: field.default for field in schema.keys(self)}
+        values = {name: getattr(self, name) for name in OPT_IN}
+        return {name: value for name, value in values.items() if value and value != defaults[name]}
 
     @property
     def softmax_of_characters(self) -> bool:

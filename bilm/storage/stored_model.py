@@ -176,6 +176,11 @@ class StoredModel:
         Raises: OptionsError for a format without a softmax; WeightsError if it is missing.
         """
         self._require(self.format.has_softmax, purpose)
+        if self.softmax is None and getattr(self.tensors, "rounded", None):
+            raise WeightsError(
+                f"{self}: the weights are stored in eight bits, without a softmax, and the model "
+                f"cannot {purpose}; use the model from which it was exported"
+            )
         if self.softmax is None:
             raise WeightsError(
                 f"{self}: the model has no softmax and cannot {purpose}; expected "

@@ -311,6 +311,8 @@ class TrainingRun:
             self.vocab.size,
         )  # fmt: skip
         logging.info("%s", rate)
+        if changed := options.opted_in():
+            logging.info("%s", ", ".join(f"{name} {value}" for name, value in changed.items()))
         rate.log_cut_warmup()
         if setup.checkpoint is not None:
             logging.info("continuing from %s", setup.checkpoint.path)

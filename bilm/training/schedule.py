@@ -78,8 +78,8 @@ class Schedule:
             parts.append(f"{options.warmup_steps:,} steps of warm-up")
         if options.decay != "none":
             end = self.full * options.decay_floor
-            parts.append(
-                f"{options.decay} decay from step {self.decay_start:,} to {end:g} at step "
-                f"{self.n_steps:,}"
-            )
+            first = f"step {self.decay_start:,}"
+            if round(options.decay_start * self.n_steps) < self.decay_start:
+                first += " (the end of the warm-up)"
+            parts.append(f"{options.decay} decay from {first} to {end:g} at step {self.n_steps:,}")
         return ", ".join(parts)

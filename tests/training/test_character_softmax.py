@@ -128,3 +128,9 @@ def test_resume_refuses_another_kind_of_softmax(tmp_path):
 def test_softmax_of_characters_requires_characters_and_samples(change):
     with pytest.raises(OptionsError, match=r'softmax_rows: found "characters", expected "table"'):
         tiny_options(**CHARACTERS | change)
+
+
+def test_softmax_of_characters_requires_fewer_negatives_than_words(tmp_path):
+    changes = CHARACTERS | {"n_negative_samples_batch": 49}
+    with pytest.raises(OptionsError, match=r"n_negative_samples_batch: found 49, .* 49 words"):
+        run(tmp_path, 1, changes=changes)
