@@ -65,9 +65,9 @@ class RunOptions(Checked):
         softmax_bias: initial biases of a new softmax: "zeros", as in the reference, or
             "log_uniform", the logarithm of the sampler's probability of each word, which depends
             on its rank in the vocabulary.
-        variational_dropout, embedding_dropout, recurrent_weight_dropout, word_dropout,
-            character_dropout, activation_regularization, temporal_activation_regularization,
-            label_smoothing: see `bilm.layers.regularization`.
+        variational_dropout: see `bilm.layers.regularization`, which also defines
+            `embedding_dropout`, `recurrent_weight_dropout`, `word_dropout`, `character_dropout`,
+            `activation_regularization`, `temporal_activation_regularization` and `label_smoothing`.
         short_window_probability: see `bilm.training.window_lengths`.
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
