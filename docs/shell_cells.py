@@ -14,7 +14,7 @@ from IPython.core.magic import register_cell_magic
 def sh(line: str, cell: str) -> None:
     """Run a cell in a shell and print its output without the log; print the log if it fails.
 
-    Paths in the temporary folder, in which the cells run, are printed relative to it.
+    Cells run in a temporary folder. Paths in this folder are printed relative to it.
     """
     done = subprocess.run(["sh", "-c", cell], capture_output=True, text=True)
     shown = done.stdout + done.stderr * bool(done.returncode)

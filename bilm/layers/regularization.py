@@ -28,7 +28,7 @@ class Regularization:
         temporal_activation_regularization: factor of the mean square of the difference between
             successive outputs of the last layer, before dropout.
         label_smoothing: share of the target distribution that is spread evenly over all words that
-            the loss compares, those of the softmax or of the sampled softmax.
+            the loss compares: the vocabulary, or the target and its negatives.
     """
 
     dropout: float = 0.0

@@ -179,7 +179,7 @@ class StoredModel:
         if self.softmax is None and getattr(self.tensors, "rounded", None):
             raise WeightsError(
                 f"{self}: the weights are stored in eight bits, without a softmax, and the model "
-                f"cannot {purpose}; use the model from which it was exported"
+                f"cannot {purpose}; use the original model"
             )
         if self.softmax is None:
             raise WeightsError(

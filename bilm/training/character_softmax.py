@@ -15,7 +15,7 @@ WORDS_AT_A_TIME = 1_024
 
 
 class CharacterSoftmax:
-    """Updates the softmax table of a model, from which the full softmax is computed.
+    """Updates the softmax table of a model, which the full softmax reads.
 
     Words are computed in the order of their lengths, so that short ones need few characters.
 

@@ -140,7 +140,7 @@ class TrainingText:
 
 
 class AddedTokens(NamedTuple):
-    """Tokens that batches contain beyond those of the text.
+    """Tokens that batches contain in addition to the text.
 
     Fields:
         unknown: the token that word dropout puts in the place of others: the id of `<UNK>`,
@@ -186,7 +186,7 @@ def replica_batches(
         sampler: draws the negatives; None for the full softmax.
         first_step: step of the first window; draws depend on the step.
         share_negatives: whether all replicas and directions use the same negatives.
-        added: tokens beyond those of the text.
+        added: tokens in addition to the text.
     """
     replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):

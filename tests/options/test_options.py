@@ -4,8 +4,10 @@ import pytest
 from options_examples import CHAR_CNN, LSTM, RUN, dotted_names, edited, stored
 
 from bilm.errors import OptionsError
+from bilm.layers.regularization import SETTINGS
+from bilm.options import schema
 from bilm.options.model_options import LstmOptions, ModelOptions, dense_sizes
-from bilm.options.run_options import RunOptions, load_model_options, load_run_options
+from bilm.options.run_options import OPT_IN, RunOptions, load_model_options, load_run_options
 
 OPTIONAL = {"char_cnn", "char_cnn.n_highway", "n_train_tokens", "n_tokens_vocab"}
 OPTIONAL |= {f"lstm.{name}" for name in ("cell_clip", "proj_clip", "use_skip_connections")}
@@ -218,3 +220,8 @@ def test_exported_options_have_the_keys_that_other_readers_require():
     assert exported["lstm"] == bare | added
     words = ModelOptions.from_dict({"lstm": LSTM, "char_cnn": None})
     assert "char_cnn" not in words.for_export() and words.for_export()["lstm"] == LSTM
+
+
+def test_all_settings_of_regularization_are_named_in_logs_and_cards():
+    assert set(SETTINGS) <= set(OPT_IN)
+    assert set(OPT_IN) <= {field.name for field in schema.keys(RunOptions)}
