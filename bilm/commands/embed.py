@@ -7,7 +7,7 @@ from typing import Any
 from bilm.commands import options as opt
 from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
-from bilm.embedding.choices import FORMATS, HELP, POOLS
+from bilm.embedding.choices import BACKENDS, FORMATS, HELP, POOLS
 from bilm.errors import BilmError, OptionsError
 
 READING = ("column", "id_column", "id_field", "tokenize", "on_bad_utf8")  # of a `Corpus`
@@ -54,6 +54,9 @@ def output_forms_help() -> str:
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
     opt.precision_option,
+    opt.option("--backend", opt.OneOf(BACKENDS), "What computes the vectors. numpy needs less "
+               "memory and starts sooner than keras, but is slower for many sentences; it computes "
+               "in float32, for models that read characters.", "the one that finishes sooner"),
     opt.option("--part_sentences", opt.Integer(1), "Number of sentences per part; an interruption "
                "loses at most one part.", "1000, or 100000 with --pool"),
 )  # fmt: skip
@@ -93,6 +96,11 @@ def embed(
                 raise OptionsError(f"{name} applies only to --engine spark")
     elif shard is not None:
         raise OptionsError("--shard and --engine cannot be combined; Spark divides the work itself")
+    if how["backend"] == "numpy" and (engine is not None or how["precision"] != "float32"):
+        raise OptionsError(
+            "--backend numpy computes in this process and in float32; expected no --engine and no "
+            "other --precision"
+        )
     if shard is not None or engine is not None or how["tokenize"]:  # spaCy imports TensorFlow
         start_tensorflow()
     if shard is not None:
@@ -158,6 +166,7 @@ def _embed_with_spark(
     from bilm.cluster.spark import embed_corpus
 
     reading = {name: how.pop(name) for name in READING}
+    del how["backend"]  # keras
     if how.pop("part_sentences") is not None:
         raise OptionsError("--part_sentences does not apply to --engine spark; use --partitions")
     n_sentences = embed_corpus(

@@ -92,6 +92,7 @@ def check_processor() -> Check:
     usable = available_cores()
     check.values["processor"] = _processor()
     check.values["cores"] = f"{usable} of {os.cpu_count()}"
+    check.values["load"] = _load(usable)
     flags = _flags()
     check.values["instructions"] = " ".join(name for name in FAST_FLAGS if name in flags) or None
     if (limit := _cpu_limit()) is not None:
@@ -107,6 +108,16 @@ def check_processor() -> Check:
     for name in sorted(filter(SETTINGS.match, os.environ)):
         check.values[name] = "(hidden)" if SECRET.search(name) else os.environ[name]
     return check
+
+
+def _load(cores: int) -> str | None:
+    """Describe the load of the last minute; None if the system does not report it."""
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        return None
+    note = "; other programs use the cores, which lowers all speeds" if load > cores else ""
+    return f"{load:.1f}{note}"
 
 
 def _processor() -> str:

@@ -15,7 +15,6 @@ from typing import Any
 from bilm.support import probes
 
 GOLDEN = Path(__file__).with_name("golden_case")
-TOLERANCE = 1e-5  # largest difference from bilm-tf in float32
 
 
 def ask(name: str, *arguments: str, timeout: float, **environment: str) -> dict[str, Any]:

@@ -13,3 +13,4 @@ HELP = {  # how Python reads each format
     '               with --pool one for all: h5py.File(FILE)["vectors"]',
 }
 POOLS = ("none", "mean", "max")  # `embedder.Collector` implements them
+BACKENDS = ("keras", "numpy")  # what computes the vectors

@@ -62,6 +62,7 @@ def dump_bilm_embeddings(
     precision: str = "float32",
     pool: str = "none",
     normalize: bool = False,
+    backend: str | None = None,
     before_keras: Callable[[], None] | None = None,
     **reading: Any,
 ) -> int:
@@ -82,16 +83,18 @@ def dump_bilm_embeddings(
         part_sentences: sentences per part; an interruption loses at most one part; None
             for 1000, or 100,000 if they are pooled.
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
-        before_keras: called before Keras is used for the first time. If it is given, NumPy embeds
-            a small corpus, in less time than Keras takes to start, unless Keras is imported or
-            KERAS_BACKEND is set.
+        backend: see `ElmoEmbedder`; None for `keras`, or with `before_keras` for the one that
+            embeds the corpus sooner.
+        before_keras: called before Keras is used for the first time. If it is given and `backend`
+            is not, NumPy embeds a small corpus, in less time than Keras takes to start, unless
+            Keras is imported or KERAS_BACKEND is set.
         reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`.
     Returns: the number of sentences.
     Raises: DataError, OptionsError, WeightsError, also if the corpus changes while it is read or
         if the folder of parts belongs to another call; BilmError if a package is missing;
         ValueError for another dtype or number.
     """
-    settings = Settings(layers, dtype, part_sentences, precision, pool, normalize)
+    settings = Settings(layers, dtype, part_sentences, precision, pool, normalize, backend)
     outfile, dataset_file = expanded(outfile), expanded(dataset_file)
     vocab_file = None if vocab_file is None else expanded(local_copy(vocab_file))
     if Path(outfile).is_dir():
@@ -102,12 +105,13 @@ def dump_bilm_embeddings(
 
     text = survey(open_corpus(dataset_file, **reading), settings, form)
     model = open_model(options_file, weight_file)
-    backend = "keras"
     if before_keras is not None:
-        backend = _sooner_backend(model, settings, text.n_tokens + 2 * text.n_sentences)
-        if backend == "keras":
+        if settings.backend is None:
+            n_tokens = text.n_tokens + 2 * text.n_sentences
+            settings.backend = _sooner_backend(model, settings, n_tokens)
+        if settings.backend == "keras":
             before_keras()
-    work = prepare(text, model, vocab_file, settings, form, backend)
+    work = prepare(text, model, vocab_file, settings, form)
     protect(outfile, *model.own_files)
     with open_parts(outfile, work.run) as parts:
         work.write_parts(parts)
@@ -132,6 +136,7 @@ class Settings:
 
     Args:
         layers, dtype, part_sentences, precision, pool, normalize: see `dump_bilm_embeddings`.
+        backend: see `ElmoEmbedder`; None for the default.
     Attributes: the arguments, with the number of sentences per part; `is_pooled`.
     Raises: OptionsError for an unknown pool; ValueError for another dtype or number.
     """
@@ -144,6 +149,7 @@ class Settings:
         precision: str = "float32",
         pool: str = "none",
         normalize: bool = False,
+        backend: str | None = None,
     ):
         self.is_pooled = pool != "none"
         if part_sentences is None:
@@ -157,6 +163,7 @@ class Settings:
             )
         self.layers, self.dtype, self.part_sentences = layers, dtype, part_sentences
         self.precision, self.pool, self.normalize = precision, pool, normalize
+        self.backend = backend
 
     def by_sentence(self, form: str) -> bool:
         """Return whether an output has datasets, named by ids if there are any."""
@@ -187,7 +194,6 @@ def prepare(
     vocab_file: str | Path | None,
     settings: Settings,
     form: str,
-    backend: str = "keras",
 ) -> Work:
     """Load a model and return the work of embedding a corpus with it.
 
@@ -196,12 +202,12 @@ def prepare(
         model, vocab_file: see `ElmoEmbedder`.
         settings: what to compute.
         form: format of the output.
-        backend: see `ElmoEmbedder`.
     Raises: WeightsError if the model changes; OptionsError if a layer is missing or occurs twice.
     """
     identity = settings.identity(model, vocab_file)  # before the weights are read
     run = {"model": identity.pop("model"), "precision": identity.pop("precision")}
     run |= {"dataset": text.digest, **identity}
+    backend = settings.backend or "keras"
     embedder = ElmoEmbedder(model, None, vocab_file, precision=settings.precision, backend=backend)
     model.check_unchanged()
     embedder.tokenization.done = True  # the survey has checked the corpus

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from bilm.data.tokenization import TokenizationCheck, checked_sentence
-from bilm.embedding.choices import POOLS
+from bilm.embedding.choices import BACKENDS, POOLS
 from bilm.embedding.numpy_model import NumpyBiLM, NumpyStacks, Shared, shared_with
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, DataError, OptionsError
@@ -35,11 +35,9 @@ if TYPE_CHECKING:
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
 WINDOW_TOKENS = 1 << 18  # maximum number of tokens read ahead if sentences are long
 WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens that are read ahead
-GATE_BYTES = 1 << 27  # maximum size in bytes of the input's part of the gates in a window of steps
+GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 REPEATS = 8  # multiply the table instead of each token from this mean number of uses per row on
-
-BACKENDS = ("keras", "numpy")  # what computes the vectors
 
 Layers = str | Sequence[int]
 T = TypeVar("T")

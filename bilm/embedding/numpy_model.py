@@ -8,7 +8,9 @@ TensorFlow longer than to compute them, so NumPy computes it with the weights of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,13 +25,16 @@ from bilm.options.model_options import (
 )
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
+from bilm.support.process import available_cores, one_blas_thread
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
     from bilm.layers.lstm import LSTMCell
     from bilm.layers.token_encoder import TokenEncoder
 
-SMALL_WORK = 500_000_000  # largest product of tokens and weights that NumPy computes sooner
+FEW_WORDS = 64  # most words that NumPy encodes for a model of Keras
+ONE_THREAD_BYTES = 1 << 20  # largest matrix that one core multiplies with a row as fast as several
+SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
@@ -144,6 +149,10 @@ class NumpyEncoder(NamedTuple):
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         """Encode tokens: integer (U, C), C at least the width of the widest filter -> float32 (U,
         P)."""
+        with _threads(len(ids) <= FEW_WORDS, 4 * self.n_filters**2):
+            return self._encoded(ids)
+
+    def _encoded(self, ids: np.ndarray) -> np.ndarray:
         vectors = self.characters[ids]  # U, C, E
         dim = vectors.shape[2]
         maxima = []
@@ -188,6 +197,8 @@ class NumpyStacks:
 
     def __init__(self, lstm: LstmOptions, cells: dict[str, list[NumpyCell]]):
         self._lstm, self._cells = lstm, cells
+        matrices = [cell.recurrent for own in cells.values() for cell in own]
+        self._largest = max(matrix.nbytes for matrix in matrices)
 
     def zero_state(self, n_rows: int) -> list[np.ndarray]:
         """Return the zero state: by direction, layer, cell before hidden, float32 (B, ...)."""
@@ -214,16 +225,17 @@ class NumpyStacks:
         starts = [column if column.any() else None for column in fresh.T[:, :, None]]
         parts, layers = iter(state), {}
         last: list[np.ndarray] = []
-        for direction, cells in self._cells.items():
-            x = table[places[direction].T]  # T, B, P
-            outputs = [x]
-            # One cell at a time, so that the weights of a small cell remain in the cache.
-            for i, cell in enumerate(cells):
-                y, *new = self._run(cell, x, next(parts), next(parts), starts)
-                last += new
-                x = y + x if self._lstm.use_skip_connections and i else y
-                outputs.append(x)
-            layers[direction] = np.stack(outputs).transpose(0, 2, 1, 3)
+        with _threads(len(fresh) == 1, self._largest):
+            for direction, cells in self._cells.items():
+                x = table[places[direction].T]  # T, B, P
+                outputs = [x]
+                # One cell at a time, so that the weights of a small cell remain in the cache.
+                for i, cell in enumerate(cells):
+                    y, *new = self._run(cell, x, next(parts), next(parts), starts)
+                    last += new
+                    x = y + x if self._lstm.use_skip_connections and i else y
+                    outputs.append(x)
+                layers[direction] = np.stack(outputs).transpose(0, 2, 1, 3)
         return layers, last
 
     def _run(
@@ -319,6 +331,23 @@ def _shared_encoder(encoder: TokenEncoder) -> NumpyEncoder:
         [list(map(_float32, layer)) for layer in layers],
         (_float32(encoder.kernel), _float32(encoder.bias)) if encoder.has_projection else None,
     )
+
+
+def _threads(are_few: bool, n_bytes: int) -> AbstractContextManager[None]:
+    """Return the context for products of rows with matrices of at most `n_bytes`: it limits NumPy
+    to one thread if more do not help, with few rows, or if other programs use the cores."""
+    if (are_few and n_bytes <= ONE_THREAD_BYTES) or _is_busy():
+        return one_blas_thread()
+    return nullcontext()
+
+
+def _is_busy() -> bool:
+    """Return whether more threads want to run than there are cores, in the mean of the last
+    minute."""
+    try:
+        return os.getloadavg()[0] > available_cores() + 1
+    except OSError:  # the system does not report it
+        return False
 
 
 def _float32(tensor: Any) -> np.ndarray:

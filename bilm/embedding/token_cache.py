@@ -12,7 +12,7 @@ import numpy as np
 
 from bilm.data.vocabulary import BOS, EOS, Vocabulary, alphabet_of, shifted, vocabulary_of
 from bilm.data.windows import batches, needed_characters
-from bilm.embedding.numpy_model import NumpyBiLM, NumpyEncoder
+from bilm.embedding.numpy_model import FEW_WORDS, NumpyBiLM, NumpyEncoder
 from bilm.errors import OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
 ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters for these characters
-FEW_WORDS = 64  # most words that NumPy encodes for a model of Keras
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
 

@@ -117,6 +117,11 @@ class StoredModel:
         """The weights of the biLM. Raises: OptionsError, WeightsError."""
         return self.format.tensors(self.options)
 
+    @property
+    def is_int8(self) -> bool:
+        """Whether matrices of the biLM are stored in eight bits."""
+        return bool(getattr(self.tensors, "rounded", None))
+
     @cached_property
     def softmax(self) -> Softmax | None:
         """The softmax, or None if the model has none. Raises: WeightsError if it belongs to
@@ -176,7 +181,7 @@ class StoredModel:
         Raises: OptionsError for a format without a softmax; WeightsError if it is missing.
         """
         self._require(self.format.has_softmax, purpose)
-        if self.softmax is None and getattr(self.tensors, "rounded", None):
+        if self.softmax is None and self.is_int8:
             raise WeightsError(
                 f"{self}: the weights are stored in eight bits, without a softmax, and the model "
                 f"cannot {purpose}; use the original model"

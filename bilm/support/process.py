@@ -9,7 +9,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
+from threading import Lock
+from typing import Any
 
 BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
 OTHER_BACKENDS = ("torch", "jax")  # in the order in which they are chosen without TensorFlow
@@ -124,6 +127,52 @@ def return_freed_memory() -> None:
     made while they were loaded; also after `keep_freed_memory`."""
     with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
         ctypes.CDLL(None).malloc_trim(0)
+
+
+class _BlasLimit:
+    """The limit that `one_blas_thread` sets, as long as a block is active."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_blocks = Lock(), 0
+        self._limit: Any = None
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._n_blocks:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+            self._n_blocks += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._n_blocks -= 1
+            if not self._n_blocks:
+                self._limit.restore_original_limits()
+
+
+_BLAS_LIMIT = _BlasLimit()
+
+
+@cache
+def _blas() -> Any:
+    """Return what controls the threads of the BLAS libraries that NumPy has loaded."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let NumPy compute the products of the block in the calling thread only.
+
+    The threads of BLAS wait actively for each other. If other programs use the cores, a small
+    product then takes many times as long as in one thread. Blocks of several threads may overlap:
+    the number of threads belongs to the process, and the last block restores it.
+    """
+    _BLAS_LIMIT.enter()
+    try:
+        yield
+    finally:
+        _BLAS_LIMIT.leave()
 
 
 def grow_gpu_memory() -> None:

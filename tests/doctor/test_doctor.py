@@ -7,8 +7,9 @@ import stat
 import pytest
 from command_runs import run
 
-from bilm.doctor import cuda, installation
+from bilm.doctor import cuda, examination, installation
 from bilm.doctor.cuda import Gpu, check_gpus, driver_gpus, find_library, library_names
+from bilm.doctor.examination import examine
 from bilm.doctor.installation import check_folders, check_packages, check_processor
 from bilm.doctor.probes import ask
 from bilm.doctor.report import Check, Report
@@ -123,6 +124,14 @@ def test_container_with_fewer_cores_than_the_machine_is_a_problem(monkeypatch, t
     assert not check_processor().problems
 
 
+@pytest.mark.parametrize(("load", "is_noted"), [(0.0, False), (1e6, True)])
+def test_load_of_other_programs_is_reported_and_no_problem(load, is_noted, monkeypatch):
+    monkeypatch.setattr(installation.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    check = check_processor()
+    assert check.values["load"].startswith(f"{load:.1f}") and not check.problems
+    assert ("other programs use the cores" in check.values["load"]) is is_noted
+
+
 def test_values_of_secret_variables_are_hidden(monkeypatch):
     monkeypatch.setenv("TF_API_TOKEN", "hush")
     monkeypatch.setenv("KERAS_BACKEND", "torch")
@@ -217,6 +226,57 @@ def test_probe_that_hangs_is_stopped(shadow):
     shadow("h5py", "import time; time.sleep(60)")
     with pytest.raises(ProbeFailure, match="no answer after 1 seconds"):
         ask("hdf5", timeout=1)
+
+
+# --- the whole examination ---
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """Answer the probes without processes; return the probes that were asked."""
+    asked = []
+
+    def answer(name, *arguments, timeout, **environment):
+        asked.append((name, *arguments))
+        if name == "golden":
+            return {"difference": 1.0 if arguments == ("int8",) else 0.0}
+        return {
+            "hdf5": {"h5py": "3", "hdf5": "1.14", "equal": True},
+            "tensorflow": {"gpus": [], "build": {}},
+            "product": {"float32": 100.0, "bfloat16": 200.0},
+        }.get(name, {"rate": 1000.0, "gflops": 50.0})
+
+    monkeypatch.setattr(examination, "ask", answer)
+    monkeypatch.setattr(cuda, "driver_gpus", list)
+    monkeypatch.setattr(
+        examination, "find_spec", lambda name: name in ("tensorflow", "onnxruntime")
+    )
+    return asked
+
+
+def test_each_step_of_a_long_check_is_shown_before_it_starts(answered):
+    shown = []
+    examine(show=lambda text: shown.append((text, len(answered))))
+    texts = [text for text, _ in shown]
+    assert texts[texts.index("vectors") :] == [
+        "vectors",
+        "vectors: tensorflow on the CPU, float32",
+        "vectors: tensorflow on the CPU, bfloat16",
+        "vectors: ONNX Runtime on the CPU, int8",
+        "speed",
+        "speed: matrix product",
+        "speed: embedding",
+        "speed: training",
+    ]
+    before = dict(shown)
+    assert before["speed: training"] == len(answered) - 1
+
+
+def test_int8_vectors_that_differ_from_bilm_tf_are_a_problem(answered):
+    report = examine(timed=False)
+    (problem,) = report.problems
+    assert problem.found.startswith("ONNX Runtime on the CPU, int8: vectors differ")
+    assert not {("product",), ("training",)} & set(answered)
 
 
 # --- the command ---

@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import h5py
 import numpy as np
@@ -12,6 +13,7 @@ from command_runs import environment
 from conftest import golden_cases
 from stored_files import CASE
 
+from bilm.embedding import numpy_model
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.numpy_model import SMALL_WORK, NumpyBiLM, is_small
 from bilm.errors import OptionsError
@@ -93,3 +95,25 @@ def test_embed_of_a_few_lines_does_not_import_keras(tmp_path, stored_embedder, v
     with h5py.File(output) as file:
         for k, vectors in enumerate(stored_embedder.embed_batch(SENTENCES)):
             np.testing.assert_allclose(file[str(k)], vectors, atol=ATOL)
+
+
+def test_single_sentence_is_computed_by_one_blas_thread_if_the_cells_are_small_or_the_machine_busy(
+    monkeypatch, stored_embedder
+):
+    blocks = []
+
+    @contextmanager
+    def recorded():
+        blocks.append(True)
+        yield
+
+    monkeypatch.setattr(numpy_model, "one_blas_thread", recorded)
+    embedder = ElmoEmbedder(CASE, backend="numpy", cache_size=100)
+    expected = stored_embedder.embed_batch(SENTENCES)
+    for largest, load, few in [(1 << 20, 0.0, True), (0, 0.0, False), (0, 1e6, True)]:
+        monkeypatch.setattr(numpy_model, "ONE_THREAD_BYTES", largest)
+        monkeypatch.setattr(numpy_model.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        blocks.clear()
+        found = embedder.embed_sentence(SENTENCES[0])
+        np.testing.assert_allclose(found, expected[0], atol=ATOL)
+        assert bool(blocks) is few

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import keras
 import pytest
+import threadpoolctl
 
-from bilm.support.process import LOG_LEVEL, THREADS, share_cores
+from bilm.support.process import LOG_LEVEL, THREADS, one_blas_thread, share_cores
 
 QUIET = """
 import json, sys
@@ -64,6 +66,49 @@ def test_share_cores_keeps_settings_of_the_user(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setenv(name, "1")
             assert share_cores() is False
+
+
+def blas_threads():
+    """Return the number of threads of each BLAS library."""
+    return [
+        found["num_threads"]
+        for found in threadpoolctl.threadpool_info()
+        if found["user_api"] == "blas"
+    ]
+
+
+@pytest.fixture
+def two_blas_threads():
+    """Let BLAS use two threads; skip the test if no known library is loaded."""
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        if set(blas_threads()) != {2}:
+            pytest.skip("NumPy's BLAS library cannot be controlled")
+        yield
+
+
+def test_blas_has_one_thread_in_a_block_and_its_threads_again_after_an_error(two_blas_threads):
+    with pytest.raises(KeyError), one_blas_thread():
+        assert set(blas_threads()) == {1}
+        raise KeyError
+    assert set(blas_threads()) == {2}
+
+
+def test_blas_threads_are_restored_after_the_last_of_overlapping_blocks(two_blas_threads):
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with one_blas_thread():
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    with one_blas_thread():
+        thread.start()
+        entered.wait()
+    assert set(blas_threads()) == {1}
+    leave.set()
+    thread.join()
+    assert set(blas_threads()) == {2}
 
 
 def test_quiet_start_of_tensorflow():

@@ -19,7 +19,7 @@ from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_
 
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.export.hdf5 import dump_weights
+from bilm.export.hdf5 import dump_int8_weights, dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.storage.names import is_bilm, stored_values
@@ -114,6 +114,17 @@ def test_finetune_from_an_exported_model(source, tmp_path, log):
     assert found["char_embed"].shape[0] == 261
     assert (found["softmax/b"] == 0).all()
     assert "the softmax is newly initialized: the source has none" in log.text
+
+
+def test_finetune_from_weights_in_eight_bits_starts_from_the_rounded_values_and_warns(
+    tmp_path, log
+):
+    (tmp_path / "int8").mkdir()
+    weight_file, options_file = dump_int8_weights(STORED[0], tmp_path / "int8")
+    words = {"weight_file": weight_file, "new_vocab_file": VOCABULARY}
+    found = first_weights(options_file, tmp_path / "run", **words)
+    assert_same(found, stored_values(load_bilm(options_file, weight_file)))
+    assert f"{weight_file}: the weights were rounded to eight bits" in log.text
 
 
 def test_finetune_from_an_archive_and_a_folder(tmp_path, monkeypatch):
