@@ -129,29 +129,6 @@ def return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-class _BlasLimit:
-    """The limit that `one_blas_thread` sets, as long as a block is active."""
-
-    def __init__(self) -> None:
-        self._lock, self._n_blocks = Lock(), 0
-        self._limit: Any = None
-
-    def enter(self) -> None:
-        with self._lock:
-            if not self._n_blocks:
-                self._limit = _blas().limit(limits=1, user_api="blas")
-            self._n_blocks += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._n_blocks -= 1
-            if not self._n_blocks:
-                self._limit.restore_original_limits()
-
-
-_BLAS_LIMIT = _BlasLimit()
-
-
 @cache
 def _blas() -> Any:
     """Return what controls the threads of the BLAS libraries that NumPy has loaded."""
@@ -160,19 +137,26 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
+_limits_blas = Lock()  # held by the thread that limits BLAS
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let NumPy compute the products of the block in the calling thread only.
+    """Let NumPy compute the products of the block in one thread.
 
     The threads of BLAS wait actively for each other. If other programs use the cores, a small
-    product then takes many times as long as in one thread. Blocks of several threads may overlap:
-    the number of threads belongs to the process, and the last block restores it.
+    product then takes many times as long as in one thread. The number of threads belongs to the
+    process: while a thread of Python is in such a block, the products of other threads are limited
+    too, and their blocks change nothing.
     """
-    _BLAS_LIMIT.enter()
-    try:
+    if not _limits_blas.acquire(blocking=False):
         yield
+        return
+    try:
+        with _blas().limit(limits=1, user_api="blas"):
+            yield
     finally:
-        _BLAS_LIMIT.leave()
+        _limits_blas.release()
 
 
 def grow_gpu_memory() -> None:

@@ -248,9 +248,8 @@ def answered(monkeypatch):
 
     monkeypatch.setattr(examination, "ask", answer)
     monkeypatch.setattr(cuda, "driver_gpus", list)
-    monkeypatch.setattr(
-        examination, "find_spec", lambda name: name in ("tensorflow", "onnxruntime")
-    )
+    installed = {"tensorflow", "onnxruntime"}
+    monkeypatch.setattr(examination, "find_spec", lambda name: name if name in installed else None)
     return asked
 
 

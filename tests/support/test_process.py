@@ -93,7 +93,7 @@ def test_blas_has_one_thread_in_a_block_and_its_threads_again_after_an_error(two
     assert set(blas_threads()) == {2}
 
 
-def test_blas_threads_are_restored_after_the_last_of_overlapping_blocks(two_blas_threads):
+def test_blas_threads_are_restored_after_overlapping_blocks_of_threads(two_blas_threads):
     entered, leave = threading.Event(), threading.Event()
 
     def other():
@@ -102,10 +102,10 @@ def test_blas_threads_are_restored_after_the_last_of_overlapping_blocks(two_blas
             leave.wait()
 
     thread = threading.Thread(target=other)
-    with one_blas_thread():
+    with one_blas_thread(), one_blas_thread():
         thread.start()
         entered.wait()
-    assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {1}
     leave.set()
     thread.join()
     assert set(blas_threads()) == {2}
