@@ -8,14 +8,18 @@ Examples:
   python benchmarks/time_to_perplexity.py --options small --input 'corpus/*.txt' \\
       --vocab vocab.txt --heldout dev.txt --output runs
 
+  python benchmarks/time_to_perplexity.py --options compact --n_steps 744 --eval_steps 62 \\
+      --recipe 'none:dropout=0' --recipe 'dropout:dropout=0.5' --losses losses.png
+
 A recipe is a name and keys of options.json that replace keys of --options. Each recipe is one run
 of `bilm train`; with --output, the same command resumes interrupted runs. The default text is
-classics_en of the shared data, or Python's documentation if that is missing. --plot requires
-matplotlib.
+classics_en of the shared data, or Python's documentation if that is missing. --plot and --losses
+require matplotlib.
 """
 
 import csv
 import json
+import math
 import re
 import subprocess
 import sys
@@ -26,6 +30,7 @@ import common
 from absl import app, flags
 
 from bilm.options.run_options import RunOptions, load_run_options
+from bilm.training.history import read_history
 
 RECIPES = (
     "adagrad:",
@@ -47,6 +52,7 @@ flags.DEFINE_integer("cpu_replicas", 1, "Number of logical CPU devices.", 1)
 flags.DEFINE_string("output", None, "Folder for the runs [a temporary folder].")
 flags.DEFINE_string("csv", None, "CSV file for the figures.")
 flags.DEFINE_string("plot", None, "PNG file for a plot of perplexity over steps.")
+flags.DEFINE_string("losses", None, "PNG file for training and held-out losses over epochs.")
 
 
 def measure(name: str, options: RunOptions, text: common.Text, folder: Path) -> list[dict]:
@@ -83,6 +89,33 @@ def plot(rows: list[dict], path: str) -> None:
     figure.savefig(path)
 
 
+def plot_losses(folder: Path, names: list[str], path: str) -> None:
+    """Plot the losses of runs of two directions, their mean, against the number of epochs."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for k, name in enumerate(names):
+        rows = read_history(folder / name / "history.csv")
+        epochs = int(rows[-1]["epoch"]) / int(rows[-1]["step"])
+        trained = [
+            (int(r["step"]), float(r["loss_forward"]), float(r["loss_backward"]))
+            for r in rows if r["loss_forward"]
+        ]  # fmt: skip
+        measured = [
+            (int(r["step"]), math.log(float(r["heldout_perplexity"])))
+            for r in rows if r["heldout_perplexity"]
+        ]  # fmt: skip
+        color = f"C{k}"
+        axes.plot([r[0] * epochs for r in measured], [r[1] for r in measured], "o-", color=color,
+                  markersize=3, label=f"{name}, held-out")  # fmt: skip
+        axes.plot([r[0] * epochs for r in trained], [(r[1] + r[2]) / 2 for r in trained], "--",
+                  color=color, linewidth=1, label=f"{name}, training")  # fmt: skip
+    axes.set(xlabel="epochs", ylabel="loss, nats per word")
+    axes.legend(fontsize="small")
+    figure.savefig(path)
+
+
 def main(argv):
     del argv
     options = RunOptions.from_dict(common.MIDDLE | {"state_reset_probability": 0.01})
@@ -99,6 +132,8 @@ def main(argv):
             own = measure(name, options.replace(**changes), text, folder)
             print(f"{name:>12}:", ", ".join(f"{r['mean']:,.1f} at {r['step']:,}" for r in own))
             rows += own
+        if FLAGS.losses:
+            plot_losses(folder, list(dict.fromkeys(row["recipe"] for row in rows)), FLAGS.losses)
     if FLAGS.csv:
         with open(FLAGS.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, ("recipe", "step", "mean"))
