@@ -27,6 +27,7 @@ from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
 
 SMALLEST = WORDS | {"share_embedding_softmax": True, "lstm": {"n_layers": 1}}
+MUON = {"optimizer": "muon", "learning_rate": 0.01, "weight_decay": 0.05}
 LONG = 100_000  # steps that no test waits for
 SOON = 60  # seconds in which all must have ended
 
@@ -55,8 +56,12 @@ def measured(folder):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"average_decay": 0.9}, pytest.param(REGULARIZED | SHORT_WINDOWS, marks=pytest.mark.slow)],
-    ids=["averaged", "regularized"],
+    [
+        {"average_decay": 0.9},
+        pytest.param(REGULARIZED | SHORT_WINDOWS, marks=pytest.mark.slow),
+        pytest.param(MUON, marks=pytest.mark.slow),
+    ],
+    ids=["averaged", "regularized", "muon"],
 )
 def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
     several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}
