@@ -14,6 +14,7 @@ from conftest import golden_cases
 from stored_files import CASE
 
 from bilm.embedding import numpy_model
+from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.numpy_model import SMALL_WORK, NumpyBiLM, is_small
 from bilm.errors import OptionsError
@@ -76,8 +77,18 @@ def test_small_work_is_limited_by_tokens_and_weights(stored_embedder):
     assert not is_small(options, most + 1)
 
 
-@pytest.mark.parametrize("variables", [{}, {"KERAS_BACKEND": "tensorflow"}])
-def test_embed_of_a_few_lines_does_not_import_keras(tmp_path, stored_embedder, variables):
+@pytest.mark.parametrize(
+    ("variables", "option", "uses_keras"),
+    [
+        ({}, [], False),
+        ({"KERAS_BACKEND": "tensorflow"}, [], True),
+        ({"KERAS_BACKEND": "tensorflow"}, ["--backend", "numpy"], False),
+        ({}, ["--backend", "keras"], True),
+    ],
+)
+def test_embed_of_a_few_lines_imports_keras_only_if_it_is_chosen(
+    tmp_path, stored_embedder, variables, option, uses_keras
+):
     corpus, output = tmp_path / "corpus.txt", tmp_path / "vectors.hdf5"
     corpus.write_text("\n".join(LINES) + "\n")
     settings = environment(**variables)
@@ -85,16 +96,33 @@ def test_embed_of_a_few_lines_does_not_import_keras(tmp_path, stored_embedder, v
         settings.pop("KERAS_BACKEND", None)
     done = subprocess.run(
         [sys.executable, "-c", EMBED, "embed", "--model", CASE, "--input", corpus]
-        + ["--output", output],
+        + ["--output", output, *option],
         env=settings,
         capture_output=True,
         text=True,
     )
-    imported = bool(variables)
-    assert done.stdout.splitlines()[-1:] == [f"0 {imported} {imported}"], done.stderr
+    assert done.stdout.splitlines()[-1:] == [f"0 {uses_keras} {uses_keras}"], done.stderr
     with h5py.File(output) as file:
         for k, vectors in enumerate(stored_embedder.embed_batch(SENTENCES)):
             np.testing.assert_allclose(file[str(k)], vectors, atol=ATOL)
+
+
+def test_embed_with_numpy_of_any_length_equals_keras(tmp_path, monkeypatch, stored_embedder):
+    monkeypatch.setattr("bilm.embedding.corpus.is_small", lambda options, n_tokens: False)
+    corpus, output = tmp_path / "corpus.txt", tmp_path / "vectors.hdf5"
+    corpus.write_text("\n".join(LINES * 20) + "\n")
+    dump_bilm_embeddings(None, corpus, CASE, None, output, backend="numpy", part_sentences=30)
+    with h5py.File(output) as file:
+        for k, vectors in enumerate(stored_embedder.embed_batch(SENTENCES * 20)):
+            np.testing.assert_allclose(file[str(k)], vectors, atol=ATOL)
+
+
+@pytest.mark.parametrize("other", [["--precision", "bfloat16"], ["--engine", "spark"]])
+def test_embed_refuses_numpy_with_another_precision_or_engine(run_here, tmp_path, other):
+    arguments = "--model", CASE, "--input", tmp_path, "--output", tmp_path / "x.npz"
+    done = run_here("bilm embed", *arguments, "--backend", "numpy", *other)
+    assert done.returncode == 1
+    assert "--backend numpy computes in this process and in float32" in done.stderr
 
 
 def test_single_sentence_is_computed_by_one_blas_thread_if_the_cells_are_small_or_the_machine_busy(
