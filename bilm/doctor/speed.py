@@ -161,6 +161,7 @@ def training_run(
     """
     from bilm.data import BidirectionalLMDataset, UnicodeCharsVocabulary
     from bilm.training.devices import Devices
+    from bilm.training.plan import replica_options
     from bilm.training.sampling import LogUniformSampler
     from bilm.training.step import Trainer
     from bilm.training.training_text import (
@@ -175,10 +176,11 @@ def training_run(
     vocab = UnicodeCharsVocabulary(str(vocab_file), max_length, validate_file=True)
     devices = Devices()
     # A decay requires the length of the run. All timed windows have the full length.
-    constant = options.replace(decay="none", short_window_probability=0.0)
+    options = options.replace(decay="none", short_window_probability=0.0)
+    options = replica_options(options, vocab.size, devices.n_replicas)
     added = AddedTokens.of(options, vocab)
     trainer = Trainer(
-        constant,
+        options,
         vocab.size,
         devices,
         precision=precision,
@@ -186,8 +188,8 @@ def training_run(
         characters=added.characters,
     )
     n_rows, n_steps = options.batch_size, options.unroll_steps
-    n_negatives = options.n_negative_samples_batch
-    sampler = LogUniformSampler(vocab.size, n_negatives, seed=0)
+    n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
+    sampler = LogUniformSampler(vocab.size, n_negatives, seed=0) if n_negatives else None
 
     def batches() -> Iterator[dict]:
         dataset = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)

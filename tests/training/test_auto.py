@@ -13,6 +13,7 @@ from bilm.data.shards import resolve_shards
 from bilm.data.survey import word_statistics
 from bilm.data.vocabulary import Vocabulary
 from bilm.doctor import probes
+from bilm.doctor.speed import training_run
 from bilm.errors import DataError, OptionsError
 from bilm.options.run_options import load_run_options
 from bilm.training import auto
@@ -150,3 +151,10 @@ def test_training_steps_are_timed_on_the_text(tmp_path):
     file.write_text(json.dumps(tiny_options().to_dict()))
     found = probes.ask("training_steps", str(file), TEXT, str(VOCABULARY), timeout=300)
     assert found.keys() <= {"float32", "bfloat16"} and found["float32"] > 0
+
+
+def test_training_is_timed_with_the_full_softmax_if_the_vocabulary_has_fewer_words_than_negatives():
+    options = tiny_options().replace(n_negative_samples_batch=10_000, sample_softmax=True)
+    timed = training_run(options, TEXT, VOCABULARY)
+    assert not timed.trainer.options.sample_softmax
+    assert np.isfinite(timed.trainer.step(timed.iterator, 0).global_norm.numpy())
