@@ -101,7 +101,8 @@ def embed(
             "--backend numpy computes in this process and in float32; expected no --engine and no "
             "other --precision"
         )
-    if shard is not None or engine is not None or how["tokenize"]:  # spaCy imports TensorFlow
+    uses_keras = shard is not None and how["backend"] != "numpy"
+    if uses_keras or engine is not None or how["tokenize"]:  # spaCy imports TensorFlow
         start_tensorflow()
     if shard is not None:
         _embed_share(vocab, input_, model, weights, output, shard, how, json)
