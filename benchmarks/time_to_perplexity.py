@@ -90,7 +90,10 @@ def plot(rows: list[dict], path: str) -> None:
 
 
 def plot_losses(folder: Path, names: list[str], path: str) -> None:
-    """Plot the losses of runs of two directions, their mean, against the number of epochs."""
+    """Plot training and held-out losses of bidirectional runs, the mean of both directions.
+
+    The length of each run must be a number of whole epochs.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")

@@ -7,10 +7,11 @@ from bilm.commands.main import command
 from bilm.commands.output import as_json, printable
 
 NOTE = """
-The report contains versions, processor, memory, settings, GPUs with the libraries of CUDA, and the
-folders that bilm writes. It computes the vectors of a small model with each installed backend on
-each device and compares them with those of bilm-tf, then times embedding (novels-en) and a training
-step (small, 32 x 20) against a matrix product on the same device.
+The report contains versions, processor, memory, load, settings, GPUs with the libraries of CUDA,
+and the folders that bilm writes. It computes the vectors of a small model in float32 and bfloat16,
+with each installed backend on the CPU and with TensorFlow on each GPU, and in int8 if ONNX Runtime
+is installed. It compares them with those of bilm-tf, then times embedding (novels-en) and a
+training step (small, 32 x 20) against a matrix product on the same device.
 
 Each computation runs in a process of its own, so that a library that crashes does not end the
 report. The exit status is 1 if there are problems. The report contains paths and names of

@@ -54,9 +54,10 @@ def output_forms_help() -> str:
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
     opt.precision_option,
-    opt.option("--backend", opt.OneOf(BACKENDS), "What computes the vectors. numpy needs less "
-               "memory and starts sooner than keras, but is slower for many sentences; it computes "
-               "in float32, for models that read characters.", "the one that finishes sooner"),
+    opt.option("--backend", opt.OneOf(BACKENDS), "Library that computes the vectors: keras, or "
+               "numpy, which needs less memory and starts sooner, but is slower for long texts. "
+               "numpy requires float32 and a model that reads characters.",
+               "numpy for short texts, otherwise keras"),
     opt.option("--part_sentences", opt.Integer(1), "Number of sentences per part; an interruption "
                "loses at most one part.", "1000, or 100000 with --pool"),
 )  # fmt: skip

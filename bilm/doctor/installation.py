@@ -92,7 +92,7 @@ def check_processor() -> Check:
     usable = available_cores()
     check.values["processor"] = _processor()
     check.values["cores"] = f"{usable} of {os.cpu_count()}"
-    check.values["load"] = _load(usable)
+    check.values["load"] = _load()
     flags = _flags()
     check.values["instructions"] = " ".join(name for name in FAST_FLAGS if name in flags) or None
     if (limit := _cpu_limit()) is not None:
@@ -110,13 +110,18 @@ def check_processor() -> Check:
     return check
 
 
-def _load(cores: int) -> str | None:
-    """Describe the load of the last minute; None if the system does not report it."""
+def _load() -> str | None:
+    """Describe the load of the last minute, of the whole machine; None if the system does not
+    report it."""
     try:
         load = os.getloadavg()[0]
     except OSError:
         return None
-    note = "; other programs use the cores, which lowers all speeds" if load > cores else ""
+    note = (
+        "; other programs use the cores, which lowers all speeds"
+        if load > (os.cpu_count() or 1)
+        else ""
+    )
     return f"{load:.1f}{note}"
 
 

@@ -86,8 +86,7 @@ def dump_bilm_embeddings(
         backend: see `ElmoEmbedder`; None for `keras`, or with `before_keras` for the one that
             embeds the corpus sooner.
         before_keras: called before Keras is used for the first time. If it is given and `backend`
-            is not, NumPy embeds a small corpus, in less time than Keras takes to start, unless
-            Keras is imported or KERAS_BACKEND is set.
+            is not, NumPy embeds a short corpus, unless Keras is imported or KERAS_BACKEND is set.
         reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`.
     Returns: the number of sentences.
     Raises: DataError, OptionsError, WeightsError, also if the corpus changes while it is read or

@@ -1,9 +1,9 @@
 """A biLM in NumPy: the numbers of `bilm.language_model.BiLM`, without Keras and its backends.
 
-It has two uses. To import TensorFlow takes longer than to embed a few sentences with a small model,
-which `NumpyBiLM` reads from its files. And to start the many small operations of one sentence takes
-TensorFlow longer than to compute them, so NumPy computes it with the weights of a Keras model
-(`shared_with`). Many sentences at a time are faster with Keras.
+It has two uses. `NumpyBiLM` reads a model from its files and embeds a short text sooner than
+TensorFlow, which must be imported first; it also needs less memory. And to start the many small
+operations of one sentence takes TensorFlow longer than to compute them, so NumPy computes it with
+the weights of a Keras model (`shared_with`). Many sentences at a time are faster with Keras.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bilm.options.model_options import (
 )
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import available_cores, one_blas_thread
+from bilm.support.process import one_blas_thread
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -51,7 +51,8 @@ def is_supported(options: ModelOptions) -> bool:
 
 
 def is_small(options: ModelOptions, n_tokens: int) -> bool:
-    """Return whether NumPy embeds this number of tokens before TensorFlow would have started."""
+    """Return whether NumPy embeds this number of tokens sooner than Keras, including the start of
+    Keras."""
     return is_supported(options) and n_tokens * sum(dense_sizes(options)) <= SMALL_WORK
 
 
@@ -342,10 +343,10 @@ def _threads(are_few: bool, n_bytes: int) -> AbstractContextManager[None]:
 
 
 def _is_busy() -> bool:
-    """Return whether more threads want to run than there are cores, in the mean of the last
-    minute."""
+    """Return whether the mean load of the last minute exceeds the cores of the machine by more than
+    1."""
     try:
-        return os.getloadavg()[0] > available_cores() + 1
+        return os.getloadavg()[0] > (os.cpu_count() or 1) + 1
     except OSError:  # the system does not report it
         return False
 
