@@ -141,14 +141,22 @@ def choose(
         json.dump(options.to_dict(), file)
         file.flush()
         try:
-            seconds = ask("training_steps", file.name, pattern, str(vocab_file), timeout=600)
+            found = ask("training_steps", file.name, pattern, str(vocab_file), timeout=600)
         except ProbeFailure as error:
             raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
                                "choose a size with --options") from None  # fmt: skip
-    choice = auto.choose(options, perplexity, seconds, hours)
+    times = {precision: auto.Times(*seconds) for precision, seconds in found.items()}
+    evaluation = auto.Evaluation()
+    if run["heldout_prefix"]:
+        heldout = resolve_shards(run["heldout_prefix"], run["on_bad_utf8"])
+        n_heldout, _ = word_statistics(heldout, vocab)
+        if run["heldout_sentences"]:
+            n_heldout = min(n_heldout, auto.SENTENCE_PREDICTIONS * run["heldout_sentences"])
+        evaluation = auto.Evaluation(n_heldout, run["eval_steps"])
+    choice = auto.choose(options, perplexity, times, hours, evaluation)
     if "warmup_steps" not in changes:
         options = auto.with_warmup(options, run["n_steps"] or choice.n_steps)
-    for line in auto.describe(options, choice, seconds):
+    for line in auto.describe(options, choice, times):
         logging.info("auto: %s", line)
     return options, choice
 

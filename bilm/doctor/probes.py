@@ -120,7 +120,8 @@ def _rate(name: str) -> dict[str, Any]:
 
 
 def training_steps(options_file: str, pattern: str, vocab_file: str) -> dict[str, Any]:
-    """Time training steps on a text, in seconds by precision. bfloat16 is timed only if the
+    """Time training steps on a text, and predictions of an evaluation: see `speed.run_seconds`; in
+    seconds by precision. bfloat16 is timed only if the
     processor has instructions for it, because it is very slow without them."""
     from bilm.doctor import speed
     from bilm.doctor.installation import has_bfloat16
@@ -132,7 +133,7 @@ def training_steps(options_file: str, pattern: str, vocab_file: str) -> dict[str
     options = load_run_options(options_file)
     precisions = ("float32", "bfloat16") if has_bfloat16() else ("float32",)
     return {
-        precision: speed.step_seconds(options, pattern, vocab_file, precision)
+        precision: speed.run_seconds(options, pattern, vocab_file, precision)
         for precision in precisions
     }
 

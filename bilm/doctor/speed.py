@@ -26,6 +26,7 @@ PLACES = 10  # positions of a character filter in an English word: 9 bytes with 
 MODEL = "novels-en"
 SENTENCE_WORDS, N_SENTENCES = 20, 640
 SECONDS = 5.0  # for which steps are timed
+EVALUATED_WINDOWS = 8  # of an evaluation that is timed
 
 
 def product_gflops(dtype: str, n_times: int = N_TIMES) -> float:
@@ -125,10 +126,11 @@ def training_rate() -> tuple[float, float]:
     return rate, 3 * rate * forward / 1e9
 
 
-def step_seconds(
+def run_seconds(
     options: RunOptions, pattern: str, vocab_file: str | Path, precision: str
-) -> float:
-    """Return the median time of a training step on a text, in seconds."""
+) -> tuple[float, float]:
+    """Return the median time of a training step on a text, and the time of a prediction of an
+    evaluation, in seconds."""
     run = training_run(options, pattern, vocab_file, precision)
     run.trainer.step(run.iterator, 0).global_norm.numpy()
     seconds: list[float] = []
@@ -137,15 +139,30 @@ def step_seconds(
         start = time.perf_counter()
         run.trainer.step(run.iterator, len(seconds) + 1).global_norm.numpy()
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:])
+    return statistics.median(seconds[1:]), _prediction_seconds(run, pattern, options.batch_size)
+
+
+def _prediction_seconds(run: TimedRun, pattern: str, batch_size: int) -> float:
+    """Return the time of a prediction in all directions, with the full softmax."""
+    from bilm.scoring.perplexity import Evaluator, heldout_dataset, heldout_windows
+
+    evaluate = Evaluator(run.trainer.model)
+    dataset = heldout_dataset(pattern, run.vocab, run.trainer.options.bidirectional)
+    windows = list(islice(heldout_windows(dataset, batch_size), EVALUATED_WINDOWS))
+    evaluate(iter(windows[:1]))  # compiles
+    start = time.perf_counter()
+    found = evaluate(iter(windows))
+    return (time.perf_counter() - start) / found.n_predictions
 
 
 class TimedRun(NamedTuple):
-    """A trainer, its input pipeline, and an iterator over equal batches outside the pipeline."""
+    """A trainer, its input pipeline, an iterator over equal batches outside the pipeline, and the
+    vocabulary."""
 
     trainer: Trainer
     iterator: Iterator
     batches: Iterator[dict]
+    vocab: Vocabulary
 
 
 def training_run(
@@ -197,4 +214,5 @@ def training_run(
         return replica_batches(windows, options.model, 1, sampler, added=added)
 
     signature = batch_signature(options.model, n_rows, n_steps, n_negatives, added)
-    return TimedRun(trainer, iter(as_dataset(batches, signature, devices.strategy)), batches())
+    iterator = iter(as_dataset(batches, signature, devices.strategy))
+    return TimedRun(trainer, iterator, batches(), vocab)

@@ -20,7 +20,8 @@ from bilm.training.plan import MAX_STEPS
 
 PRECISIONS = ("float32", "bfloat16")
 START_SECONDS = 40.0  # until the first step is done
-STEPS_SHARE = 0.93  # of the time; the rest is for evaluations and checkpoints
+STEPS_SHARE = 0.93  # of the time; the rest is for checkpoints and for steps that take longer
+SENTENCE_PREDICTIONS = 25  # of an English sentence, with its end
 SPREAD = 1.2  # factor between the expected perplexity and the ends of its range
 
 
@@ -82,6 +83,30 @@ class Choice(NamedTuple):
         return cls(n_steps, precision, record.get("hours", math.nan), (low, high))
 
 
+class Times(NamedTuple):
+    """Times measured on this machine, in seconds.
+
+    Fields:
+        step: a training step.
+        prediction: a prediction of an evaluation, in all directions of the model.
+    """
+
+    step: float
+    prediction: float = 0.0
+
+
+class Evaluation(NamedTuple):
+    """The evaluations of a run.
+
+    Fields:
+        n_predictions: predictions per direction of one evaluation; 0 without held-out text.
+        n_steps: steps between evaluations; None for an epoch.
+    """
+
+    n_predictions: int = 0
+    n_steps: int | None = None
+
+
 def recipe_for(n_predictions: int) -> Recipe:
     """Return the recipe for a text with a number of predictions per epoch and direction."""
     return next(recipe for recipe in RECIPES if n_predictions <= recipe.n_predictions)
@@ -102,33 +127,38 @@ def with_warmup(options: RunOptions, n_steps: int) -> RunOptions:
 def choose(
     options: RunOptions,
     unigram_perplexity: float,
-    step_seconds: Mapping[str, float],
+    times: Mapping[str, Times],
     hours: float | None = None,
+    evaluation: Evaluation = Evaluation(),  # noqa: B008
 ) -> Choice:
     """Choose length and precision of a run.
 
     Args:
         options: options of the run, with `n_train_tokens`; `n_epochs` is the longest useful run.
         unigram_perplexity: perplexity of the training text by the frequencies of its words.
-        step_seconds: measured time of a step by precision.
+        times: measured times by precision.
         hours: time budget; None for the longest useful run.
+        evaluation: the evaluations of the run.
     Raises: OptionsError if the time does not suffice for a step.
     """
-    precision = min(step_seconds, key=lambda name: step_seconds[name])
-    seconds = step_seconds[precision]
+    precision = min(times, key=lambda name: times[name].step)
     a_step = options.batch_size * options.mean_window_length
-    n_steps = options.n_epochs * max(1, int((options.n_train_tokens or 0) // a_step))
+    epoch_steps = max(1, int((options.n_train_tokens or 0) // a_step))
+    n_steps = options.n_epochs * epoch_steps
+    an_evaluation = evaluation.n_predictions * times[precision].prediction
+    start = START_SECONDS + an_evaluation  # the last one need not be at the end of an interval
+    seconds = times[precision].step + an_evaluation / (evaluation.n_steps or epoch_steps)
     if hours is not None:
-        possible = int(STEPS_SHARE * (3600 * hours - START_SECONDS) / seconds)
+        possible = int(STEPS_SHARE * (3600 * hours - start) / seconds)
         if possible < 1:
-            least = (START_SECONDS + 100 * seconds / STEPS_SHARE) / 3600
+            least = (start + 100 * seconds / STEPS_SHARE) / 3600
             raise OptionsError(
-                f"hours: found {hours:g}, expected more: starting takes about "
-                f"{START_SECONDS:.0f} s and a step {seconds:.2f} s here; {least:.2g} hours suffice "
+                f"hours: found {hours:g}, expected more: starting and one evaluation take about "
+                f"{start:.0f} s and a step {seconds:.2f} s here; {least:.2g} hours suffice "
                 "for 100 steps"
             )
         n_steps = min(n_steps, possible)
-    total = (START_SECONDS + n_steps * seconds / STEPS_SHARE) / 3600
+    total = (start + n_steps * seconds / STEPS_SHARE) / 3600
     ratio = max(
         _interpolated(BY_LENGTH, n_steps * a_step),
         _interpolated(BY_TEXT, options.n_train_tokens or 1),
@@ -137,9 +167,7 @@ def choose(
     return Choice(n_steps, precision, total, (expected / SPREAD, expected * SPREAD))
 
 
-def describe(
-    options: RunOptions, choice: Choice, step_seconds: Mapping[str, float]
-) -> Iterator[str]:
+def describe(options: RunOptions, choice: Choice, times: Mapping[str, Times]) -> Iterator[str]:
     """Yield lines that state what was chosen and what is expected."""
     recipe = recipe_for(options.n_train_tokens or 1)
     default = load_run_options(recipe.options).to_dict()
@@ -153,7 +181,7 @@ def describe(
     )
     n_read = choice.n_steps * options.batch_size * options.mean_window_length
     epochs = n_read / (options.n_train_tokens or 1)
-    measured = ", ".join(f"{name} {1000 * value:,.0f} ms" for name, value in step_seconds.items())
+    measured = ", ".join(f"{name} {1000 * of.step:,.0f} ms" for name, of in times.items())
     yield (
         f"{choice.n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured})"
     )

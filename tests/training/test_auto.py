@@ -20,7 +20,7 @@ from bilm.training import auto
 from bilm.training.hosts.exchange import Alone
 from bilm.training.run_folder import RunFolder
 
-STEP = {"float32": 0.5, "bfloat16": 0.25}
+STEP = {"float32": auto.Times(0.5), "bfloat16": auto.Times(0.25)}
 
 
 @pytest.mark.parametrize("n_predictions", [1, 20_000, 350_000, 1_000_000, 3_580_000, 10**10])
@@ -51,6 +51,24 @@ def test_a_run_uses_its_time_budget(hours):
     choice = auto.choose(auto.options_for(10**8), 500.0, STEP, hours)
     assert choice.hours == pytest.approx(hours, rel=0.02)
     assert choice.n_steps * 0.25 < 3600 * hours
+
+
+@pytest.mark.parametrize("eval_steps", [None, 50])
+def test_expected_time_includes_the_evaluations(eval_steps):
+    options = auto.options_for(20_000)
+    times = {"float32": auto.Times(step=0.08, prediction=5e-5)}
+    evaluation = auto.Evaluation(90_000, eval_steps)
+    alone, with_them = (
+        auto.choose(options, 500.0, times, evaluation=e) for e in (auto.Evaluation(), evaluation)
+    )
+    assert with_them.n_steps == alone.n_steps
+    n_evaluations = alone.n_steps / (eval_steps or 20_000 // (16 * 20))
+    added = 3600 * (with_them.hours - alone.hours)
+    assert added == pytest.approx(n_evaluations * 90_000 * 5e-5, rel=0.2)
+    budget = with_them.hours / 2
+    chosen = auto.choose(options, 500.0, times, budget, evaluation)
+    assert chosen.hours == pytest.approx(budget, rel=0.02)
+    assert chosen.n_steps < alone.n_steps / 2
 
 
 def test_a_budget_below_a_step_is_refused():
@@ -132,7 +150,7 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
 
     def ask(*arguments, **more):
         measured.append(arguments)
-        return {"float32": 0.001}
+        return {"float32": [0.001, 0.0001]}
 
     monkeypatch.setattr(probes, "ask", ask)
     command = [*arguments(folder), "--heldout", HELDOUT]
@@ -150,7 +168,7 @@ def test_training_steps_are_timed_on_the_text(tmp_path):
     file = tmp_path / "options.json"
     file.write_text(json.dumps(tiny_options().to_dict()))
     found = probes.ask("training_steps", str(file), TEXT, str(VOCABULARY), timeout=300)
-    assert found.keys() <= {"float32", "bfloat16"} and found["float32"] > 0
+    assert found.keys() <= {"float32", "bfloat16"} and min(found["float32"]) > 0
 
 
 def test_training_is_timed_with_the_full_softmax_if_the_vocabulary_has_fewer_words_than_negatives():
