@@ -20,6 +20,7 @@ from bilm.support.probes import ProbeFailure
 SHORT, LONG = 120.0, 300.0  # seconds that a probe may take
 LEAST_SHARE = 0.2  # of the device's product that embedding usually exceeds
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+INT8 = ("onnx", "onnxruntime")  # packages that int8 requires
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.1}  # largest difference of vectors
 
 Show = Callable[[str], object]
@@ -146,7 +147,7 @@ class _Examination:
         for name, environment in self._devices():
             for precision in ("float32", "bfloat16"):
                 yield name, precision, environment
-        if self._gpus is not None and find_spec("onnxruntime") is not None:
+        if self._gpus is not None and all(find_spec(name) is not None for name in INT8):
             yield "ONNX Runtime on the CPU", "int8", {"KERAS_BACKEND": "tensorflow", **NO_GPU}
 
     def _devices(self) -> Iterator[tuple[str, dict[str, str]]]:

@@ -8,7 +8,6 @@ merging does not read the corpus.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +40,7 @@ from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import protect
-from bilm.support.process import BACKEND
+from bilm.support.process import backend_is_chosen
 from bilm.support.progress import progress
 
 DTYPES = ("float32", "float16")
@@ -124,7 +123,7 @@ def dump_bilm_embeddings(
 
 def _sooner_backend(model: StoredModel, settings: Settings, n_tokens: int) -> str:
     """Return the backend of `ElmoEmbedder` that embeds a corpus sooner, with its start."""
-    keras_is_chosen = "keras" in sys.modules or BACKEND in os.environ
+    keras_is_chosen = "keras" in sys.modules or backend_is_chosen()
     if keras_is_chosen or settings.precision != "float32" or not is_small(model.options, n_tokens):
         return "keras"
     return "numpy"

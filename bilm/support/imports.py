@@ -42,25 +42,31 @@ def lazily(package: str, homes: Mapping[str, str], optional: Mapping[str, str] =
 
 
 class MissingExtraError(ImportError, BilmError):
-    """An optional package is not installed."""
+    """An optional package is not installed or cannot be imported."""
 
 
 @contextmanager
 def needed(extra: str, what: str) -> Iterator[None]:
-    """Turn a failed import in the block into an error that names the extra to install.
+    """Turn a failed import in the block into an error that names the extra to install, or the
+    reason why an installed package cannot be imported.
 
     Args:
         extra: the extra's name in pyproject.toml.
         what: the feature that the user requested.
-    Raises: MissingExtraError if a package is missing.
+    Raises: MissingExtraError.
     """
     try:
         yield
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         missing = error.name or str(error)
         raise MissingExtraError(
             f"{what} requires {missing}, which is not installed: in a checkout of bilm, run "
             f"pip install '.[{extra}]'",
+            name=error.name,
+        ) from error
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{what}: a package of the extra {extra} cannot be imported: {error}; install it again",
             name=error.name,
         ) from error
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
-from threading import Lock
-from typing import Any
+from threading import active_count
+
+from threadpoolctl import ThreadpoolController
 
 BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
 OTHER_BACKENDS = ("torch", "jax")  # in the order in which they are chosen without TensorFlow
@@ -44,6 +45,11 @@ def _is_installed(name: str) -> bool:
     if name in sys.modules:
         return sys.modules[name] is not None
     return find_spec(name) is not None
+
+
+def backend_is_chosen() -> bool:
+    """Return whether the user has chosen a backend of Keras, or another one than TensorFlow."""
+    return BACKEND in os.environ or _configured_backend() != "tensorflow"
 
 
 def _configured_backend() -> str:
@@ -129,15 +135,7 @@ def return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-@cache
-def _blas() -> Any:
-    """Return what controls the threads of the BLAS libraries that NumPy has loaded."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-_limits_blas = Lock()  # held by the thread that limits BLAS
+_blas = cache(ThreadpoolController)  # controls the BLAS libraries that NumPy has loaded
 
 
 @contextmanager
@@ -146,17 +144,14 @@ def one_blas_thread() -> Iterator[None]:
 
     The threads of BLAS wait actively for each other. If other programs use the cores, a small
     product then takes many times as long as in one thread. The number of threads belongs to the
-    process: while a thread of Python is in such a block, the products of other threads are limited
-    too, and their blocks change nothing.
+    process. If several threads of Python saved and restored it at the same time, it could remain
+    1, so a block changes nothing in a program with several threads of Python.
     """
-    if not _limits_blas.acquire(blocking=False):
+    if active_count() > 1:
         yield
         return
-    try:
-        with _blas().limit(limits=1, user_api="blas"):
-            yield
-    finally:
-        _limits_blas.release()
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
 
 
 def grow_gpu_memory() -> None:

@@ -248,7 +248,7 @@ def answered(monkeypatch):
 
     monkeypatch.setattr(examination, "ask", answer)
     monkeypatch.setattr(cuda, "driver_gpus", list)
-    installed = {"tensorflow", "onnxruntime"}
+    installed = {"tensorflow", "onnx", "onnxruntime"}
     monkeypatch.setattr(examination, "find_spec", lambda name: name if name in installed else None)
     return asked
 

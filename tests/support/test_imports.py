@@ -12,6 +12,7 @@ import pytest
 from stored_files import OPTIONS, WEIGHTS
 
 import bilm
+from bilm.support.imports import MissingExtraError, needed
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,3 +106,11 @@ def test_build_contains_the_models_of_the_package(tmp_path):
     assert done.returncode == 0 and "is absent from the `packages`" not in done.stderr, done.stderr
     found = sorted(path.name for path in (built / "bilm" / "models" / "tiny-en").iterdir())
     assert found == ["options.json", "vocab.txt", "weights.hdf5"]
+
+
+def test_extra_that_is_installed_but_broken_is_reported_with_its_reason():
+    expected = pytest.raises(
+        MissingExtraError, match=r"extra onnx cannot be imported: libx: .* again"
+    )
+    with expected, needed("onnx", "precision int8"):
+        raise ImportError("libx: cannot open")
