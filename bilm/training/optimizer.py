@@ -424,6 +424,144 @@ class Muon(Adam):
         return x if product is None else tf.matmul(product, x)
 
 
+class Lion(Adam):
+    """w -= rate sign(b1 m + (1 - b1) g); m += (1 - b2)(g - m). Chen et al. 2023, arXiv:2302.06675."""
+
+    SLOTS: ClassVar[dict[str, float]] = {"lion_mean": 0.0}
+    BETA_1, BETA_2 = 0.9, 0.99
+
+    def step_size(self, step: int) -> Any:
+        """See `Optimizer.step_size`."""
+        return self.rate(step)
+
+    def update(
+        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
+        """See `Optimizer.update`."""
+        (slot,) = slots
+        old = slot.value()
+        slot.assign(old + (1 - self.BETA_2) * (gradient - old))
+        change = tf.sign(self.BETA_1 * old + (1 - self.BETA_1) * gradient)
+        return variable.assign_sub(step_size * change)
+
+    def update_rows(
+        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
+        """See `Optimizer.update_rows`."""
+        (slot,) = slots
+        old = tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
+        new = old + (1 - self.BETA_2) * (gradient - old)
+        tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=rows, updates=new)
+        change = step_size * tf.sign(self.BETA_1 * old + (1 - self.BETA_1) * gradient)
+        return tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
+
+
+class _OfMatrices(Muon):
+    """Adam, and something else for the matrices of Muon, each gate and input separately."""
+
+    SLOTS: ClassVar[dict[str, float]] = {**Adam.SLOTS}
+
+    @classmethod
+    def slots_of(cls, name: str) -> Sequence[str]:
+        """See `Optimizer.slots_of`."""
+        return tuple(Adam.SLOTS)
+
+    def __init__(self, variables, rate, max_norm, devices, slot_dtype="float32", seed=0):
+        super().__init__(variables, rate, max_norm, devices, slot_dtype, seed)
+        self._extra = {}
+        for name, variable in self.variables.items():
+            if (parts := self._parts(name)) is not None:
+                shape = tf.zeros(variable.shape)
+                self._extra[name] = [
+                    tf.Variable(value, trainable=False)
+                    for value in (tf.zeros((), tf.int32), *self.extra(self._blocked(shape, parts)))
+                ]
+
+    def _blocked(self, matrix: Any, parts: tuple[int, int]) -> tf.Tensor:
+        (n_rows, n_columns), (above, beside) = matrix.shape, parts
+        blocks = tf.reshape(matrix, (above, n_rows // above, beside, n_columns // beside))
+        return tf.transpose(blocks, (0, 2, 1, 3))
+
+    def _joined(self, blocks: Any, shape: Any) -> tf.Tensor:
+        return tf.reshape(tf.transpose(blocks, (0, 2, 1, 3)), shape)
+
+    def update(
+        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
+    ) -> tf.Operation:
+        """See `Optimizer.update`."""
+        parts = self._parts(name)
+        if parts is None:
+            return Adam.update(self, name, variable, gradient, step_size[0], *slots)
+        count, *extra = self._extra[name]
+        t = tf.cast(count.assign_add(1), tf.float32)
+        mean, square = (self._blocked(slot.value(), parts) for slot in slots)
+        change, mean, square = self.change_of(self._blocked(gradient, parts), t, mean, square, extra)
+        for slot, value in zip(slots, (mean, square)):
+            slot.assign(self._joined(value, variable.shape))
+        return variable.assign_sub(step_size[1] * self._joined(change, variable.shape))
+
+
+class Soap(_OfMatrices):
+    """Adam in the eigenvectors of the mean of g g', of the shorter side of each matrix, renewed
+    every ten steps. Vyas et al. 2024, arXiv:2409.11321 (one-sided)."""
+
+    BETA, EVERY = 0.95, 10
+
+    def extra(self, blocks):
+        """Return the initial mean of g g' and the eigenvectors."""
+        n = min(blocks.shape[-2:])
+        zeros = tf.zeros((*blocks.shape[:2], n, n))
+        return zeros, zeros + tf.eye(n)
+
+    def change_of(self, g, t, mean, square, extra):
+        """Return the change and the new slots."""
+        gram, basis = extra
+        columns = g.shape[-2] > g.shape[-1]
+        if columns:
+            g, mean, square = map(tf.linalg.matrix_transpose, (g, mean, square))
+        new = gram.assign(self.BETA * gram + (1 - self.BETA) * tf.matmul(g, g, transpose_b=True))
+        q = tf.case(
+            [(tf.equal(t, 1), lambda: tf.linalg.eigh(new)[1]),
+             (tf.equal(t % self.EVERY, 0), lambda: tf.linalg.qr(tf.matmul(new, basis.value()))[0])],
+            default=lambda: basis.value(), exclusive=True)
+        basis.assign(q)
+        mean = self.BETA * mean + (1 - self.BETA) * g
+        turned = tf.matmul(q, g, transpose_a=True)
+        square = self.BETA * square + (1 - self.BETA) * turned**2
+        correction = tf.sqrt(1 - self.BETA**t) / (1 - self.BETA**t)
+        change = correction * tf.matmul(q, tf.matmul(q, mean, transpose_a=True) / (tf.sqrt(square) + 1e-8))
+        if columns:
+            change, mean, square = map(tf.linalg.matrix_transpose, (change, mean, square))
+        return change, mean, square
+
+
+class Adafactor(_OfMatrices):
+    """Adam with the squares of each matrix replaced by the product of the means of its rows and
+    columns. Shazeer and Stern 2018, arXiv:1804.04235, with momentum."""
+
+    BETA = 0.9
+
+    def extra(self, blocks):
+        """Return the initial means of squares of rows and of columns."""
+        return tf.zeros(blocks.shape[:-1]), tf.zeros((*blocks.shape[:-2], blocks.shape[-1]))
+
+    def change_of(self, g, t, mean, square, extra):
+        """Return the change and the new slots."""
+        rows, columns = extra
+        beta = 1 - t**-0.8
+        squares = g**2 + 1e-18
+        r = rows.assign(beta * rows + (1 - beta) * tf.reduce_mean(squares, -1))
+        c = columns.assign(beta * columns + (1 - beta) * tf.reduce_mean(squares, -2))
+        v = r[..., None] * (c / tf.reduce_mean(r, -1)[..., None])[..., None, :]
+        u = g / tf.sqrt(v)
+        rms = tf.sqrt(tf.reduce_mean(u**2, (-2, -1), keepdims=True))
+        u = u / tf.maximum(1.0, rms)
+        mean = self.BETA * mean + (1 - self.BETA) * u
+        return mean, mean, square
+
+
 # By the names in options. Each name also needs a default learning rate in `LEARNING_RATES` of
 # `options/run_options.py`, which is the list of the names that options may contain.
-OPTIMIZERS = {"adagrad": Adagrad, "adam": Adam, "muon": Muon}
+OPTIMIZERS = {
+    "adagrad": Adagrad, "adam": Adam, "muon": Muon, "lion": Lion, "soap": Soap, "adafactor": Adafactor
+}  # fmt: skip
