@@ -35,7 +35,7 @@ from bilm.options.schema import (
 
 MAX_SEED = 2**31 - 1  # dropout takes int32 seeds
 # Default learning rates by optimizer.
-LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "lion": 0.001, "soap": 0.006, "adafactor": 0.006, "muon": 0.006}
+LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "muon": 0.006}
 AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
