@@ -7,6 +7,7 @@ Examples:
       --bilm_tf_python tf1/bin/python --json small.json
   python benchmarks/latency.py --model original --peer bilm_tf --bilm_tf_python tf1/bin/python \\
       --peer allennlp --allennlp_python allennlp/bin/python --n_sentences 40
+  python benchmarks/latency.py --model novels-en --model small --precision float32 --busy 3
   python benchmarks/latency.py --peer minilm --minilm_python st/bin/python --minilm_model FOLDER
 
 A model is a packaged size with random weights, or a stored model. `ElmoEmbedder.embed_sentence`
@@ -30,8 +31,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeAlias
@@ -61,11 +63,13 @@ flags.DEFINE_integer("n_words", 20, "Words per sentence.", 1)
 flags.DEFINE_integer("n_sentences", 60, "Sentences that are counted.", 1)
 flags.DEFINE_integer("rounds", 5, "Turns of each process.", 1)
 flags.DEFINE_integer("n_warm_up", 10, "Sentences that warm a process up.", 0)
+flags.DEFINE_integer("busy", 0, "Other processes that use a core each meanwhile.", 0)
 flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 Times: TypeAlias = dict[str, list[float]]  # milliseconds of uncached and cached sentences
 WORKER = Path(__file__).with_name("latency_worker.py")
 QUANTILES = 50, 95, 99
+LOAD_SECONDS = 150  # until a mean load is almost that of the last minute
 
 
 class Worker:
@@ -110,8 +114,8 @@ class Worker:
         """Embed sentences and keep their times, except the time of the first sentence."""
         self.embed(sentences[0])
         for words in sentences[1:]:
-            for kind, time in self.embed(words).items():
-                self.times.setdefault(kind, []).append(time)
+            for kind, milliseconds in self.embed(words).items():
+                self.times.setdefault(kind, []).append(milliseconds)
 
 
 def sentences(folder: Path) -> Iterator[list[str]]:
@@ -191,13 +195,29 @@ def report(model: str, figures: dict[str, dict]) -> None:
         print(f"{name:>32} {times}", *(f"{ratio:8.2f}" for ratio in ratios), flush=True)
 
 
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Let other processes use cores during the block, after the mean load of the last minute shows
+    them."""
+    endless = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(endless) for _ in range(FLAGS.busy)]
+    try:
+        if others:
+            time.sleep(LOAD_SECONDS)
+        yield
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+
+
 def main(_: list[str]) -> None:
     for peer in FLAGS.peer:
         if not getattr(FLAGS, f"{peer}_python"):
             raise app.UsageError(f"--peer {peer} requires --{peer}_python")
     figures = {}
     for model in FLAGS.model:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, busy_machine():
             figures[model] = measure(model, Path(folder))
         report(model, figures[model])
     common.write_json(FLAGS.json, figures)

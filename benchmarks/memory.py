@@ -4,6 +4,7 @@
 Examples:
   python benchmarks/memory.py --what train                        # files of 10 MB and 1 GB
   python benchmarks/memory.py --what embed --megabytes 0.1,1      # bilm embed on 0.1 and on 1 MB
+  python benchmarks/memory.py --what embed --options original --megabytes 0.1 --backend numpy
   python benchmarks/memory.py --what proteins --options original  # a sequence of 2,000 to 35,000
 
 The text is random: words drawn by Zipf's law, 20 per sentence, or evenly drawn residues in a FASTA
@@ -25,6 +26,7 @@ import numpy as np
 from absl import app, flags
 
 from bilm.data.vocabulary import MARKS
+from bilm.embedding.choices import BACKENDS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("what", "train", ["train", "embed", "proteins"], "Command to run.")
@@ -32,6 +34,9 @@ flags.DEFINE_list("megabytes", ["10", "1000"], "Sizes of the text.")
 flags.DEFINE_list("residues", ["2000", "8000", "35000"], "Lengths of the protein sequence.")
 flags.DEFINE_string("options", "tiny", "Name of the model options.")
 flags.DEFINE_integer("n_steps", 300, "Training steps.", 1)
+
+flags.DEFINE_enum("backend", None, BACKENDS, "Backend of embedding [the choice of bilm embed].")
+flags.DEFINE_string("precision", "float32", "Precision of embedding.")
 
 N_WORDS = 20_000
 
@@ -64,7 +69,8 @@ def command(folder: Path, text: Path, size: str) -> list[str]:
     pooled = ["--layers=sum", "--pool=mean"] if FLAGS.what == "proteins" else []
     return [
         "embed", f"--model={folder}/options.json", f"--weights={folder}/weights.hdf5",
-        f"--input={text}", f"--output={folder}/out.hdf5", *pooled,
+        f"--input={text}", f"--output={folder}/out.hdf5", f"--precision={FLAGS.precision}",
+        *([f"--backend={FLAGS.backend}"] if FLAGS.backend else []), *pooled,
     ]  # fmt: skip
 
 
@@ -103,7 +109,7 @@ def main(argv):
             start = time.perf_counter()
             peaks[size] = peak_megabytes(command(folder, text, size))
             seconds = time.perf_counter() - start
-            print(f"{FLAGS.what}, {size} {unit}: peak {peaks[size]:,.0f} MB in {seconds:.0f} s")
+            print(f"{FLAGS.what}, {size} {unit}: peak {peaks[size]:,.0f} MB in {seconds:.1f} s")
             text.unlink()
     print(json.dumps({"what": FLAGS.what, "peak_mb": peaks}))
 

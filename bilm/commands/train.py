@@ -116,7 +116,7 @@ def choose(
     """
     from absl import logging
 
-    from bilm.data.shards import resolve_shards
+    from bilm.data.shards import count_tokens, resolve_shards
     from bilm.data.survey import word_statistics
     from bilm.doctor.probes import ask
     from bilm.support.probes import ProbeFailure
@@ -141,15 +141,16 @@ def choose(
         json.dump(options.to_dict(), file)
         file.flush()
         try:
-            found = ask("training_steps", file.name, pattern, str(vocab_file), timeout=600)
+            how = pattern, str(vocab_file), run["on_bad_utf8"]
+            found = ask("training_steps", file.name, *how, timeout=600)
         except ProbeFailure as error:
             raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
                                "choose a size with --options") from None  # fmt: skip
     times = {precision: auto.Times(*seconds) for precision, seconds in found.items()}
-    evaluation = auto.Evaluation()
+    evaluation = auto.NO_EVALUATION
     if run["heldout_prefix"]:
         heldout = resolve_shards(run["heldout_prefix"], run["on_bad_utf8"])
-        n_heldout, _ = word_statistics(heldout, vocab)
+        n_heldout = count_tokens(heldout).n_predictions
         if run["heldout_sentences"]:
             n_heldout = min(n_heldout, auto.SENTENCE_PREDICTIONS * run["heldout_sentences"])
         evaluation = auto.Evaluation(n_heldout, run["eval_steps"])

@@ -14,7 +14,7 @@ from bilm.doctor.report import Check
 from bilm.errors import BilmError
 from bilm.storage.finding.cache import cache_folder
 from bilm.support.imports import DISTRIBUTION, conflict
-from bilm.support.process import THREADS, available_cores
+from bilm.support.process import THREADS, available_cores, machine_load
 
 BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 PYTHONS = (3, 10), (3, 13)
@@ -111,11 +111,8 @@ def check_processor() -> Check:
 
 
 def _load() -> str | None:
-    """Describe the load of the last minute, of the whole machine; None if the system does not
-    report it."""
-    try:
-        load = os.getloadavg()[0]
-    except OSError:
+    """Describe the load of the machine; None if the system does not report it."""
+    if (load := machine_load()) is None:
         return None
     note = (
         "; other programs use the cores, which lowers all speeds"

@@ -119,10 +119,13 @@ def _rate(name: str) -> dict[str, Any]:
     return {"rate": rate, "gflops": gflops}
 
 
-def training_steps(options_file: str, pattern: str, vocab_file: str) -> dict[str, Any]:
+def training_steps(
+    options_file: str, pattern: str, vocab_file: str, on_bad_utf8: str = "error"
+) -> dict[str, Any]:
     """Time training steps on a text, and predictions of an evaluation: see `speed.run_seconds`; in
-    seconds by precision. bfloat16 is timed only if the
-    processor has instructions for it, because it is very slow without them."""
+    seconds by precision. bfloat16 is timed only if the processor has instructions for it, because
+    it is very slow without them."""
+    from bilm.data.shards import resolve_shards
     from bilm.doctor import speed
     from bilm.doctor.installation import has_bfloat16
     from bilm.options.run_options import load_run_options
@@ -132,8 +135,9 @@ def training_steps(options_file: str, pattern: str, vocab_file: str) -> dict[str
     share_cores()
     options = load_run_options(options_file)
     precisions = ("float32", "bfloat16") if has_bfloat16() else ("float32",)
+    shards = resolve_shards(pattern, on_bad_utf8)
     return {
-        precision: speed.run_seconds(options, pattern, vocab_file, precision)
+        precision: speed.run_seconds(options, shards, vocab_file, precision)
         for precision in precisions
     }
 

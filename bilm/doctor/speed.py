@@ -16,6 +16,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.support.model_files import VOCABULARY
 
 if TYPE_CHECKING:
+    from bilm.data.shards import Shards
     from bilm.data.vocabulary import Vocabulary
     from bilm.options.run_options import RunOptions
     from bilm.training.step import Trainer
@@ -127,11 +128,11 @@ def training_rate() -> tuple[float, float]:
 
 
 def run_seconds(
-    options: RunOptions, pattern: str, vocab_file: str | Path, precision: str
+    options: RunOptions, text: str | Shards, vocab_file: str | Path, precision: str
 ) -> tuple[float, float]:
     """Return the median time of a training step on a text, and the time of a prediction of an
     evaluation, in seconds."""
-    run = training_run(options, pattern, vocab_file, precision)
+    run = training_run(options, text, vocab_file, precision)
     run.trainer.step(run.iterator, 0).global_norm.numpy()
     seconds: list[float] = []
     end = time.perf_counter() + SECONDS
@@ -139,15 +140,15 @@ def run_seconds(
         start = time.perf_counter()
         run.trainer.step(run.iterator, len(seconds) + 1).global_norm.numpy()
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:]), _prediction_seconds(run, pattern, options.batch_size)
+    return statistics.median(seconds[1:]), _prediction_seconds(run, text, options.batch_size)
 
 
-def _prediction_seconds(run: TimedRun, pattern: str, batch_size: int) -> float:
+def _prediction_seconds(run: TimedRun, text: str | Shards, batch_size: int) -> float:
     """Return the time of a prediction in all directions, with the full softmax."""
     from bilm.scoring.perplexity import Evaluator, heldout_dataset, heldout_windows
 
     evaluate = Evaluator(run.trainer.model)
-    dataset = heldout_dataset(pattern, run.vocab, run.trainer.options.bidirectional)
+    dataset = heldout_dataset(text, run.vocab, run.trainer.options.bidirectional)
     windows = list(islice(heldout_windows(dataset, batch_size), EVALUATED_WINDOWS))
     evaluate(iter(windows))  # compiles, for each shape
     start = time.perf_counter()
@@ -166,13 +167,13 @@ class TimedRun(NamedTuple):
 
 
 def training_run(
-    options: RunOptions, pattern: str, vocab_file: str | Path, precision: str = "float32"
+    options: RunOptions, text: str | Shards, vocab_file: str | Path, precision: str = "float32"
 ) -> TimedRun:
     """Prepare training on shuffled text, for timing its steps.
 
     Args:
         options: options of the run.
-        pattern: the training text.
+        text: the training text: its files, or a pattern.
         vocab_file: the vocabulary.
         precision: precision of the inputs of matrix products.
     """
@@ -209,7 +210,7 @@ def training_run(
     sampler = LogUniformSampler(vocab.size, n_negatives, seed=0) if n_negatives else None
 
     def batches() -> Iterator[dict]:
-        dataset = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
+        dataset = BidirectionalLMDataset(text, vocab, shuffle_on_load=True)
         windows = dataset.iter_batches(n_rows, n_steps)
         return replica_batches(windows, options.model, 1, sampler, added=added)
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from threading import active_count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from bilm.errors import OptionsError
 from bilm.options.model_options import (
@@ -25,7 +28,7 @@ from bilm.options.model_options import (
 )
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import one_blas_thread
+from bilm.support.process import machine_load
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -345,10 +348,26 @@ def _threads(are_few: bool, n_bytes: int) -> AbstractContextManager[None]:
 def _is_busy() -> bool:
     """Return whether the mean load of the last minute exceeds the cores of the machine by more than
     1."""
-    try:
-        return os.getloadavg()[0] > (os.cpu_count() or 1) + 1
-    except OSError:  # the system does not report it
-        return False
+    return (machine_load() or 0) > (os.cpu_count() or 1) + 1
+
+
+_blas = cache(ThreadpoolController)  # controls the BLAS libraries that NumPy has loaded
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let NumPy compute the products of the block in one thread.
+
+    The threads of BLAS wait actively for each other. If other programs use the cores, a small
+    product then takes many times as long as in one thread. The number of threads belongs to the
+    process. If several threads of Python saved and restored it at the same time, it could remain
+    1, so a block changes nothing in a program with several threads of Python.
+    """
+    if active_count() > 1:
+        yield
+        return
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
 
 
 def _float32(tensor: Any) -> np.ndarray:

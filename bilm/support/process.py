@@ -9,11 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from importlib.util import find_spec
-from threading import active_count
-
-from threadpoolctl import ThreadpoolController
 
 BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
 OTHER_BACKENDS = ("torch", "jax")  # in the order in which they are chosen without TensorFlow
@@ -135,25 +131,6 @@ def return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-_blas = cache(ThreadpoolController)  # controls the BLAS libraries that NumPy has loaded
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Let NumPy compute the products of the block in one thread.
-
-    The threads of BLAS wait actively for each other. If other programs use the cores, a small
-    product then takes many times as long as in one thread. The number of threads belongs to the
-    process. If several threads of Python saved and restored it at the same time, it could remain
-    1, so a block changes nothing in a program with several threads of Python.
-    """
-    if active_count() > 1:
-        yield
-        return
-    with _blas().limit(limits=1, user_api="blas"):
-        yield
-
-
 def grow_gpu_memory() -> None:
     """Let TensorFlow allocate the memory of GPUs as it needs it, instead of all of it at its start,
     so that several processes can share a GPU.
@@ -170,6 +147,15 @@ def available_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
         return os.cpu_count() or 1
+
+
+def machine_load() -> float | None:
+    """Return the mean number of running and waiting threads of the whole machine in the last
+    minute, also in a container; None if the system does not report it."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
 
 
 def share_cores(n_cores: int | None = None) -> bool:

@@ -107,6 +107,9 @@ class Evaluation(NamedTuple):
     n_steps: int | None = None
 
 
+NO_EVALUATION = Evaluation()
+
+
 def recipe_for(n_predictions: int) -> Recipe:
     """Return the recipe for a text with a number of predictions per epoch and direction."""
     return next(recipe for recipe in RECIPES if n_predictions <= recipe.n_predictions)
@@ -129,7 +132,7 @@ def choose(
     unigram_perplexity: float,
     times: Mapping[str, Times],
     hours: float | None = None,
-    evaluation: Evaluation = Evaluation(),  # noqa: B008
+    evaluation: Evaluation = NO_EVALUATION,
 ) -> Choice:
     """Choose length and precision of a run.
 

@@ -29,6 +29,34 @@ from bilm.commands.main import cli, run
 status = run(cli, "bilm", sys.argv[1:])
 print(status, "keras" in sys.modules, "tensorflow" in sys.modules)
 """
+BLAS = """
+import json, threading
+import numpy, threadpoolctl
+from bilm.embedding.numpy_model import one_blas_thread
+def now():
+    found = threadpoolctl.threadpool_info()
+    return sorted({one["num_threads"] for one in found if one["user_api"] == "blas"})
+with threadpoolctl.threadpool_limits(2, "blas"):
+    found = [None] * 5
+    if now() == [2]:
+        try:
+            with one_blas_thread():
+                alone = now()
+                with one_blas_thread():
+                    nested = now()
+                raise KeyError
+        except KeyError:
+            after_error = now()
+        leave = threading.Event()
+        thread = threading.Thread(target=leave.wait)
+        thread.start()
+        with one_blas_thread():
+            several = now()
+        leave.set()
+        thread.join()
+        found = [alone, nested, after_error, several, now()]
+print(json.dumps(found))
+"""
 
 
 @pytest.mark.parametrize("folder", golden_cases("inference"))
@@ -107,8 +135,7 @@ def test_embed_of_a_few_lines_imports_keras_only_if_it_is_chosen(
             np.testing.assert_allclose(file[str(k)], vectors, atol=ATOL)
 
 
-def test_embed_with_numpy_of_any_length_equals_keras(tmp_path, monkeypatch, stored_embedder):
-    monkeypatch.setattr("bilm.embedding.corpus.is_small", lambda options, n_tokens: False)
+def test_corpus_embedded_with_numpy_equals_keras(tmp_path, stored_embedder):
     corpus, output = tmp_path / "corpus.txt", tmp_path / "vectors.hdf5"
     corpus.write_text("\n".join(LINES * 20) + "\n")
     dump_bilm_embeddings(None, corpus, CASE, None, output, backend="numpy", part_sentences=30)
@@ -140,8 +167,18 @@ def test_single_sentence_is_computed_by_one_blas_thread_if_the_cells_are_small_o
     expected = stored_embedder.embed_batch(SENTENCES)
     for largest, load, few in [(1 << 20, 0.0, True), (0, 0.0, False), (0, 1e6, True)]:
         monkeypatch.setattr(numpy_model, "ONE_THREAD_BYTES", largest)
-        monkeypatch.setattr(numpy_model.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        monkeypatch.setattr(numpy_model, "machine_load", lambda load=load: load)
         blocks.clear()
         found = embedder.embed_sentence(SENTENCES[0])
         np.testing.assert_allclose(found, expected[0], atol=ATOL)
         assert bool(blocks) is few
+
+
+def test_blas_has_one_thread_in_a_block_unless_python_has_several_threads():
+    """Another thread of Python may save and restore the number, which belongs to the process."""
+    command = [sys.executable, "-c", BLAS]
+    done = subprocess.run(command, check=True, capture_output=True, env=environment())
+    alone, nested, after_error, several, after = json.loads(done.stdout)
+    if alone is None:
+        pytest.skip("NumPy's BLAS library cannot be controlled")
+    assert (alone, nested, after_error, several, after) == ([1], [1], [2], [2], [2])

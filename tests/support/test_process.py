@@ -33,36 +33,6 @@ print(json.dumps([shared, *(number() for number in numbers), share_cores()]))
 """
 
 
-BLAS = """
-import json, threading
-import numpy, threadpoolctl
-from bilm.support.process import one_blas_thread
-def now():
-    found = threadpoolctl.threadpool_info()
-    return sorted({one["num_threads"] for one in found if one["user_api"] == "blas"})
-with threadpoolctl.threadpool_limits(2, "blas"):
-    found = [None] * 5
-    if now() == [2]:
-        try:
-            with one_blas_thread():
-                alone = now()
-                with one_blas_thread():
-                    nested = now()
-                raise KeyError
-        except KeyError:
-            after_error = now()
-        leave = threading.Event()
-        thread = threading.Thread(target=leave.wait)
-        thread.start()
-        with one_blas_thread():
-            several = now()
-        leave.set()
-        thread.join()
-        found = [alone, nested, after_error, several, now()]
-print(json.dumps(found))
-"""
-
-
 def test_share_cores_sets_the_threads_of_tensorflow():
     """It has no effect once the threads run."""
     assert run(SHARE) == [True, 2, 4, False]
@@ -94,14 +64,6 @@ def test_share_cores_keeps_settings_of_the_user(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setenv(name, "1")
             assert share_cores() is False
-
-
-def test_blas_has_one_thread_in_a_block_unless_python_has_several_threads():
-    """Another thread of Python may save and restore the number, which belongs to the process."""
-    alone, nested, after_error, several, after = run(BLAS)
-    if alone is None:
-        pytest.skip("NumPy's BLAS library cannot be controlled")
-    assert (alone, nested, after_error, several, after) == ([1], [1], [2], [2], [2])
 
 
 def test_quiet_start_of_tensorflow():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,7 +168,10 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
 def test_training_steps_are_timed_on_the_text(tmp_path):
     file = tmp_path / "options.json"
     file.write_text(json.dumps(tiny_options().to_dict()))
-    found = probes.ask("training_steps", str(file), TEXT, str(VOCABULARY), timeout=300)
+    text = tmp_path / "text.txt"
+    text.write_bytes(Path(TEXT).read_bytes() + b"caf\xe9 .\n")
+    how = str(text), str(VOCABULARY), "replace"
+    found = probes.ask("training_steps", str(file), *how, timeout=300)
     assert found.keys() <= {"float32", "bfloat16"} and min(found["float32"]) > 0
 
 
