@@ -50,19 +50,17 @@ def main(argv):
         n_negative_samples_batch=FLAGS.negatives,
     )
     with tempfile.TemporaryDirectory() as folder:
-        trainer, iterator, batches = common.training_run(
-            options, Path(folder), FLAGS.n_tokens, FLAGS.precision
-        )
-        trainer.step(iterator, 0).global_norm.numpy()
+        run = common.training_run(options, Path(folder), FLAGS.n_tokens, FLAGS.precision)
+        run.trainer.step(run.iterator, 0).global_norm.numpy()
         first_step_s = common.seconds_since_start()
         before = common.gemm_rates()
         seconds, end = [], time.perf_counter() + FLAGS.seconds
         while time.perf_counter() < end or len(seconds) < 5:
             start = time.perf_counter()
-            trainer.step(iterator, len(seconds) + 1).global_norm.numpy()
+            run.trainer.step(run.iterator, len(seconds) + 1).global_norm.numpy()
             seconds.append(time.perf_counter() - start)
         after = common.gemm_rates()
-        distinct = statistics.mean(map(n_distinct, islice(batches, SAMPLE)))
+        distinct = statistics.mean(map(n_distinct, islice(run.batches, SAMPLE)))
 
     n_tokens = options.batch_size * options.unroll_steps
     rate = n_tokens / statistics.median(seconds[2:])
