@@ -169,7 +169,9 @@ def test_training_steps_are_timed_on_the_text(tmp_path):
     file = tmp_path / "options.json"
     file.write_text(json.dumps(tiny_options().to_dict()))
     text = tmp_path / "text.txt"
-    text.write_bytes(b"".join(Path(shard).read_bytes() for shard in resolve_shards(TEXT)) + b"caf\xe9 .\n")
+    text.write_bytes(
+        b"".join(Path(shard).read_bytes() for shard in resolve_shards(TEXT)) + b"caf\xe9 .\n"
+    )
     how = str(text), str(VOCABULARY), "replace"
     found = probes.ask("training_steps", str(file), *how, timeout=300)
     assert found.keys() <= {"float32", "bfloat16"} and min(found["float32"]) > 0
