@@ -13,8 +13,6 @@ Peak memory is the maximum resident set size.
 """
 
 import json
-import multiprocessing
-import os
 import subprocess
 import sys
 import tempfile
@@ -39,6 +37,12 @@ flags.DEFINE_enum("backend", None, BACKENDS, "Backend of embedding [the choice o
 flags.DEFINE_string("precision", "float32", "Precision of embedding.")
 
 N_WORDS = 20_000
+# Linux counts the memory of the process that starts a command as a part of the command's peak.
+# This process is large, so a small one starts the command and measures it.
+MEASURE = """import resource, subprocess, sys
+status = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(status)"""
 
 
 def write_text(path: Path, megabytes: float) -> None:
@@ -76,13 +80,11 @@ def command(folder: Path, text: Path, size: str) -> list[str]:
 
 def peak_megabytes(arguments: list[str]) -> float:
     """Run a command of bilm; return its peak memory in MB."""
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([sys.executable, "-m", "bilm", *arguments], stderr=log)
-        _, status, usage = os.wait4(process.pid, 0)
-        if status:
-            log.seek(0)
-            raise RuntimeError(f"{arguments[0]}: status {status}: {log.read().decode()[-2000:]}")
-    return usage.ru_maxrss / 1e3 * 1.024
+    command = [sys.executable, "-S", "-c", MEASURE, sys.executable, "-m", "bilm", *arguments]
+    found = subprocess.run(command, capture_output=True, text=True)
+    if found.returncode:
+        raise RuntimeError(f"{arguments[0]}: status {found.returncode}: {found.stderr[-2000:]}")
+    return int(found.stdout.split()[-1]) / 1e3 * 1.024
 
 
 def main(argv):
@@ -94,12 +96,7 @@ def main(argv):
         words = [*MARKS, *(f"w{i}" for i in range(N_WORDS))]
         (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
         if FLAGS.what != "train":
-            # In another process: Linux counts the memory of this one as the peak of its children.
-            maker = multiprocessing.get_context("spawn").Process(
-                target=common.random_model, args=(FLAGS.options, folder)
-            )
-            maker.start()
-            maker.join()
+            common.random_model(FLAGS.options, folder)
         for size in FLAGS.megabytes if is_text else FLAGS.residues:
             text = folder / f"text{size}.{ending}"
             if is_text:
