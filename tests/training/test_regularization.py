@@ -12,6 +12,7 @@ from tiny_runs import (
     TEXT,
     VOCABULARY,
     WORDS,
+    load_run,
     run,
     tiny_options,
     weights_of,
@@ -21,6 +22,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
+from bilm.data.dataset import BidirectionalLMDataset
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import PAD_CHAR, UnicodeCharsVocabulary
 from bilm.language_model import BiLM, drop_characters
@@ -29,10 +31,12 @@ from bilm.layers.lstm import LSTMCell
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
+from bilm.scoring.perplexity import perplexity
 from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.plan import Plan
+from bilm.training.run import Saving
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
@@ -57,6 +61,11 @@ def batches_of(trainer):
     text = TrainingText(trainer.options, VOCAB, resolve_shards(TEXT), 0)
     with closing(text):
         yield text.batches(trainer.devices, None)
+
+
+def heldout_perplexity(model, text):
+    dataset = BidirectionalLMDataset(text, VOCAB, test=True)
+    return perplexity(model, dataset, 2, stateless=True).mean
 
 
 def assert_equal(found, expected, atol=0.0):
@@ -104,6 +113,25 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
             assert np.isfinite(trainer.step(batches, step).losses).all()
     for name, value in stored_values(trainer.model).items():
         assert np.isfinite(value).all() and (value != before[name]).any(), name
+
+
+@pytest.mark.slow
+def test_regularized_runs_in_bfloat16_reach_the_perplexity_of_float32(tmp_path):
+    """The text is random, except that each word determines the next one."""
+    words = [f"w{k}" for k in range(40)] * 2
+    starts = np.random.default_rng(0).integers(40, size=200)
+    text = tmp_path / "text.txt"
+    text.write_text("".join(" ".join(words[k : k + 9]) + "\n" for k in starts), encoding="utf-8")
+    changes = {name: 0.1 if value == 0.3 else value for name, value in BOTH_WAYS.items()}
+    changes |= SHORT_WINDOWS | {"optimizer": "muon", "learning_rate": 0.02, "average_decay": 0.9}
+    changes |= {"lstm": {"dim": 32, "projection_dim": 16}, "batch_size": 8}
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        saved = {"precision": precision, "saving": Saving(steps=150)}
+        run(tmp_path / precision, 150, str(text), changes=changes, **saved)
+        found[precision] = heldout_perplexity(load_run(tmp_path / precision), text)
+    assert found["float32"] < 10  # equal probabilities reach 49
+    assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.005)
 
 
 # --- replicas ---
