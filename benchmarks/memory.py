@@ -80,8 +80,8 @@ def command(folder: Path, text: Path, size: str) -> list[str]:
 
 def peak_megabytes(arguments: list[str]) -> float:
     """Run a command of bilm; return its peak memory in MB."""
-    command = [sys.executable, "-S", "-c", MEASURE, sys.executable, "-m", "bilm", *arguments]
-    found = subprocess.run(command, capture_output=True, text=True)
+    measured = [sys.executable, "-S", "-c", MEASURE, sys.executable, "-m", "bilm", *arguments]
+    found = subprocess.run(measured, capture_output=True, text=True)
     if found.returncode:
         raise RuntimeError(f"{arguments[0]}: status {found.returncode}: {found.stderr[-2000:]}")
     return int(found.stdout.split()[-1]) / 1e3 * 1.024
