@@ -36,9 +36,12 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+with suppress(ImportError):  # PyTorch 2.14.1 crashes if this is imported after TensorFlow
+    import torch._dynamo  # noqa: F401
 import common
 import numpy as np
 from absl import app, flags

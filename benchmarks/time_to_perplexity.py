@@ -29,6 +29,7 @@ from pathlib import Path
 import common
 from absl import app, flags
 
+from bilm.errors import BilmError
 from bilm.options.run_options import RunOptions, load_run_options
 from bilm.training.history import read_history
 
@@ -37,6 +38,8 @@ RECIPES = (
     "adam:optimizer=adam,learning_rate=0.004,warmup_steps=100,decay=linear,decay_start=0.33",
 )
 EVALUATION = re.compile(r"step (\d+): held-out perplexity .*\bmean ([\d.]+)")
+
+TEXTS = ("input", "vocab", "heldout")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("recipe", RECIPES, "Name, colon, comma-separated key=value pairs.")
@@ -121,18 +124,24 @@ def plot_losses(folder: Path, names: list[str], path: str) -> None:
 
 def main(argv):
     del argv
-    options = RunOptions.from_dict(common.MIDDLE | {"state_reset_probability": 0.01})
-    if FLAGS.options:
-        options = load_run_options(FLAGS.options)
-    rows = []
+    if len({FLAGS[name].value is None for name in TEXTS}) > 1:
+        sys.exit("expected all of --input, --vocab and --heldout, or none of them")
+    default = RunOptions.from_dict(common.MIDDLE | {"state_reset_probability": 0.01})
+    recipes, rows = [], []
+    try:
+        options = load_run_options(FLAGS.options) if FLAGS.options else default
+        for name, changes in map(common.recipe, FLAGS.recipe):
+            changed = RunOptions.from_dict(options.to_dict() | changes)
+            recipes.append((name, changed))
+    except BilmError as error:
+        sys.exit(str(error))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(FLAGS.output or temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        text = common.corpus(folder)
-        if FLAGS.input:
-            text = common.Text(FLAGS.input, FLAGS.vocab, FLAGS.heldout)
-        for name, changes in map(common.recipe, FLAGS.recipe):
-            own = measure(name, options.replace(**changes), text, folder)
+        given = [FLAGS[name].value for name in TEXTS]
+        text = common.Text(*given) if all(given) else common.corpus(folder)
+        for name, options in recipes:
+            own = measure(name, options, text, folder)
             print(f"{name:>12}:", ", ".join(f"{r['mean']:,.1f} at {r['step']:,}" for r in own))
             rows += own
         if FLAGS.losses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from bilm.errors import OptionsError
 from bilm.options.run_options import AUTO, RunOptions, load_run_options, packaged_options
 
 if TYPE_CHECKING:
-    from bilm.training.auto import Choice
+    from bilm.training.auto import Choice, Request
     from bilm.training.run_folder import RunFolder
 
 NOTE = """
@@ -60,6 +61,7 @@ def train(
       bilm train --input 'corpus/*.gz' --vocab vocab.txt --output run --options original \\
           --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
     """
+    from bilm.training.auto import Request
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 
@@ -72,25 +74,28 @@ def train(
     if hours is not None and not is_auto:
         raise click.UsageError("--hours requires --options auto; the length of other runs is set "
                                "with --n_epochs or --n_steps")  # fmt: skip
+    if hours is not None and run["n_steps"] is not None:
+        raise click.UsageError("--hours and --n_steps both set the length of the run; expected one "
+                               "of them")  # fmt: skip
     changes = opt.given(run, ("batch_size", "n_epochs", *opt.RATE))
     with opt.run_hosts(run) as hosts:
         if is_auto and hosts.n_workers > 1:
             raise click.UsageError("--options auto cannot choose for several workers; expected a "
                                    "file or another name")  # fmt: skip
         arguments = opt.run_arguments(run, hosts)
-        choice = None
         if is_auto:
-            chosen, choice = choose(folder, vocabulary, run, changes, hours, n_train_tokens)
-            arguments["n_steps"] = run["n_steps"] or choice.n_steps
-            if _is_default("precision"):
-                arguments["precision"] = choice.precision
+            n_replicas = arguments["strategy"].num_replicas_in_sync
+            request = Request(hours, run["n_steps"], n_replicas=n_replicas)
+            precision = None if _is_default("precision") else run["precision"]
+            chosen, choice = choose(
+                folder, vocabulary, run, changes, request, precision, n_train_tokens
+            )
+            arguments |= {"n_steps": choice.n_steps, "auto": choice._asdict()}
+            arguments["precision"] = precision or choice.precision
         else:
             chosen = load_run_options(options or stored or AUTO)
             chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
-        training = TrainingRun(chosen, vocabulary, **arguments)
-        if choice is not None:  # not before the folder is checked
-            folder.write_auto(choice._asdict())
-        result = training.train()
+        result = TrainingRun(chosen, vocabulary, **arguments).train()
     return 0 if result.finished else INTERRUPTED
 
 
@@ -99,7 +104,8 @@ def choose(
     vocab_file: Path,
     run: Mapping[str, Any],
     changes: Mapping[str, Any],
-    hours: float | None,
+    request: Request,
+    precision: str | None,
     n_train_tokens: int | None,
 ) -> tuple[RunOptions, Choice]:
     """Return the options, length and precision of `--options auto`: for a new run, the best for the
@@ -110,7 +116,8 @@ def choose(
         vocab_file: the vocabulary.
         run: values of `opt.run_options`.
         changes: values of options that the user has set.
-        hours: time budget; None for none.
+        request: requested time or length, and number of replicas.
+        precision: requested precision; None for the fastest.
         n_train_tokens: predictions per epoch and direction; None counts them.
     Raises: BilmError if an input cannot be used.
     """
@@ -126,10 +133,17 @@ def choose(
     record = folder.read_auto()
     if record is not None:
         stored = load_run_options(folder.options_file)
-        return stored.replace(**changes), auto.Choice.from_record(record)
+        if n_train_tokens is not None:
+            stored = stored.replace(n_train_tokens=n_train_tokens)
+        return stored.replace(**changes), auto.resumed(record, stored, changes, request)
     if folder.holds_run:
         raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
                            "--options to resume it, or use another folder")  # fmt: skip
+    start = time.monotonic()
+    auto.check_hours(request.hours)
+    folder.check_usable()
+    folder.check_writable()
+    folder.check_resume(run["resume"])
     pattern = run["train_prefix"]
     shards = resolve_shards(pattern, run["on_bad_utf8"])
     vocab = load_vocabulary(vocab_file, load_run_options("compact"))
@@ -146,7 +160,9 @@ def choose(
         except ProbeFailure as error:
             raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
                                "choose a size with --options") from None  # fmt: skip
-    times = {precision: auto.Times(*seconds) for precision, seconds in found.items()}
+    times = {name: auto.Times(*seconds) for name, seconds in found.items()}
+    if precision is not None:  # bfloat16 is not timed on a processor without instructions for it
+        times = {precision: times.get(precision, times["float32"])}
     evaluation = auto.NO_EVALUATION
     if run["heldout_prefix"]:
         heldout = resolve_shards(run["heldout_prefix"], run["on_bad_utf8"])
@@ -154,10 +170,11 @@ def choose(
         if run["heldout_sentences"]:
             n_heldout = min(n_heldout, auto.SENTENCE_PREDICTIONS * run["heldout_sentences"])
         evaluation = auto.Evaluation(n_heldout, run["eval_steps"])
-    choice = auto.choose(options, perplexity, times, hours, evaluation)
+    request = request._replace(spent=time.monotonic() - start)
+    choice = auto.choose(options, perplexity, times, request, evaluation)
     if "warmup_steps" not in changes:
-        options = auto.with_warmup(options, run["n_steps"] or choice.n_steps)
-    for line in auto.describe(options, choice, times):
+        options = auto.with_warmup(options, choice.n_steps)
+    for line in auto.describe(options, choice, times, request.n_replicas):
         logging.info("auto: %s", line)
     return options, choice
 

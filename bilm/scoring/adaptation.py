@@ -8,6 +8,7 @@ sentence in opposite orders and would otherwise read words before they are score
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import keras
@@ -15,7 +16,7 @@ import numpy as np
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.windows import KEY_SUFFIX, Window, distinct_shapes, model_batch
-from bilm.errors import BilmError, DataError
+from bilm.errors import BilmError, DataError, NotFiniteError
 from bilm.language_model import BiLM
 from bilm.scoring.one_direction import flat_state, read_window, with_layers
 from bilm.scoring.perplexity import Perplexity, explaining_memory
@@ -24,6 +25,7 @@ from bilm.support.progress import progress
 N_STEPS = 20  # predictions between two updates
 CACHE_WORDS = 2000  # predictions that the cache remembers
 THETA = 0.3  # flatness of the cache
+LARGEST_LOSS = 500.0  # of a word, in nats; a larger one means that adaptation has diverged
 
 
 class Adaptation(NamedTuple):
@@ -60,13 +62,17 @@ class Adaptation(NamedTuple):
     def check(self) -> None:
         """Raises: ValueError if a value is outside of its range."""
         if not (
-            self.rate >= 0 and 0 <= self.decay <= 1 and 0 <= self.cache < 1 and self.theta >= 0
+            0 <= self.rate < np.inf
+            and 0 <= self.decay <= 1
+            and 0 <= self.cache < 1
+            and 0 <= self.theta < np.inf
         ):
             raise ValueError(
-                f"{self}: expected rate >= 0, 0 <= decay <= 1, 0 <= cache < 1 and theta >= 0"
+                f"{self}: expected rate >= 0, 0 <= decay <= 1, 0 <= cache < 1 and theta >= 0, all "
+                "finite"
             )
-        if self.n_steps < 1 or self.cache_words < 1:
-            raise ValueError(f"{self}: expected n_steps and cache_words of 1 or more")
+        if not all(isinstance(n, Integral) and n >= 1 for n in (self.n_steps, self.cache_words)):
+            raise ValueError(f"{self}: expected n_steps and cache_words, integers from 1")
 
 
 class Cache:
@@ -152,11 +158,19 @@ class AdaptiveReader:
             state: the state before the window, for example `model.zero_state(1)`.
         Returns: for each direction log-probabilities in nats, float64 (T,), in its reading order;
             and the next state.
+        Raises: NotFiniteError if the model diverges.
         """
         logs, after = {}, {}
         for name, run in self._directions.items():
             losses, hidden, after[name] = run(batch, state[name])
             logs[name] = -np.asarray(keras.ops.convert_to_numpy(losses), np.float64)
+            worst = -logs[name].min(initial=0.0)
+            if self.adaptation.rate and not worst < LARGEST_LOSS:
+                raise NotFiniteError(
+                    f"dynamic evaluation: the adapted {name} model has diverged (a word has a loss "
+                    f"of {worst:.3g} nats); use a smaller learning rate than "
+                    f"{self.adaptation.rate:g}"
+                )
             if weight := self.adaptation.cache:
                 contexts = keras.ops.convert_to_numpy(hidden)
                 found = self._caches[name].log_probabilities(contexts, batch["targets"][name][0])
@@ -198,8 +212,8 @@ def adapted_perplexity(
         dataset: reads the text with `test=True`, in the directions of the model.
         adaptation: how to adapt.
         total: number of predictions per direction, used to estimate the remaining time.
-    Raises: DataError if there are no predictions; BilmError, ValueError as `AdaptiveReader` does;
-        OutOfMemoryError.
+    Raises: DataError if there are no predictions; NotFiniteError if the model diverges; BilmError,
+        ValueError as `AdaptiveReader` does; OutOfMemoryError.
     """
     sums, n_predictions = dict.fromkeys(model.directions, 0.0), 0
     with (

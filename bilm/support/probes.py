@@ -21,7 +21,7 @@ class ProbeFailure(Exception):
 
 
 def ask(module: str, *arguments: str, timeout: float, **environment: str) -> dict[str, Any]:
-    """Run a probe in a new process and return its answer.
+    """Run a probe in a new process, with the standard input of this one, and return its answer.
 
     Args:
         module: name of the module.
@@ -35,7 +35,7 @@ def ask(module: str, *arguments: str, timeout: float, **environment: str) -> dic
     try:
         found = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=timeout,
-            env=variables, stdin=subprocess.DEVNULL,
+            env=variables,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ProbeFailure(f"no answer after {timeout:,.0f} seconds") from error

@@ -8,10 +8,11 @@ docs/experiments.md lists the runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bilm.errors import OptionsError
 from bilm.options import schema
@@ -23,6 +24,7 @@ START_SECONDS = 40.0  # until the first step is done
 STEPS_SHARE = 0.93  # of the time; the rest is for checkpoints and for steps that take longer
 SENTENCE_PREDICTIONS = 25  # of an English sentence, with its end
 SPREAD = 1.2  # factor between the expected perplexity and the ends of its range
+SHORT, SHORT_SPREAD = 230_000, 1.5  # runs of fewer predictions than SHORT differ more
 
 
 class Recipe(NamedTuple):
@@ -51,7 +53,16 @@ RECIPES = (
 )
 # Held-out perplexity divided by the perplexity of the frequencies of words, by the number of
 # predictions that a run was trained on, and by the size of a text that is read until it is best.
-BY_LENGTH = {640_000: 0.225, 1_920_000: 0.152, 10_560_000: 0.117, 32_640_000: 0.104}
+BY_LENGTH = {
+    5_000: 0.9,
+    20_000: 0.72,
+    77_000: 0.43,
+    230_000: 0.26,
+    640_000: 0.225,
+    1_920_000: 0.152,
+    10_560_000: 0.117,
+    32_640_000: 0.104,
+}
 BY_TEXT = {20_000: 0.247, 350_000: 0.177, 1_040_000: 0.171, 3_580_000: 0.104}
 
 
@@ -61,15 +72,17 @@ class Choice(NamedTuple):
     Fields:
         n_steps: length of the run.
         precision: dtype of the inputs of matrix products.
-        hours: expected time of the run on this machine.
+        hours: expected time of the command on this machine.
         perplexity: expected range of the held-out perplexity, for a held-out text that is like the
             training text.
+        budget: requested time in hours; None without.
     """
 
     n_steps: int
     precision: str
     hours: float
     perplexity: tuple[float, float]
+    budget: float | None = None
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Choice:
@@ -79,8 +92,11 @@ class Choice(NamedTuple):
             raise schema.unexpected("n_steps", n_steps, f"an integer from 1 to {MAX_STEPS}")
         if precision not in PRECISIONS:
             raise schema.unexpected("precision", precision, f"one of {', '.join(PRECISIONS)}")
-        low, high = record.get("perplexity") or (math.nan, math.nan)
-        return cls(n_steps, precision, record.get("hours", math.nan), (low, high))
+        perplexity = record.get("perplexity") or (math.nan, math.nan)
+        hours, budget = record.get("hours", math.nan), record.get("budget")
+        if not (isinstance(perplexity, Sequence) and len(perplexity) == 2):
+            raise schema.unexpected("perplexity", perplexity, "two numbers")
+        return cls(n_steps, precision, hours, (perplexity[0], perplexity[1]), budget)
 
 
 class Times(NamedTuple):
@@ -93,6 +109,25 @@ class Times(NamedTuple):
 
     step: float
     prediction: float = 0.0
+
+
+class Request(NamedTuple):
+    """What the user has requested.
+
+    Fields:
+        hours: time budget of the command; None for the longest useful run.
+        n_steps: length of the run; None to choose it.
+        spent: seconds that the command has taken before the run.
+        n_replicas: number of replicas that share a step.
+    """
+
+    hours: float | None = None
+    n_steps: int | None = None
+    spent: float = 0.0
+    n_replicas: int = 1
+
+
+NO_REQUEST = Request()
 
 
 class Evaluation(NamedTuple):
@@ -131,7 +166,7 @@ def choose(
     options: RunOptions,
     unigram_perplexity: float,
     times: Mapping[str, Times],
-    hours: float | None = None,
+    request: Request = NO_REQUEST,
     evaluation: Evaluation = NO_EVALUATION,
 ) -> Choice:
     """Choose length and precision of a run.
@@ -139,25 +174,26 @@ def choose(
     Args:
         options: options of the run, with `n_train_tokens`; `n_epochs` is the longest useful run.
         unigram_perplexity: perplexity of the training text by the frequencies of its words.
-        times: measured times by precision.
-        hours: time budget; None for the longest useful run.
+        times: measured times by precision; the fastest is chosen.
+        request: what the user has requested.
         evaluation: the evaluations of the run.
     Raises: OptionsError if the time does not suffice for a step.
     """
     precision = min(times, key=lambda name: times[name].step)
-    a_step = options.batch_size * options.mean_window_length
+    a_step = options.batch_size * options.mean_window_length * request.n_replicas
     epoch_steps = max(1, int((options.n_train_tokens or 0) // a_step))
-    n_steps = options.n_epochs * epoch_steps
+    n_steps = request.n_steps or options.n_epochs * epoch_steps
     an_evaluation = evaluation.n_predictions * times[precision].prediction
-    start = START_SECONDS + an_evaluation  # the last one need not be at the end of an interval
+    # The last evaluation need not be at the end of an interval.
+    start = request.spent + START_SECONDS + an_evaluation
     seconds = times[precision].step + an_evaluation / (evaluation.n_steps or epoch_steps)
-    if hours is not None:
-        possible = int(STEPS_SHARE * (3600 * hours - start) / seconds)
+    if request.hours is not None and request.n_steps is None:
+        possible = int(STEPS_SHARE * (3600 * request.hours - start) / seconds)
         if possible < 1:
             least = (start + 100 * seconds / STEPS_SHARE) / 3600
             raise OptionsError(
-                f"hours: found {hours:g}, expected more: starting and one evaluation take about "
-                f"{start:.0f} s and a step {seconds:.2f} s here; {least:.2g} hours suffice "
+                f"hours: found {request.hours:g}, expected more: everything but the steps takes "
+                f"about {start:.0f} s and a step {seconds:.2f} s here; {least:.2g} hours suffice "
                 "for 100 steps"
             )
         n_steps = min(n_steps, possible)
@@ -167,10 +203,54 @@ def choose(
         _interpolated(BY_TEXT, options.n_train_tokens or 1),
     )
     expected = max(1.0, ratio * unigram_perplexity)
-    return Choice(n_steps, precision, total, (expected / SPREAD, expected * SPREAD))
+    spread = SHORT_SPREAD if n_steps * a_step < SHORT else SPREAD
+    expected_range = expected / spread, expected * spread
+    return Choice(n_steps, precision, total, expected_range, request.hours)
 
 
-def describe(options: RunOptions, choice: Choice, times: Mapping[str, Times]) -> Iterator[str]:
+def check_hours(hours: float | None) -> None:
+    """Refuse a budget in which no run can start, before anything is measured.
+
+    Raises: OptionsError.
+    """
+    if hours is not None and 3600 * hours <= START_SECONDS:
+        raise OptionsError(
+            f"hours: found {hours:g}, expected more: a run starts after about {START_SECONDS:.0f} "
+            f"s, {START_SECONDS / 3600:.2g} hours"
+        )
+
+
+def resumed(
+    record: Mapping[str, Any], stored: RunOptions, changes: Mapping[str, Any], request: Request
+) -> Choice:
+    """Return the length and precision of a run that is resumed.
+
+    The run keeps its length unless `request.n_steps` or another `n_epochs` is given.
+
+    Args:
+        record: the content of `auto.json`.
+        stored: options of the run.
+        changes: values of options that the user has set.
+        request: what the user has requested; its time budget has no effect.
+    Raises: OptionsError for a damaged record.
+    """
+    choice, n_steps = Choice.from_record(record), request.n_steps
+    n_epochs = changes.get("n_epochs", stored.n_epochs)
+    if n_steps is None and n_epochs != stored.n_epochs:
+        longest = request._replace(hours=None)
+        untimed = {choice.precision: Times(0.0)}
+        n_steps = choose(stored.replace(**changes), 1.0, untimed, longest).n_steps
+    if request.hours not in (None, choice.budget):
+        logging.warning(
+            "--hours has no effect on a resumed run, which keeps its length of %s steps; --n_steps "
+            "changes it", f"{choice.n_steps:,}",
+        )  # fmt: skip
+    return choice._replace(n_steps=n_steps or choice.n_steps)
+
+
+def describe(
+    options: RunOptions, choice: Choice, times: Mapping[str, Times], n_replicas: int = 1
+) -> Iterator[str]:
     """Yield lines that state what was chosen and what is expected."""
     recipe = recipe_for(options.n_train_tokens or 1)
     default = load_run_options(recipe.options).to_dict()
@@ -182,7 +262,7 @@ def describe(options: RunOptions, choice: Choice, times: Mapping[str, Times]) ->
     yield f"{options.n_train_tokens:,} predictions per epoch and direction: options " + ", ".join(
         [recipe.options, *changed]
     )
-    n_read = choice.n_steps * options.batch_size * options.mean_window_length
+    n_read = choice.n_steps * options.batch_size * options.mean_window_length * n_replicas
     epochs = n_read / (options.n_train_tokens or 1)
     measured = ", ".join(f"{name} {1000 * of.step:,.0f} ms" for name, of in times.items())
     yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import astuple
 from pathlib import Path
@@ -121,6 +121,8 @@ class TrainingRun:
         initialize: function that assigns the initial weights of a new run; not called if a run is
             resumed.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
+        auto: length and precision that `--options auto` chose, a `bilm.training.auto.Choice` as a
+            mapping; stored as `auto.json`.
     Raises: BilmError, here and in `train`, for unusable input, a folder in which another process
         trains, a checkpoint that cannot be written, insufficient memory, and a non-finite loss or
         gradient.
@@ -151,9 +153,11 @@ class TrainingRun:
         heldout_sentences: int | None = None,
         hosts: Hosts | Alone | None = None,
         xla: str = "auto",
+        auto: Mapping[str, Any] | None = None,
     ):
         _check_type("options", options, RunOptions)
         _check_type("saving", saving, Saving)
+        self.auto = auto
         self.options, self.resume, self.saving = options, resume, saving
         self.vocab_file = _absolute("vocab_file", local_copy(vocab_file))
         self.train_prefix = _absolute("train_prefix", train_prefix)
@@ -286,6 +290,10 @@ class TrainingRun:
                 trainer.average.start()
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
         self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_content)
+        if self.auto is not None:
+            self.folder.write_auto(self.auto)
+        elif checkpoint is None:
+            self.folder.remove_auto()
         perplexity = None
         if measured and same_heldout and measured.step == step:
             perplexity = measured.perplexity

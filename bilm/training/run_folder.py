@@ -134,6 +134,16 @@ class RunFolder:
             if path.exists() and not path.is_dir():
                 raise BilmError(f"{path}: is a file; expected a folder, or nothing")
 
+    def check_writable(self) -> None:
+        """Refuse a folder that this process may not create or write to, without writing.
+
+        Raises: BilmError, naming the folder.
+        """
+        path = self.path.absolute()
+        place = next(folder for folder in (path, *path.parents) if folder.exists())
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise BilmError(f"{self}: this process may not write to {place}")
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Create the folder and lock it until the block or the process ends.
@@ -367,9 +377,14 @@ class RunFolder:
             schema.write(self.tuning_file, record)
 
     def write_auto(self, record: Mapping[str, Any]) -> None:
-        """Store the length and precision that `auto` chose; create the folder if necessary."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        schema.write(self.auto_file, record)
+        """Store the length and precision that `auto` chose."""
+        if self.writes:
+            schema.write(self.auto_file, record)
+
+    def remove_auto(self) -> None:
+        """Remove what `write_auto` stored for a run that ended before its first checkpoint."""
+        if self.writes:
+            self.auto_file.unlink(missing_ok=True)
 
     def read_auto(self) -> dict[str, Any] | None:
         """Return what `write_auto` stored for the folder's run; None without. Raises:

@@ -76,7 +76,7 @@ class Schedule:
         parts = [f"{options.optimizer}, learning rate {options.learning_rate:g}"]
         if options.warmup_steps:
             parts.append(f"{options.warmup_steps:,} steps of warm-up")
-        if options.decay != "none":
+        if options.decay != "none" and self.n_steps > options.warmup_steps:
             end = self.full * options.decay_floor
             first = f"step {self.decay_start:,}"
             if round(options.decay_start * self.n_steps) < self.decay_start:

@@ -16,6 +16,7 @@ from tiny_runs import HELDOUT, tiny_run
 
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import vocabulary_of
+from bilm.errors import NotFiniteError
 from bilm.scoring.adaptation import Adaptation, Cache, adapted_perplexity, mixed
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.scoring.scorer import Scorer, perplexity_of_scores
@@ -157,12 +158,28 @@ def test_cache_without_flatness_counts_words():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rate": -1}, {"decay": 2}, {"cache": 1}, {"theta": -1}, {"n_steps": 0}, {"cache_words": 0}],
+    [
+        {"rate": -1},
+        {"rate": np.inf},
+        {"decay": 2},
+        {"cache": 1},
+        {"theta": -1},
+        {"theta": np.inf},
+        {"n_steps": 0},
+        {"n_steps": 1.5},
+        {"cache_words": 0},
+    ],
     ids=str,
 )
 def test_adaptation_checks_its_values(scorer, wrong):
     with pytest.raises(ValueError, match="expected"):
         next(scorer.score(TEXT, Adaptation(**wrong)))
+
+
+@pytest.mark.parametrize("rate", [1e5, 1e30])
+def test_diverging_adaptation_is_an_error(scorer, rate):
+    with pytest.raises(NotFiniteError, match=r"has diverged .* use a smaller learning rate than"):
+        list(scorer.score(TEXT * 20, Adaptation(rate=rate, n_steps=2)))
 
 
 # --- commands ---

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_runs import assert_fails
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options
+from tiny_runs import (
+    HELDOUT,
+    TEXT,
+    VOCABULARY,
+    WORDS,
+    on_cpu,
+    tiny_options,
+    tiny_train,
+    train,
+)
 
 from bilm.commands import options
 from bilm.data.shards import resolve_shards
@@ -15,7 +24,7 @@ from bilm.data.survey import word_statistics
 from bilm.data.vocabulary import Vocabulary
 from bilm.doctor import probes
 from bilm.doctor.speed import training_run
-from bilm.errors import DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError
 from bilm.options.run_options import load_run_options
 from bilm.training import auto
 from bilm.training.hosts.exchange import Alone
@@ -49,7 +58,7 @@ def test_without_a_budget_a_run_has_the_epochs_of_its_recipe():
 
 @pytest.mark.parametrize("hours", [0.05, 0.2, 0.5])
 def test_a_run_uses_its_time_budget(hours):
-    choice = auto.choose(auto.options_for(10**8), 500.0, STEP, hours)
+    choice = auto.choose(auto.options_for(10**8), 500.0, STEP, auto.Request(hours))
     assert choice.hours == pytest.approx(hours, rel=0.02)
     assert choice.n_steps * 0.25 < 3600 * hours
 
@@ -67,26 +76,75 @@ def test_expected_time_includes_the_evaluations(eval_steps):
     added = 3600 * (with_them.hours - alone.hours)
     assert added == pytest.approx(n_evaluations * 90_000 * 5e-5, rel=0.2)
     budget = with_them.hours / 2
-    chosen = auto.choose(options, 500.0, times, budget, evaluation)
+    chosen = auto.choose(options, 500.0, times, auto.Request(budget), evaluation)
     assert chosen.hours == pytest.approx(budget, rel=0.02)
     assert chosen.n_steps < alone.n_steps / 2
 
 
 def test_a_budget_below_a_step_is_refused():
     with pytest.raises(OptionsError, match=r"hours: found 0\.01, expected more: .* 100 steps"):
-        auto.choose(auto.options_for(10**8), 500.0, STEP, 0.01)
+        auto.choose(auto.options_for(10**8), 500.0, STEP, auto.Request(0.01))
 
 
 def test_expected_perplexity_falls_with_time_and_text():
     def expected(n_predictions, hours=None):
-        low, high = auto.choose(auto.options_for(n_predictions), 500.0, STEP, hours).perplexity
+        options, request = auto.options_for(n_predictions), auto.Request(hours)
+        low, high = auto.choose(options, 500.0, STEP, request).perplexity
         assert 1 <= low < high
         return math.sqrt(low * high)
 
     by_text = [expected(n) for n in (20_000, 350_000, 1_000_000, 3_580_000)]
     assert by_text == sorted(by_text, reverse=True)
-    by_time = [expected(3_580_000, hours) for hours in (0.05, 0.1, 0.2, 0.5)]
-    assert by_time == sorted(by_time, reverse=True)
+    by_time = [expected(3_580_000, hours) for hours in (0.012, 0.013, 0.015, 0.05, 0.1, 0.2, 0.5)]
+    assert by_time == sorted(set(by_time), reverse=True)
+
+
+def test_requested_length_is_announced_and_its_perplexity_expected():
+    options, request = auto.options_for(20_000), auto.Request(n_steps=5)
+    choice = auto.choose(options, 500.0, STEP, request)
+    assert choice.n_steps == 5
+    assert choice.perplexity[0] > 2 * auto.choose(options, 500.0, STEP).perplexity[0]
+    assert any(line.startswith("5 steps") for line in auto.describe(options, choice, STEP))
+
+
+def test_replicas_share_the_steps_of_an_epoch():
+    options = auto.options_for(1_000_000)
+    one, two = (auto.choose(options, 500.0, STEP, auto.Request(n_replicas=n)) for n in (1, 2))
+    assert one.n_steps == pytest.approx(2 * two.n_steps, abs=options.n_epochs)
+    assert one.perplexity == pytest.approx(two.perplexity, rel=0.01)
+
+
+def test_budget_includes_the_time_that_the_command_has_taken():
+    options = auto.options_for(10**8)
+    early, late = (
+        auto.choose(options, 500.0, STEP, auto.Request(0.1, spent=spent)) for spent in (0, 60)
+    )
+    assert early.hours == pytest.approx(late.hours, rel=0.02)
+    assert (early.n_steps - late.n_steps) * 0.25 == pytest.approx(60, rel=0.1)
+
+
+@pytest.mark.parametrize("hours", [0, 0.01])
+def test_a_budget_that_ends_before_the_first_step_is_refused_before_measuring(hours):
+    with pytest.raises(OptionsError, match=f"hours: found {hours}, expected more"):
+        auto.check_hours(hours)
+    auto.check_hours(None)
+    auto.check_hours(1)
+
+
+def test_resumed_run_keeps_its_length_unless_another_is_requested(log):
+    stored = auto.options_for(20_000)
+    choice = auto.choose(stored, 500.0, STEP, auto.Request(0.05))
+    record, epoch_steps = choice._asdict(), 20_000 // (16 * 20)
+
+    def n_steps(changes, **request):
+        return auto.resumed(record, stored, changes, auto.Request(**request)).n_steps
+
+    assert n_steps({}) == n_steps({"n_epochs": 12}) == n_steps({}, hours=0.05) == choice.n_steps
+    assert not log.text
+    assert n_steps({}, n_steps=7) == 7
+    assert n_steps({"n_epochs": 20}) == 20 * epoch_steps
+    assert n_steps({}, hours=9.0) == choice.n_steps
+    assert f"keeps its length of {choice.n_steps} steps" in log.text
 
 
 def test_short_runs_have_a_short_warmup():
@@ -101,7 +159,9 @@ def test_choice_is_restored_from_json():
     assert auto.Choice.from_record(json.loads(json.dumps(choice._asdict()))) == choice
 
 
-@pytest.mark.parametrize("change", [{"n_steps": 0}, {"n_steps": "9"}, {"precision": "int8"}])
+@pytest.mark.parametrize(
+    "change", [{"n_steps": 0}, {"n_steps": "9"}, {"precision": "int8"}, {"perplexity": 5}]
+)
 def test_damaged_record_is_refused(change):
     record = auto.choose(auto.options_for(20_000), 500.0, STEP)._asdict()
     with pytest.raises(OptionsError, match=next(iter(change))):
@@ -135,6 +195,30 @@ def test_hours_require_auto(tmp_path, run_here):
     assert_fails(done, "--hours requires --options auto", status=2)
 
 
+def test_hours_and_n_steps_exclude_each_other(tmp_path, run_here):
+    command = ["bilm train", *arguments(tmp_path), "--hours", "1", "--n_steps", "2"]
+    assert_fails(run_here(*command), "--hours and --n_steps", status=2)
+
+
+def test_new_run_with_other_options_removes_a_record_of_auto(tmp_path):
+    """A run of `auto` that was killed before its first checkpoint has left a record."""
+    folder = RunFolder(tmp_path)
+    folder.lock_file.touch()
+    folder.write_auto(auto.choose(auto.options_for(20_000), 500.0, STEP)._asdict())
+    tiny_train(tmp_path, n_steps=1, **WORDS)
+    assert folder.holds_run and folder.read_auto() is None
+
+
+def test_run_stores_its_record_of_auto_only_if_no_other_process_trains_in_the_folder(tmp_path):
+    run = [tiny_options(**WORDS), str(VOCABULARY), TEXT, tmp_path]
+    how = {"strategy": on_cpu(), "n_steps": 1}
+    with RunFolder(tmp_path).locked(), pytest.raises(BilmError, match="is training in this folder"):
+        train(*run, **how, auto={"n_steps": 1})
+    assert not RunFolder(tmp_path).auto_file.exists()
+    train(*run, **how, auto={"n_steps": 1})
+    assert RunFolder(tmp_path).read_auto() == {"n_steps": 1}
+
+
 def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
     class Two(Alone):
         n_workers = 2
@@ -155,12 +239,12 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
 
     monkeypatch.setattr(probes, "ask", ask)
     command = [*arguments(folder), "--heldout", HELDOUT]
-    assert run_here("bilm train", *command, "--n_steps", "2").returncode == 0
-    record = RunFolder(folder).read_auto()
-    assert run_here("bilm train", *command, "--n_steps", "3").returncode == 0
-    assert RunFolder(folder).read_auto() == record and len(measured) == 1
-    assert run_here("bilm train", *command).returncode == 0
-    assert RunFolder(folder).latest_checkpoint().step == record["n_steps"]
+    for length in (["--n_steps", "2"], ["--n_steps", "3"], []):
+        assert run_here("bilm train", *command, *length).returncode == 0
+        n_steps = int(length[1]) if length else 3
+        assert RunFolder(folder).latest_checkpoint().step == n_steps
+        assert RunFolder(folder).read_auto()["n_steps"] == n_steps
+    assert len(measured) == 1
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 
 

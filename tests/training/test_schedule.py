@@ -86,6 +86,12 @@ def test_warm_up_longer_than_the_run_is_reported(log):
     assert "takes 8 steps and the run 2: the learning rate ends at 0.25, below" in log.text
 
 
+@pytest.mark.parametrize("n_steps", [4, 8, 9])
+def test_decay_is_described_only_if_the_run_is_longer_than_its_warm_up(n_steps):
+    schedule = Schedule(tiny_options(warmup_steps=8, learning_rate=1.0, decay="linear"), n_steps)
+    assert ("linear decay" in str(schedule)) == (n_steps == 9)
+
+
 def test_decay_requires_the_length_of_the_run():
     with pytest.raises(ValueError, match="decay='cosine' requires n_steps, the length of the run"):
         Trainer(tiny_options(decay="cosine"), 9, Devices(make_strategy(n_gpus=0)))
