@@ -84,14 +84,12 @@ def train(
                                    "file or another name")  # fmt: skip
         arguments = opt.run_arguments(run, hosts)
         if is_auto:
-            n_replicas = arguments["strategy"].num_replicas_in_sync
-            request = Request(hours, run["n_steps"], n_replicas=n_replicas)
             precision = None if _is_default("precision") else run["precision"]
-            chosen, choice = choose(
-                folder, vocabulary, run, changes, request, precision, n_train_tokens
-            )
-            arguments |= {"n_steps": choice.n_steps, "auto": choice._asdict()}
-            arguments["precision"] = precision or choice.precision
+            n_replicas = arguments["strategy"].num_replicas_in_sync
+            request = Request(hours, run["n_steps"], precision, n_replicas=n_replicas)
+            chosen, choice = choose(folder, vocabulary, run, changes, request, n_train_tokens)
+            arguments |= {"n_steps": choice.n_steps, "precision": choice.precision}
+            arguments["auto"] = choice._asdict()
         else:
             chosen = load_run_options(options or stored or AUTO)
             chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
@@ -105,7 +103,6 @@ def choose(
     run: Mapping[str, Any],
     changes: Mapping[str, Any],
     request: Request,
-    precision: str | None,
     n_train_tokens: int | None,
 ) -> tuple[RunOptions, Choice]:
     """Return the options, length and precision of `--options auto`: for a new run, the best for the
@@ -116,8 +113,7 @@ def choose(
         vocab_file: the vocabulary.
         run: values of `opt.run_options`.
         changes: values of options that the user has set.
-        request: requested time or length, and number of replicas.
-        precision: requested precision; None for the fastest.
+        request: what the user has requested.
         n_train_tokens: predictions per epoch and direction; None counts them.
     Raises: BilmError if an input cannot be used.
     """
@@ -161,8 +157,6 @@ def choose(
             raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
                                "choose a size with --options") from None  # fmt: skip
     times = {name: auto.Times(*seconds) for name, seconds in found.items()}
-    if precision is not None:  # bfloat16 is not timed on a processor without instructions for it
-        times = {precision: times.get(precision, times["float32"])}
     evaluation = auto.NO_EVALUATION
     if run["heldout_prefix"]:
         heldout = resolve_shards(run["heldout_prefix"], run["on_bad_utf8"])

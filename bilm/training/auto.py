@@ -117,12 +117,14 @@ class Request(NamedTuple):
     Fields:
         hours: time budget of the command; None for the longest useful run.
         n_steps: length of the run; None to choose it.
+        precision: dtype of the inputs of matrix products; None for the fastest.
         spent: seconds that the command has taken before the run.
         n_replicas: number of replicas that share a step.
     """
 
     hours: float | None = None
     n_steps: int | None = None
+    precision: str | None = None
     spent: float = 0.0
     n_replicas: int = 1
 
@@ -174,19 +176,20 @@ def choose(
     Args:
         options: options of the run, with `n_train_tokens`; `n_epochs` is the longest useful run.
         unigram_perplexity: perplexity of the training text by the frequencies of its words.
-        times: measured times by precision; the fastest is chosen.
+        times: measured times by precision, with float32.
         request: what the user has requested.
         evaluation: the evaluations of the run.
     Raises: OptionsError if the time does not suffice for a step.
     """
-    precision = min(times, key=lambda name: times[name].step)
-    a_step = options.batch_size * options.mean_window_length * request.n_replicas
-    epoch_steps = max(1, int((options.n_train_tokens or 0) // a_step))
+    precision = request.precision or min(times, key=lambda name: times[name].step)
+    # bfloat16 is not measured on a processor without instructions for it.
+    time = times.get(precision, times["float32"])
+    epoch_steps = _epoch_steps(options, request)
     n_steps = request.n_steps or options.n_epochs * epoch_steps
-    an_evaluation = evaluation.n_predictions * times[precision].prediction
+    an_evaluation = evaluation.n_predictions * time.prediction
     # The last evaluation need not be at the end of an interval.
     start = request.spent + START_SECONDS + an_evaluation
-    seconds = times[precision].step + an_evaluation / (evaluation.n_steps or epoch_steps)
+    seconds = time.step + an_evaluation / (evaluation.n_steps or epoch_steps)
     if request.hours is not None and request.n_steps is None:
         possible = int(STEPS_SHARE * (3600 * request.hours - start) / seconds)
         if possible < 1:
@@ -198,12 +201,13 @@ def choose(
             )
         n_steps = min(n_steps, possible)
     total = (start + n_steps * seconds / STEPS_SHARE) / 3600
+    n_read = n_steps * _predictions(options, request.n_replicas)
     ratio = max(
-        _interpolated(BY_LENGTH, n_steps * a_step),
+        _interpolated(BY_LENGTH, n_read),
         _interpolated(BY_TEXT, options.n_train_tokens or 1),
     )
     expected = max(1.0, ratio * unigram_perplexity)
-    spread = SHORT_SPREAD if n_steps * a_step < SHORT else SPREAD
+    spread = SHORT_SPREAD if n_read < SHORT else SPREAD
     expected_range = expected / spread, expected * spread
     return Choice(n_steps, precision, total, expected_range, request.hours)
 
@@ -234,18 +238,18 @@ def resumed(
         request: what the user has requested; its time budget has no effect.
     Raises: OptionsError for a damaged record.
     """
-    choice, n_steps = Choice.from_record(record), request.n_steps
-    n_epochs = changes.get("n_epochs", stored.n_epochs)
-    if n_steps is None and n_epochs != stored.n_epochs:
-        longest = request._replace(hours=None)
-        untimed = {choice.precision: Times(0.0)}
-        n_steps = choose(stored.replace(**changes), 1.0, untimed, longest).n_steps
+    choice = Choice.from_record(record)
+    options, n_steps = stored.replace(**changes), request.n_steps
+    if n_steps is None and options.n_epochs != stored.n_epochs:
+        n_steps = options.n_epochs * _epoch_steps(options, request)
     if request.hours not in (None, choice.budget):
         logging.warning(
             "--hours has no effect on a resumed run, which keeps its length of %s steps; --n_steps "
             "changes it", f"{choice.n_steps:,}",
         )  # fmt: skip
-    return choice._replace(n_steps=n_steps or choice.n_steps)
+    return choice._replace(
+        n_steps=n_steps or choice.n_steps, precision=request.precision or choice.precision
+    )
 
 
 def describe(
@@ -262,7 +266,7 @@ def describe(
     yield f"{options.n_train_tokens:,} predictions per epoch and direction: options " + ", ".join(
         [recipe.options, *changed]
     )
-    n_read = choice.n_steps * options.batch_size * options.mean_window_length * n_replicas
+    n_read = choice.n_steps * _predictions(options, n_replicas)
     epochs = n_read / (options.n_train_tokens or 1)
     measured = ", ".join(f"{name} {1000 * of.step:,.0f} ms" for name, of in times.items())
     yield (
@@ -273,6 +277,15 @@ def describe(
         f"expected: {choice.hours:.2g} hours, held-out perplexity {low:,.0f} to {high:,.0f} if the "
         "held-out text is like the training text"
     )
+
+
+def _predictions(options: RunOptions, n_replicas: int) -> float:
+    """Return the number of predictions in a step, per direction."""
+    return options.batch_size * options.mean_window_length * n_replicas
+
+
+def _epoch_steps(options: RunOptions, request: Request) -> int:
+    return max(1, int((options.n_train_tokens or 0) // _predictions(options, request.n_replicas)))
 
 
 def _interpolated(points: Mapping[int, float], x: float) -> float:

@@ -107,6 +107,19 @@ def test_requested_length_is_announced_and_its_perplexity_expected():
     assert any(line.startswith("5 steps") for line in auto.describe(options, choice, STEP))
 
 
+def test_requested_precision_is_chosen():
+    options = auto.options_for(20_000)
+    choice = auto.choose(options, 500.0, STEP, auto.Request(precision="float32"))
+    assert choice.precision == "float32"
+    assert choice.hours > auto.choose(options, 500.0, STEP).hours
+    only = {"float32": auto.Times(0.5)}  # as measured on a processor without bfloat16
+    assert auto.choose(options, 500.0, only, auto.Request(precision="bfloat16")).precision == (
+        "bfloat16"
+    )
+    resumed = auto.resumed(choice._asdict(), options, {}, auto.Request(precision="bfloat16"))
+    assert resumed == choice._replace(precision="bfloat16")
+
+
 def test_replicas_share_the_steps_of_an_epoch():
     options = auto.options_for(1_000_000)
     one, two = (auto.choose(options, 500.0, STEP, auto.Request(n_replicas=n)) for n in (1, 2))
