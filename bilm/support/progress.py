@@ -52,6 +52,8 @@ class Progress:
             transient=True,
             redirect_stdout=False,
             disable=not _bars,
+            # Without a thread for counted work: see `bilm.embedding.numpy_model.one_blas_thread`.
+            auto_refresh=not unit,
         )
         self._bar.add_task(what, total=total, rate="")
         (self._task,) = self._bar.tasks
@@ -99,7 +101,7 @@ class Progress:
             logging.info("%s", ", ".join(filter(None, parts)))
             return
         self._next = time.monotonic() + 0.1
-        self._bar.update(self._task.id, rate=rate)
+        self._bar.update(self._task.id, rate=rate, refresh=True)
         if not self._is_shown:
             self._is_shown = True
             self._bar.start()
