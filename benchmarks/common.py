@@ -210,7 +210,9 @@ def training_run(
 def recipe(text: str) -> tuple[str, dict]:
     """Return the name and the changed options of a recipe; values are JSON or plain words."""
     name, _, rest = text.partition(":")
-    pairs = (pair.split("=", 1) for pair in rest.split(",") if pair)
+    pairs = [pair.split("=", 1) for pair in rest.split(",") if pair]
+    if wrong := next((pair for pair in pairs if len(pair) < 2), None):
+        sys.exit(f"--recipe: found {wrong[0]!r}, expected KEY=VALUE")
     return name, {key: _value(value) for key, value in pairs}
 
 

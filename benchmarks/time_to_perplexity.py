@@ -124,7 +124,7 @@ def plot_losses(folder: Path, names: list[str], path: str) -> None:
 
 def main(argv):
     del argv
-    if len({FLAGS[name].value is None for name in TEXTS}) > 1:
+    if len({bool(FLAGS[name].value) for name in TEXTS}) > 1:
         sys.exit("expected all of --input, --vocab and --heldout, or none of them")
     default = RunOptions.from_dict(common.MIDDLE | {"state_reset_probability": 0.01})
     recipes, rows = [], []

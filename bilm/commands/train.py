@@ -167,7 +167,7 @@ def choose(
     request = request._replace(spent=time.monotonic() - start)
     choice = auto.choose(options, perplexity, times, request, evaluation)
     if "warmup_steps" not in changes:
-        options = auto.with_warmup(options, choice.n_steps)
+        options = auto.with_warmup(options, choice.n_steps or 0)
     for line in auto.describe(options, choice, times, request.n_replicas):
         logging.info("auto: %s", line)
     return options, choice

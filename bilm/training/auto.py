@@ -70,7 +70,7 @@ class Choice(NamedTuple):
     """What `auto` has chosen, as `auto.json` stores it.
 
     Fields:
-        n_steps: length of the run.
+        n_steps: length of the run; None to derive it from `n_epochs`.
         precision: dtype of the inputs of matrix products.
         hours: expected time of the command on this machine.
         perplexity: expected range of the held-out perplexity, for a held-out text that is like the
@@ -78,7 +78,7 @@ class Choice(NamedTuple):
         budget: requested time in hours; None without.
     """
 
-    n_steps: int
+    n_steps: int | None
     precision: str
     hours: float
     perplexity: tuple[float, float]
@@ -184,7 +184,8 @@ def choose(
     precision = request.precision or min(times, key=lambda name: times[name].step)
     # bfloat16 is not measured on a processor without instructions for it.
     time = times.get(precision, times["float32"])
-    epoch_steps = _epoch_steps(options, request)
+    a_step = _predictions(options, request.n_replicas)
+    epoch_steps = max(1, int((options.n_train_tokens or 0) // a_step))
     n_steps = request.n_steps or options.n_epochs * epoch_steps
     an_evaluation = evaluation.n_predictions * time.prediction
     # The last evaluation need not be at the end of an interval.
@@ -201,7 +202,7 @@ def choose(
             )
         n_steps = min(n_steps, possible)
     total = (start + n_steps * seconds / STEPS_SHARE) / 3600
-    n_read = n_steps * _predictions(options, request.n_replicas)
+    n_read = n_steps * a_step
     ratio = max(
         _interpolated(BY_LENGTH, n_read),
         _interpolated(BY_TEXT, options.n_train_tokens or 1),
@@ -239,17 +240,14 @@ def resumed(
     Raises: OptionsError for a damaged record.
     """
     choice = Choice.from_record(record)
-    options, n_steps = stored.replace(**changes), request.n_steps
-    if n_steps is None and options.n_epochs != stored.n_epochs:
-        n_steps = options.n_epochs * _epoch_steps(options, request)
+    n_steps = request.n_steps
+    if n_steps is None and changes.get("n_epochs", stored.n_epochs) == stored.n_epochs:
+        n_steps = choice.n_steps
     if request.hours not in (None, choice.budget):
         logging.warning(
-            "--hours has no effect on a resumed run, which keeps its length of %s steps; --n_steps "
-            "changes it", f"{choice.n_steps:,}",
-        )  # fmt: skip
-    return choice._replace(
-        n_steps=n_steps or choice.n_steps, precision=request.precision or choice.precision
-    )
+            "--hours has no effect on a resumed run; --n_steps or --n_epochs changes its length"
+        )
+    return choice._replace(n_steps=n_steps, precision=request.precision or choice.precision)
 
 
 def describe(
@@ -266,12 +264,10 @@ def describe(
     yield f"{options.n_train_tokens:,} predictions per epoch and direction: options " + ", ".join(
         [recipe.options, *changed]
     )
-    n_read = choice.n_steps * _predictions(options, n_replicas)
-    epochs = n_read / (options.n_train_tokens or 1)
+    n_steps = choice.n_steps or 0
+    epochs = n_steps * _predictions(options, n_replicas) / (options.n_train_tokens or 1)
     measured = ", ".join(f"{name} {1000 * of.step:,.0f} ms" for name, of in times.items())
-    yield (
-        f"{choice.n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured})"
-    )
+    yield (f"{n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured})")
     low, high = choice.perplexity
     yield (
         f"expected: {choice.hours:.2g} hours, held-out perplexity {low:,.0f} to {high:,.0f} if the "
@@ -282,10 +278,6 @@ def describe(
 def _predictions(options: RunOptions, n_replicas: int) -> float:
     """Return the number of predictions in a step, per direction."""
     return options.batch_size * options.mean_window_length * n_replicas
-
-
-def _epoch_steps(options: RunOptions, request: Request) -> int:
-    return max(1, int((options.n_train_tokens or 0) // _predictions(options, request.n_replicas)))
 
 
 def _interpolated(points: Mapping[int, float], x: float) -> float:

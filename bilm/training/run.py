@@ -291,7 +291,7 @@ class TrainingRun:
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
         self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_content)
         if self.auto is not None:
-            self.folder.write_auto(self.auto)
+            self.folder.write_auto({**self.auto, "n_steps": plan.n_steps})
         elif checkpoint is None:
             self.folder.remove_auto()
         perplexity = None
