@@ -113,7 +113,7 @@ def choose(
         vocab_file: the vocabulary.
         run: values of `opt.run_options`.
         changes: values of options that the user has set.
-        request: what the user has requested.
+        request: requested time, length and precision, and the number of replicas.
         n_train_tokens: predictions per epoch and direction; None counts them.
     Raises: BilmError if an input cannot be used.
     """

@@ -289,11 +289,13 @@ class TrainingRun:
             if trainer.average is not None:
                 trainer.average.start()
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
-        self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_content)
+        # Before the options: after a kill in between, the same command still finds another n_epochs
+        # than the stored one, and derives the length again.
         if self.auto is not None:
             self.folder.write_auto({**self.auto, "n_steps": plan.n_steps})
         elif checkpoint is None:
             self.folder.remove_auto()
+        self.folder.write_inputs(requested.replace(batch_size=n_rows), self.vocab_content)
         perplexity = None
         if measured and same_heldout and measured.step == step:
             perplexity = measured.perplexity

@@ -243,6 +243,25 @@ def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_repli
     assert RunFolder(tmp_path).read_auto()["n_steps"] == 20
 
 
+def test_kill_after_auto_json_leaves_the_old_epochs_so_the_same_command_plans_again(
+    tmp_path, monkeypatch
+):
+    run = [str(VOCABULARY), TEXT, tmp_path]
+    record = auto.choose(auto.options_for(20_000), 500.0, STEP)._asdict() | {"n_steps": None}
+    once, twice = (tiny_options(**WORDS, n_epochs=n).replace(n_train_tokens=20) for n in (1, 2))
+    train(once, *run, strategy=on_cpu(), auto=record)
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunFolder, "write_inputs", killed)
+        train(twice, *run, strategy=on_cpu(), auto=record)
+    stored = load_run_options(tmp_path / "options.json")
+    record = RunFolder(tmp_path).read_auto()
+    assert auto.resumed(record, stored, {"n_epochs": 2}, auto.Request()).n_steps is None
+
+
 def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
     class Two(Alone):
         n_workers = 2
