@@ -1,7 +1,13 @@
-"""Files that version 0.1.0 wrote (commit fc5b6c2) load, score, resume and export unchanged.
+"""Files that earlier commits of version 0.1.0 wrote load, score, resume and export unchanged.
 
-The run stopped at step 6 of 12. `expected_weights.npz` holds the weights of the same run trained
-without an interruption; `/` in names is written as `|`.
+`version_0_1_0` is of commit fc5b6c2. `version_0_1_0_5671ed6` is of that commit: a run with Muon,
+weight decay, variational, embedding and recurrent weight dropout, resets of states and shared
+negatives; and `averaged`, a finished run with `average_decay`, whose checkpoint contains the
+average as the model and the trained weights beside it.
+
+Each `run` stopped at step 6 of 12. `expected_weights.npz` contains the weights of the same run
+trained without an interruption; `/` in names is written as `|`. `export` is made of that run in the
+first folder, and of `run` in the second.
 """
 
 import json
@@ -10,31 +16,43 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 import tiny_runs
 
 import bilm
 
-EARLIER = Path(__file__).parent / "version_0_1_0"
-SENTENCES = json.loads((EARLIER / "sentences.json").read_text())
+HERE = Path(__file__).parent
+GENERATIONS = [HERE / "version_0_1_0", HERE / "version_0_1_0_5671ed6"]
+AVERAGED = GENERATIONS[1] / "averaged"
+SENTENCES = json.loads((GENERATIONS[0] / "sentences.json").read_text())
+of_each_generation = pytest.mark.parametrize("earlier", GENERATIONS, ids=lambda path: path.name)
 
 
-def test_export_of_earlier_version_gives_the_same_vectors():
-    vectors = bilm.ElmoEmbedder(EARLIER / "export").embed_batch(SENTENCES)
-    expected = np.load(EARLIER / "expected_vectors.npz")
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (GENERATIONS[0] / "export", GENERATIONS[0]),
+        (GENERATIONS[1] / "export", GENERATIONS[1]),
+        (GENERATIONS[1] / "run", GENERATIONS[1]),
+        (AVERAGED, AVERAGED),
+    ],
+    ids=["first export", "second export", "second run", "averaged run"],
+)
+def test_model_of_earlier_version_gives_the_same_vectors_and_scores(model, expected):
+    vectors = bilm.ElmoEmbedder(model).embed_batch(SENTENCES)
+    stored = np.load(expected / "expected_vectors.npz")
     for i, found in enumerate(vectors):
-        np.testing.assert_allclose(found, expected[str(i)], atol=1e-6)
-
-
-def test_export_of_earlier_version_gives_the_same_scores():
-    scores = bilm.load_scorer(EARLIER / "export").score(SENTENCES)
-    expected = json.loads((EARLIER / "expected_scores.json").read_text())
-    for found, (forward, backward) in zip(scores, expected, strict=True):
+        np.testing.assert_allclose(found, stored[str(i)], atol=1e-6)
+    scores = bilm.load_scorer(model).score(SENTENCES)
+    stored = json.loads((expected / "expected_scores.json").read_text())
+    for found, (forward, backward) in zip(scores, stored, strict=True):
         np.testing.assert_allclose(found.forward, forward, atol=1e-5)
         np.testing.assert_allclose(found.backward, backward, atol=1e-5)
 
 
-def test_resume_of_a_run_of_earlier_version_is_exact(tmp_path):
-    run = Path(shutil.copytree(EARLIER / "run", tmp_path / "run"))
+@of_each_generation
+def test_resume_of_a_run_of_earlier_version_is_exact(earlier, tmp_path):
+    run = Path(shutil.copytree(earlier / "run", tmp_path / "run"))
     options = bilm.options.load_run_options(run / "options.json")
     result = bilm.TrainingRun(
         options,
@@ -48,7 +66,7 @@ def test_resume_of_a_run_of_earlier_version_is_exact(tmp_path):
     ).train()
     assert result.finished and result.step == 12
     bilm.dump_weights(run, tmp_path / "weights.hdf5", include_softmax=True)
-    expected = np.load(EARLIER / "expected_weights.npz")
+    expected = np.load(earlier / "expected_weights.npz")
     with (
         h5py.File(tmp_path / "weights.hdf5") as weights,
         h5py.File(tmp_path / "weights_softmax.hdf5") as softmax,
