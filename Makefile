@@ -67,7 +67,7 @@ test-backends: $(EXTRAS)/installed  ## run the golden inference tests on JAX and
 test-clients: $(EXTRAS)/installed  ## run the tests of optional packages: scikit-learn, spaCy, ONNX, ...
 	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m clients tests
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest tests/integrations/test_torch.py \
-	  tests/integrations/test_allennlp_interface.py
+	  tests/compat/test_allennlp_interface.py
 
 test-clients-short: $(EXTRAS)/installed  ## a few of the tests of test-clients, for CI
 	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m "clients and short" tests

@@ -14,7 +14,7 @@ _get, __dir__, __all__ = lazily(
     {
         "Batcher": "data.vocabulary",
         "BidirectionalLMDataset": "data.dataset",
-        "BidirectionalLanguageModel": "model",
+        "BidirectionalLanguageModel": "compat.bilm_tf",
         "BilmError": "errors",
         "Elmo": "elmo.layer",
         "ElmoEmbedder": "embedding.embedder",
@@ -34,7 +34,7 @@ _get, __dir__, __all__ = lazily(
         "read_ids": "embedding.embedding_file",
         "score": "scoring.scorer",
         "substitutes": "scoring.scorer",
-        "weight_layers": "elmo.layer",
+        "weight_layers": "compat.bilm_tf",
     },
     optional={"ElmoVectorizer": "integrations.vectorizer"},
 )

@@ -18,8 +18,9 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["layers"],
     ["language_model"],
     ["storage"],
-    ["scoring", "embedding", "elmo", "model"],
-    ["export", "training", "analysis", "cluster", "integrations", "simple_elmo", "allennlp"],
+    ["scoring", "embedding", "elmo"],
+    ["export", "training", "analysis", "cluster", "integrations"],
+    ["compat", "model", "simple_elmo", "allennlp"],
     ["doctor"],
     ["commands"],
     ["__init__", "__main__"],
@@ -30,7 +31,7 @@ PLAIN_PYTHON = {"errors", "support", "options", "data"}
 # import at the top of a file must not import TensorFlow there.
 ANY_BACKEND = [
     "bilm.language_model",
-    "bilm.model",
+    "bilm.compat.bilm_tf",
     "bilm.elmo.layer",
     "bilm.embedding.embedder",
     "bilm.embedding.token_cache",

@@ -1,8 +1,10 @@
 """ELMo as a Keras layer, with the names of bilm-tf's `bilm.elmo`.
 
-Imports `storage`, `embedding` and everything below them.
+Imports `storage` and everything below it; `weight_layers` is in `bilm.compat`.
 """
 
-from bilm.elmo.layer import Elmo, weight_layers
+from bilm.support.imports import lazily
 
-__all__ = ["Elmo", "weight_layers"]
+__getattr__, __dir__, __all__ = lazily(
+    __name__, {"Elmo": "elmo.layer", "weight_layers": "compat.bilm_tf"}
+)

@@ -16,9 +16,9 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "dump_weights": "export.hdf5",
-        "load_options_latest_checkpoint": "training.reference",
+        "load_options_latest_checkpoint": "compat.bilm_tf_training",
         "load_vocab": "data.vocabulary",
-        "test": "training.reference",
-        "train": "training.reference",
+        "test": "compat.bilm_tf_training",
+        "train": "compat.bilm_tf_training",
     },
 )

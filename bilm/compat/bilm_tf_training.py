@@ -13,7 +13,6 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
-from bilm.data.shards import count_tokens
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
@@ -24,8 +23,6 @@ from bilm.training.devices import make_strategy
 from bilm.training.run import TrainingRun, TrainResult
 
 Dataset = LMDataset | BidirectionalLMDataset
-
-FAR = 0.1  # relative difference of `n_train_tokens` that is accepted without a warning
 
 
 def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, Any], str]:
@@ -56,33 +53,39 @@ def train(
             devices, with a warning.
         tf_save_dir: the run's folder.
         tf_log_dir: parent folder of `logs`, which contains TensorBoard's files.
-        restart_ckpt_file: a checkpoint in `tf_save_dir`, as `load_options_latest_checkpoint`
-            returns it.
+        restart_ckpt_file: the latest checkpoint in `tf_save_dir`, as
+            `load_options_latest_checkpoint` returns it.
     Raises: BilmError for input that cannot be used, and as `bilm.TrainingRun` does.
     """
     if logging.get_verbosity() == logging.WARNING:  # of a script that does not set a level
         logging.set_verbosity(logging.INFO)
-    run_options, first = _run_options(options), _reader(data)
-    if first.reverse:
-        raise DataError("data has reverse=True; expected an LMDataset with reverse=False")
-    if first.test:
-        raise DataError("data has test=True; training requires test=False")
+    run_options, reader = _run_options(options), _reader(data)
+    if reader.reverse or reader.test:
+        raise DataError(
+            f"data has reverse={reader.reverse} and test={reader.test}; training requires a "
+            "dataset with reverse=False and test=False"
+        )
     if run_options.n_tokens_vocab not in (None, data.vocab.size):
         raise OptionsError(
             f"n_tokens_vocab: found {run_options.n_tokens_vocab:,}, but the vocabulary "
             f"{data.vocab.filename} has {data.vocab.size:,} words"
         )
-    _check_restart(restart_ckpt_file, tf_save_dir)
-    _compare_counts(run_options.n_train_tokens, first)
+    if restart_ckpt_file is not None:
+        latest = _latest(tf_save_dir)
+        if os.path.realpath(os.path.expanduser(restart_ckpt_file)) != os.path.realpath(latest):
+            raise BilmError(
+                f"{restart_ckpt_file}: expected {latest}, since a run continues in its own folder "
+                "from its latest checkpoint; bilm finetune starts a new run from stored weights"
+            )
     return TrainingRun(
         run_options,
         str(data.vocab.filename),
         data.filepattern,
         tf_save_dir,
         strategy=_strategy(n_gpus),
-        seed=first.seed,
+        seed=reader.seed,
         resume="auto" if restart_ckpt_file is None else "must",
-        on_bad_utf8=first.shards.on_bad_utf8,
+        on_bad_utf8=reader.shards.on_bad_utf8,
         log_dir=Path(os.path.expanduser(tf_log_dir)) / "logs",
     ).train()
 
@@ -112,17 +115,17 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: 
         )
     stored = open_model(index.parent, index.name)
     model = stored.build_language_model("be tested")
-    if isinstance(data, BidirectionalLMDataset) != model.options.bidirectional:
+    found = isinstance(data, BidirectionalLMDataset), data.max_word_length is None
+    if found != (model.options.bidirectional, model.options.char_cnn is None):
         raise DataError(
-            f"data is {type(data).__name__}, but the model reads {' and '.join(model.directions)}"
+            f"data is {type(data).__name__} with the vocabulary {data.vocab.filename}; expected "
+            f"the directions {' and '.join(model.directions)}, and a vocabulary that load_vocab "
+            "has loaded with the options of the model"
         )
-    if (model.options.char_cnn is None) != (data.max_word_length is None):
-        raise DataError(f"{data.vocab.filename}: load it with load_vocab and the model's options")
-    vocab = stored.vocabulary(data.vocab.filename)
-    data.vocab.require_words_of(vocab)
-    found = perplexity(model, data, batch_size, drop_remainder=True)
-    sys.stdout.write(f"AVERAGE PERPLEXITY = {found.mean}\n")
-    return found.mean
+    data.vocab.require_words_of(stored.vocabulary(data.vocab.filename))
+    result = perplexity(model, data, batch_size, drop_remainder=True)
+    sys.stdout.write(f"AVERAGE PERPLEXITY = {result.mean}\n")
+    return result.mean
 
 
 def _latest(save_dir: str | Path) -> str:
@@ -134,10 +137,7 @@ def _latest(save_dir: str | Path) -> str:
 
 def _run_options(values: Mapping[str, Any]) -> RunOptions:
     # Convert to JSON types: NumPy numbers and tuples would change when written and read back.
-    try:
-        plain = json.loads(json.dumps(dict(values), default=lambda value: value.item()))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise OptionsError(f"options: {error}; expected values that JSON can represent") from None
+    plain = json.loads(json.dumps(dict(values), default=lambda value: value.item()))
     options = schema.read(RunOptions, plain, strict=False)
     unknown = list(options.other_names())
     if unknown:
@@ -146,39 +146,7 @@ def _run_options(values: Mapping[str, Any]) -> RunOptions:
 
 
 def _reader(data: Dataset) -> LMDataset:
-    if not isinstance(data, Dataset):
-        raise DataError(
-            f"data is {type(data).__name__}; expected an LMDataset or BidirectionalLMDataset"
-        )
     return data.readers[0] if isinstance(data, BidirectionalLMDataset) else data
-
-
-def _check_restart(restart_ckpt_file: str | None, save_dir: str | Path) -> None:
-    if restart_ckpt_file is None:
-        return
-    folder = os.path.dirname(os.path.abspath(os.path.expanduser(restart_ckpt_file)))
-    if os.path.realpath(folder) != os.path.realpath(os.path.expanduser(save_dir)):
-        raise BilmError(
-            f"{restart_ckpt_file}: expected a checkpoint in {save_dir}, since a run continues in "
-            "its own folder; bilm finetune starts a new run from stored weights"
-        )
-    latest = _latest(save_dir)
-    if os.path.basename(latest) != os.path.basename(restart_ckpt_file):
-        raise BilmError(
-            f"{restart_ckpt_file}: expected {latest}, from which the run continues; remove later "
-            "checkpoints to start from an earlier one"
-        )
-
-
-def _compare_counts(n_train_tokens: int | None, reader: LMDataset) -> None:
-    if n_train_tokens is None:
-        return
-    counted = count_tokens(reader.shards).n_predictions
-    if abs(counted - n_train_tokens) > FAR * counted:
-        logging.warning(
-            "n_train_tokens is %s, but the text has %s; an epoch has n_train_tokens predictions",
-            f"{n_train_tokens:,}", f"{counted:,}",
-        )  # fmt: skip
 
 
 def _strategy(n_gpus: int) -> tf.distribute.MirroredStrategy:

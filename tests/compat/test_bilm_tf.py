@@ -99,7 +99,7 @@ def test_golden_scalar_mix(folder, normalized):
 def test_language_model_refuses_ids_of_another_kind():
     folder = golden_cases("inference")[0].values[0]
     model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
-    with pytest.raises(DataError, match=r"shape \(2, 4\), expected 3 axes as Batcher"):
+    with pytest.raises(DataError, match=r"shape \(2, 4\), but the model reads \(B, T, 50\)"):
         model(np.ones((2, 4), int))
     with pytest.raises(DataError, match="ids from 1 to 262, expected 0 to 261"):
         model(np.full((2, 4, 50), 262) - np.eye(4, 50, dtype=int) * 261)
@@ -108,12 +108,8 @@ def test_language_model_refuses_ids_of_another_kind():
     for values, found in ((1.5, "float64"), (np.nan, "float64"), (True, "bool"), ("1", "<U1")):
         with pytest.raises(DataError, match=f"ids are {found}, expected integers"):
             model(np.full((2, 4, 50), values))
-    with pytest.raises(DataError, match="ids are ragged; pad rows with 0"):
-        model([[[1] * 50] * 4, [[1] * 50] * 3])
     with pytest.raises(DataError, match="ids from inf to inf"):
         model(np.full((2, 4, 50), np.inf))
-    with pytest.raises(DataError, match="ids are NoneType, expected an array"):
-        model(None)
 
 
 def test_language_model_accepts_any_batch_size_and_resets_states(tmp_path):

@@ -1,0 +1,439 @@
+"""AllenNLP's ELMo interface on PyTorch: `Elmo`, `ElmoEmbedder`, `batch_to_ids`.
+
+Programs that were written for `allennlp.modules.elmo` and `allennlp.commands.elmo` (0.2 to 2.10)
+change the import only:
+
+    from bilm.allennlp import Elmo, ElmoEmbedder, batch_to_ids
+
+Importing this module selects the PyTorch backend of Keras, unless Keras has been imported or
+KERAS_BACKEND is set. Differences: every sentence starts from zero state, whereas AllenNLP continues
+from the state after the previous batch; `cuda_device` is ignored, see `torch.nn.Module.to`;
+`vocab_to_cache` and `word_inputs` are accepted and not needed; the state dict has other names, but
+`load_state_dict` also reads those of AllenNLP.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from bilm.errors import BilmError, DataError, OptionsError
+from bilm.support.files import replacing
+from bilm.support.model_files import protect
+from bilm.support.process import BACKEND
+
+if "keras" not in sys.modules:
+    os.environ.setdefault(BACKEND, "torch")
+
+import keras
+
+if keras.backend.backend() != "torch":
+    raise BilmError(
+        "bilm.allennlp requires the PyTorch backend of Keras, but Keras runs on "
+        f"{keras.backend.backend()}; set {BACKEND}=torch before the program starts"
+    )
+
+import torch
+
+from bilm.data.tokenization import checked_sentences
+from bilm.data.vocabulary import Batcher
+from bilm.data.windows import needed_characters
+from bilm.embedding.embedder import ElmoEmbedder as Embedder
+from bilm.language_model import BiLM
+from bilm.layers.functional import without_marks
+from bilm.layers.scalar_mix import ScalarMix
+from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
+from bilm.storage import names
+from bilm.storage.formats import allennlp as stored_allennlp
+from bilm.storage.formats.pytorch_rows import LoadedStateDict, LoadedTensors
+from bilm.storage.stored_model import StoredModel, open_model
+
+DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
+MAX_CHARACTERS = 50  # of a word with its two marks
+ID_TYPES = (torch.int16, torch.int32, torch.int64)  # smaller types cannot hold the marks
+OUTPUT_FORMATS = ("all", "top", "average")
+INDEX = "sentence_to_index"  # the dataset that maps sentences to keys
+
+
+def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
+    """Convert sentences to character ids.
+
+    Args:
+        batch: sentences, which are lists of words.
+    Returns: int64 tensor (B, T, 50), padded with 0, without the marks of sentences.
+    Raises: DataError if a sentence is not a list of words.
+    """
+    sentences = checked_sentences(batch)
+    if not sentences:
+        return torch.zeros((0, 0, MAX_CHARACTERS), dtype=torch.int64)
+    ids = Batcher(None, MAX_CHARACTERS).batch_sentences(sentences)
+    lengths = [len(words) for words in sentences]
+    words = ids[:, 1:-1]
+    places = np.arange(words.shape[1])
+    # The end mark of a sentence that is shorter than the longest one.
+    words = np.where((places < np.array(lengths)[:, None])[..., None], words, 0)
+    return torch.as_tensor(words, dtype=torch.int64)
+
+
+def _check_ids(ids: Any) -> None:
+    """Check the type and the shape of character ids. Raises: DataError."""
+    if not isinstance(ids, torch.Tensor):
+        found = f"a {type(ids).__name__}"
+    elif ids.dtype not in ID_TYPES or ids.dim() < 2 or ids.shape[-1] != MAX_CHARACTERS:
+        found = f"{ids.dtype} of shape {tuple(ids.shape)}"
+    else:
+        return
+    raise DataError(
+        f"found {found}, expected an int64 tensor (B, T, {MAX_CHARACTERS}) of character ids; "
+        "use batch_to_ids"
+    )
+
+
+def _with_marks(ids: torch.Tensor) -> torch.Tensor:
+    """Add the marks of sentences: integer (B, T, C) -> (B, T + 2, C). Padding is at the end."""
+    begin, end = torch.as_tensor(
+        Batcher(None, ids.shape[-1]).batch_sentences([[]])[0], dtype=ids.dtype, device=ids.device
+    )
+    n_rows, n_steps, _ = ids.shape
+    found = ids.new_zeros((n_rows, n_steps + 2, ids.shape[-1]))
+    found[:, 0] = begin
+    found[:, 1:-1] = ids
+    lengths = (ids > 0).any(dim=-1).sum(dim=1)
+    found[torch.arange(n_rows, device=ids.device), lengths + 1] = end
+    return found
+
+
+class _ElmoBiLm(torch.nn.Module):
+    """The layers of a biLM.
+
+    Args:
+        options_file, weight_file: the model; or its folder, archive, URL or name as `options_file`.
+        requires_grad: whether to train the biLM.
+        vocab_to_cache: not needed.
+    Attributes: `num_layers`, including the token vectors; `bilm`, the `BiLM`.
+    Raises: OptionsError, WeightsError.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | StoredModel,
+        weight_file: str | Path | None = None,
+        requires_grad: bool = False,
+        vocab_to_cache: Sequence[str] | None = None,
+    ):
+        super().__init__()
+        stored = open_model(options_file, weight_file)
+        cnn = stored.options.char_cnn
+        if cnn is None or cnn.max_characters_per_token != MAX_CHARACTERS:
+            length = cnn and cnn.max_characters_per_token
+            found = f"{length} characters per word" if cnn else "words"
+            raise OptionsError(
+                f"{stored}: bilm.allennlp supports models that read {MAX_CHARACTERS} characters "
+                f"per word; this one reads {found}: use bilm.Elmo or bilm.ElmoEmbedder"
+            )
+        self.bilm = stored.build()
+        self.bilm.trainable = requires_grad
+        self.num_layers = self.bilm.options.lstm.n_layers + 1
+
+    def get_output_dim(self) -> int:
+        """Return the number of features of a layer, 2 P."""
+        return len(self.bilm.directions) * self.bilm.options.lstm.projection_dim
+
+    def forward(self, inputs: torch.Tensor, word_inputs: Any = None) -> dict[str, Any]:
+        """Compute the layers, with the marks of sentences.
+
+        Args:
+            inputs: integer (B, T, 50), see `batch_to_ids`.
+            word_inputs: not needed.
+        Returns: `activations`, a list of `num_layers` tensors float (B, T + 2, 2 P) with zeros at
+            padding, and `mask`, boolean (B, T + 2).
+        Raises: DataError if the inputs are not character ids; BilmError for weights in float64.
+        """
+        _check_ids(inputs)
+        if inputs.numel() and not 0 <= inputs.min() <= inputs.max() < N_CHARACTERS_WITH_PADDING:
+            raise DataError(
+                f"inputs contain ids from {inputs.min()} to {inputs.max()}, expected 0 to "
+                f"{N_CHARACTERS_WITH_PADDING - 1}, as from batch_to_ids"
+            )
+        if any(weight.dtype == torch.float64 for weight in self.parameters()):
+            raise BilmError("bilm.allennlp computes in float32; do not convert it with .double()")
+        ids = _with_marks(inputs)
+        mask = (ids > 0).any(dim=-1)
+        # The longest sentences first, so that no LSTM runs over most of the padding.
+        order = torch.argsort(mask.sum(dim=1), descending=True, stable=True)
+        ids = ids[order]
+        layers = self.bilm(ids, training=self.training, vectors=self._encode(ids))["layers"]
+        layers = layers[torch.argsort(order)]
+        layers = torch.where(mask[:, None, :, None], layers, 0.0)
+        return {"activations": list(layers.unbind(1)), "mask": mask}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle contains: the options and values of the biLM."""
+        modules = self._modules.copy()
+        modules.pop("bilm")
+        values = [weight.value.detach().cpu().numpy() for weight in self.bilm.weights]
+        stored = self.bilm.options, self.bilm.trainable, values
+        return {**self.__dict__, "_modules": modules, "_stored": stored}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Build the biLM again."""
+        options, trains, values = state.pop("_stored")
+        super().__setstate__(state)
+        self.bilm = BiLM(options, padding=True, name="bilm")
+        self.bilm.build()
+        self.bilm.trainable = trains
+        for weight, value in zip(self.bilm.weights, values, strict=True):
+            weight.assign(value)
+
+    def _encode(self, ids: torch.Tensor) -> torch.Tensor:
+        """Encode each distinct word once, without most of its padding: (B, T, C) -> (B, T, P)."""
+        if not len(ids):
+            width = self.bilm.options.lstm.projection_dim
+            return torch.zeros((*ids.shape[:-1], width), device=ids.device)
+        rows, places = torch.unique(ids.reshape(-1, ids.shape[-1]), dim=0, return_inverse=True)
+        differs = rows != rows[:, -1:]  # from the padding, whichever id it has
+        until = torch.arange(1, rows.shape[1] + 1, device=rows.device)
+        lengths = (differs * until).amax(dim=1).cpu().numpy()
+        encoder = self.bilm.encoder
+        widest = max(width for width, _ in encoder.filters)
+        needed = needed_characters(lengths, widest, rows.shape[1])
+        order = torch.as_tensor(np.argsort(needed, kind="stable"), device=rows.device)
+        widths, counts = np.unique(needed, return_counts=True)
+        groups = rows[order].split(counts.tolist())
+        encoded = [encoder(group[:, :n]) for group, n in zip(groups, widths, strict=True)]
+        return torch.cat(encoded)[torch.argsort(order)[places]].reshape(*ids.shape[:-1], -1)
+
+
+class Elmo(torch.nn.Module):
+    """Learned mixes of the layers of a biLM, as `allennlp.modules.elmo.Elmo`.
+
+    Args:
+        options_file, weight_file: the model; or its folder, archive, URL or name as `options_file`.
+        num_output_representations: number of mixes, each with its own weights.
+        requires_grad: whether to train the biLM, too.
+        do_layer_norm: normalize the layers over the batch before mixing.
+        dropout: dropout rate on the outputs, in training.
+        vocab_to_cache: not needed.
+        keep_sentence_boundaries: whether to return the vectors of the marks of sentences, too.
+        scalar_mix_parameters: weights of the layers before the softmax, which are then not
+            trained; None to learn them.
+        module: an `_ElmoBiLm` to use instead of files.
+    Raises: OptionsError, WeightsError; ValueError for contradicting arguments.
+
+    Example:
+        elmo = Elmo("options.json", "weights.hdf5", 1, dropout=0)
+        vectors = elmo(batch_to_ids([["She", "rose", "."]]))["elmo_representations"][0]
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | StoredModel | None,
+        weight_file: str | Path | None,
+        num_output_representations: int,
+        requires_grad: bool = False,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        vocab_to_cache: Sequence[str] | None = None,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        module: torch.nn.Module | None = None,
+    ):
+        super().__init__()
+        if num_output_representations < 1:
+            raise ValueError(
+                f"num_output_representations is {num_output_representations}, expected at least 1"
+            )
+        if module is None and options_file is not None:
+            module = _ElmoBiLm(options_file, weight_file, requires_grad)
+        elif module is None or options_file is not None or weight_file is not None:
+            raise ValueError("expected either options_file and weight_file, or module")
+        elif not isinstance(module, _ElmoBiLm):
+            raise ValueError(f"module is a {type(module).__name__}, expected an _ElmoBiLm")
+        self._elmo_lstm: Any = module
+        start = None if scalar_mix_parameters is None else (list(scalar_mix_parameters), 1.0)
+        self._mixes = torch.nn.ModuleList()
+        for k in range(num_output_representations):
+            mix = ScalarMix(do_layer_norm, None, start, name=f"scalar_mix_{k}")
+            mix.build((None, self._elmo_lstm.num_layers, None, None))
+            mix.trainable = scalar_mix_parameters is None
+            self._mixes.append(mix)
+        self._dropout = torch.nn.Dropout(p=dropout)
+        self._keep_sentence_boundaries = keep_sentence_boundaries
+
+    def get_output_dim(self) -> int:
+        """Return the number of features of a representation, 2 P."""
+        return self._elmo_lstm.get_output_dim()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """Load values; `load_state_dict` calls this method of each module. The tensors of
+        AllenNLP's `Elmo` are replaced by those of this module first.
+
+        Raises: WeightsError if a tensor of AllenNLP has another shape than the options require.
+        """
+        if prefix + stored_allennlp.OUTER + stored_allennlp.CHARACTERS in state_dict:
+            self._translate(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def _translate(self, state_dict: dict[str, torch.Tensor], prefix: str) -> None:
+        """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module.
+
+        Mixes that this module does not have remain, so that PyTorch reports them.
+        """
+        outer, bilm = prefix + stored_allennlp.OUTER, self._elmo_lstm.bilm
+        taken = [name for name in state_dict if name.startswith(outer)]
+        arrays = {name: state_dict.pop(name).detach().cpu().numpy() for name in taken}
+        rows = list(stored_allennlp.rows(bilm.options, outer))
+        read = LoadedStateDict("state dict of AllenNLP", arrays)
+        values = names.values_of(bilm, LoadedTensors(read, rows, "the options require"))
+        variables = names.stored_variables(bilm)
+        found = [(variables[name].value, value) for name, value in values]
+        for k, mix in enumerate(self._mixes):
+            own = f"{prefix}scalar_mix_{k}."
+            parts = [f"{own}scalar_parameters.{j}" for j in range(self._elmo_lstm.num_layers)]
+            if not all(name in state_dict for name in (f"{own}gamma", *parts)):
+                continue
+            weights = torch.cat([state_dict.pop(name).reshape(1) for name in parts])
+            found.append((mix.weights_before_softmax.value, weights))
+            found.append((mix.gamma.value, state_dict.pop(f"{own}gamma").reshape(())))
+        new = {id(parameter): torch.as_tensor(value) for parameter, value in found}
+        # Keras registers a parameter in its layer and in the layers around it.
+        for name, parameter in self.named_parameters(remove_duplicate=False):
+            if id(parameter) in new:
+                state_dict[prefix + name] = new[id(parameter)]
+
+    def forward(self, inputs: torch.Tensor, word_inputs: Any = None) -> dict[str, Any]:
+        """Embed sentences.
+
+        Args:
+            inputs: integer (B, ..., T, 50), see `batch_to_ids`.
+            word_inputs: not needed.
+        Returns: `elmo_representations`, a list of tensors float (B, ..., T, 2 P) with zeros at
+            padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
+        Raises: DataError if the inputs are not character ids.
+        """
+        _check_ids(inputs)
+        outer = inputs.shape[:-2]
+        found = self._elmo_lstm(inputs.reshape(math.prod(outer), *inputs.shape[-2:]))
+        layers, mask = torch.stack(found["activations"], dim=1), found["mask"]
+        inner = mask if self._keep_sentence_boundaries else without_marks(mask)
+        representations = []
+        for mix in self._mixes:
+            vectors = mix(layers, mask)
+            if not self._keep_sentence_boundaries:
+                vectors = vectors[:, 1:-1]
+            vectors = torch.where(inner[..., None], vectors, 0.0)
+            vectors = self._dropout(vectors)
+            representations.append(vectors.reshape(*outer, *vectors.shape[-2:]))
+        return {
+            "elmo_representations": representations,
+            "mask": inner.reshape(*outer, inner.shape[-1]),
+        }
+
+
+class ElmoEmbedder:
+    """Vectors of all layers as NumPy arrays, as `allennlp.commands.elmo.ElmoEmbedder`.
+
+    Args:
+        options_file, weight_file: the model; by default AllenNLP's, which is downloaded.
+        cuda_device: ignored; Keras selects the device.
+    Raises: OptionsError, WeightsError.
+
+    Example:
+        layers = ElmoEmbedder("options.json", "weights.hdf5").embed_sentence(["She", "rose", "."])
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | StoredModel = DEFAULT_MODEL,
+        weight_file: str | Path | None = None,
+        cuda_device: int = -1,
+    ):
+        self.embedder = Embedder(options_file, weight_file)
+        self.cuda_device = cuda_device
+
+    def embed_sentence(self, sentence: Sequence[str]) -> np.ndarray:
+        """Return the layers of a sentence, float32 (layers + 1, T, 2 P)."""
+        return self.embedder.embed_sentence(sentence)
+
+    def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """Return the layers of each sentence, float32 (layers + 1, T, 2 P)."""
+        return self.embedder.embed_batch(batch)
+
+    def embed_sentences(
+        self, sentences: Iterable[Sequence[str]], batch_size: int = 64
+    ) -> Iterator[np.ndarray]:
+        """Yield the layers of each sentence; `batch_size` is not needed."""
+        return self.embedder.embed_sentences(sentences)
+
+    def batch_to_embeddings(
+        self, batch: Sequence[Sequence[str]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the layers float (B, layers + 1, T, 2 P), with zeros at padding, and the mask
+        boolean (B, T)."""
+        found = self.embedder.embed_batch(batch)
+        n_steps = max((vectors.shape[1] for vectors in found), default=0)
+        shape = len(found), self.embedder.n_layers, n_steps, self.embedder.dim
+        layers, mask = torch.zeros(shape), torch.zeros((shape[0], n_steps), dtype=torch.bool)
+        for k, vectors in enumerate(found):
+            layers[k, :, : vectors.shape[1]] = torch.as_tensor(vectors)
+            mask[k, : vectors.shape[1]] = True
+        return layers, mask
+
+    def embed_file(
+        self,
+        input_file: TextIO,
+        output_file_path: str | Path,
+        output_format: str = "all",
+        batch_size: int = 64,
+        forget_sentences: bool = False,
+        use_sentence_keys: bool = False,
+    ) -> None:
+        """Write the vectors of a text file to HDF5.
+
+        Args:
+            input_file: open file with one sentence per line, words separated by blanks.
+            output_file_path: HDF5 with a dataset per sentence, named by the number of its line from
+                0, and `sentence_to_index`, a JSON object.
+            output_format: "all" layers, "top" or "average".
+            batch_size: not needed.
+            forget_sentences: do not write `sentence_to_index`.
+            use_sentence_keys: name the datasets by the sentences.
+        Raises: OptionsError for another format; DataError for empty lines, or for equal sentences
+            or sentences with slashes if they are keys.
+        """
+        import h5py
+
+        if output_format not in OUTPUT_FORMATS:
+            raise OptionsError(
+                f"output_format is {output_format!r}, expected {', '.join(OUTPUT_FORMATS)}"
+            )
+        sentences = [line.strip() for line in input_file]
+        blank = [number for number, line in enumerate(sentences) if not line]
+        if blank:
+            raise DataError(f"the input contains empty lines, numbers {blank} from 0; remove them")
+        keys = sentences if use_sentence_keys else list(map(str, range(len(sentences))))
+        if use_sentence_keys:
+            twice = next((key for key in keys if keys.count(key) > 1 or "/" in key), None)
+            if twice is not None:
+                raise DataError(
+                    f"{twice!r} cannot be the name of a dataset: it occurs twice or contains /; "
+                    "omit use_sentence_keys"
+                )
+        protect(output_file_path)
+        embedded = self.embedder.embed_sentences(
+            (line.split() for line in sentences), output_format
+        )
+        with replacing(output_file_path) as temporary, h5py.File(temporary, "w") as file:
+            for key, vectors in zip(keys, embedded, strict=True):
+                file.create_dataset(key, data=vectors, dtype="float32")
+            if not forget_sentences and not use_sentence_keys:
+                index = dict(zip(sentences, keys, strict=True))
+                kind = h5py.special_dtype(vlen=str)
+                file.create_dataset(INDEX, (1,), dtype=kind)[0] = json.dumps(index)

@@ -1,0 +1,187 @@
+"""`BidirectionalLanguageModel` and `weight_layers`, with the names and results of bilm-tf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from bilm.data.model_ids import batcher, check_ids, check_ids_shape
+from bilm.data.vocabulary import Batcher, TokenBatcher
+from bilm.errors import DataError
+from bilm.layers.functional import compiled, without_marks
+from bilm.layers.scalar_mix import ScalarMix, normalized
+from bilm.storage.stored_model import StoredModel, open_model
+
+
+class BidirectionalLanguageModel:
+    """A stored biLM that embeds the output of `Batcher` or `TokenBatcher`.
+
+    Args:
+        options_file, weight_file: see `bilm.storage.stored_model.open_model`.
+        use_character_inputs: False reads token ids (`TokenBatcher`) and looks up their vectors.
+        embedding_weight_file: HDF5 with `embedding` (V, P), the vectors of token ids; None for
+            those of `weight_file`, which a model that reads words has.
+        max_batch_size: accepted for old scripts and ignored; a batch has any size.
+        stateful: keep the LSTM state of each row between calls, as the reference does. Otherwise
+            each call starts from zero state, and a sentence always has the same vectors.
+
+    Raises: OptionsError, WeightsError; when called, DataError for ids of another model.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | StoredModel,
+        weight_file: str | Path | None = None,
+        use_character_inputs: bool = True,
+        embedding_weight_file: str | Path | None = None,
+        max_batch_size: int | None = None,
+        stateful: bool = False,
+    ):
+        stored = open_model(options_file, weight_file)
+        self._own_table = stored if embedding_weight_file is None else None
+        self.model = stored.build(
+            token_ids=not use_character_inputs, token_table=embedding_weight_file
+        )
+        self.options = self.model.options
+        self.stateful = stateful
+        self._run = compiled(self.model)
+        self._rows: list[np.ndarray] = []
+        self.reset_states()
+
+    def __call__(self, ids: Any) -> dict[str, np.ndarray]:
+        """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2).
+
+        Id 0 is padding, anywhere in a row. The first and the last other place of a row are the
+        marks of the sentence.
+
+        Returns: dict of NumPy arrays: `lm_embeddings` float32 (B, layers + 1, T, 2 P), 0 outside
+            the mask; `mask` boolean (B, T), the places of words; `lengths` int32 (B,), the numbers
+            of words; and `token_embeddings` float32 (B, T + 2, P), including the marks.
+        """
+        ids = _whole_numbers(ids)
+        check_ids_shape(ids.shape, self.options)
+        check_ids(ids, self.options, self.model.n_tokens)
+        ids = ids.astype(np.int32)
+        result = self._run(ids, self._start(len(ids)))
+        if self.stateful:
+            states = self.model.flatten_state(result["state"])
+            for rows, last in zip(self._rows, states, strict=True):
+                rows[: len(ids)] = ops.convert_to_numpy(last)
+        mask = ops.convert_to_numpy(without_marks(result["mask"]))
+        layers = ops.convert_to_numpy(result["layers"])[:, :, 1:-1]
+        return {
+            "lm_embeddings": layers * mask[:, None, :, None],
+            "lengths": mask.sum(axis=1, dtype=np.int32),
+            "mask": mask,
+            "token_embeddings": ops.convert_to_numpy(result["token_embeddings"]),
+        }
+
+    def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
+        """Return a batcher that makes the ids of this model: see `bilm.data.model_ids.batcher`.
+
+        Raises: DataError, also if the words differ from the model's word table.
+        """
+        if self._own_table is not None:
+            self._own_table.check_words(lm_vocab_file)
+        return batcher(self.options, lm_vocab_file)
+
+    def reset_states(self) -> None:
+        """Set the states of all rows to zero."""
+        zeros = self.model.flatten_state(self.model.zero_state(0))
+        self._rows = [ops.convert_to_numpy(tensor) for tensor in zeros]
+
+    def _start(self, n_rows: int) -> Any:
+        """Return the states of the first rows; new rows start from zero state."""
+        missing = max(n_rows - len(self._rows[0]), 0)
+        self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
+        return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
+
+
+def _whole_numbers(ids: Any) -> np.ndarray:
+    """Return ids as an array. Raises: DataError for other values and for a placeholder."""
+    try:
+        array = np.asarray(ids)
+    except NotImplementedError as error:  # TensorFlow's, for a symbolic tensor
+        raise DataError(
+            "ids are a symbolic tensor: placeholders and sessions are not supported; call the "
+            "model on the result of batch_sentences, or use bilm.Elmo in a Keras model"
+        ) from error
+    # Old scripts fill the floats of np.zeros with ids, which TensorFlow 1 accepted.
+    is_whole = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
+    if array.size and not (is_whole or array.dtype.kind in "iu"):
+        raise DataError(
+            f"ids are {array.dtype}, expected integers, such as the result of batch_sentences"
+        )
+    return array
+
+
+# --- weight_layers ---
+
+_mixes: dict[str, ScalarMix] = {}
+
+
+def weight_layers(
+    name: str,
+    bilm_ops: Mapping[str, Any],
+    l2_coef: float | None = None,
+    use_top_only: bool = False,
+    do_layer_norm: bool = False,
+    reuse: bool = False,
+) -> dict[str, Any]:
+    """Return the weighted sum of a biLM's layers, like the function of this name in bilm-tf.
+
+    This module keeps a Keras layer with the weights under `name`; `mix_layer(name)` returns it,
+    so that an optimizer can train it or a program can save it. In a new network, use `bilm.Elmo`,
+    which also holds the biLM.
+
+    Args:
+        name: name of the weights.
+        bilm_ops: what a call of a `BidirectionalLanguageModel` returns: `lm_embeddings` float
+            `(B, layers, T, D)` and `mask` boolean `(B, T)`.
+        l2_coef: weight of the penalty l2_coef * sum w^2 on the weights; None for no penalty.
+        use_top_only: return gamma times the last layer, without a penalty.
+        do_layer_norm: normalize each layer before it is weighted.
+        reuse: share the weights of the call that created `name`.
+    Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both
+        are eager tensors.
+    Raises: ValueError if `name` exists and `reuse` is False, or `name` does not exist and `reuse`
+        is True.
+
+    Example:
+        model = bilm.BidirectionalLanguageModel("options.json", "weights.hdf5")
+        elmo = bilm.weight_layers("input", model(ids), l2_coef=1e-3)["weighted_op"]
+    """
+    layers = ops.convert_to_tensor(bilm_ops["lm_embeddings"], "float32")
+    mask = ops.convert_to_tensor(bilm_ops["mask"], "bool")
+    mix = mix_layer(name) if reuse else _new_mix(name, layers.shape[1])
+    if use_top_only:
+        return {"weighted_op": mix.gamma * layers[:, -1], "regularization_op": ops.zeros(())}
+    layers = normalized(layers, mask) if do_layer_norm else layers
+    penalty = (l2_coef or 0.0) * ops.sum(ops.square(mix.weights_before_softmax))
+    return {"weighted_op": mix(layers, mask=mask), "regularization_op": penalty}
+
+
+def mix_layer(name: str) -> ScalarMix:
+    """Return the Keras layer that holds the weights of `weight_layers` under a name.
+
+    Raises: ValueError if no weights have this name.
+    """
+    if name not in _mixes:
+        known = ", ".join(sorted(_mixes)) or "none"
+        raise ValueError(f"no weights named {name!r}; expected one of: {known}")
+    return _mixes[name]
+
+
+def _new_mix(name: str, n_layers: int) -> ScalarMix:
+    if name in _mixes:
+        raise ValueError(
+            f"weights named {name!r} exist; pass reuse=True to share them, or another name"
+        )
+    # Keras names cannot contain a slash; names of variable scopes in bilm-tf can.
+    mix = ScalarMix(name=name.replace("/", "_"))
+    mix.build((None, n_layers, None, None))
+    return _mixes.setdefault(name, mix)
