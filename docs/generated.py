@@ -61,7 +61,6 @@ MODULES = {  # module: what its page is about
     "bilm.export.saved_model": "Export to SavedModel",
     "bilm.export.onnx": "Export to ONNX",
     "bilm.export.hdf5": "Export to HDF5",
-    "bilm.export.projector": "Export for TensorBoard's projector",
     "bilm.layers.scalar_mix": "The weights of ELMo's layers",
     "bilm.errors": "Errors",
 }

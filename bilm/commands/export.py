@@ -53,18 +53,6 @@ def _onnx(model: str, weights: str | None, output: str, precision: str, **_: Any
     return f"wrote {output}"
 
 
-def _projector(
-    model: str, weights: str | None, output: str, counts: str | None, max_words: int,
-    vocab: str | None, **_: Any
-) -> str:  # fmt: skip
-    from bilm.export.projector import export_projector
-
-    if counts is None:
-        raise click.UsageError("--to projector requires --counts, which bilm vocab --counts writes")
-    n_words = export_projector(model, weights, counts, output, max_words, vocab)
-    return f"wrote {output}: {n_words:,} words; tensorboard --logdir {output} shows them"
-
-
 class Form(NamedTuple):
     """A form of export.
 
@@ -105,18 +93,12 @@ FORMS = {
         "outputs of serving_default. With --precision int8, the file is smaller and faster and "
         "requires ONNX Runtime. It requires the extra onnx.",
     ),
-    "projector": Form(
-        _projector,
-        ("weights", "vocab", "counts", "max_words"),
-        "vectors and counts of the most frequent words for TensorBoard: tensorboard --logdir "
-        "FOLDER.",
-    ),
 }
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
 NOTE = """
 For --to hdf5 in float32, --model is a run of bilm or of the TensorFlow 1 reference: its folder, an
-archive of it (ZIP, tar, tar.gz) or the URL of one. The projector accepts any stored biLM, as bilm
-embed does; saved_model and onnx accept models that read characters, onnx none of ELMoForManyLangs.
+archive of it (ZIP, tar, tar.gz) or the URL of one. saved_model and onnx accept any stored biLM that reads
+characters.
 """
 
 
@@ -129,7 +111,7 @@ embed does; saved_model and onnx accept models that read characters, onnx none o
     opt.option("--output", opt.FILE, "File or folder to write.", metavar="FILE|FOLDER",
                required=True),
     opt.option("--to", opt.OneOf(FORMS), "Format of the export.", default="hdf5"),
-    opt.option("--vocab", opt.FETCHED, "Vocabulary of the softmax, or of a model that reads words.",
+    opt.option("--vocab", opt.FETCHED, "Vocabulary of the softmax.",
                "vocab.txt in the model's folder"),
 )  # fmt: skip
 @opt.group(
@@ -148,13 +130,6 @@ embed does; saved_model and onnx accept models that read characters, onnx none o
     opt.option("--precision", opt.OneOf(["float32", "int8"]), "dtype of the weights of LSTMs, "
                "highway layers and projections.", default="float32"),
 )  # fmt: skip
-@opt.group(
-    "projector",
-    opt.option(
-        "--counts", opt.FETCHED, "TSV file with words and counts, sorted by descending count."
-    ),
-    opt.option("--max_words", opt.Integer(1), "Maximum number of words.", default=10_000),
-)
 @click.pass_context
 def export(context: click.Context, to: str, **values: Any) -> None:
     """Export a biLM to a format that other programs load.
@@ -166,7 +141,6 @@ def export(context: click.Context, to: str, **values: Any) -> None:
       bilm export --model elmo --to saved_model --output served/elmo/1
       bilm export --model elmo --to onnx --output elmo.onnx
       bilm export --model elmo --to onnx --precision int8 --output elmo_int8.onnx
-      bilm export --model elmo --to projector --counts counts.tsv --output projector
     """
     from bilm.support.progress import progress
 

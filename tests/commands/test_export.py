@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from command_runs import assert_fails
-from stored_files import CASE, OPTIONS, WEIGHTS
+from stored_files import CASE
 from tiny_runs import tiny_run
 
 from bilm import ElmoEmbedder
@@ -26,28 +26,16 @@ def test_saved_model_of_a_run_returns_the_means_of_the_embedder(run_here, tmp_pa
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_projector_writes_words_and_counts(run_here, tmp_path):
-    (tmp_path / "counts.tsv").write_text("the\t9\nof\t5\nbank\t1\n")
-    files = ["--model", OPTIONS, "--weights", WEIGHTS, "--counts", tmp_path / "counts.tsv"]
-    folder = tmp_path / "logs"
-    done = run_here(
-        "bilm export", "--to", "projector", *files, "--output", folder, "--max_words", "2"
-    )
-    assert done.stdout == f"wrote {folder}: 2 words; tensorboard --logdir {folder} shows them\n"
-    assert (folder / "words.tsv").read_text() == "word\tcount\nthe\t9\nof\t5\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--to", "projector"], "--to projector requires --counts"),
         (["--to", "onnx", "--include_softmax"], "--include_softmax has no effect with --to onnx"),
         (
             ["--to", "saved_model", "--precision", "int8"],
             "--precision has no effect with --to saved_model",
         ),
         (["--max_tokens", "5"], "--max_tokens has no effect with --to hdf5"),
-        (["--to", "pytorch"], "'pytorch' is not one of hdf5, saved_model, onnx, projector"),
+        (["--to", "pytorch"], "'pytorch' is not one of hdf5, saved_model, onnx"),
     ],
 )
 def test_options_without_effect_are_wrong_use(run_here, tmp_path, arguments, expected):

@@ -113,7 +113,7 @@ def test_scripts_in_bin_have_the_options_of_the_reference(script, expected):
     ("name", "values"),
     [
         ("embed", ["none|mean|max", ".parquet", ".npz", ".hdf5", ".csv", ".conllu", ".fasta"]),
-        ("export", ["hdf5|saved_model|onnx|projector"]),
+        ("export", ["hdf5|saved_model|onnx"]),
         ("train", ["adagrad|adam|muon", "none|linear|cosine", "original_2018"]),
     ],
 )

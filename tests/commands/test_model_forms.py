@@ -82,17 +82,6 @@ def test_scores_are_equal_for_each_form(command, forms, flags, run_here, text):
     assert printed[0] != "" and set(printed) == {printed[0]}
 
 
-def test_projector_is_equal_for_run_and_export(run_here, tmp_path):
-    (tmp_path / "counts.tsv").write_text("the\t5\nend\t3\n")
-    found = []
-    for form in ("run", "export"):
-        out = ["--counts", tmp_path / "counts.tsv", "--output", tmp_path / form]
-        done = run_here("bilm export", *given("words", form), "--to=projector", *out)
-        assert done.returncode == 0, done.stderr
-        found.append((tmp_path / form / "vectors.tsv").read_text())
-    assert set(found) == {found[0]}
-
-
 @pytest.mark.parametrize("form", ["run", "export"])
 def test_models_that_read_words_have_no_saved_model_or_onnx(form, run_here, tmp_path):
     for to in ("saved_model", "onnx"):

@@ -13,7 +13,6 @@ from bilm.elmo.layer import Elmo
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.token_cache import TokenCache, dump_token_embeddings
 from bilm.errors import DataError, OptionsError
-from bilm.export.projector import export_projector
 from bilm.language_model import BiLM
 from bilm.model import BidirectionalLanguageModel
 from bilm.options.model_options import ModelOptions
@@ -326,15 +325,11 @@ def write_word_model(folder, bidirectional=True):
         lambda files, vocabulary: ElmoEmbedder(*files, vocab_file=vocabulary),
         lambda files, vocabulary: Elmo(*files).batcher(vocabulary),
         lambda files, vocabulary: BidirectionalLanguageModel(*files).batcher(vocabulary),
-        lambda files, vocabulary: export_projector(
-            *files, vocabulary.with_name("counts.tsv"), vocabulary.with_name("logs"), 9, vocabulary
-        ),
     ],
-    ids=["ElmoEmbedder", "Elmo", "BidirectionalLanguageModel", "projector"],
+    ids=["ElmoEmbedder", "Elmo", "BidirectionalLanguageModel"],
 )
 def test_another_vocabulary_of_equal_size_is_refused(tmp_path, read):
     files, other = write_word_model(tmp_path), tmp_path / "other.txt"
-    (tmp_path / "counts.tsv").write_text("the\t3\n")
     other.write_text((tmp_path / "vocab.txt").read_text())
     read(files, other)
     other.write_text("bank\n<S>\n</S>\n<UNK>\nthe\n")
