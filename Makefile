@@ -94,7 +94,7 @@ clean:  ## remove the environments, built files and demo_run
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(EXTRAS)/installed: PACKAGES := jax torch pandas polars tensorflow-serving-api selenium
+$(EXTRAS)/installed: PACKAGES := jax torch pandas polars selenium
 $(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sklearn,spacy,tensorboard
 
 $(ENGINES)/installed: PACKAGES := moto[server] duckdb pandas polars dask[distributed] datasets ray

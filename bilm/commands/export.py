@@ -97,8 +97,8 @@ FORMS = {
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
 NOTE = """
 For --to hdf5 in float32, --model is a run of bilm or of the TensorFlow 1 reference: its folder, an
-archive of it (ZIP, tar, tar.gz) or the URL of one. saved_model and onnx accept any stored biLM that reads
-characters.
+archive of it (ZIP, tar, tar.gz) or the URL of one. saved_model and onnx accept any stored biLM that
+reads characters.
 """
 
 

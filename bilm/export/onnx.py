@@ -12,7 +12,6 @@ from bilm.elmo.layer import Elmo
 from bilm.embedding.int8 import largest_input
 from bilm.errors import WeightsError
 from bilm.export.saved_model import (
-    WARM_UP,
     outputs_of_layers,
     require_strings,
     serving_outputs,
@@ -23,6 +22,7 @@ from bilm.support.files import replacing
 from bilm.support.imports import needed
 
 ONNX_PRECISIONS = ("float32", "int8")
+PROBE = ["The", "bank", "closed", "early", "."]  # sentence that an export is tested with
 TOLERANCE = 1e-4  # maximum error on the test input, relative to the largest value
 INT8_TOLERANCE = 0.3  # the same for eight bits, relative to the norm of all values
 
@@ -57,7 +57,7 @@ def export_onnx(elmo: Elmo, path: str | Path, precision: str = "float32") -> Non
     with needed("onnx", "An export to ONNX"):
         import onnxruntime
         import tf2onnx
-    probe = elmo.batcher().batch_sentences([WARM_UP.split(), WARM_UP.split()[:2]])
+    probe = elmo.batcher().batch_sentences([PROBE, PROBE[:2]])
     probe = np.asarray(probe, np.int32)
     signature = [tf.TensorSpec((None, None, probe.shape[2]), tf.int32, name="ids")]
 

@@ -1,20 +1,14 @@
-"""Export of `Elmo` as a SavedModel, which runs without bilm and without Python.
-
-TensorFlow Serving defines the requests with which it warms up
-(`tensorflow_serving/apis/prediction_log.proto`). They are encoded here field by field, since its
-Python package requires one version of TensorFlow.
-"""
+"""Export of `Elmo` as a SavedModel, which runs without bilm and without Python."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
@@ -24,12 +18,6 @@ from bilm.support.files import replacing_folder
 
 MARK = "saved_model.pb"
 OTHERS = "fingerprint.pb", "variables", "assets", "assets.extra"  # optional files
-WARM_UP = "The bank closed early ."
-PLACE = Path("assets.extra") / "tf_serving_warmup_requests"  # in the folder of a SavedModel
-# Field numbers in PredictionLog, PredictLog, PredictRequest, ModelSpec and the entries of a map.
-PREDICT_LOG, REQUEST, MODEL_SPEC, INPUTS, SIGNATURE_NAME, KEY, VALUE = 6, 1, 1, 2, 3, 1, 2
-
-Request = tuple[str, Mapping[str, np.ndarray]]  # name of a signature, its inputs by name
 # Unicode white space, as in `str.split`; tf.strings.split splits at ASCII white space only.
 WHITE_SPACE = (
     r"[\x{9}-\x{d}\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}"
@@ -126,7 +114,7 @@ def export_saved_model(
     """Write an `Elmo` layer as a SavedModel with three signatures, all with float32 outputs.
 
     It runs without bilm and Python: in TensorFlow Serving, C++, `saved_model_cli` and the loader of
-    TensorFlow 1. It includes requests with which TensorFlow Serving warms up.
+    TensorFlow 1.
 
     - `serving_default` reads `sentences` string (B,) and returns `mean` (B, 2 P), the mean of the
       output of the layer over the tokens of a sentence; `layers` (B, layers + 1, T, 2 P) of the
@@ -159,11 +147,6 @@ def export_saved_model(
     names = "serving_default", "tokens", "default"
     with _naming(path), replacing_folder(path, MARK, OTHERS) as folder:
         tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
-        place = folder / PLACE
-        place.parent.mkdir(exist_ok=True)
-        with tf.io.TFRecordWriter(str(place)) as file:
-            for signature, inputs in _requests(max_tokens):
-                file.write(_prediction_log(signature, inputs))
 
 
 @contextmanager
@@ -191,32 +174,3 @@ def require_strings(elmo: Elmo, form: str) -> None:
     if not elmo.built:
         elmo.build()
     elmo.require_weights()
-
-
-def _requests(max_tokens: int | None) -> list[Request]:
-    """Return a request for each signature."""
-    words = WARM_UP.split()[:max_tokens]
-    tokens = {"tokens": np.array([words]), "sequence_len": np.array([len(words)], np.int32)}
-    sentence = np.array([" ".join(words)])
-    return [
-        ("serving_default", {"sentences": sentence}),
-        ("tokens", tokens),
-        ("default", {"strings": sentence}),
-    ]
-
-
-def _prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
-    request = _field(MODEL_SPEC, _field(SIGNATURE_NAME, signature.encode()))
-    for name, value in inputs.items():
-        tensor = tf.make_tensor_proto(value).SerializeToString()
-        request += _field(INPUTS, _field(KEY, name.encode()) + _field(VALUE, tensor))
-    return _field(PREDICT_LOG, _field(REQUEST, request))
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """Encode a field of bytes as a protocol buffer: number and type, length, bytes."""
-    length, digits = len(content), bytearray([number << 3 | 2])
-    while length > 127:
-        digits.append(length & 127 | 128)
-        length >>= 7
-    return bytes(digits) + bytes([length]) + content

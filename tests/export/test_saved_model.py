@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -16,7 +15,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm import Elmo, export_saved_model
 from bilm.errors import DataError, WeightsError
-from bilm.export.saved_model import PLACE
 
 pytestmark = pytest.mark.clients
 
@@ -200,22 +198,6 @@ def test_saved_model_refuses_requests_over_its_limits(exported):
     assert serve(sentences=tf.constant(["a " * 6] * 4))["n_tokens"].numpy().tolist() == [6] * 4
 
 
-def test_saved_model_warm_up_requests_are_messages_of_tensorflow_serving(exported):
-    if find_spec("tensorflow_serving") is None:
-        pytest.skip("tensorflow-serving-api reads them: make test-clients")
-    from tensorflow_serving.apis import prediction_log_pb2
-
-    folder, _, _ = exported
-    module, names = tf.saved_model.load(folder / "module"), []
-    for record in tf.data.TFRecordDataset(str(folder / "module" / PLACE)):
-        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
-        names.append(request.model_spec.signature_name)
-        inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
-        outputs = module.signatures[names[-1]](**inputs)
-        assert all(np.isfinite(value).all() for value in outputs.values())
-    assert names == ["serving_default", "tokens", "default"]
-
-
 def test_export_saved_model_replaces_a_saved_model_only(tmp_path):
     layer = Elmo(CASE)
     (tmp_path / "module").mkdir()
@@ -231,7 +213,7 @@ def test_export_saved_model_replaces_a_saved_model_only(tmp_path):
     assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
     (tmp_path / "module" / "thesis.txt").unlink()
     export_saved_model(layer, tmp_path / "module")
-    assert (tmp_path / "module" / PLACE).exists() and len(list(tmp_path.iterdir())) == 1
+    assert (tmp_path / "module" / "saved_model.pb").exists() and len(list(tmp_path.iterdir())) == 1
 
 
 def test_export_saved_model_to_a_full_disk_is_an_error_of_one_line(tmp_path):
