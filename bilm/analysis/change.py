@@ -8,8 +8,7 @@ Every measure is a function of the means of some features over the usages of eac
     prt               distance of prototypes: cosine distance between the mean vectors. Kutuzov and
                       Giulianelli 2020, arXiv:2005.00050, who report the inverse of the similarity,
                       which ranks words equally
-    jsd_kmeans, jsd_affinity
-                      Jensen-Shannon divergence in bits between the shares of clusters of all
+    jsd_kmeans        Jensen-Shannon divergence in bits between the shares of clusters of all
                       usages; Giulianelli et al. 2020
     jsd_substitutes   Jensen-Shannon divergence in bits between the mean probabilities of the
                       substitutes; after Card 2023, arXiv:2305.05056
@@ -40,11 +39,11 @@ from bilm.support.progress import progress
 if TYPE_CHECKING:
     import pandas
 
-MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_affinity", "jsd_substitutes")
+MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_substitutes")
 DEFAULT = ("prt", "apd", "jsd_kmeans")
 BY_LAYER = frozenset(MEASURES) - {"jsd_substitutes"}
 PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
-LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0, "jsd_affinity": 1.0, "jsd_substitutes": 1.0}
+LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0, "jsd_substitutes": 1.0}
 MIN_USAGES = 2  # per grouping
 BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
 
@@ -202,7 +201,7 @@ def _features(
         return normalized(vectors), _average_pairwise_distance
     if name == "prt":
         return vectors, _prototype_distance
-    labels = cluster(vectors, name.removeprefix("jsd_"), settings.n_clusters, settings.seed)
+    labels = cluster(vectors, settings.n_clusters, settings.seed)
     return np.eye(labels.max() + 1)[labels], _jensen_shannon
 
 

@@ -50,7 +50,7 @@ def usage_map(
     if number is None:
         raise OptionsError("the table of usages contains no vectors")
     points = _projected(normalized(usages.vectors(number)), projection, seed)
-    labels = cluster(usages.vectors(number), "kmeans", n_clusters, seed)
+    labels = cluster(usages.vectors(number), n_clusters, seed)
     return usages.frame.assign(x=points[:, 0], y=points[:, 1], cluster=labels)
 
 

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from bilm.analysis.change import Correlation
     from bilm.analysis.usages import UsagesFile
 
-MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_affinity", "jsd_substitutes")
+MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_substitutes")
 NOTE = """
 Measures of the change of a word between the groupings A and B:
   apd              mean cosine distance between a usage in A and a usage in B
   prt              cosine distance between the mean vectors in A and in B
   jsd_kmeans       Jensen-Shannon divergence (bits) between the shares of clusters, by k-means
-  jsd_affinity     the same, by affinity propagation; slow
   jsd_substitutes  divergence between the substitutes that the model predicts; requires
                    bilm usages --substitutes 20
 
