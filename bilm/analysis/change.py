@@ -10,8 +10,6 @@ Every measure is a function of the means of some features over the usages of eac
                       which ranks words equally
     jsd_kmeans        Jensen-Shannon divergence in bits between the shares of clusters of all
                       usages; Giulianelli et al. 2020
-    jsd_substitutes   Jensen-Shannon divergence in bits between the mean probabilities of the
-                      substitutes; after Card 2023, arXiv:2305.05056
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
 grouping), shifted by the bootstrap's estimate of the bias: resampled usages differ more than the
@@ -31,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.clusters import N_CLUSTERS, cluster
-from bilm.analysis.usages import SUBSTITUTES, Usages, UsagesFile, normalized
+from bilm.analysis.usages import Usages, UsagesFile, normalized
 from bilm.errors import DataError, OptionsError
 from bilm.support.imports import optional
 from bilm.support.progress import progress
@@ -39,11 +37,10 @@ from bilm.support.progress import progress
 if TYPE_CHECKING:
     import pandas
 
-MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_substitutes")
+MEASURES = ("apd", "prt", "jsd_kmeans")
 DEFAULT = ("prt", "apd", "jsd_kmeans")
-BY_LAYER = frozenset(MEASURES) - {"jsd_substitutes"}
 PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
-LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0, "jsd_substitutes": 1.0}
+LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0}
 MIN_USAGES = 2  # per grouping
 BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
 
@@ -132,7 +129,7 @@ def measure(
         is_first: which of them belong to the first grouping, boolean (N,).
         layer: number of the layer; None for the highest.
         settings: resamples, clusters and subtraction.
-    Raises: OptionsError for an unknown measure, or if the layer or substitutes are not stored.
+    Raises: OptionsError for an unknown measure, or if the layer is not stored.
     """
     settings = settings or Settings()
     first, second = np.flatnonzero(is_first), np.flatnonzero(~is_first)
@@ -189,8 +186,6 @@ def _features(
 ) -> tuple[np.ndarray, Combine]:
     """Return the features (N, F) of a measure, and the function of their means."""
     _check_measure(name)
-    if name == "jsd_substitutes":
-        return _substitute_shares(usages.frame), _jensen_shannon
     if not usages.layers:
         raise OptionsError("the table of usages contains no vectors")
     number = usages.layers[-1] if layer is None else layer
@@ -203,24 +198,6 @@ def _features(
         return vectors, _prototype_distance
     labels = cluster(vectors, settings.n_clusters, settings.seed)
     return np.eye(labels.max() + 1)[labels], _jensen_shannon
-
-
-def _substitute_shares(frame: pandas.DataFrame) -> np.ndarray:
-    """Return the probabilities of the substitutes (N, S), with a sum of 1 per usage."""
-    if SUBSTITUTES[0] not in frame:
-        raise OptionsError(
-            "the table of usages contains no substitutes; write it with bilm usages "
-            "--substitutes 20"
-        )
-    places: dict[str, int] = {}
-    for words in frame[SUBSTITUTES[0]]:
-        for word in words:
-            places.setdefault(word, len(places))
-    shares = np.zeros((len(frame), max(1, len(places))))
-    pairs = zip(*(frame[name] for name in SUBSTITUTES), strict=True)
-    for row, (words, probabilities) in enumerate(pairs):
-        shares[row, [places[word] for word in words]] = probabilities
-    return shares / shares.sum(axis=1, keepdims=True)
 
 
 # --- all words of a table ---
@@ -309,15 +286,10 @@ def _rows_of(
     is_first = (usages.frame["grouping"] == first).to_numpy()
     frequencies = _frequencies(word, usages, first, second)
     sizes = {f"usages_{first}": int(is_first.sum()), f"usages_{second}": int((~is_first).sum())}
-    without_layer = {
-        name: measure(name, usages, is_first, settings=settings)
-        for name in settings.measures
-        if name not in BY_LAYER
-    }
     for layer in layers:
         row: dict[str, Any] = {"word": word, "layer": layer, **sizes, **frequencies}
         for name in settings.measures:
-            found = without_layer.get(name) or measure(name, usages, is_first, layer, settings)
+            found = measure(name, usages, is_first, layer, settings)
             row |= {
                 name: found.value, f"{name}_low": found.low, f"{name}_high": found.high,
                 f"{name}_p": found.p,
@@ -411,7 +383,7 @@ def correlations(
     found = []
     for layer, rows in frame[frame["word"].isin(common)].groupby("layer"):
         for name in names:
-            if name not in BY_LAYER and layer != frame["layer"].iloc[0]:
+            if name not in MEASURES and layer != frame["layer"].iloc[0]:
                 continue  # equal in all layers
             own = rows[["word", name]].dropna()
             x = own[name].to_numpy(float)
@@ -426,7 +398,7 @@ def correlations(
             ).confidence_interval  # fmt: skip
             found.append(
                 Correlation(
-                    name, int(layer) if name in BY_LAYER else None, float(test.statistic),
+                    name, int(layer) if name in MEASURES else None, float(test.statistic),
                     float(interval.low), float(interval.high), float(test.pvalue), len(x),
                 )
             )  # fmt: skip

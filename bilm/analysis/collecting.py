@@ -15,7 +15,6 @@ import numpy as np
 from bilm.analysis.queries import Matcher, Query, parse_query
 from bilm.analysis.usages import (
     DTYPES,
-    SUBSTITUTES,
     Description,
     Grouping,
     Usage,
@@ -28,7 +27,6 @@ from bilm.analysis.usages import (
 )
 from bilm.data.readers import Corpus
 from bilm.data.shards import matching_files
-from bilm.data.vocabulary import MARKS
 from bilm.errors import DataError, OptionsError
 from bilm.support.files import scratch
 from bilm.support.model_files import protect
@@ -36,7 +34,6 @@ from bilm.support.progress import progress
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.scoring.scorer import Scorer
     from bilm.storage.stored_model import StoredModel
 
 SAMPLE = 1_000  # usages per word and grouping
@@ -235,8 +232,6 @@ def write_usages(
     *,
     layers: Sequence[int] | None = None,
     dtype: str = "float32",
-    scorer: Scorer | None = None,
-    n_substitutes: int = 0,
 ) -> UsagesFile:
     """Compute the vectors of usages and write their table, in bounded memory.
 
@@ -250,8 +245,6 @@ def write_usages(
         output: the Parquet file.
         layers: numbers of the layers to store; None for all.
         dtype: dtype of the stored vectors, float32 or float16.
-        scorer: computes substitutes; required if `n_substitutes` is positive.
-        n_substitutes: number of substitutes per usage.
     Raises: OptionsError for a layer that does not exist; DataError if `output` is one of the texts
         or belongs to a model.
     """
@@ -262,9 +255,6 @@ def write_usages(
         )
     if dtype not in DTYPES:
         raise OptionsError(f"dtype is {dtype!r}, expected one of {', '.join(DTYPES)}")
-    if n_substitutes and scorer is None:
-        raise OptionsError("substitutes require a scorer")
-    substituter = _Substituter(scorer, n_substitutes) if scorer and n_substitutes else None
     stored = embedder.stored
     description = Description(
         **{
@@ -280,14 +270,11 @@ def write_usages(
     shape = len(numbers), embedder.dim
     with (
         _spool(output, shape, dtype) as spool,
-        writing(output, description, dtype, substituter is not None) as writer,
+        writing(output, description, dtype) as writer,
     ):
-        likely = _compute(found.usages, embedder, numbers, spool, substituter)
+        _compute(found.usages, embedder, numbers, spool)
         for rows in row_groups(found.usages):
             columns = columns_of(found.usages[rows.start : rows.stop])
-            if substituter is not None:
-                pairs = [likely[k] for k in rows]
-                columns |= dict(zip(SUBSTITUTES, map(list, zip(*pairs, strict=True)), strict=True))
             vectors = spool.read(rows)
             writer.write(columns, {layer: vectors[:, k] for k, layer in enumerate(numbers)})
     return UsagesFile(output)
@@ -298,15 +285,13 @@ def _compute(
     embedder: ElmoEmbedder,
     layers: Sequence[int],
     spool: _Spool,
-    substituter: _Substituter | None,
-) -> dict[int, tuple[list[str], list[float]]]:
-    """Write the vectors of usages to a spool; return the substitutes by number of the usage."""
+) -> None:
+    """Write the vectors of usages to a spool."""
 
     def place(k: int) -> tuple[str, int, str]:
         return usages[k].text, usages[k].line, usages[k].sentence
 
     order = sorted(range(len(usages)), key=place)
-    likely: dict[int, tuple[list[str], list[float]]] = {}
     sentences = (usages[next(same)].words for _, same in groupby(order, place))
     embedded = embedder.embed_sentences(sentences, layers)
     with progress("embedding", "usages", len(usages)) as shown:
@@ -315,12 +300,7 @@ def _compute(
             vectors = next(embedded)
             for k in own:
                 spool.write(k, vectors[:, usages[k].position])
-            if substituter is not None:
-                positions = [usages[k].position for k in own]
-                found = substituter(usages[own[0]].words, positions)
-                likely.update(zip(own, found, strict=True))
             shown.add(len(own))
-    return likely
 
 
 class _Spool:
@@ -362,26 +342,3 @@ def _spool(output: str | Path, shape: tuple[int, int], dtype: str) -> Iterator[_
             yield spool
         finally:
             spool.close()
-
-
-class _Substituter:
-    """Finds the likeliest words at the place of a usage.
-
-    For a model of two directions the probability of a word is proportional to the product of its
-    probabilities in both directions. The marks `<S>`, `</S>` and `<UNK>` are left out.
-    """
-
-    def __init__(self, scorer: Scorer, n: int):
-        self.scorer, self.n = scorer, n
-        self._proper = np.array([word not in MARKS for word in scorer.words])
-
-    def __call__(
-        self, words: Sequence[str], positions: Sequence[int]
-    ) -> Iterator[tuple[list[str], list[float]]]:
-        """Yield the words and their probabilities, in descending order, for each position."""
-        for logs in self.scorer.log_probabilities(words, positions):
-            total = np.sum(list(logs.values()), axis=0, dtype=np.float64)
-            shares = np.exp(total - total.max()) * self._proper
-            shares /= shares.sum()
-            order = np.argsort(-shares, kind="stable")[: self.n]
-            yield [self.scorer.words[k] for k in order], shares[order].tolist()

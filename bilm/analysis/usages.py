@@ -10,8 +10,6 @@ The table is a Parquet file. Each row is a usage, ordered by word, grouping and 
     form                       the word as it occurs, `sentence.split(" ")[position]`
     lemma, tag                 from CoNLL-U or DWUG, else null
     date, description          from DWUG, else null
-    substitutes, substitute_probabilities
-                               optional: the likeliest words at the place, and their probabilities
     layer_0, layer_1, ...      vectors: fixed-size lists of float32 or float16. Layer 0 does not
                                depend on the context
 
@@ -47,7 +45,6 @@ COLUMNS = (
     "word", "grouping", "identifier", "text", "line", "position", "sentence", "form", "lemma",
     "tag", "date", "description",
 )  # fmt: skip
-SUBSTITUTES = ("substitutes", "substitute_probabilities")
 DTYPES = ("float32", "float16")
 
 
@@ -251,13 +248,13 @@ class Usages:
 
     def write(self, path: str | Path) -> None:
         """Write the usages to a Parquet file. Raises: DataError if it belongs to a model."""
-        frame, names = self.frame, [name for name in SUBSTITUTES if name in self.frame]
+        frame = self.frame
         protect(path)
-        with writing(path, self.description, "float32", bool(names)) as writer:
+        with writing(path, self.description, "float32") as writer:
             for rows in frame.groupby("word", sort=False).indices.values():
                 for start in range(0, len(rows), ROWS):
                     part = rows[start : start + ROWS]
-                    columns = {n: frame[n].iloc[part].tolist() for n in [*COLUMNS, *names]}
+                    columns = {n: frame[n].iloc[part].tolist() for n in COLUMNS}
                     writer.write(columns, {k: v[part] for k, v in self.arrays.items()})
 
 
@@ -298,7 +295,6 @@ class UsagesWriter:
         path: the file.
         description: its metadata.
         dtype: dtype of the stored vectors, one of `DTYPES`.
-        substitutes: whether the table has the columns of substitutes.
     """
 
     def __init__(
@@ -306,16 +302,12 @@ class UsagesWriter:
         path: str | Path,
         description: Description,
         dtype: str = "float32",
-        substitutes: bool = False,
     ):
         pa = arrow()
         self.description, self.dtype = description, dtype
         fields = [(name, pa.string()) for name in COLUMNS]
         integers = {"line": pa.int64(), "position": pa.int32()}
         fields = [(name, integers.get(name, kind)) for name, kind in fields]
-        if substitutes:
-            kinds = pa.string(), pa.float32()
-            fields += [(n, pa.list_(k)) for n, k in zip(SUBSTITUTES, kinds, strict=True)]
         number = pa.float32() if dtype == "float32" else pa.float16()
         vector = pa.list_(number, description.dim)
         fields += [(f"layer_{layer}", vector) for layer in description.layers]
@@ -410,14 +402,13 @@ class UsagesFile:
             if word not in self.words:
                 listed = ", ".join(self.words[:10]) + (", ..." if len(self.words) > 10 else "")
                 raise DataError(f"{self.path}: no usages of {word!r}; it contains {listed}")
-        names = [*COLUMNS, *(name for name in SUBSTITUTES if name in self._schema.names)]
-        table = self._read([*names, *(f"layer_{layer}" for layer in numbers)], chosen)
+        table = self._read([*COLUMNS, *(f"layer_{layer}" for layer in numbers)], chosen)
         arrays = {}
         for layer in numbers:
             column = table[f"layer_{layer}"].combine_chunks()
             flat = column.flatten().to_numpy(zero_copy_only=False)
             arrays[layer] = flat.reshape(len(table), -1).astype(np.float32, copy=False)
-        return Usages(table.select(names).to_pandas(), arrays, self.description)
+        return Usages(table.select(list(COLUMNS)).to_pandas(), arrays, self.description)
 
     def by_word(self, layers: Iterable[int] | None = None) -> Iterator[tuple[str, Usages]]:
         """Yield each word with its usages; only one word is in memory at a time."""
@@ -450,12 +441,10 @@ def read_usages(
 
 
 @contextmanager
-def writing(
-    path: str | Path, description: Description, dtype: str, substitutes: bool
-) -> Iterator[UsagesWriter]:
+def writing(path: str | Path, description: Description, dtype: str) -> Iterator[UsagesWriter]:
     """Yield a writer of a table that gets its name when the block ends without an error."""
     with (
         replacing(path) as temporary,
-        UsagesWriter(temporary, description, dtype, substitutes) as writer,
+        UsagesWriter(temporary, description, dtype) as writer,
     ):
         yield writer

@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from bilm.analysis.change import Correlation
     from bilm.analysis.usages import UsagesFile
 
-MEASURES = ("apd", "prt", "jsd_kmeans", "jsd_substitutes")
+MEASURES = ("apd", "prt", "jsd_kmeans")
 NOTE = """
 Measures of the change of a word between the groupings A and B:
   apd              mean cosine distance between a usage in A and a usage in B
   prt              cosine distance between the mean vectors in A and in B
   jsd_kmeans       Jensen-Shannon divergence (bits) between the shares of clusters, by k-means
-  jsd_substitutes  divergence between the substitutes that the model predicts; requires
-                   bilm usages --substitutes 20
 
 The table has a row per word and layer: word, layer, usages_A, usages_B (compared usages), count_A,
 count_B (in the texts), per_million_A, per_million_B, log_ratio (binary logarithm of the ratio of
@@ -94,7 +92,7 @@ def change(
       bilm change --usages dwug_en.parquet \\
           --gold dwug_en/stats/opt/stats_groupings.csv
     """
-    from bilm.analysis.change import BY_LAYER, Settings, correlations, measure_change
+    from bilm.analysis.change import Settings, correlations, measure_change
     from bilm.analysis.change_plot import draw_change
     from bilm.analysis.gold import read_gold
     from bilm.analysis.usages import UsagesFile
@@ -143,7 +141,6 @@ def change(
         result = {
             "words": frame.to_dict("records"),
             "correlations": [each._asdict() for each in correlated],
-            "measures_by_layer": sorted(BY_LAYER & set(names)),
         }
         show(result, "", True)
     elif scores is not None:

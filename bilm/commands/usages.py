@@ -44,12 +44,6 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
 
 @command(notes=[NOTE, opt.input_forms_help, opt.MODEL_FORMS])
 @opt.model_options(
-    opt.option(
-        "--softmax",
-        opt.FILE,
-        "HDF5 softmax of an exported model, for --substitutes.",
-        "<stem>_softmax.hdf5 beside the weights",
-    ),
     help="Stored model to use; not required with --to dwug.",
     required=False,
 )
@@ -82,14 +76,12 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
     opt.precision_option,
-    opt.option("--substitutes", opt.Integer(0), "Number of likely substitutes to store per usage; "
-               "requires a model with its softmax.", default=0),
 )  # fmt: skip
 @opt.json_option
 def usages(
-    model: str | None, weights: str | None, vocab: str | None, softmax: str | None,
+    model: str | None, weights: str | None, vocab: str | None,
     words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, output: str,
-    to: str, layers: list[int] | None, dtype: str, precision: str, substitutes: int, json: bool,
+    to: str, layers: list[int] | None, dtype: str, precision: str, json: bool,
     **how: Any
 ) -> None:  # fmt: skip
     """Collect the usages of words in texts, with vectors.
@@ -127,16 +119,8 @@ def usages(
     protect(output)
     embedder = ElmoEmbedder(model, weights, vocab, precision=precision)
     embedder.selection("all" if layers is None else layers)  # an error before the text is read
-    scorer = None
-    if substitutes:
-        scorer = opt.open_scorer(
-            {"model": model, "weights": weights, "vocab": vocab, "softmax": softmax}
-        )
     found = find()
-    write_usages(
-        found, embedder, output, layers=layers, dtype=dtype, scorer=scorer,
-        n_substitutes=substitutes,
-    )  # fmt: skip
+    write_usages(found, embedder, output, layers=layers, dtype=dtype)
     counts = found.description.counts
     result = {"output": output, "usages": len(found.usages), "counts": counts}
     lines = [f"wrote {output}: {len(found.usages):,} usages"]

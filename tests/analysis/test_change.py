@@ -23,7 +23,7 @@ from bilm.analysis.change import (
 )
 from bilm.analysis.change_plot import draw_change
 from bilm.analysis.gold import read_gold
-from bilm.analysis.usages import SUBSTITUTES, Description, Grouping, Usage, Usages
+from bilm.analysis.usages import Description, Grouping, Usage, Usages
 from bilm.errors import DataError, OptionsError
 
 WORD = "cell"
@@ -98,16 +98,6 @@ def test_divergence_of_almost_equal_shares_is_a_number():
     c, d = draw.dirichlet(np.ones(5), (2, 100))
     expected = [jensenshannon(x, y, base=2) ** 2 for x, y in zip(c, d, strict=True)]
     assert _jensen_shannon(c, d) == pytest.approx(np.array(expected), abs=1e-12)
-
-
-def test_divergence_of_substitutes(usages):
-    words, shares = [["a", "b"]] * 10 + [["b", "c"]] * 15, [[0.25, 0.25]] * 25
-    frame = usages.frame.assign(**dict(zip(SUBSTITUTES, (words, shares), strict=True)))
-    own = Usages(frame, usages.arrays, usages.description)
-    found = measure("jsd_substitutes", own, is_first(own), settings=Settings(n_resamples=0))
-    assert found.value == pytest.approx(0.5)  # b is common to both, a and c are not
-    with pytest.raises(OptionsError, match="contains no substitutes"):
-        measure("jsd_substitutes", usages, is_first(usages))
 
 
 def test_vector_of_the_word_itself_is_subtracted(usages):

@@ -325,19 +325,6 @@ def test_nearest_usages_are_ordered_by_cosine(texts, embedder, tmp_path):
     assert near["similarity"].iloc[0] == pytest.approx(cosine, abs=1e-6)
 
 
-def test_substitutes_are_probabilities_over_the_vocabulary(texts, embedder, tmp_path):
-    path = tmp_path / "u.parquet"
-    scorer = bilm.load_scorer("novels-en")
-    found = find_usages(texts, queries("divide"))
-    write_usages(found, embedder, path, scorer=scorer, n_substitutes=5)
-    row = read_usages(path).frame.iloc[0]
-    assert len(row["substitutes"]) == 5
-    both = scorer.substitutes(["Cells", "divide"], 1, 5).both
-    assert list(row["substitutes"]) == [s.word for s in both]
-    shares = row["substitute_probabilities"]
-    assert (np.diff(shares) <= 0).all() and 0 < shares.sum() <= 1
-
-
 def test_other_parquet_files_are_refused(tmp_path):
     path = tmp_path / "t.parquet"
     pandas.DataFrame({"a": [1]}).to_parquet(path)
