@@ -97,8 +97,8 @@ clean:  ## remove the environments, built files and demo_run
 $(EXTRAS)/installed: PACKAGES := jax torch pandas polars selenium
 $(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sklearn,spacy,tensorboard
 
-$(ENGINES)/installed: PACKAGES := moto[server] duckdb pandas polars dask[distributed] datasets ray
-$(ENGINES)/installed: OPTIONAL := ,parquet,remote,spark
+$(ENGINES)/installed: PACKAGES := moto[server] pandas dask[distributed] datasets pyspark ray
+$(ENGINES)/installed: OPTIONAL := ,parquet,remote
 
 $(DOCS)/installed: PACKAGES := build twine
 $(DOCS)/installed: OPTIONAL := ,analysis,docs,spacy

@@ -50,7 +50,6 @@ nb_merge_streams = True
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
-autodoc_mock_imports = ["pyspark"]
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Fields", "params_style")]
 default_role = "literal"  # docstrings write code in single backticks

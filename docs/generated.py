@@ -54,7 +54,6 @@ MODULES = {  # module: what its page is about
     "bilm.storage.stored_model": "Stored models",
     "bilm.options": "Options of models and runs",
     "bilm.cluster": "Embedding on several machines",
-    "bilm.cluster.spark": "Embedding with Spark",
     "bilm.integrations.vectorizer": "scikit-learn",
     "bilm.integrations.spacy_pipe": "spaCy",
     "bilm.compat.simple_elmo": "simple_elmo's interface",

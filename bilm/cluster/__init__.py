@@ -1,22 +1,8 @@
-"""Embedding more text than one machine embeds.
+"""Embedding Arrow record batches, for engines such as Spark, Ray, Dask and Hugging Face datasets.
 
-`batches` embeds Arrow record batches, and everything for engines such as Ray, Dask and Hugging Face
-datasets follows from it. `spark` embeds data frames and corpora with Spark. `array` divides a
-corpus between independent tasks, such as a Slurm array, and merges their results; `plan` reads and
-writes the files that these tasks share. Imports `embedding` and what it may import.
+`examples/embed_with_*.py` show how each engine calls it. Imports `embedding` and what it imports.
 """
 
-from bilm.support.imports import lazily
+from bilm.cluster.batches import embed_batches, output_schema
 
-__getattr__, __dir__, __all__ = lazily(
-    __name__,
-    {
-        "Merged": "cluster.array",
-        "TaskResult": "cluster.array",
-        "embed_batches": "cluster.batches",
-        "embed_task": "cluster.array",
-        "merge_tasks": "cluster.array",
-        "output_schema": "cluster.batches",
-        "parse_shard": "cluster.array",
-    },
-)
+__all__ = ["embed_batches", "output_schema"]

@@ -41,7 +41,7 @@ from bilm.support.urls import masked
 # Each module of this package defines a command of the same name, with underscores for dashes; the
 # help lists them in this order.
 COMMANDS = (
-    "text", "vocab", "train", "test", "export", "finetune", "embed", "merge", "score", "surprisal",
+    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
     "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models",
     "cache", "doctor"
 )  # fmt: skip

@@ -20,7 +20,7 @@ BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 PYTHONS = (3, 10), (3, 13)
 OPTIONAL = (
     "torch", "jax", "pandas", "pyarrow", "scikit-learn", "scipy", "spacy", "onnxruntime", "tf2onnx",
-    "huggingface_hub", "gensim", "plotly", "matplotlib", "pyspark", "fsspec", "s3fs",
+    "huggingface_hub", "gensim", "plotly", "matplotlib", "fsspec", "s3fs",
 )  # fmt: skip
 SETTINGS = re.compile(
     r"(TF_(?!CLI_)|KERAS_|XLA_|CUDA_|NVIDIA_|OMP_|MKL_|OPENBLAS_|JAX_|BILM_|XDG_CACHE_HOME$|TMPDIR$|"

@@ -20,7 +20,7 @@ import numpy as np
 from absl import logging
 
 from bilm.data.readers import Corpora, Corpus, Record
-from bilm.data.shares import input_files, open_corpus
+from bilm.data.shares import Share, input_files, open_corpus
 from bilm.data.tokenization import TokenizationCheck
 from bilm.embedding.embedder import ElmoEmbedder, Layers, check_pool, layer_numbers
 from bilm.embedding.embedding_file import dataset_name
@@ -63,6 +63,7 @@ def dump_bilm_embeddings(
     normalize: bool = False,
     backend: str | None = None,
     before_keras: Callable[[], None] | None = None,
+    share: Share | None = None,
     **reading: Any,
 ) -> int:
     """Embed every sentence of a corpus into one file, in the format of its name: see `outputs`.
@@ -86,6 +87,7 @@ def dump_bilm_embeddings(
             embeds the corpus sooner.
         before_keras: called before Keras is used for the first time. If it is given and `backend`
             is not, NumPy embeds a short corpus, unless Keras is imported or KERAS_BACKEND is set.
+        share: the share of the corpus to embed; None for all of it.
         reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`.
     Returns: the number of sentences.
     Raises: DataError, OptionsError, WeightsError, also if the corpus changes while it is read or
@@ -101,7 +103,7 @@ def dump_bilm_embeddings(
     paths = input_files(dataset_file)
     protect(outfile, *paths, vocab_file)
 
-    text = survey(open_corpus(dataset_file, **reading), settings, form)
+    text = survey(open_corpus(dataset_file, share, **reading), settings, form)
     model = open_model(options_file, weight_file)
     if before_keras is not None:
         if settings.backend is None:

@@ -1,6 +1,5 @@
-"""Arrow record batches and Parquet data sets; `make test-clients` has the packages."""
+"""Arrow record batches; `make test-clients` has pyarrow."""
 
-import json
 import os
 import shutil
 
@@ -9,17 +8,13 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-from bilm.cluster import batches, embed_batches, embed_task, merge_tasks, output_schema
-from bilm.embedding.corpus import dump_bilm_embeddings
+from bilm.cluster import batches, embed_batches, output_schema
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 
 pytestmark = pytest.mark.clients
 
 pyarrow = pytest.importorskip("pyarrow", reason="make test-clients has pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
-pd = pytest.importorskip("pandas", reason="make test-clients has pandas")
-pl = pytest.importorskip("polars", reason="make test-clients has Polars")
 
 CASE = golden_cases("inference")[0].values[0]
 FILES = CASE / "options.json", CASE / "weights.hdf5"
@@ -179,48 +174,3 @@ def test_table_and_missing_words_are_refused(embedder, table):
     batch = pyarrow.record_batch({"text": [["a\tb"]]})
     with pytest.raises(DataError, match=r"column 'text'.* contains a tab"):
         list(embed_batches([batch], embedder, "text"))
-
-
-@pytest.mark.parametrize("how", [{"pool": "mean", "layers": "average"}, {"layers": "all"}])
-def test_data_set_of_tasks_equals_one_file(tmp_path, how):
-    text, folder, whole = tmp_path / "text.txt", tmp_path / "set", tmp_path / "whole.parquet"
-    text.write_text("\n".join(text or "" for text in TEXTS), encoding="utf-8")
-    dump_bilm_embeddings(None, text, *FILES, whole, **how)
-    for i in range(3):
-        done = embed_task(None, text, *FILES, f"{folder}/", i, 3, **how)
-        assert done.state == "finished"
-    assert embed_task(None, text, *FILES, f"{folder}/", 1, 3, **how).state == "complete"
-    assert merge_tasks(f"{folder}/").n_sentences == len(TEXTS)
-    files = [f"part-0000{i}-of-00003.parquet" for i in range(3)]
-    assert sorted(path.name for path in folder.iterdir()) == ["_manifest.json", *files]
-    manifest = json.loads((folder / "_manifest.json").read_text())
-    assert [one["file"] for one in manifest["tasks"]] == files
-    expected = parquet.read_table(whole)
-    assert parquet.read_table(folder).schema == expected.schema
-    for frame in (pd.read_parquet(folder), pl.read_parquet(folder / "*.parquet").to_pandas()):
-        for name in expected.column_names:
-            for one, other in zip(frame[name], expected[name].to_pylist(), strict=True):
-                if name in ("words", "sentence"):
-                    assert (one if isinstance(one, str) else list(one)) == other
-                else:
-                    one = np.stack(list(one)) if len(one) else np.zeros(0)
-                    np.testing.assert_allclose(one, np.array(other), atol=1e-5)
-    assert embed_task(None, text, *FILES, f"{folder}/", 2, 3, **how).state == "merged"
-    with pytest.raises(DataError, match="set of 3 tasks, but this task differs in layers"):
-        embed_task(None, text, *FILES, f"{folder}/", 2, 3, layers="top")
-    assert not (folder / "_tasks").exists()
-    (folder / files[1]).unlink()
-    with pytest.raises(DataError, match=f"but {files[1]} is missing or has changed"):
-        embed_task(None, text, *FILES, f"{folder}/", 1, 3, **how)
-
-
-def test_missing_file_of_a_data_set_is_detected_and_written_again(tmp_path):
-    text, folder = tmp_path / "text.txt", tmp_path / "set"
-    text.write_text("a b c\n" * 20)
-    for i in range(2):
-        embed_task(None, text, *FILES, f"{folder}/", i, 2)
-    (folder / "part-00001-of-00002.parquet").unlink()
-    with pytest.raises(DataError, match=r"is missing; start task 1 again, with --shard 1/2"):
-        merge_tasks(f"{folder}/")
-    assert embed_task(None, text, *FILES, f"{folder}/", 1, 2).state == "finished"
-    assert merge_tasks(f"{folder}/").n_sentences == 20

@@ -16,7 +16,9 @@ from bilm.commands import main
 from bilm.commands.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "running")
+EXAMPLES = sorted(
+    path for path in (ROOT / "examples").glob("*.py") if "running import" in path.read_text("utf-8")
+)
 SCRIPTS = sorted(path.name for path in BIN.glob("*.py"))
 PROGRAMS = ["bilm", *(f"bilm {name}" for name in COMMANDS), *SCRIPTS]
 WITHOUT_REQUIRED = "bilm", "bilm cache", "bilm doctor", "bilm info", "bilm models"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data.readers import Corpora, Corpus
-from bilm.data.shares import Piece, counter, divide, open_corpus, open_share
-from bilm.errors import DataError
+from bilm.data.shares import Share, open_corpus
+from bilm.errors import DataError, OptionsError
 
 LINES = [f"line {i} " + "w " * (i % 7) for i in range(53)] + ["", "  ", "Где ты 😀 ?", "end ."]
 
@@ -73,7 +73,7 @@ def test_shares_of_a_file_are_the_file_in_order(name, n, tmp_path):
     path = tmp_path / name
     reading = FORMS[name](path)
     expected = list(Corpus(path, **reading))
-    shares = [list(open_share(path, i, n, **reading)[1]) for i in range(n)]
+    shares = [list(open_corpus(path, Share(i, n), **reading)) for i in range(n)]
     assert [record for share in shares for record in share] == expected
     if n == 2:
         assert all(len(share) > len(expected) // 4 for share in shares)
@@ -89,7 +89,7 @@ def test_shares_of_a_pattern_are_the_files_in_the_order_of_names(n, tmp_path):
     pattern = tmp_path / "*.txt*"
     expected = list(open_corpus(pattern))
     assert expected[0].words == ["first"] and len(expected) == 2 * len(LINES) + 2
-    found = [record for i in range(n) for record in open_share(pattern, i, n)[1]]
+    found = [record for i in range(n) for record in open_corpus(pattern, Share(i, n))]
     assert found == expected
 
 
@@ -101,17 +101,16 @@ def test_shares_of_a_pattern_are_the_files_in_the_order_of_names(n, tmp_path):
 def test_shares_of_any_text_are_the_text(tmp_path_factory, lines, n, end):
     path = tmp_path_factory.mktemp("shares") / "text.txt"
     path.write_bytes(end.join(lines).encode())
-    found = [record for i in range(n) for record in open_share(path, i, n)[1]]
+    found = [record for i in range(n) for record in open_corpus(path, Share(i, n))]
     assert found == list(Corpus(path))
 
 
-def test_all_shares_equal_the_shares_of_each_process(tmp_path):
-    write_text(tmp_path / "a.txt")
-    write_gzip(tmp_path / "b.txt.gz")
-    paths = [str(tmp_path / name) for name in ("a.txt", "b.txt.gz")]
-    all_shares = divide(paths, 4, counter())
-    assert all_shares == [divide(paths, 4, counter(), only=i)[i] for i in range(4)]
-    assert all_shares[0] == [Piece(paths[0], all_shares[0][0].span)]
+def test_share_is_read_from_its_text_and_names_its_output():
+    assert Share.parse("3/12") == (3, 12)
+    assert Share(3, 12).file_name("out.d/a.b.npz") == "out.d/a.b-00003-of-00012.npz"
+    for text in ("4/4", "-1/4", "1", "1/0", "a/b", "0/1000000", ""):
+        with pytest.raises(OptionsError, match="expected i/n"):
+            Share.parse(text)
 
 
 def test_share_with_an_error_names_the_line_of_the_file(tmp_path):
@@ -119,21 +118,21 @@ def test_share_with_an_error_names_the_line_of_the_file(tmp_path):
     lines = [f"line {i}".encode() for i in range(1, 101)]
     lines[79] = b"\xff"
     path.write_bytes(b"\n".join(lines))
-    assert len(list(open_share(path, 0, 2)[1])) > 40
+    assert len(list(open_corpus(path, Share(0, 2)))) > 40
     with pytest.raises(DataError, match=r"a\.txt, line 80: not UTF-8"):
-        list(open_share(path, 1, 2)[1])
+        list(open_corpus(path, Share(1, 2)))
     table = tmp_path / "a.jsonl"
     rows = [json.dumps({"text": f"line {i}"}) for i in range(1, 101)]
     rows[79] = "{"
     table.write_text("\n".join(rows))
     with pytest.raises(DataError, match=r"a\.jsonl, line 80: not JSON"):
-        list(open_share(table, 3, 4, column="text")[1])
+        list(open_corpus(table, Share(3, 4), column="text"))
 
 
 def test_share_of_a_long_line_is_read_once(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("short\n" + "long " * 1000 + "\nlast\n")
-    counts = [len(list(open_share(path, i, 9)[1])) for i in range(9)]
+    counts = [len(list(open_corpus(path, Share(i, 9)))) for i in range(9)]
     assert sum(counts) == 3 and counts[0] == 2 and counts[-1] == 1
 
 

@@ -18,7 +18,6 @@ from absl import logging
 
 from bilm.data.compression import unpacked_name
 from bilm.data.readers.form import (
-    BYTES,
     RECORDS,
     Annotated,
     Form,
@@ -127,10 +126,9 @@ class Corpus:
         span = self._source.span
         if span is None:
             return self.form.read(self._source)
-        unit = self.form.unit(self.path)
-        if unit == RECORDS:
+        if self.form.unit(self.path) == RECORDS:
             return islice(self.form.read(replace(self._source, span=None)), *span)
-        return self._read_bytes(span[0]) if unit == BYTES else self.form.read(self._source)
+        return self._read_bytes(span[0])
 
     def _read_bytes(self, start: int) -> Iterator[Record]:
         """Yield the records of a span of bytes. Lines before it are counted only for an error."""

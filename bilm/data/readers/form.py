@@ -10,7 +10,7 @@ from bilm.data.text import STANDARD_INPUT, is_compressed
 from bilm.errors import DataError
 
 MAX_ID = 1000  # characters
-BYTES, ROW_GROUPS, RECORDS = "bytes", "row groups", "records"  # units of `Form.unit`
+BYTES, RECORDS = "bytes", "records"  # units of `Form.unit`
 
 
 class Record(NamedTuple):
@@ -79,8 +79,8 @@ class Form:
         start: prefix of the first line of every such file; empty if there is no common prefix.
         annotations: yields the sentences with lemmas and parts of speech; None if the form has
             none.
-        unit: returns the smallest part of a file that one process can read: `BYTES` and
-            `ROW_GROUPS` are sought; `RECORDS` are counted from the start of the file.
+        unit: returns the unit of a span of a file: `BYTES` are sought; `RECORDS` are counted from
+            the start of the file.
     """
 
     name: str

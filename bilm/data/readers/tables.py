@@ -25,7 +25,6 @@ from absl import logging
 from bilm.data.compression import unpacked_name
 from bilm.data.readers.form import (
     RECORDS,
-    ROW_GROUPS,
     Form,
     InputFile,
     Record,
@@ -150,21 +149,13 @@ def parquet_rows(source: InputFile, cells: Cells) -> Iterator[Row]:
     with _open_parquet(path) as file:
         cells.places(file.schema_arrow.names, path)
         names = [name for name in cells if name is not None]
-        start, stop = source.span or (0, file.num_row_groups)
-        number = sum(file.metadata.row_group(k).num_rows for k in range(start))
-        batches = file.iter_batches(BATCH_ROWS, columns=names, row_groups=range(start, stop))
-        for batch in batches:
+        number = 0
+        for batch in file.iter_batches(BATCH_ROWS, columns=names):
             columns = {name: batch.column(name).to_pylist() for name in dict.fromkeys(names)}
             for i, text in enumerate(columns[cells.column]):
                 number += 1
                 id_ = columns[cells.id_column][i] if cells.id_column is not None else None
                 yield _checked(text, id_, cells, f"{path}, row {number}")
-
-
-def row_groups(path: str) -> list[int]:
-    """Return the number of rows of each row group of a Parquet file. Raises: DataError."""
-    with _open_parquet(path) as file:
-        return [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
 
 
 @contextmanager
@@ -230,10 +221,8 @@ def read_table(source: InputFile) -> Iterator[Record]:
 
 def unit_of(path: str) -> str:
     """Return the unit of a table (`Form.unit`); a row of CSV may contain line breaks."""
-    ending = Path(unpacked_name(path)).suffix
-    if ending == ".parquet":
-        return ROW_GROUPS
-    return unit_of_lines(path) if ROWS[ending] is jsonl_rows else RECORDS
+    is_jsonl = ROWS[Path(unpacked_name(path)).suffix] is jsonl_rows
+    return unit_of_lines(path) if is_jsonl else RECORDS
 
 
 FORM = Form(
