@@ -6,7 +6,7 @@ import heapq
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, islice
 
 import numpy as np
@@ -89,7 +89,7 @@ class LMDataset:
     def iter_placed_batches(
         self,
         batch_size: int,
-        num_steps: int | Callable[[int], int],
+        num_steps: int,
         position: Position | None = None,
         first_batch: int = 0,
         own: range | None = None,
@@ -97,16 +97,14 @@ class LMDataset:
         """Yield windows for training as `iter_batches` does, each with its position in the text.
 
         Args:
-            batch_size, num_steps: B and T. T may be a function of the number of the window, which
-                is counted from 0 at `position`.
+            batch_size, num_steps: B and T.
             position: position of a window, after which to continue; None starts with the first.
             first_batch: number of windows to skip.
             own: rows to return; the others advance without being encoded. None returns all.
         Raises: DataError as `iter_batches` does, and if the position is of a batch size other
             than B.
         """
-        length = num_steps if callable(num_steps) else lambda number: num_steps
-        _check_counts(batch_size, length(0))
+        _check_counts(batch_size, num_steps)
         own = range(batch_size) if own is None else own
         mine = f"{self.direction}_"
         if position is not None:
@@ -117,12 +115,12 @@ class LMDataset:
         if position is not None:
             self._put_back(rows, position["rows"])
         for number in count():
-            window, n_steps = None, length(number)
+            window = None
             if number >= first_batch:
-                window = empty_window(len(own), n_steps, self.max_word_length)
+                window = empty_window(len(own), num_steps, self.max_word_length)
             sources: list[int] = []
             for i, row in enumerate(rows):
-                if row.advance(n_steps, window if i in own else None, sources) < n_steps:
+                if row.advance(num_steps, window if i in own else None, sources) < num_steps:
                     return
             if window is not None:
                 places = np.array([(row.reference, row.at) for row in rows], np.int64)
@@ -273,7 +271,7 @@ class BidirectionalLMDataset:
     def iter_placed_batches(
         self,
         batch_size: int,
-        num_steps: int | Callable[[int], int],
+        num_steps: int,
         position: Position | None = None,
         first_batch: int = 0,
         own: range | None = None,

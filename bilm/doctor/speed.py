@@ -193,8 +193,7 @@ def training_run(
     max_length = options.char_cnn.max_characters_per_token
     vocab = UnicodeCharsVocabulary(str(vocab_file), max_length, validate_file=True)
     devices = Devices()
-    # A decay requires the length of the run. All timed windows have the full length.
-    options = options.replace(decay="none", short_window_probability=0.0)
+    options = options.replace(decay="none")  # a decay requires the length of the run
     options = replica_options(options, vocab.size, devices.n_replicas)
     added = AddedTokens.of(options, vocab)
     trainer = Trainer(

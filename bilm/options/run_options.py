@@ -45,9 +45,24 @@ SOFTMAX_ROWS = ("table", "characters")
 OPT_IN = (
     "dropout", "variational_dropout", "embedding_dropout", "recurrent_weight_dropout",
     "word_dropout", "character_dropout", "activation_regularization",
-    "temporal_activation_regularization", "label_smoothing", "short_window_probability",
-    "weight_decay", "slot_dtype", "average_decay", "softmax_rows",
+    "temporal_activation_regularization", "label_smoothing", "weight_decay", "slot_dtype", "average_decay", "softmax_rows",
 )  # fmt: skip
+
+# Keys of version 0.1.0 that training no longer supports, with their defaults.
+REMOVED: dict[str, float | str] = {"short_window_probability": 0.0}
+
+
+def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without the keys `REMOVED`.
+
+    Raises: OptionsError if one of these keys does not have its default value.
+    """
+    for name, default in REMOVED.items():
+        if values.get(name, default) != default:
+            raise unexpected(
+                name, values[name], f"{default} or no such key; only version 0.1.0 trains with it"
+            )
+    return {name: value for name, value in values.items() if name not in REMOVED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +83,6 @@ class RunOptions(Checked):
         variational_dropout: see `bilm.layers.regularization`, which also defines
             `embedding_dropout`, `recurrent_weight_dropout`, `word_dropout`, `character_dropout`,
             `activation_regularization`, `temporal_activation_regularization` and `label_smoothing`.
-        short_window_probability: see `bilm.training.window_lengths`.
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
@@ -82,7 +96,7 @@ class RunOptions(Checked):
             which reduces the data that workers exchange.
     """
 
-    ALLOWED = (EXPORT_ID,)  # found in the options of an export
+    ALLOWED = (EXPORT_ID, *REMOVED)  # EXPORT_ID is in the options of an export
 
     bidirectional: bool = key(BOOLEAN)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
@@ -114,7 +128,6 @@ class RunOptions(Checked):
     activation_regularization: float = key(NOT_NEGATIVE, 0.0)
     temporal_activation_regularization: float = key(NOT_NEGATIVE, 0.0)
     label_smoothing: float = key(PROBABILITY, 0.0)
-    short_window_probability: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
     slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
     average_decay: float = key(PROBABILITY, 0.0)
@@ -122,6 +135,7 @@ class RunOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "other", without_removed(self.other))
         if self.char_cnn and self.char_cnn.n_characters != N_CHARACTERS:
             needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
@@ -160,19 +174,6 @@ class RunOptions(Checked):
         shared = self.share_embedding_softmax
         return ModelOptions(self.lstm, self.char_cnn, self.bidirectional, shared)
 
-    @property
-    def window_lengths(self) -> tuple[int, ...]:
-        """Possible numbers of steps of a window, the longest first."""
-        half = self.unroll_steps // 2
-        varies = self.short_window_probability and half
-        return (self.unroll_steps, half) if varies else (self.unroll_steps,)
-
-    @property
-    def mean_window_length(self) -> float:
-        """Expected number of steps of a window."""
-        longest, shortest = self.window_lengths[0], self.window_lengths[-1]
-        return longest - self.short_window_probability * (longest - shortest)
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:
         """Build from the content of an `options.json`; unknown keys are an error."""
@@ -209,7 +210,7 @@ def load_model_options(path: str | Path) -> ModelOptions:
     Raises: OptionsError, naming the file and the key, if a key of the model is invalid.
     """
     options = schema.load(ModelOptions, path, strict=False)
-    known = {EXPORT_ID, *(field.name for field in schema.keys(RunOptions))}
+    known = {EXPORT_ID, *REMOVED, *(field.name for field in schema.keys(RunOptions))}
     unknown = [name for name in options.other_names() if name not in known]
     if unknown:
         logging.warning("%s: these keys are kept but not used: %s", path, ", ".join(unknown))

@@ -277,7 +277,7 @@ def describe(
 
 def _predictions(options: RunOptions, n_replicas: int) -> float:
     """Return the number of predictions in a step, per direction."""
-    return options.batch_size * options.mean_window_length * n_replicas
+    return options.batch_size * options.unroll_steps * n_replicas
 
 
 def _interpolated(points: Mapping[int, float], x: float) -> float:

@@ -22,7 +22,7 @@ from bilm.language_model import BiLM
 from bilm.layers.regularization import Regularization
 from bilm.options import schema
 from bilm.options.model_options import N_CHARACTERS
-from bilm.options.run_options import RunOptions
+from bilm.options.run_options import RunOptions, without_removed
 from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, heldout_windows
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
@@ -53,7 +53,6 @@ KEPT = asdict(Regularization()) | {
     "decay_floor": 0.0,
     "softmax_bias": "zeros",
     "share_negatives": False,
-    "short_window_probability": 0.0,
     "weight_decay": 0.0,
     "slot_dtype": "float32",
     "average_decay": 0.0,
@@ -293,7 +292,8 @@ class Source:
             raise OptionsError(
                 f"{', '.join(sorted(unknown))}: not an option that fine-tuning can change"
             )
-        lstm, char_cnn, other = self.options.lstm, self.options.char_cnn, self.options.other
+        lstm, char_cnn = self.options.lstm, self.options.char_cnn
+        other = without_removed(self.options.other)
         kept = {name: other.get(name, default) for name, default in KEPT.items()}
         if changes.get("optimizer", kept["optimizer"]) != kept["optimizer"]:
             kept["learning_rate"] = None

@@ -291,7 +291,7 @@ class Plan:
         eval_steps: int | None = None,
     ):
         n_tokens = options.n_train_tokens or 0
-        self.predictions_a_step = options.batch_size * options.mean_window_length * n_replicas
+        self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
         self.epoch_steps = max(1, int(n_tokens // self.predictions_a_step))
         default = options.n_epochs * self.epoch_steps
         self.n_steps = integer("n_steps", default if n_steps is None else n_steps, 1, MAX_STEPS)

@@ -16,7 +16,7 @@ from absl import logging
 
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
-from bilm.options.run_options import CHANGEABLE, RunOptions, load_model_options
+from bilm.options.run_options import CHANGEABLE, RunOptions, load_model_options, without_removed
 from bilm.options.schema import write as write_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
@@ -238,6 +238,7 @@ class RunFolder:
             return
         path = self.options_file
         stored = load_model_options(path) if path.exists() else options.model
+        without_removed(stored.other)
         found = schema.difference(stored, options.model)
         # Another unroll_steps would change the position in the text; another optimizer or dtype has
         # other slots, and another kind of softmax other weights.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import keras
@@ -26,7 +25,6 @@ from bilm.training.devices import Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
-from bilm.training.window_lengths import WindowLengths
 
 LOSS = "loss"  # name of the checked value, which the error message contains
 # Keys of the random numbers, one per purpose; runs that resume depend on them.
@@ -140,8 +138,7 @@ class Trainer:
             self._initial = thread.submit(assign_deferred, deferred)
             thread.shutdown(wait=False)
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
-        self.lengths = WindowLengths(options, seed)
-        self._steps = {n: self._function(n, reduce_retracing=True) for n in self.lengths.possible}
+        self._step: Any = tf.function(self._take_step, autograph=False, reduce_retracing=True)
         self._run: Any = self._windows
         self._compiled_loss = options.sample_softmax or n_tokens <= VOCABULARY_CHUNK
         if xla:
@@ -178,11 +175,7 @@ class Trainer:
             sizes.append(tf.TensorSpec((), tf.float32))
         numbers = tf.TensorSpec((), tf.int32), *sizes
         signature = batch_spec, state, *numbers
-        self._steps = {n: self._function(n, input_signature=signature) for n in self._steps}
-
-    def _function(self, n_steps, **how):
-        """Return the step for windows of `n_steps` steps as a function to compile."""
-        return tf.function(partial(self._take_step, n_steps), autograph=False, **how)
+        self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
     def step(self, source: Any, step: int) -> StepResult:
         """Train on one batch per replica, starting from the state after the previous step.
@@ -199,8 +192,7 @@ class Trainer:
             if self.options.weight_decay:
                 decay = self.optimizer.rate(step) * self.options.weight_decay
                 sizes.append(tf.constant(decay, tf.float32))
-            take_step = self._steps[self.lengths.at(step)]
-            losses, norm, self.state = take_step(source, self.state, number, *sizes)
+            losses, norm, self.state = self._step(source, self.state, number, *sizes)
         except tf.errors.InvalidArgumentError as error:
             for what in (LOSS, NORM):
                 if f"{what} : Tensor had" in error.message:
@@ -240,26 +232,15 @@ class Trainer:
     def _gathered(self, parts):
         return [self.devices.gathered(part) for part in parts]
 
-    def _take_step(self, n_steps, source, state, step, step_size, decay=None):
+    def _take_step(self, source, state, step, step_size, decay=None):
         run = self.devices.strategy.run
         batch = source if self.devices.several_hosts else next(source)
-        if self.lengths.vary:
-            batch = run(self._with_length, args=(batch, n_steps))
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
             norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay, step)
         self.wait()  # this line runs when the step is traced, before its first execution
         return losses, norm, state
-
-    def _with_length(self, batch, n_steps):
-        """Return a replica's batch with a static number of steps."""
-        shape = self.options.batch_size, n_steps
-        parts = {
-            name: {d: tf.ensure_shape(ids, shape) for d, ids in batch[name].items()}
-            for name in ("places", "targets")
-        }
-        return batch | parts
 
     def _common_rows(self, batch):
         """Return, for each variable, the rows that all replicas use (the rows of the shared

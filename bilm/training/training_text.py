@@ -23,7 +23,6 @@ from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
 from bilm.training.devices import Devices
 from bilm.training.sampling import LogUniformSampler
-from bilm.training.window_lengths import WindowLengths
 
 PREFETCH = 8
 # maximum number of batches and errors that a pipeline yields after its text is closed
@@ -63,11 +62,10 @@ class TrainingText:
         sampler = None
         if n_negatives:
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
-        added, lengths = AddedTokens.of(options, self.vocab), WindowLengths(options, self.seed)
+        added = AddedTokens.of(options, self.vocab)
         signature = batch_signature(
-            options.model, options.batch_size,
-            None if lengths.vary else options.unroll_steps, n_negatives, added,
-        )  # fmt: skip
+            options.model, options.batch_size, options.unroll_steps, n_negatives, added
+        )
 
         def windows() -> Iterator[dict]:
             n_rows = options.batch_size
@@ -75,14 +73,9 @@ class TrainingText:
             # A checkpoint of an earlier version of bilm may contain no position: the windows before
             # it are read again and skipped.
             skipped = 0 if position else step
-            total, first = n_rows * devices.n_replicas, step - skipped
-
-            def length(number: int) -> int:
-                # Earlier versions had windows of one length.
-                return options.unroll_steps if number < skipped else lengths.at(first + number)
-
+            total = n_rows * devices.n_replicas
             for window, trace in self.reader.iter_placed_batches(
-                total, length, position, skipped, rows
+                total, options.unroll_steps, position, skipped, rows
             ):
                 self.traces.append(trace)
                 yield window
@@ -224,12 +217,12 @@ def _scored(batch: dict, characters: np.ndarray, options: ModelOptions) -> dict:
 def batch_signature(
     options: ModelOptions,
     batch_size: int,
-    unroll_steps: int | None,
+    unroll_steps: int,
     n_negatives: int,
     added: AddedTokens = AddedTokens(),  # noqa: B008 (it cannot be changed)
 ) -> Any:
-    """Return the `tf.TensorSpec` of each part of a replica's batch; `unroll_steps` is None if it
-    varies, `n_negatives` is 0 for the full softmax."""
+    """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the full
+    softmax."""
     directions = options.directions
     shape = batch_size, unroll_steps
     shapes = distinct_shapes(options)
@@ -248,11 +241,11 @@ def batch_signature(
         draws = Negatives(
             tf.TensorSpec((n_negatives,), tf.int64),
             tf.TensorSpec((n_negatives,), tf.float32),
-            tf.TensorSpec((unroll_steps and batch_size * unroll_steps,), tf.float32),
+            tf.TensorSpec((batch_size * unroll_steps,), tf.float32),
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
     if added.characters is not None:
-        n_words = unroll_steps and batch_size * unroll_steps, n_negatives
+        n_words = batch_size * unroll_steps, n_negatives
         places = ScoredPlaces(*(tf.TensorSpec((n,), tf.int64) for n in n_words))
         signature["scored"] = {
             "distinct": signature["distinct"],

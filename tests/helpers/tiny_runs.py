@@ -70,7 +70,6 @@ REGULARIZED = {
     "dropout": 0.3,
     "optimizer": "adam",
 }
-SHORT_WINDOWS = {"short_window_probability": 0.5}
 SPELLED = REGULARIZED | {"character_dropout": 0.3}  # for models that read characters
 
 

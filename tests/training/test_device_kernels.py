@@ -50,7 +50,7 @@ def test_gpu_kernels_of_the_training_step(monkeypatch, changes, precision):
     text = TrainingText(trainer.options, vocab, TEXT, 0)
     sizes = [tf.constant(trainer.optimizer.step_size(0), tf.float32)]
     sizes += [tf.constant(0.1)] if trainer.options.weight_decay else []
-    step = trainer._steps[trainer.options.unroll_steps].get_concrete_function(
+    step = trainer._step.get_concrete_function(
         text.batches(trainer.devices, None), trainer.state, tf.constant(0), *sizes
     )
     text.close()

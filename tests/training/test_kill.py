@@ -12,7 +12,7 @@ if keras.backend.backend() != "tensorflow":
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import kill
-from tiny_runs import SHORT_WINDOWS, SPELLED
+from tiny_runs import SPELLED
 
 
 @pytest.mark.slow
@@ -20,7 +20,7 @@ from tiny_runs import SHORT_WINDOWS, SPELLED
     "changes",
     [
         {},
-        SPELLED | SHORT_WINDOWS | {"average_decay": 0.9},
+        SPELLED | {"average_decay": 0.9},
         {"optimizer": "adam", "slot_dtype": "bfloat16"},
     ],
     ids=["default", "regularized, averaged", "slots in bfloat16"],

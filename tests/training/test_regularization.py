@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from tiny_runs import (
     REGULARIZED,
-    SHORT_WINDOWS,
     SPELLED,
     TEXT,
     VOCABULARY,
@@ -35,12 +34,10 @@ from bilm.scoring.perplexity import perplexity
 from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
-from bilm.training.plan import Plan
 from bilm.training.run import Saving
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
-from bilm.training.window_lengths import WindowLengths
 
 ALL_WORDS = WORDS | REGULARIZED
 BOTH_WAYS = ALL_WORDS | {"bidirectional": True}
@@ -88,8 +85,6 @@ def assert_equal(found, expected, atol=0.0):
     ],
 )
 def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_replicas, xla):
-    changes = changes | SHORT_WINDOWS
-    assert len({WindowLengths(tiny_options(**changes), 0).at(step) for step in (2, 3)}) == 2
     arguments = {"changes": changes, "n_replicas": n_replicas, "xla": xla}
     run(tmp_path / "straight", 4, **arguments)
     for n_steps in (2, 4):
@@ -123,7 +118,7 @@ def test_regularized_runs_in_bfloat16_reach_the_perplexity_of_float32(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("".join(" ".join(words[k : k + 9]) + "\n" for k in starts), encoding="utf-8")
     changes = {name: 0.1 if value == 0.3 else value for name, value in BOTH_WAYS.items()}
-    changes |= SHORT_WINDOWS | {"optimizer": "muon", "learning_rate": 0.02, "average_decay": 0.9}
+    changes |= {"optimizer": "muon", "learning_rate": 0.02, "average_decay": 0.9}
     changes |= {"lstm": {"dim": 32, "projection_dim": 16}, "batch_size": 8}
     found = {}
     for precision in ("float32", "bfloat16"):
@@ -143,7 +138,7 @@ def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
     changes = {"weight_decay": 0.5, "learning_rate": 0.02, "share_negatives": True}
     changes |= dict.fromkeys(("dropout", "embedding_dropout", "word_dropout"), 0.0)
     for n_replicas in (1, 2):
-        rows = BOTH_WAYS | SHORT_WINDOWS | changes | {"batch_size": 4 // n_replicas}
+        rows = BOTH_WAYS | changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
     assert_equal(weights_of(tmp_path / "2"), weights_of(tmp_path / "1"), 1e-6)
 
@@ -391,34 +386,6 @@ def test_term_of_the_loss_is_optimized_and_not_reported(term):
         found = regularized.step(batches, 0)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-6)
     assert abs(found.global_norm / expected.global_norm - 1) > 1e-3
-
-
-# --- windows of two lengths ---
-
-
-def test_window_lengths_depend_on_seed_and_step_only():
-    options = tiny_options(short_window_probability=0.3)
-    lengths = WindowLengths(options, 7)
-    found = [lengths.at(step) for step in range(500)]
-    assert [WindowLengths(options, 7).at(step) for step in (499, 3)] == [found[499], found[3]]
-    assert found != [WindowLengths(options, 8).at(step) for step in range(500)]
-    assert set(found) == {5, 2}
-    assert np.mean([length == 2 for length in found]) == pytest.approx(0.3, abs=0.07)
-    assert np.mean(found) == pytest.approx(options.mean_window_length, abs=0.25)
-    for same in ({}, {"short_window_probability": 0.3, "unroll_steps": 1}):
-        assert not WindowLengths(tiny_options(**same), 7).vary
-
-
-def test_short_windows_take_half_of_the_steps_from_the_text():
-    """The epoch is longer by the steps that windows lack."""
-    read, trainer = 0, trainer_of(**WORDS | SHORT_WINDOWS)
-    text = TrainingText(trainer.options, VOCAB, resolve_shards(TEXT), trainer.seed)
-    with closing(text):
-        for _, batch in zip(range(6), text.batches(trainer.devices, None), strict=False):
-            read += batch["targets"]["forward"].shape[1]
-    assert read == sum(trainer.lengths.at(step) for step in range(6)) < 30
-    plain, varied = (Plan(tiny_options(n_train_tokens=850, **c), 1) for c in ({}, SHORT_WINDOWS))
-    assert (plain.epoch_steps, varied.epoch_steps) == (85, 121)
 
 
 # --- weight decay ---

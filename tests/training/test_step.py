@@ -108,7 +108,7 @@ def test_step_does_not_read_the_whole_softmax(n_replicas, optimizer):
     trainer = Trainer(options, n_tokens, Devices(strategy))
     signature = batch_signature(options.model, options.batch_size, options.unroll_steps, 8)
     iterator = iter(as_dataset(lambda: iter([]), signature, strategy))
-    step = trainer._steps[trainer.options.unroll_steps].get_concrete_function(
+    step = trainer._step.get_concrete_function(
         iterator,
         trainer.state,
         tf.constant(0, tf.int32),

@@ -13,7 +13,6 @@ if keras.backend.backend() != "tensorflow":
 from tiny_runs import (
     HELDOUT,
     REGULARIZED,
-    SHORT_WINDOWS,
     VARIANTS,
     WORDS,
     run,
@@ -58,7 +57,7 @@ def measured(folder):
     "changes",
     [
         {"average_decay": 0.9},
-        pytest.param(REGULARIZED | SHORT_WINDOWS, marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, marks=pytest.mark.slow),
         pytest.param(MUON, marks=pytest.mark.slow),
     ],
     ids=["averaged", "regularized", "muon"],
