@@ -45,11 +45,11 @@ SOFTMAX_ROWS = ("table", "characters")
 OPT_IN = (
     "dropout", "variational_dropout", "embedding_dropout", "recurrent_weight_dropout",
     "word_dropout", "character_dropout", "activation_regularization",
-    "temporal_activation_regularization", "label_smoothing", "weight_decay", "slot_dtype", "average_decay", "softmax_rows",
+    "temporal_activation_regularization", "label_smoothing", "weight_decay", "slot_dtype", "softmax_rows",
 )  # fmt: skip
 
 # Keys of version 0.1.0 that training no longer supports, with their defaults.
-REMOVED: dict[str, float | str] = {"short_window_probability": 0.0}
+REMOVED: dict[str, float | str] = {"short_window_probability": 0.0, "average_decay": 0.0}
 
 
 def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,8 +86,6 @@ class RunOptions(Checked):
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
-        average_decay: decay of the average of the weights that is measured, stored as the model and
-            exported (`bilm.training.averaging`); 0 for no average.
         slot_dtype: dtype of the optimizer's slots: "float32", or "bfloat16", which needs half the
             memory; slots are then rounded stochastically (`bilm.training.rounding`).
         softmax_rows: "table", a table with a row for each word, or "characters": the token encoder
@@ -130,7 +128,6 @@ class RunOptions(Checked):
     label_smoothing: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
     slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
-    average_decay: float = key(PROBABILITY, 0.0)
     softmax_rows: str = key(choice(*SOFTMAX_ROWS), "table")
 
     def __post_init__(self) -> None:

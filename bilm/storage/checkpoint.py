@@ -6,7 +6,6 @@ the file `checkpoint` lists them. `Checkpoint` reads both ours and the TensorFlo
 `SUFFIX`:
 
     weights/<name>, <slot>/<name>   by stored name, with `.S` instead of `/`
-    trained/<name>                  weights to train further, if those above are their average
     state/<i>                       LSTM states (rows, width), in the order of `BiLM.flatten_state`
     step, n_steps, seed             steps that were done and requested; the run's seed
     batch                           rows of the global batch; rows per replica as requested at first
@@ -40,7 +39,8 @@ from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST
 
 PREFIX, LIST = CHECKPOINT, CHECKPOINT_LIST
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-WEIGHTS, TRAINED, STATE, POSITION = "weights/", "trained/", "state/", "position/"
+WEIGHTS, STATE, POSITION = "weights/", "state/", "position/"
+AVERAGED = "trained/"  # in checkpoints of version 0.1.0 with an average of the weights
 POSITION_PARTS = ("reader", "buffer", "rows")
 FACTS = ("step", "n_steps", "seed", "batch", "best", "shards", "vocabulary")
 
@@ -72,8 +72,6 @@ class Checkpoint:
         files: the index and the data files.
         is_reference: whether the TensorFlow 1 reference wrote it. The facts are then None, the
             shards are empty and there are no states.
-        has_average: whether its weights are an average; it then also contains the weights to train
-            further, which only a run reads.
         shapes, dtypes: shape and dtype of each weight, by stored name.
         n_words: words of the softmax.
         held: number of tensors in the checkpoint, and of values in them.
@@ -97,7 +95,6 @@ class Checkpoint:
         self.files = _files(self.path)
         self.held = self._check_sizes()
         self.is_reference = not any(key.startswith(WEIGHTS) for key in self._shapes)
-        self.has_average = any(key.startswith(TRAINED) for key in self._shapes)
         variables = {k: names.OURS.variable_of(k) or names.TF1.variable_of(k) for k in self._shapes}
         self._keys = {name: key for key, name in variables.items() if name is not None}
         self._kept: dict[str, np.ndarray] = {}
@@ -168,6 +165,10 @@ class Checkpoint:
             raise WeightsError(
                 f"{self.path}: contains no step and no states; expected a checkpoint of bilm's "
                 "training"
+            )
+        if any(key.startswith(AVERAGED) for key in self._shapes):
+            raise WeightsError(
+                f"{self.path}: its weights are an average; only version 0.1.0 trains them further"
             )
         for key in self._shapes:
             self._tensor(key)
@@ -340,9 +341,7 @@ class CheckpointContent:
     """Everything that a run's checkpoint contains, as TensorFlow writes and restores it.
 
     Args:
-        trained: variables that are trained, by stored name.
-        model: variables of the model that readers of the checkpoint open, by stored name.
-        has_average: whether these are averages of the variables that are trained.
+        weights: variables of the model, by stored name.
         slots: the optimizer's variables, by slot and stored name.
         state: LSTM states of all rows, in the order of `BiLM.flatten_state`.
         directions: directions of the readers whose positions are saved.
@@ -351,9 +350,7 @@ class CheckpointContent:
 
     def __init__(
         self,
-        trained: Mapping[str, Any],
-        model: Mapping[str, Any],
-        has_average: bool,
+        weights: Mapping[str, Any],
         slots: Mapping[str, Mapping[str, Any]],
         state: Sequence[np.ndarray],
         directions: Sequence[str],
@@ -365,10 +362,7 @@ class CheckpointContent:
     ):
         self.seed, self.batch_size, self.n_rows = seed, batch_size, len(state[0])
         self._state = [tf.Variable(array) for array in state]
-        self._trained, self._has_average = dict(trained), has_average
-        self._model = {WEIGHTS[:-1]: dict(model), STATE[:-1]: self._state, **slots}
-        if has_average:
-            self._model[TRAINED[:-1]] = self._trained
+        self._model = {WEIGHTS[:-1]: dict(weights), STATE[:-1]: self._state, **slots}
         shard_names = [os.fsencode(name) for name in shards]
         with tf.device("CPU:0"):
             self._step = tf.Variable(0, dtype=tf.int64)
@@ -408,8 +402,6 @@ class CheckpointContent:
     def restore(self, checkpoint: Checkpoint) -> list[np.ndarray]:
         """Set weights and slots from a checkpoint; return the LSTM states of all rows.
 
-        The average is not set if the checkpoint contains none.
-
         Raises: WeightsError if it is another model's, or of another seed or number of rows.
         """
         path = checkpoint.path
@@ -421,7 +413,7 @@ class CheckpointContent:
         if checkpoint.seed != self.seed:  # the order of the text would differ
             raise WeightsError(f"{path}: saved with seed {checkpoint.seed}, not {self.seed}")
         try:
-            status = tf.train.Checkpoint(**self._content_of(checkpoint)).read(path)
+            status = tf.train.Checkpoint(**self._model).read(path)
             status.assert_existing_objects_matched().expect_partial()
         except (*UNREADABLE, AssertionError) as error:
             raise WeightsError(
@@ -430,14 +422,6 @@ class CheckpointContent:
         if checkpoint.vocabulary:  # absent in checkpoints of older versions
             self._vocabulary.assign(checkpoint.vocabulary)
         return [variable.numpy() for variable in self._state]
-
-    def _content_of(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Return what to restore from a checkpoint, by group of its keys."""
-        if checkpoint.has_average == self._has_average:
-            return self._model
-        stored = TRAINED if checkpoint.has_average else WEIGHTS
-        others = {k: v for k, v in self._model.items() if k not in (WEIGHTS[:-1], TRAINED[:-1])}
-        return {**others, stored[:-1]: self._trained}
 
     def check_finite(self, step: int) -> None:
         """Check one variable at a time. Raises: NotFiniteError if a value to save is not finite."""

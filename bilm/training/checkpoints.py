@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from absl import logging
-
 from bilm.data.stream import Position
 from bilm.errors import OptionsError
 from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder
-from bilm.storage.names import stored_variables, trained_variables
+from bilm.storage.names import stored_variables
 from bilm.training.plan import integer
 from bilm.training.run_folder import RunFolder
 from bilm.training.step import Trainer
@@ -69,9 +67,7 @@ class RunCheckpoints:
         self.trainer, self.folder = trainer, folder
         self.best, self._saved_step = math.inf, -1
         self.content = CheckpointContent(
-            _values(trained_variables(trainer.model)),
-            _values(stored_variables(trainer.measured_model)),
-            trainer.average is not None,
+            _values(stored_variables(trainer.model)),
             trainer.optimizer.slots,
             trainer.global_state(),
             trainer.model.directions,
@@ -125,12 +121,6 @@ class RunCheckpoints:
             rows.
         """
         self.trainer.set_state(self.content.restore(checkpoint))
-        average = self.trainer.average
-        if average is not None and not checkpoint.has_average:
-            average.start()
-            logging.info("%s: contains no average; it starts from these weights", checkpoint.path)
-        elif average is None and checkpoint.has_average:
-            logging.info("%s: the average in it is not used or updated from here", checkpoint.path)
         self.trainer.update_softmax()
         kept = self.folder.find_best(whole=True)
         # The score in the folder `best` takes precedence: the checkpoint may predate it.

@@ -55,7 +55,6 @@ KEPT = asdict(Regularization()) | {
     "share_negatives": False,
     "weight_decay": 0.0,
     "slot_dtype": "float32",
-    "average_decay": 0.0,
 }
 # Options that depend on the new corpus, not on the source.
 OWN = {"n_epochs": 1, "state_reset_probability": 0.05}

@@ -22,8 +22,7 @@ GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit
 
 
 class Memory(NamedTuple):
-    """Bytes per replica by content; those of gradients and activations are rough. An average of the
-    weights is one of the weights."""
+    """Bytes per replica by content; those of gradients and activations are rough."""
 
     weights: int
     slots: int
@@ -64,7 +63,7 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
             n_encoded += min(n_tokens, n_directions * n_classes + window)
         activations += n_encoded * n_characters * n_filters
     return Memory(
-        FLOAT * n_parameters * (2 if options.average_decay else 1),
+        FLOAT * n_parameters,
         SLOT[options.slot_dtype]
         * (n_parameters - computed)
         * len(OPTIMIZERS[options.optimizer].slots_of("softmax/W")),

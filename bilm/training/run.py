@@ -286,8 +286,6 @@ class TrainingRun:
             checkpoints.restore(checkpoint, same_heldout)
         elif self.initialize is not None:
             self.initialize(trainer.model)
-            if trainer.average is not None:
-                trainer.average.start()
         agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
         # Before the options: after a kill in between, the same command still finds another n_epochs
         # than the stored one, and derives the length again.
@@ -354,7 +352,7 @@ class TrainingLoop:
         self.setup, self.plan, self.heldout = setup, setup.plan, setup.heldout
         self.trainer, self.checkpoints, self.step = setup.trainer, setup.checkpoints, setup.step
         self.position = setup.checkpoint.position if setup.checkpoint else None
-        self.evaluator = Evaluator(setup.trainer.measured_model)
+        self.evaluator = Evaluator(setup.trainer.model)
         writes = run.folder.writes
         history = History(run.folder.history_file if writes else None, self.step)
         log_dir = run.log_dir if writes else None

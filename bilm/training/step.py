@@ -19,7 +19,6 @@ from bilm.layers.state import LSTMState
 from bilm.layers.weighted import assign_deferred, deferring
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import trained_variables
-from bilm.training.averaging import WeightAverage
 from bilm.training.character_softmax import CharacterSoftmax
 from bilm.training.devices import Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
@@ -124,14 +123,11 @@ class Trainer:
                 options.slot_dtype,
                 seed,
             )
-            decay, self.average = options.average_decay, None
-            if decay:
-                self.average = WeightAverage(self.model, decay, devices)
         self._softmax = None
         if options.softmax_of_characters:
             if characters is None:
                 raise ValueError("characters is None; a softmax of characters requires it")
-            self._softmax = CharacterSoftmax(self.measured_model, characters)
+            self._softmax = CharacterSoftmax(self.model, characters)
         self._initial: Future | None = None
         if deferred:
             thread = ThreadPoolExecutor(1, thread_name_prefix="initial values")
@@ -149,11 +145,6 @@ class Trainer:
         if self._initial is not None:
             self._initial.result()
             self._initial = None
-
-    @property
-    def measured_model(self) -> BiLM:
-        """The model to measure and export: the average of the weights, if the run has one."""
-        return self.model if self.average is None else self.average.model
 
     def update_softmax(self) -> None:
         """If the softmax is computed from characters, update the table that is measured and
@@ -198,8 +189,6 @@ class Trainer:
                 if f"{what} : Tensor had" in error.message:
                     raise NotFiniteError(f"the {what} is not finite") from None
             raise
-        if self.average is not None:
-            self.average.update(step + 1)
         return StepResult(losses, norm, self.optimizer.rate(step))
 
     def global_state(self) -> list[np.ndarray]:

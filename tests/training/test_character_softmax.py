@@ -45,7 +45,7 @@ def assert_same(found, expected, atol=0.0):
 def trained(tmp_path_factory):
     """A run with an average of the weights, not to be written to."""
     folder = tmp_path_factory.mktemp("characters") / "run"
-    run(folder, 6, heldout=HELDOUT, changes=CHARACTERS | {"average_decay": 0.5})
+    run(folder, 6, heldout=HELDOUT, changes=CHARACTERS)
     return folder
 
 
@@ -90,9 +90,7 @@ def test_loss_with_computed_rows_equals_that_with_the_table():
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "n_replicas"), [({}, 2), ({"average_decay": 0.5, "slot_dtype": "bfloat16"}, 1)]
-)
+@pytest.mark.parametrize(("changes", "n_replicas"), [({}, 2), ({"slot_dtype": "bfloat16"}, 1)])
 def test_resume_with_a_softmax_of_characters_is_bit_identical(tmp_path, changes, n_replicas):
     how = {"changes": CHARACTERS | changes, "n_replicas": n_replicas}
     run(tmp_path / "straight", 4, **how)

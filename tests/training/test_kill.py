@@ -20,10 +20,10 @@ from tiny_runs import SPELLED
     "changes",
     [
         {},
-        SPELLED | {"average_decay": 0.9},
+        SPELLED,
         {"optimizer": "adam", "slot_dtype": "bfloat16"},
     ],
-    ids=["default", "regularized, averaged", "slots in bfloat16"],
+    ids=["default", "regularized", "slots in bfloat16"],
 )
 def test_resume_after_sigkill_is_bit_identical(tmp_path, changes):
     settings = 40, 2, 1  # steps, steps between checkpoints, replicas

@@ -118,7 +118,7 @@ def test_regularized_runs_in_bfloat16_reach_the_perplexity_of_float32(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("".join(" ".join(words[k : k + 9]) + "\n" for k in starts), encoding="utf-8")
     changes = {name: 0.1 if value == 0.3 else value for name, value in BOTH_WAYS.items()}
-    changes |= {"optimizer": "muon", "learning_rate": 0.02, "average_decay": 0.9}
+    changes |= {"optimizer": "muon", "learning_rate": 0.02}
     changes |= {"lstm": {"dim": 32, "projection_dim": 16}, "batch_size": 8}
     found = {}
     for precision in ("float32", "bfloat16"):

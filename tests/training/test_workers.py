@@ -56,7 +56,6 @@ def measured(folder):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"average_decay": 0.9},
         pytest.param(REGULARIZED, marks=pytest.mark.slow),
         pytest.param(MUON, marks=pytest.mark.slow),
     ],
