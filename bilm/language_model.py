@@ -36,9 +36,6 @@ class BiLM(keras.layers.Layer):
             or ids are those of the vocabulary (training, perplexity).
         softmax: whether the model has its output layer (training, perplexity, scoring).
         regularization: settings of training, which apply where seeds or masks are passed.
-        softmax_of_characters: whether the rows of the softmax are computed from the characters of
-            their words, by the encoder's CNN and highway layers, for training: see `n_features` of
-            `SampledSoftmax`.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
             values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
             layers and projections are stored in eight bits for `bilm.embedding.int8`, which runs
@@ -58,7 +55,6 @@ class BiLM(keras.layers.Layer):
         softmax: bool = False,
         regularization: Regularization = Regularization(),  # noqa: B008 (it cannot be changed)
         precision: str = "float32",
-        softmax_of_characters: bool = False,
         **kwargs: Any,
     ):
         # Independent of the Keras policy, since states are sums over long sequences.
@@ -78,10 +74,7 @@ class BiLM(keras.layers.Layer):
         if softmax and n_tokens is not None:
             width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
             products = "float32" if precision == "int8" else precision
-            n_features = self.encoder.n_filters if softmax_of_characters else None
-            self.softmax = SampledSoftmax(
-                n_tokens, width, products, n_features, name="softmax", **how
-            )
+            self.softmax = SampledSoftmax(n_tokens, width, products, name="softmax", **how)
 
     def _make_stack(self, direction: str, precision: str) -> LSTMStack:
         lstm = self.options.lstm
@@ -223,25 +216,10 @@ class BiLM(keras.layers.Layer):
                 found.append((layer.cell.kernel, values))
         return found
 
-    def softmax_rows(
-        self, targets: Any, negatives: Any, scored: Any = None
-    ) -> dict[str, SoftmaxRows]:
-        """Return the rows of the softmax that the sampled loss reads: see `losses`.
-
-        Args:
-            scored: the result of `bilm.data.windows.scored_words`, to compute rows from characters;
-                None to gather them from the table.
-        """
+    def softmax_rows(self, targets: Any, negatives: Any) -> dict[str, SoftmaxRows]:
+        """Return the rows of the softmax that the sampled loss reads: see `losses`."""
         flat = {d: ops.reshape(targets[d], (-1,)) for d in self.directions}
-        if scored is None:
-            return {d: self.softmax.rows(flat[d], negatives[d].ids) for d in flat}
-        table = self.softmax.mapped(self.encoder.group_features(scored["distinct"]))
-        places = scored["places"]
-        return {d: self.softmax.rows_of(table, places[d], flat[d], negatives[d].ids) for d in flat}
-
-    def word_rows(self, characters: Any) -> Any:
-        """Return the rows of words in a softmax of characters: integer (U, C) -> float (U, P)."""
-        return self.softmax.mapped(self.encoder.features(characters))
+        return {d: self.softmax.rows(flat[d], negatives[d].ids) for d in flat}
 
     def losses(
         self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None

@@ -6,7 +6,7 @@ Training, evaluation, scoring and the cache of token vectors share these functio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -209,24 +209,6 @@ def grouped(
         groups.append(group)
         n_before += n_rows
     return tuple(groups), order
-
-
-def scored_words(
-    scored: Mapping[str, Sequence[np.ndarray]], characters: np.ndarray, char_cnn: CharCnnOptions
-) -> tuple[tuple[np.ndarray, ...], dict[str, list[np.ndarray]]]:
-    """Return the distinct words that the softmax scores in a window, spelled, and their places.
-
-    Args:
-        scored: for each direction arrays of word ids, integer (...): targets and negatives.
-        characters: characters of every word of the vocabulary, integer (V, C).
-    Returns: groups of characters from `grouped`; and for each direction and array the place of each
-        word among the rows of all groups, integer, flat.
-    """
-    arrays = [ids.reshape(-1) for of_direction in scored.values() for ids in of_direction]
-    words, inverse = np.unique(np.concatenate(arrays), return_inverse=True)
-    groups, order = grouped(characters[words], char_cnn)
-    places = iter(np.split(order[inverse], np.cumsum([len(ids) for ids in arrays])[:-1]))
-    return groups, {d: [next(places) for _ in own] for d, own in scored.items()}
 
 
 def distinct_shapes(options: ModelOptions) -> Any:

@@ -41,17 +41,6 @@ class SoftmaxRows(NamedTuple):
     sampled_bias: Any
 
 
-class ScoredPlaces(NamedTuple):
-    """The place of each word that one direction of a window scores in a list of distinct words.
-
-    Fields:
-        targets, negatives: integer (N,) and (S,).
-    """
-
-    targets: Any
-    negatives: Any
-
-
 class SampledSoftmax(WeightedLayer):
     """Cross-entropy of the next word.
 
@@ -66,29 +55,16 @@ class SampledSoftmax(WeightedLayer):
         dim: width P of the hidden vectors.
         precision: dtype of the matrix-multiplication inputs of the sampled loss: "float32" or
             "bfloat16". The full loss is always computed in float32.
-        n_features: number F of features of a word, if the row of a word is computed for training
-            as W_v = f_v M from its features f_v. The sampled loss then requires `rows` from
-            `rows_of`, and the table W is a copy of all rows for the full loss, which the caller
-            updates. None for a table that is trained.
 
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled
     loss. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The sampled
     loss is much lower than the full loss; do not exponentiate it to get a perplexity.
-    Stored as `softmax/W` (V, P) and `softmax/b` (V,), in checkpoints also `softmax/M` (F, P).
-    References: Jean et al. 2015, arXiv:1412.2007; Jozefowicz et al. 2016, arXiv:1602.02410 (rows
-    from characters).
+    Stored as `softmax/W` (V, P) and `softmax/b` (V,).
+    Reference: Jean et al. 2015, arXiv:1412.2007.
     """
 
-    def __init__(
-        self,
-        n_tokens: int,
-        dim: int,
-        precision: str = "float32",
-        n_features: int | None = None,
-        **kwargs: Any,
-    ):
+    def __init__(self, n_tokens: int, dim: int, precision: str = "float32", **kwargs: Any):
         super().__init__(**kwargs)
-        self.n_features = n_features
         self.n_tokens = n_tokens
         self.dim = dim
         self.precision = checked_precision(precision)
@@ -100,9 +76,6 @@ class SampledSoftmax(WeightedLayer):
             kernel = self.add_weight((self.n_tokens, self.dim), normal, name="kernel")
         self.kernel = kernel
         self.bias = self.add_weight((self.n_tokens,), "zeros", name="bias")
-        if self.n_features is not None:
-            shape, scale = (self.n_features, self.dim), (self.n_features * self.dim) ** -0.5
-            self.map = self.add_weight(shape, initializers.RandomNormal(0.0, scale), name="map")
         self.built = True
 
     def call(
@@ -124,21 +97,6 @@ class SampledSoftmax(WeightedLayer):
         """Gather the rows of targets and negatives, integer (N,) and (S,)."""
         tables = self.kernel, self.bias
         return SoftmaxRows(*(gather_rows(t, ids) for ids in (targets, negatives) for t in tables))
-
-    def mapped(self, features: Any) -> Any:
-        """Return the rows of words from their features: float (N, F) -> (N, P)."""
-        return ops.matmul(features, self.map)
-
-    def rows_of(self, table: Any, places: ScoredPlaces, targets: Any, negatives: Any) -> Any:
-        """Return the `SoftmaxRows` of targets and negatives, integer (N,) and (S,).
-
-        Args:
-            table: float (U, P), the result of `mapped` for the distinct words.
-            places: places of the words in the table.
-        """
-        kernels = (gather_rows(table, own) for own in (places.targets, places.negatives))
-        biases = (gather_rows(self.bias, ids) for ids in (targets, negatives))
-        return SoftmaxRows(*(x for pair in zip(kernels, biases, strict=True) for x in pair))
 
     def sampled_loss(
         self, hidden: Any, targets: Any, negatives: Negatives, rows: SoftmaxRows

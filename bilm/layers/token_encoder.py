@@ -118,7 +118,7 @@ class TokenEncoder(WeightedLayer):
         """Encode tokens: integer (..., C) or (..., 1 + C) -> float (..., P)."""
         self.refuse_int8()
         if self.words is None:
-            return self._project(self.features(char_ids))
+            return self._project(self.highway(self.cnn(char_ids)))
         features = [gather_rows(self.word_table, char_ids[..., 0])]
         if self.filters:
             features.append(self.highway(self.cnn(char_ids[..., 1:])))
@@ -131,17 +131,9 @@ class TokenEncoder(WeightedLayer):
         widest filter is wide.
         """
         self.refuse_int8()
-        return self._project(self.group_features(groups))
-
-    def features(self, char_ids: Any) -> Any:
-        """Return the output of the highway stack: integer (..., C) -> float (..., filters)."""
-        return self.highway(self.cnn(char_ids))
-
-    def group_features(self, groups: Any) -> Any:
-        """Return the output of the highway stack for the groups of `encode_groups`."""
         *padded, rest = groups
-        found = [self.cnn(group, padded=True) for group in padded] + [self.cnn(rest)]
-        return self.highway(ops.concatenate(found, axis=0))
+        features = [self.cnn(group, padded=True) for group in padded] + [self.cnn(rest)]
+        return self._project(self.highway(ops.concatenate(features, axis=0)))
 
     def _project(self, features):
         if self.kernel is None:

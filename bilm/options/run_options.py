@@ -39,17 +39,20 @@ LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "muon": 0.006}
 AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
-SLOT_DTYPES = ("float32", "bfloat16")
-SOFTMAX_ROWS = ("table", "characters")
 # Keys that are off by default. The log of a run and the model card name those that are on.
 OPT_IN = (
     "dropout", "variational_dropout", "embedding_dropout", "recurrent_weight_dropout",
     "word_dropout", "character_dropout", "activation_regularization",
-    "temporal_activation_regularization", "label_smoothing", "weight_decay", "slot_dtype", "softmax_rows",
+    "temporal_activation_regularization", "label_smoothing", "weight_decay",
 )  # fmt: skip
 
 # Keys of version 0.1.0 that training no longer supports, with their defaults.
-REMOVED: dict[str, float | str] = {"short_window_probability": 0.0, "average_decay": 0.0}
+REMOVED: dict[str, float | str] = {
+    "short_window_probability": 0.0,
+    "average_decay": 0.0,
+    "slot_dtype": "float32",
+    "softmax_rows": "table",
+}
 
 
 def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,10 +89,6 @@ class RunOptions(Checked):
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
-        slot_dtype: dtype of the optimizer's slots: "float32", or "bfloat16", which needs half the
-            memory; slots are then rounded stochastically (`bilm.training.rounding`).
-        softmax_rows: "table", a table with a row for each word, or "characters": the token encoder
-            and a matrix compute each row from the characters of the word (`SampledSoftmax`).
         share_negatives: whether all replicas and both directions use the same negative samples,
             which reduces the data that workers exchange.
     """
@@ -127,8 +126,6 @@ class RunOptions(Checked):
     temporal_activation_regularization: float = key(NOT_NEGATIVE, 0.0)
     label_smoothing: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
-    slot_dtype: str = key(choice(*SLOT_DTYPES), "float32")
-    softmax_rows: str = key(choice(*SOFTMAX_ROWS), "table")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,10 +139,6 @@ class RunOptions(Checked):
             raise unexpected("character_dropout", self.character_dropout, needs)
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
-        if self.softmax_of_characters and (self.char_cnn is None or not self.sample_softmax):
-            raise unexpected(
-                "softmax_rows", self.softmax_rows, '"table" without char_cnn or sample_softmax'
-            )
         _ = self.model  # raises an error for values that contradict each other
 
     def replace(self, **changes: Any) -> RunOptions:
@@ -161,11 +154,6 @@ class RunOptions(Checked):
         return {name: value for name, value in values.items() if value and value != defaults[name]}
 
     @property
-    def softmax_of_characters(self) -> bool:
-        """Whether rows of the softmax are computed from characters."""
-        return self.softmax_rows == "characters"
-
-    @property
     def model(self) -> ModelOptions:
         """The architecture of the model."""
         shared = self.share_embedding_softmax
@@ -179,8 +167,7 @@ class RunOptions(Checked):
 
 # Keys of the model, the corpus or the reading order. A continued run may change all other keys.
 _FIXED = {field.name for field in schema.keys(ModelOptions)} | {
-    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "slot_dtype",
-    "softmax_rows", "unroll_steps",
+    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "unroll_steps",
 }  # fmt: skip
 CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 

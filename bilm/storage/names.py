@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bilm.layers.weighted import WeightedLayer
 
 SOFTMAX = "softmax/"
-SOFTMAX_TABLE, SOFTMAX_MAP = f"{SOFTMAX}W", f"{SOFTMAX}M"
 # Options that require more than `FAR` times the values in a file belong to another model. No check
 # is necessary below `SMALL_MODEL` values and `SMALL_PARTS` variables.
 FAR = 4
@@ -80,7 +79,6 @@ VARIABLES = {  # by the part of the biLM that owns them
     "cell": (_of_cell("kernel", "W_0", "kernel"), _of_cell("bias", "B", "bias")),
     "cell projection": (_of_cell("projection", "W_P_0", "projection/kernel"),),
     "softmax kernel": (_plain("kernel", "softmax/W"),),
-    "softmax map": (_plain("map", "softmax/M"),),
     "softmax bias": (_plain("bias", "softmax/b"),),
 }
 
@@ -172,22 +170,12 @@ def _parts(model: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]
         if not model.options.share_embedding_softmax:
             yield "softmax kernel", model.softmax, {}
         yield "softmax bias", model.softmax, {}
-        if model.softmax.n_features is not None:
-            yield "softmax map", model.softmax, {}
 
 
 def stored_variables(model: Any) -> dict[str, Any]:
     """Return the variables of a built `BiLM` by name, in the order of the graph."""
     places = stored_places(model)
     return {stored: layer.own_weight(name) for stored, (layer, name) in places.items()}
-
-
-def trained_variables(model: Any) -> dict[str, Any]:
-    """Return the variables that training updates: all except a softmax table that is computed."""
-    found = stored_variables(model)
-    if model.softmax.n_features is not None:
-        del found[SOFTMAX_TABLE]
-    return found
 
 
 def stored_values(model: Any) -> dict[str, np.ndarray]:

@@ -90,7 +90,6 @@ class RunCheckpoints:
         """
         if step == self._saved_step:
             return self._latest.path(step)
-        self.trainer.update_softmax()
         self.content.set_place(step, self.best, position)
         self.content.set_state(self.trainer.global_state())
         self.content.check_finite(step)
@@ -121,7 +120,6 @@ class RunCheckpoints:
             rows.
         """
         self.trainer.set_state(self.content.restore(checkpoint))
-        self.trainer.update_softmax()
         kept = self.folder.find_best(whole=True)
         # The score in the folder `best` takes precedence: the checkpoint may predate it.
         best = checkpoint.best if kept is None else kept.best

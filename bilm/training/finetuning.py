@@ -54,7 +54,6 @@ KEPT = asdict(Regularization()) | {
     "softmax_bias": "zeros",
     "share_negatives": False,
     "weight_decay": 0.0,
-    "slot_dtype": "float32",
 }
 # Options that depend on the new corpus, not on the source.
 OWN = {"n_epochs": 1, "state_reset_probability": 0.05}
@@ -286,7 +285,7 @@ class Source:
             changes: option values by key; other options are the source's or defaults.
         Raises: OptionsError.
         """
-        possible = {field.name for field in fields(RunOptions)} - {"softmax_rows"}
+        possible = {field.name for field in fields(RunOptions)}
         if unknown := set(changes) - possible:
             raise OptionsError(
                 f"{', '.join(sorted(unknown))}: not an option that fine-tuning can change"

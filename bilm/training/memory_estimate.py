@@ -15,7 +15,6 @@ from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 
 FLOAT = 4  # bytes
-SLOT = {"float32": 4, "bfloat16": 2}
 PROGRAM = 800_000_000  # bytes of Python, TensorFlow and the text in memory, as measured
 DISTINCT = 0.5  # of a window's tokens; the encoder computes only these
 GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit
@@ -45,7 +44,6 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
     n_parameters, n_rows = count_parameters(options.model, n_tokens)
     n_dense = n_parameters - n_rows
     lstm, width = options.lstm, options.lstm.projection_dim
-    computed = n_tokens * width if options.softmax_of_characters else 0  # without slots
     n_directions = 1 + options.bidirectional
     window = n_directions * options.batch_size * options.unroll_steps  # predictions
     n_classes = min(n_tokens, VOCABULARY_CHUNK)  # scores of the full softmax are made in slices
@@ -58,15 +56,10 @@ def estimate_memory(options: RunOptions, n_tokens: int) -> Memory:
     if options.char_cnn is not None:
         n_filters = sum(n for _, n in options.char_cnn.filters)
         n_characters = options.char_cnn.max_characters_per_token
-        n_encoded = int(DISTINCT * window)
-        if options.softmax_of_characters:
-            n_encoded += min(n_tokens, n_directions * n_classes + window)
-        activations += n_encoded * n_characters * n_filters
+        activations += int(DISTINCT * window) * n_characters * n_filters
     return Memory(
         FLOAT * n_parameters,
-        SLOT[options.slot_dtype]
-        * (n_parameters - computed)
-        * len(OPTIMIZERS[options.optimizer].slots_of("softmax/W")),
+        FLOAT * n_parameters * len(OPTIMIZERS[options.optimizer].slots_of("softmax/W")),
         FLOAT * (n_dense + n_rows),
         FLOAT * n_directions * lstm.n_layers * options.batch_size * (lstm.dim + width),
         FLOAT * activations,

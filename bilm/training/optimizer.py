@@ -11,14 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers.functional import fold_seed
 from bilm.layers.weighted import create_variable
 from bilm.training.devices import Devices
-from bilm.training.rounding import FloatCopy, stochastic_bfloat16
 
 NORM = "gradient's norm"  # named in the error if it is not finite
-AT_A_TIME = 2  # variables with slots in bfloat16 that are updated at the same time
-AT_ONCE = 1 << 21  # numbers of such a variable that are updated at once
 
 
 class Optimizer:
@@ -44,9 +40,6 @@ class Optimizer:
             `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
         devices: replicas of the gradients.
-        slot_dtype: "float32" or "bfloat16", in which slots are stored. Updates are computed in
-            float32; slots are then rounded stochastically, see `bilm.training.rounding`.
-        seed: seed of the rounding, combined with the step and the variable.
     """
 
     SLOTS: ClassVar[dict[str, float]]
@@ -57,12 +50,9 @@ class Optimizer:
         rate: Callable[[int], float],
         max_norm: float,
         devices: Devices,
-        slot_dtype: str = "float32",
-        seed: int = 0,
     ):
         self.variables, self.devices = dict(variables), devices
         self.rate, self.max_norm = rate, max_norm
-        self.slot_dtype, self.seed = tf.as_dtype(slot_dtype), seed
         self.slots = {
             slot: {
                 name: self._constant(variable.shape, start)
@@ -74,7 +64,7 @@ class Optimizer:
 
     def _constant(self, shape: Any, value: float) -> tf.Variable:
         def create(initializer: Any) -> tf.Variable:
-            return tf.Variable(initializer(shape, dtype=self.slot_dtype), trainable=False)
+            return tf.Variable(initializer(shape, dtype=tf.float32), trainable=False)
 
         return create_variable(create, shape, tf.constant_initializer(value))
 
@@ -83,13 +73,6 @@ class Optimizer:
         """Return the names of the slots of a variable, by its stored name."""
         del name
         return tuple(cls.SLOTS)
-
-    @classmethod
-    def is_elementwise(cls, name: str) -> bool:
-        """Return whether the update of a number of a variable, given by its stored name, depends on
-        the gradient and the slots of this number only."""
-        del name
-        return True
 
     def step_size(self, step: int) -> Any:
         """Return the factor of the update of step `step`, counted from 0: a number, or several for
@@ -102,7 +85,6 @@ class Optimizer:
         step_size: tf.Tensor,
         common: Sequence | None = None,
         decay: tf.Tensor | None = None,
-        step: tf.Tensor | int = 0,
     ) -> tf.Tensor:
         """Update the variables; call it outside `strategy.run`.
 
@@ -114,7 +96,6 @@ class Optimizer:
             decay: float32 (), the part of each matrix and of each used row of a table that is
                 subtracted before the update (decoupled weight decay, Loshchilov and Hutter 2019,
                 arXiv:1711.05101); biases do not decay. None for no decay.
-            step: number of the step, int32 (), for the seed of the rounding.
         Returns: the global norm of the mean gradient before clipping, float32 ().
         Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
             updated then, since every update needs the norm.
@@ -125,22 +106,14 @@ class Optimizer:
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
         norm = tf.debugging.check_numerics(norm, NORM)
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
-        is_rounded = self.slot_dtype != tf.float32
-        done: list[Any] = [(norm,)] * AT_A_TIME
-        for k, ((name, variable), mean) in enumerate(
-            zip(self.variables.items(), means, strict=True)
-        ):
+        for (name, variable), mean in zip(self.variables.items(), means, strict=True):
             slots = [self.slots[slot][name] for slot in self.slots_of(name)]
-            seed = fold_seed(tf.stack([self.seed, step]), k) if is_rounded else None
-            # Float32 copies of all slots at the same time would need as much memory as they save.
-            with tf.control_dependencies(done[-AT_A_TIME] if is_rounded else None):
-                updated = self.devices.strategy.extended.update(
-                    variable,
-                    functools.partial(self._clip_and_update, name),
-                    args=(mean, scale, step_size, decay, seed, *slots),
-                    group=False,
-                )
-            done.append(updated)
+            self.devices.strategy.extended.update(
+                variable,
+                functools.partial(self._clip_and_update, name),
+                args=(mean, scale, step_size, decay, *slots),
+                group=False,
+            )
         return norm
 
     def _mean(self, gradient, variable, common):
@@ -151,53 +124,15 @@ class Optimizer:
         reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)
 
-    def _clip_and_update(self, name, variable, gradient, scale, step_size, decay, seed, *slots):
+    def _clip_and_update(self, name, variable, gradient, scale, step_size, decay, *slots):
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if decay is not None and len(variable.shape) > 1:
             with tf.control_dependencies([scale]):  # only if the norm is finite
                 self._decay(variable, gradient.indices if is_sparse else None, decay)
-        if seed is None and is_sparse:
+        if is_sparse:
             values = gradient.values * scale
             return self.update_rows(variable, gradient.indices, values, step_size, *slots)
-        if seed is None:
-            return self.update(name, variable, gradient * scale, step_size, *slots)
-        done: list[Any] = []
-        for rows, values in self._blocks(name, gradient):
-            with tf.control_dependencies(done):
-                values = values() * scale
-                done = [self._update_rounded(name, variable, rows, values, step_size, seed, slots)]
-        return done[0]
-
-    def _blocks(self, name, gradient):
-        """Return the rows and a function that returns the gradient of each block of a variable.
-        Rows are distinct numbers, a slice, or None for all."""
-        if isinstance(gradient, tf.IndexedSlices):
-            return [(gradient.indices, lambda: gradient.values)]
-        n_rows, n_numbers = gradient.shape[0], gradient.shape.num_elements()
-        if n_numbers <= AT_ONCE or not self.is_elementwise(name):
-            return [(None, lambda: gradient)]
-        height = max(1, AT_ONCE * n_rows // n_numbers)
-        blocks = [slice(k, min(k + height, n_rows)) for k in range(0, n_rows, height)]
-        return [(rows, functools.partial(gradient.__getitem__, rows)) for rows in blocks]
-
-    def _update_rounded(self, name, variable, rows, gradient, step_size, seed, slots):
-        """Update a variable, or rows of it as `_blocks` returns, with slots in bfloat16."""
-
-        def copied(values, k):
-            block = rows.start if isinstance(rows, slice) else ""
-            return FloatCopy(values, f"{id(self)}/{name}/{block}/{k}")
-
-        copies = [copied(_read(slot, rows), k) for k, slot in enumerate(slots)]
-        target = variable if rows is None else copied(_read(variable, rows), "rows")
-        done = self.update(name, target, gradient, step_size, *copies)
-        with tf.control_dependencies([done]):
-            stored = [
-                _write(slot, rows, stochastic_bfloat16(copy.taken(), fold_seed(seed, k)))
-                for k, (slot, copy) in enumerate(zip(slots, copies, strict=True))
-            ]
-            if rows is not None:
-                stored.append(_write(variable, rows, target.taken()))
-        return tf.group(stored)
+        return self.update(name, variable, gradient * scale, step_size, *slots)
 
     @staticmethod
     def _decay(variable, rows, decay):
@@ -213,10 +148,7 @@ class Optimizer:
     def update(
         self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
     ) -> tf.Operation:
-        """Update a variable and its slots on one device; `slots` are in the order of `slots_of`.
-
-        A variable or slot may also be a `FloatCopy`.
-        """
+        """Update a variable and its slots on one device; `slots` are in the order of `slots_of`."""
         raise NotImplementedError
 
     def update_rows(
@@ -224,26 +156,6 @@ class Optimizer:
     ) -> tf.Operation:
         """Update distinct rows (N,) of a variable with a gradient (N, ...)."""
         raise NotImplementedError
-
-
-def _read(variable: Any, rows: Any) -> tf.Tensor:
-    """Return the values of a variable, or of rows of it as `Optimizer._blocks` returns."""
-    if rows is None:
-        return variable.value()
-    if isinstance(rows, slice):
-        return variable.value()[rows]
-    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
-
-
-def _write(variable: Any, rows: Any, values: Any) -> tf.Operation:
-    """Replace the values of a variable, or of rows of it as `Optimizer._blocks` returns."""
-    if rows is None:
-        return tf.raw_ops.AssignVariableOp(resource=variable.handle, value=values)
-    if isinstance(rows, slice):  # unlike a scatter, it does not make every later read a copy
-        return tf.raw_ops.ResourceStridedSliceAssign(
-            ref=variable.handle, begin=[rows.start], end=[rows.stop], strides=[1], value=values
-        )
-    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
 
 
 class Adagrad(Optimizer):
@@ -355,11 +267,6 @@ class Muon(Adam):
     def slots_of(cls, name: str) -> Sequence[str]:
         """See `Optimizer.slots_of`."""
         return ("muon_mean",) if cls._parts(name) else tuple(Adam.SLOTS)
-
-    @classmethod
-    def is_elementwise(cls, name: str) -> bool:
-        """See `Optimizer.is_elementwise`."""
-        return cls._parts(name) is None
 
     @classmethod
     def _parts(cls, name: str) -> tuple[int, int] | None:

@@ -238,14 +238,9 @@ def replica_options(
         checkpoint: checkpoint of the resumed run; its rows are divided among the replicas. None for
             a new run.
     Raises: WeightsError if the number of replicas does not divide these rows, or if another
-        `batch_size` was requested; OptionsError if a softmax of characters would need all words.
+        `batch_size` was requested.
     """
     if options.sample_softmax and options.n_negative_samples_batch >= n_words:
-        if options.softmax_of_characters:
-            raise OptionsError(
-                f"n_negative_samples_batch: found {options.n_negative_samples_batch}, expected a "
-                f'number below the vocabulary\'s {n_words} words with softmax_rows "characters"'
-            )
         logging.warning(
             "%d negatives are not below the vocabulary's %d words: the full softmax is used",
             options.n_negative_samples_batch, n_words,

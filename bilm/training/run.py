@@ -51,7 +51,7 @@ from bilm.training.report import RunReport, TrainResult
 from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
-from bilm.training.training_text import AddedTokens, TrainingText
+from bilm.training.training_text import TrainingText
 from bilm.training.xla import use_xla
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
@@ -271,7 +271,6 @@ class TrainingRun:
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps,
             self.xla, checkpoint is None and self.initialize is None,
-            AddedTokens.of(options, self.vocab).characters,
         )  # fmt: skip
         checkpoints = RunCheckpoints(
             trainer,

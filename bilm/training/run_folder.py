@@ -240,13 +240,11 @@ class RunFolder:
         stored = load_model_options(path) if path.exists() else options.model
         without_removed(stored.other)
         found = schema.difference(stored, options.model)
-        # Another unroll_steps would change the position in the text; another optimizer or dtype has
-        # other slots, and another kind of softmax other weights.
-        defaults = {"unroll_steps": options.unroll_steps, "optimizer": options.optimizer,
-                    "slot_dtype": options.slot_dtype,
-                    "softmax_rows": options.softmax_rows}  # fmt: skip
-        if path.exists():  # written by a version without these keys
-            defaults |= {"optimizer": "adagrad", "slot_dtype": "float32", "softmax_rows": "table"}
+        # Another unroll_steps would change the position in the text; another optimizer has other
+        # slots.
+        defaults = {"unroll_steps": options.unroll_steps, "optimizer": options.optimizer}
+        if path.exists():  # written by a version without this key
+            defaults["optimizer"] = "adagrad"
         for name, default in defaults.items():
             found = found or schema.difference(
                 stored.other.get(name, default), getattr(options, name), name

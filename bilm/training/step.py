@@ -18,8 +18,7 @@ from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
 from bilm.layers.weighted import assign_deferred, deferring
 from bilm.options.run_options import RunOptions
-from bilm.storage.names import trained_variables
-from bilm.training.character_softmax import CharacterSoftmax
+from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
@@ -76,8 +75,6 @@ class Trainer:
         n_steps: length of the run; required only if the learning rate decays.
         xla: whether XLA compiles windows and losses. The token encoder is not compiled, because
             its sizes differ from window to window.
-        characters: characters of every word of the vocabulary, integer (V, C); required only by a
-            softmax of characters.
         in_background: whether a thread computes the initial weights and slots while the first step
             is traced; `wait` must be called before anything but `step` reads them. They are
             computed at once with several replicas and on GPUs.
@@ -93,7 +90,6 @@ class Trainer:
         n_steps: int | None = None,
         xla: bool = False,
         in_background: bool = False,
-        characters: np.ndarray | None = None,
     ):
         self.options, self.devices, self.seed = options, devices, seed
         self.schedule = Schedule(options, n_steps)
@@ -106,7 +102,6 @@ class Trainer:
                 softmax=True,
                 regularization=Regularization.of(options),
                 precision=precision,
-                softmax_of_characters=options.softmax_of_characters,
             )
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
                 biases = np.log(log_uniform_probability(np.arange(n_tokens), n_tokens))
@@ -114,20 +109,13 @@ class Trainer:
                     biases
                 )
             self.model.build()
-            variables: dict[str, Any] = {**trained_variables(self.model)}
+            variables: dict[str, Any] = {**stored_variables(self.model)}
             self.optimizer = OPTIMIZERS[options.optimizer](
                 {name: variable.value for name, variable in variables.items()},
                 self.schedule,
                 options.all_clip_norm_val,
                 devices,
-                options.slot_dtype,
-                seed,
             )
-        self._softmax = None
-        if options.softmax_of_characters:
-            if characters is None:
-                raise ValueError("characters is None; a softmax of characters requires it")
-            self._softmax = CharacterSoftmax(self.model, characters)
         self._initial: Future | None = None
         if deferred:
             thread = ThreadPoolExecutor(1, thread_name_prefix="initial values")
@@ -145,13 +133,6 @@ class Trainer:
         if self._initial is not None:
             self._initial.result()
             self._initial = None
-
-    def update_softmax(self) -> None:
-        """If the softmax is computed from characters, update the table that is measured and
-        stored."""
-        if self._softmax is not None:
-            self.wait()
-            self._softmax.update()
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of a specification. Call this if batches are passed
@@ -227,7 +208,7 @@ class Trainer:
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
-            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay, step)
+            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay)
         self.wait()  # this line runs when the step is traced, before its first execution
         return losses, norm, state
 
@@ -239,11 +220,11 @@ class Trainer:
         direction, softmax = self.model.directions[0], self.model.softmax
         words = self.devices.strategy.run(lambda own: own["negatives"][direction].ids, (batch,))
         scored = {id(softmax.kernel), id(softmax.bias)}
-        return [words if id(v) in scored else None for v in trained_variables(self.model).values()]
+        return [words if id(v) in scored else None for v in stored_variables(self.model).values()]
 
     def _gradients(self, batch, state, step):
         """Return a replica's gradients, losses (1, directions) and next state."""
-        variables = [v.value for v in trained_variables(self.model).values()]
+        variables = [v.value for v in stored_variables(self.model).values()]
         state = self._reset_rows(state, step)
         with tf.GradientTape() as tape:
             losses, state = self.forward(batch, state, self.dropout_seeds(step))
@@ -259,7 +240,7 @@ class Trainer:
         masks = model.dropout_masks(seeds.layers, n_rows, n_steps)
         rows = None
         if negatives is not None:
-            rows = model.softmax_rows(targets, negatives, batch.get("scored"))
+            rows = model.softmax_rows(targets, negatives)
         weights = self._weights(seeds)
         vectors = model.encode(batch, seeds)
         found, state = self._run(weights, vectors, state, masks, targets, negatives, rows)

@@ -14,10 +14,10 @@ import tensorflow as tf
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Trace, describe_lines
-from bilm.data.vocabulary import ByteAlphabet, UnicodeCharsVocabulary, Vocabulary
-from bilm.data.windows import distinct_shapes, model_batch, scored_words
+from bilm.data.vocabulary import ByteAlphabet, Vocabulary
+from bilm.data.windows import distinct_shapes, model_batch
 from bilm.errors import BilmError, NotFiniteError
-from bilm.layers.sampled_softmax import Negatives, ScoredPlaces
+from bilm.layers.sampled_softmax import Negatives
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
@@ -139,25 +139,19 @@ class AddedTokens(NamedTuple):
         unknown: the token that word dropout puts in the place of others: the id of `<UNK>`,
             integer (), or for a model that reads characters the characters of a word without any,
             (C,): its begin mark, its end mark and padding. None without word dropout.
-        characters: characters of every word of the vocabulary, integer (V, C), if the rows of the
-            softmax are computed from them; None for a table.
     """
 
     unknown: np.ndarray | None = None
-    characters: np.ndarray | None = None
 
     @classmethod
     def of(cls, options: RunOptions, vocab: Vocabulary) -> AddedTokens:
         """Return the tokens that a run needs."""
-        unknown = characters = None
+        unknown = None
         if options.word_dropout:
             unknown = np.array(vocab.unk)
             if options.char_cnn is not None:
                 unknown = ByteAlphabet(options.char_cnn.max_characters_per_token)([""])[0]
-        if options.softmax_of_characters:
-            assert isinstance(vocab, UnicodeCharsVocabulary)
-            characters = vocab.word_char_ids
-        return cls(unknown, characters)
+        return cls(unknown)
 
 
 def replica_batches(
@@ -198,20 +192,7 @@ def replica_batches(
                     )
                     for k, (d, ids) in enumerate(batch["targets"].items())
                 }
-                if added.characters is not None:
-                    batch["scored"] = _scored(batch, added.characters, options)
             yield batch
-
-
-def _scored(batch: dict, characters: np.ndarray, options: ModelOptions) -> dict:
-    """Return the words that the softmax scores, spelled, and their places: see `scored_words`."""
-    assert options.char_cnn is not None
-    ids = {d: (targets, batch["negatives"][d].ids) for d, targets in batch["targets"].items()}
-    groups, places = scored_words(ids, characters, options.char_cnn)
-    return {
-        "distinct": tuple(group.astype(np.int64) for group in groups),
-        "places": {d: ScoredPlaces(*own) for d, own in places.items()},
-    }
 
 
 def batch_signature(
@@ -244,13 +225,6 @@ def batch_signature(
             tf.TensorSpec((batch_size * unroll_steps,), tf.float32),
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
-    if added.characters is not None:
-        n_words = batch_size * unroll_steps, n_negatives
-        places = ScoredPlaces(*(tf.TensorSpec((n,), tf.int64) for n in n_words))
-        signature["scored"] = {
-            "distinct": signature["distinct"],
-            "places": dict.fromkeys(directions, places),
-        }
     return signature
 
 

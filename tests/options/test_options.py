@@ -32,7 +32,6 @@ def test_run_options_of_the_reference_are_read(tmp_path):
     added |= {"activation_regularization": 0.0, "temporal_activation_regularization": 0.0}
     added |= {"recurrent_weight_dropout": 0.0, "word_dropout": 0.0, "character_dropout": 0.0}
     added |= {"label_smoothing": 0.0}
-    added |= {"slot_dtype": "float32", "softmax_rows": "table"}
     assert options.to_dict() == RUN | added
 
 

@@ -17,7 +17,6 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.data.windows import model_batch
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.scoring.perplexity import Evaluator, heldout_dataset
-from bilm.training import optimizer
 from bilm.training.devices import Devices
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
@@ -32,7 +31,6 @@ STEPS = {
     "muon": ({"optimizer": "muon"}, "float32"),
     "full softmax": ({**WORDS, "sample_softmax": False}, "float32"),
     "regularized": (SPELLED, "float32"),
-    "slots in bfloat16": ({"optimizer": "adam", "slot_dtype": "bfloat16"}, "float32"),
 }
 
 
@@ -44,8 +42,7 @@ def trainer_of(changes, precision="float32"):
 
 
 @pytest.mark.parametrize(("changes", "precision"), STEPS.values(), ids=STEPS)
-def test_gpu_kernels_of_the_training_step(monkeypatch, changes, precision):
-    monkeypatch.setattr(optimizer, "AT_ONCE", 256)  # several blocks of rows
+def test_gpu_kernels_of_the_training_step(changes, precision):
     trainer, vocab = trainer_of(changes, precision)
     text = TrainingText(trainer.options, vocab, TEXT, 0)
     sizes = [tf.constant(trainer.optimizer.step_size(0), tf.float32)]

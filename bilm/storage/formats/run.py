@@ -183,7 +183,7 @@ class RunTensors:
         self._checkpoint, self.source = checkpoint, checkpoint.path
         self.paths = tuple(path.absolute() for path in checkpoint.files)
         # Not for readers: the table of a softmax of characters is stored too.
-        self.names = set(checkpoint.shapes) - {names.SOFTMAX_MAP}
+        self.names = set(checkpoint.shapes)
 
     def held(self) -> Held:
         """Count the tensors of the checkpoint and their numbers."""
