@@ -7,7 +7,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.data.vocabulary import BOS_CHAR, PAD_CHAR
 from bilm.errors import BilmError
 from bilm.layers.functional import (
     INFERENCE_PRECISIONS,
@@ -142,28 +141,18 @@ class BiLM(keras.layers.Layer):
         """Encode each distinct token of a window once, and copy its vector to its positions.
 
         Args:
-            batch: `distinct`, `places` and, for word dropout, `unknown`: see
-                `bilm.data.windows.model_batch`.
-            seeds: seeds of `tokens`, `words` and `characters`, each None for no dropout. A token
-                that embedding dropout drops has a zero vector at all of its positions, in both
-                directions; the other vectors are divided by 1 - rate (Merity et al. 2018,
-                arXiv:1708.02182). Word dropout replaces vectors by that of the unknown word.
+            batch: `distinct` and `places`: see `bilm.data.windows.model_batch`.
+            seeds: `tokens` is the seed of embedding dropout, None for no dropout. A token that is
+                dropped has a zero vector at all of its positions, in both directions; the other
+                vectors are divided by 1 - rate (Merity et al. 2018, arXiv:1708.02182).
         Returns: for each direction token vectors float (B, T, P).
         """
-        distinct, places, rates = batch["distinct"], batch["places"], self.regularization
-        if seeds.characters is not None:
-            distinct = drop_characters(distinct, rates.character_dropout, seeds.characters)
-        words = self.options.reads_words
+        distinct, words = batch["distinct"], self.options.reads_words
         table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
         if seeds.tokens is not None:
-            shape = ops.shape(table)[0], 1
-            mask = dropout_mask(shape, rates.embedding_dropout, seeds.tokens)
-            table = apply_dropout(table, rates.embedding_dropout, mask)
-        if seeds.words is not None:
-            for d, seed in seeds.words.items():
-                mask = dropout_mask(ops.shape(places[d]), rates.word_dropout, seed)
-                places = places | {d: ops.where(mask, places[d], batch["unknown"])}
-        return {d: gather_rows(table, of_words) for d, of_words in places.items()}
+            rate, shape = self.regularization.embedding_dropout, (ops.shape(table)[0], 1)
+            table = apply_dropout(table, rate, dropout_mask(shape, rate, seeds.tokens))
+        return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
     def windows(
         self,
@@ -235,55 +224,14 @@ class BiLM(keras.layers.Layer):
         """
         losses = {}
         for name in outputs:
-            loss = self.softmax(*self._predictions(name, outputs, targets, negatives, rows))
+            loss = self.softmax(
+                ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim)),
+                ops.reshape(targets[name], (-1,)),
+                None if negatives is None else negatives[name],
+                None if rows is None else rows[name],
+            )
             losses[name] = ops.reshape(loss, ops.shape(targets[name]))
         return losses
-
-    def penalties(
-        self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None
-    ) -> dict[str, Any] | None:
-        """Return what regularization adds to the mean loss of each direction in training.
-
-        activation_regularization mean(h^2) + temporal_activation_regularization mean((r' - r)^2)
-        + label_smoothing mean(score excess)
-
-        h are the last outputs after dropout, r those before it and r' the outputs one step later
-        (Merity et al. 2017, arXiv:1708.01009). See `SampledSoftmax.score_excess`.
-
-        Args: see `losses`.
-        Returns: for each direction float (); None if nothing is added.
-        """
-        rates, last = self.regularization, self.options.lstm.n_layers - 1
-        factors = (
-            rates.activation_regularization,
-            rates.temporal_activation_regularization,
-            rates.label_smoothing,
-        )
-        if not any(factors):
-            return None
-        of_size, of_change, smoothing = factors
-        found = {}
-        for name, layers in outputs.items():
-            terms = []
-            if of_size:
-                terms.append(of_size * ops.mean(ops.square(layers[-1])))
-            if of_change and layers[last].shape[1] > 1:
-                change = layers[last][:, 1:] - layers[last][:, :-1]
-                terms.append(of_change * ops.mean(ops.square(change)))
-            if smoothing:
-                inputs = self._predictions(name, outputs, targets, negatives, rows)
-                terms.append(smoothing * ops.mean(self.softmax.score_excess(*inputs)))
-            found[name] = sum(terms, ops.zeros(()))
-        return found
-
-    def _predictions(self, name, outputs, targets, negatives, rows):
-        """Return the inputs of the softmax for a direction."""
-        return (
-            ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim)),
-            ops.reshape(targets[name], (-1,)),
-            None if negatives is None else negatives[name],
-            None if rows is None else rows[name],
-        )
 
     def call(
         self, ids: Any, state: Any = None, training: bool | None = None, vectors: Any = None
@@ -329,22 +277,6 @@ class BiLM(keras.layers.Layer):
             )
             outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
         return outputs, last
-
-
-def drop_characters(groups: Any, rate: float, seed: Any) -> list[Any]:
-    """Replace characters of distinct tokens by padding, never the marks of words and sentences.
-
-    Args:
-        groups: characters integer (U_i, C_i) without shift (training): see `grouped`.
-        rate: probability of replacing a character.
-        seed: see `dropout_mask`.
-    """
-    found = []
-    for i, ids in enumerate(groups):
-        mask = dropout_mask(ops.shape(ids), rate, fold_seed(seed, i))
-        is_mark = ids >= BOS_CHAR  # the marks follow the bytes
-        found.append(ops.where(ops.logical_or(is_mark, mask), ids, PAD_CHAR))
-    return found
 
 
 def _vectors_time_first(vectors):

@@ -113,7 +113,7 @@ Encoded = tuple[np.ndarray, np.ndarray | Spelled | None]
 Encode = Callable[[list[str]], Encoded]
 
 
-def model_batch(window: dict, options: ModelOptions, unknown: np.ndarray | None = None) -> dict:
+def model_batch(window: dict, options: ModelOptions) -> dict:
     """Replace a window's tokens with the list of its distinct tokens and each token's index in this
     list.
 
@@ -124,16 +124,13 @@ def model_batch(window: dict, options: ModelOptions, unknown: np.ndarray | None 
     Args:
         window: a window of `LMDataset.iter_batches`.
         options: options of the model.
-        unknown: a token to add to the distinct ones, integer () or characters (C,); None for none.
-    Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`; for each
-        direction `places` and `targets`, int32 (B, T); and with `unknown` its place, int32 ().
+    Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`; and for each
+        direction `places` and `targets`, int32 (B, T).
     """
     directions = options.directions
     key = "token_ids" if options.char_cnn is None else "tokens_characters"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])
     lead, tokens = tokens.shape[:3], tokens.reshape(-1, *tokens.shape[3:])
-    if unknown is not None:
-        tokens = np.concatenate([tokens, unknown[None].astype(tokens.dtype)])
     if options.char_cnn is None:
         distinct, places = np.unique(tokens, return_inverse=True)
         distinct = distinct.astype(np.int32)
@@ -144,12 +141,8 @@ def model_batch(window: dict, options: ModelOptions, unknown: np.ndarray | None 
         _, first, places = np.unique(keys, return_index=True, return_inverse=True)
         distinct, order = grouped(rows[first], options.char_cnn)
         places = order[places]
-    places = places.astype(np.int32)
-    added = {}
-    if unknown is not None:
-        added["unknown"], places = places[-1], places[:-1]
-    places = places.reshape(lead)
-    return added | {
+    places = places.astype(np.int32).reshape(lead)
+    return {
         "distinct": distinct,
         "places": dict(zip(directions, places, strict=True)),
         "targets": {

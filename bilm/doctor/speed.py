@@ -182,12 +182,7 @@ def training_run(
     from bilm.training.plan import replica_options
     from bilm.training.sampling import LogUniformSampler
     from bilm.training.step import Trainer
-    from bilm.training.training_text import (
-        AddedTokens,
-        as_dataset,
-        batch_signature,
-        replica_batches,
-    )
+    from bilm.training.training_text import as_dataset, batch_signature, replica_batches
 
     assert options.char_cnn is not None
     max_length = options.char_cnn.max_characters_per_token
@@ -195,7 +190,6 @@ def training_run(
     devices = Devices()
     options = options.replace(decay="none")  # a decay requires the length of the run
     options = replica_options(options, vocab.size, devices.n_replicas)
-    added = AddedTokens.of(options, vocab)
     trainer = Trainer(options, vocab.size, devices, precision=precision, in_background=True)
     n_rows, n_steps = options.batch_size, options.unroll_steps
     n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
@@ -204,8 +198,8 @@ def training_run(
     def batches() -> Iterator[dict]:
         dataset = BidirectionalLMDataset(text, vocab, shuffle_on_load=True)
         windows = dataset.iter_batches(n_rows, n_steps)
-        return replica_batches(windows, options.model, 1, sampler, added=added)
+        return replica_batches(windows, options.model, 1, sampler)
 
-    signature = batch_signature(options.model, n_rows, n_steps, n_negatives, added)
+    signature = batch_signature(options.model, n_rows, n_steps, n_negatives)
     iterator = iter(as_dataset(batches, signature, devices.strategy))
     return TimedRun(trainer, iterator, batches(), vocab)

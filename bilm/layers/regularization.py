@@ -20,26 +20,12 @@ class Regularization:
             window by zeros, at all of its positions and in both directions.
         recurrent_weight_dropout: probability of replacing a recurrent weight of an LSTM layer by
             zero during a window.
-        word_dropout: probability of reading the unknown word instead of a token, drawn for each
-            position and direction.
-        character_dropout: probability of reading padding instead of a character of a distinct
-            token of a replica's window, at all positions of the token and in both directions.
-        activation_regularization: factor of the mean square of the last outputs after dropout.
-        temporal_activation_regularization: factor of the mean square of the difference between
-            successive outputs of the last layer, before dropout.
-        label_smoothing: share of the target distribution that is spread evenly over all words that
-            the loss compares: the vocabulary, or the target and its negatives.
     """
 
     dropout: float = 0.0
     variational_dropout: bool = False
     embedding_dropout: float = 0.0
     recurrent_weight_dropout: float = 0.0
-    word_dropout: float = 0.0
-    character_dropout: float = 0.0
-    activation_regularization: float = 0.0
-    temporal_activation_regularization: float = 0.0
-    label_smoothing: float = 0.0
 
     @classmethod
     def of(cls, options: Any) -> Regularization:
@@ -57,12 +43,8 @@ class DropoutSeeds(NamedTuple):
         layers: a seed for each direction, of `dropout`.
         tokens: of `embedding_dropout`.
         weights: a seed for each direction, of `recurrent_weight_dropout`; equal on all replicas.
-        words: a seed for each direction, of `word_dropout`.
-        characters: of `character_dropout`.
     """
 
     layers: Any = None
     tokens: Any = None
     weights: Any = None
-    words: Any = None
-    characters: Any = None

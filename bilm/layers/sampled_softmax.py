@@ -102,12 +102,14 @@ class SampledSoftmax(WeightedLayer):
         self, hidden: Any, targets: Any, negatives: Negatives, rows: SoftmaxRows
     ) -> Any:
         """Return the loss over target and negatives, with scores s_v - log E(v): float (N,)."""
-        true = _true_scores(hidden, negatives, rows)
+        true = ops.sum(hidden * rows.true_kernel, axis=-1)
+        true = true + rows.true_bias - ops.log(negatives.true_expected_count)
         sampled = product(hidden, ops.transpose(rows.sampled_kernel), self.precision)
         sampled = sampled + rows.sampled_bias
         sampled = sampled - ops.log(negatives.sampled_expected_count)  # N, S
         # A negative that equals the target is ignored.
-        sampled = ops.where(_accidental(targets, negatives), -1e30, sampled)
+        is_target = ops.equal(targets[:, None], negatives.ids[None, :])
+        sampled = ops.where(is_target, -1e30, sampled)
         return ops.logsumexp(ops.concatenate([true[:, None], sampled], axis=1), axis=1) - true
 
     def full_loss(self, hidden: Any, targets: Any) -> Any:
@@ -115,35 +117,6 @@ class SampledSoftmax(WeightedLayer):
         true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
         true = true + gather_rows(self.bias, targets)
         return self.log_normalizer(hidden) - true
-
-    def score_excess(
-        self,
-        hidden: Any,
-        targets: Any,
-        negatives: Negatives | None = None,
-        rows: SoftmaxRows | None = None,
-    ) -> Any:
-        """Return each target's score minus the mean score of the words in its loss: float (N,).
-
-        Label smoothing at a rate adds rate times this to the loss. The sum is the cross-entropy
-        with a distribution that has 1 - rate at the target, and spreads rate evenly over all words
-        in the loss: the vocabulary, or the target and the negatives that do not equal it. Arguments
-        are those of `call`.
-        """
-        if negatives is None:
-            kernel, bias = ops.mean(self.kernel, axis=0), ops.mean(self.bias)
-            true = ops.sum(hidden * (gather_rows(self.kernel, targets) - kernel), axis=-1)
-            return true + gather_rows(self.bias, targets) - bias
-        rows = rows or self.rows(targets, negatives.ids)
-        true = _true_scores(hidden, negatives, rows)
-        # The sum of all scores costs one product with the sum of the rows.
-        total = ops.sum(hidden * ops.sum(rows.sampled_kernel, axis=0), axis=-1)
-        total = total + ops.sum(rows.sampled_bias - ops.log(negatives.sampled_expected_count))
-        # A negative that equals the target has the score of the target.
-        n_others = ops.cast(ops.logical_not(_accidental(targets, negatives)), hidden.dtype)
-        n_others = ops.sum(n_others, axis=1)
-        n_equal = negatives.ids.shape[0] - n_others
-        return true - (total + (1 - n_equal) * true) / (n_others + 1)
 
     def log_normalizer(self, hidden: Any) -> Any:
         """Return log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
@@ -160,14 +133,3 @@ class SampledSoftmax(WeightedLayer):
             logits = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
             parts.append(ops.logsumexp(logits, axis=1))
         return parts[0] if len(parts) == 1 else ops.logsumexp(ops.stack(parts), axis=0)
-
-
-def _true_scores(hidden: Any, negatives: Negatives, rows: SoftmaxRows) -> Any:
-    """Return s_v - log E(v) of the targets: float (N,)."""
-    true = ops.sum(hidden * rows.true_kernel, axis=-1)
-    return true + rows.true_bias - ops.log(negatives.true_expected_count)
-
-
-def _accidental(targets: Any, negatives: Negatives) -> Any:
-    """Return which negatives equal which target: boolean (N, S)."""
-    return ops.equal(targets[:, None], negatives.ids[None, :])

@@ -21,7 +21,6 @@ from bilm.options.model_options import (
 from bilm.options.schema import (
     BOOLEAN,
     COUNT,
-    NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
     PROBABILITY,
@@ -42,12 +41,16 @@ SOFTMAX_BIASES = ("zeros", "log_uniform")
 # Keys that are off by default. The log of a run and the model card name those that are on.
 OPT_IN = (
     "dropout", "variational_dropout", "embedding_dropout", "recurrent_weight_dropout",
-    "word_dropout", "character_dropout", "activation_regularization",
-    "temporal_activation_regularization", "label_smoothing", "weight_decay",
+    "weight_decay",
 )  # fmt: skip
 
 # Keys of version 0.1.0 that training no longer supports, with their defaults.
 REMOVED: dict[str, float | str] = {
+    "word_dropout": 0.0,
+    "character_dropout": 0.0,
+    "activation_regularization": 0.0,
+    "temporal_activation_regularization": 0.0,
+    "label_smoothing": 0.0,
     "short_window_probability": 0.0,
     "average_decay": 0.0,
     "slot_dtype": "float32",
@@ -84,8 +87,7 @@ class RunOptions(Checked):
             "log_uniform", the logarithm of the sampler's probability of each word, which depends
             on its rank in the vocabulary.
         variational_dropout: see `bilm.layers.regularization`, which also defines
-            `embedding_dropout`, `recurrent_weight_dropout`, `word_dropout`, `character_dropout`,
-            `activation_regularization`, `temporal_activation_regularization` and `label_smoothing`.
+            `embedding_dropout` and `recurrent_weight_dropout`.
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
@@ -120,11 +122,6 @@ class RunOptions(Checked):
     variational_dropout: bool = key(BOOLEAN, False)
     embedding_dropout: float = key(PROBABILITY, 0.0)
     recurrent_weight_dropout: float = key(PROBABILITY, 0.0)
-    word_dropout: float = key(PROBABILITY, 0.0)
-    character_dropout: float = key(PROBABILITY, 0.0)
-    activation_regularization: float = key(NOT_NEGATIVE, 0.0)
-    temporal_activation_regularization: float = key(NOT_NEGATIVE, 0.0)
-    label_smoothing: float = key(PROBABILITY, 0.0)
     weight_decay: float = key(PROBABILITY, 0.0)
 
     def __post_init__(self) -> None:
@@ -134,9 +131,6 @@ class RunOptions(Checked):
             needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
             raise InvalidNumberOfCharacters(str(found))
-        if self.character_dropout and not self.char_cnn:
-            needs = "0 without char_cnn: the model reads no characters"
-            raise unexpected("character_dropout", self.character_dropout, needs)
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
         _ = self.model  # raises an error for values that contradict each other

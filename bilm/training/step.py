@@ -26,15 +26,14 @@ from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # name of the checked value, which the error message contains
 # Keys of the random numbers, one per purpose; runs that resume depend on them.
-DROPOUT, RESETS, EMBEDDING_DROPOUT, WEIGHT_DROPOUT, WORD_DROPOUT, CHARACTER_DROPOUT = range(6)
+DROPOUT, RESETS, EMBEDDING_DROPOUT, WEIGHT_DROPOUT = range(4)
 
 
 class StepResult(NamedTuple):
     """Result of a step: float32 tensors.
 
     Fields:
-        losses: (replicas, directions), mean cross-entropy of a prediction in nats, without what
-            regularization adds to it.
+        losses: (replicas, directions), mean cross-entropy of a prediction in nats.
         global_norm: (), global norm, before clipping, of the mean gradient over replicas; the
             differentiated loss is multiplied by the number of steps of the window.
         learning_rate: learning rate of the step, a Python float.
@@ -43,23 +42,6 @@ class StepResult(NamedTuple):
     losses: tf.Tensor
     global_norm: tf.Tensor
     learning_rate: float
-
-
-class WindowLosses(NamedTuple):
-    """Losses of a replica's window, float32 (directions,), means over its predictions.
-
-    Fields:
-        measured: cross-entropy of a prediction in nats.
-        penalties: what regularization adds to it; None for nothing.
-    """
-
-    measured: Any
-    penalties: Any = None
-
-    @property
-    def optimized(self) -> Any:
-        """The losses whose gradient is computed."""
-        return self.measured if self.penalties is None else self.measured + self.penalties
 
 
 class Trainer:
@@ -230,11 +212,11 @@ class Trainer:
             losses, state = self.forward(batch, state, self.dropout_seeds(step))
             # As in the reference, the loss is summed over the steps of a window.
             n_steps = batch["targets"][self.model.directions[0]].shape[1]
-            objective = tf.reduce_mean(losses.optimized) * n_steps
-        return tape.gradient(objective, variables), losses.measured[None], state
+            objective = tf.reduce_mean(losses) * n_steps
+        return tape.gradient(objective, variables), losses[None], state
 
     def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
-        """Return the `WindowLosses` of a replica's batch and the next state."""
+        """Return a replica's losses (directions,), means over its predictions, and next state."""
         model, targets, negatives = self.model, batch["targets"], batch.get("negatives")
         n_rows, n_steps = targets[model.directions[0]].shape
         masks = model.dropout_masks(seeds.layers, n_rows, n_steps)
@@ -249,8 +231,8 @@ class Trainer:
         return found, state
 
     def _windows(self, weights, vectors, state, masks, targets, negatives, rows):
-        """Return the `WindowLosses` of a window, or its outputs if the loss is not compiled, and
-        the next state.
+        """Return the losses of a window, or its outputs if the loss is not compiled, and the next
+        state.
 
         This function reads nothing but its arguments, so that XLA can compile it: `weights` are the
         values of `_compiled_variables`, `rows` is the result of `BiLM.softmax_rows`.
@@ -279,12 +261,7 @@ class Trainer:
 
     def _losses(self, outputs, targets, negatives=None, rows=None):
         losses = self.model.losses(outputs, targets, negatives, rows)
-        penalties = self.model.penalties(outputs, targets, negatives, rows)
-        directions = self.model.directions
-        return WindowLosses(
-            tf.stack([tf.reduce_mean(losses[d]) for d in directions]),
-            None if penalties is None else tf.stack([penalties[d] for d in directions]),
-        )
+        return tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
 
     def _reset_rows(self, state, step):
         """Reset each row of each direction with the probability in the options."""
@@ -311,8 +288,6 @@ class Trainer:
         return DropoutSeeds(
             layers=seeds(options.dropout, DROPOUT),
             tokens=seeds(options.embedding_dropout, EMBEDDING_DROPOUT, common=True),
-            words=seeds(options.word_dropout, WORD_DROPOUT),
-            characters=seeds(options.character_dropout, CHARACTER_DROPOUT, common=True),
             # All replicas drop the same weights, so that a step does not depend on their number.
             weights=seeds(options.recurrent_weight_dropout, WEIGHT_DROPOUT, replica=0),
         )

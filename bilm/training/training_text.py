@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ import tensorflow as tf
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Trace, describe_lines
-from bilm.data.vocabulary import ByteAlphabet, Vocabulary
+from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import distinct_shapes, model_batch
 from bilm.errors import BilmError, NotFiniteError
 from bilm.layers.sampled_softmax import Negatives
@@ -62,9 +62,8 @@ class TrainingText:
         sampler = None
         if n_negatives:
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
-        added = AddedTokens.of(options, self.vocab)
         signature = batch_signature(
-            options.model, options.batch_size, options.unroll_steps, n_negatives, added
+            options.model, options.batch_size, options.unroll_steps, n_negatives
         )
 
         def windows() -> Iterator[dict]:
@@ -82,7 +81,7 @@ class TrainingText:
 
         def batches() -> Iterator[dict]:
             shared = options.share_negatives
-            made = replica_batches(windows(), options.model, own, sampler, step, shared, added)
+            made = replica_batches(windows(), options.model, own, sampler, step, shared)
             while True:
                 with self._reading:
                     try:
@@ -132,28 +131,6 @@ class TrainingText:
             raise
 
 
-class AddedTokens(NamedTuple):
-    """Tokens that batches contain in addition to the text.
-
-    Fields:
-        unknown: the token that word dropout puts in the place of others: the id of `<UNK>`,
-            integer (), or for a model that reads characters the characters of a word without any,
-            (C,): its begin mark, its end mark and padding. None without word dropout.
-    """
-
-    unknown: np.ndarray | None = None
-
-    @classmethod
-    def of(cls, options: RunOptions, vocab: Vocabulary) -> AddedTokens:
-        """Return the tokens that a run needs."""
-        unknown = None
-        if options.word_dropout:
-            unknown = np.array(vocab.unk)
-            if options.char_cnn is not None:
-                unknown = ByteAlphabet(options.char_cnn.max_characters_per_token)([""])[0]
-        return cls(unknown)
-
-
 def replica_batches(
     windows: Iterable[dict],
     options: ModelOptions,
@@ -161,7 +138,6 @@ def replica_batches(
     sampler: LogUniformSampler | None,
     first_step: int = 0,
     share_negatives: bool = False,
-    added: AddedTokens = AddedTokens(),  # noqa: B008 (it cannot be changed)
 ) -> Iterator[dict]:
     """Split each window into one batch per replica, in the order of the replicas, and add the
     negatives.
@@ -173,7 +149,6 @@ def replica_batches(
         sampler: draws the negatives; None for the full softmax.
         first_step: step of the first window; draws depend on the step.
         share_negatives: whether all replicas and directions use the same negatives.
-        added: tokens in addition to the text.
     """
     replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):
@@ -183,7 +158,7 @@ def replica_batches(
             part = {k: v[rows] for k, v in window.items() if v is not None}
             # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
             batch = tf.nest.map_structure(
-                lambda ids: ids.astype(np.int64), model_batch(part, options, added.unknown)
+                lambda ids: ids.astype(np.int64), model_batch(part, options)
             )
             if sampler is not None:
                 batch["negatives"] = {
@@ -196,11 +171,7 @@ def replica_batches(
 
 
 def batch_signature(
-    options: ModelOptions,
-    batch_size: int,
-    unroll_steps: int,
-    n_negatives: int,
-    added: AddedTokens = AddedTokens(),  # noqa: B008 (it cannot be changed)
+    options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int
 ) -> Any:
     """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the full
     softmax."""
@@ -216,8 +187,6 @@ def batch_signature(
         "places": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
         "targets": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
     }
-    if added.unknown is not None:
-        signature["unknown"] = tf.TensorSpec((), tf.int64)
     if n_negatives:
         draws = Negatives(
             tf.TensorSpec((n_negatives,), tf.int64),

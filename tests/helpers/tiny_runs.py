@@ -62,15 +62,10 @@ REGULARIZED = {
     "variational_dropout": True,
     "embedding_dropout": 0.3,
     "recurrent_weight_dropout": 0.3,
-    "word_dropout": 0.3,
-    "activation_regularization": 2.0,
-    "temporal_activation_regularization": 1.0,
-    "label_smoothing": 0.1,
     "weight_decay": 0.1,
     "dropout": 0.3,
     "optimizer": "adam",
 }
-SPELLED = REGULARIZED | {"character_dropout": 0.3}  # for models that read characters
 
 
 def tiny_options(**changes) -> RunOptions:

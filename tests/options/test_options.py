@@ -7,7 +7,13 @@ from bilm.errors import OptionsError
 from bilm.layers.regularization import SETTINGS
 from bilm.options import schema
 from bilm.options.model_options import LstmOptions, ModelOptions, dense_sizes
-from bilm.options.run_options import OPT_IN, RunOptions, load_model_options, load_run_options
+from bilm.options.run_options import (
+    OPT_IN,
+    REMOVED,
+    RunOptions,
+    load_model_options,
+    load_run_options,
+)
 
 OPTIONAL = {"char_cnn", "char_cnn.n_highway", "n_train_tokens", "n_tokens_vocab"}
 OPTIONAL |= {f"lstm.{name}" for name in ("cell_clip", "proj_clip", "use_skip_connections")}
@@ -29,9 +35,7 @@ def test_run_options_of_the_reference_are_read(tmp_path):
     added |= {"decay_start": 0.0, "decay_floor": 0.0, "state_reset_probability": 0.0}
     added |= {"softmax_bias": "zeros", "share_negatives": False}
     added |= {"variational_dropout": False, "embedding_dropout": 0.0, "weight_decay": 0.0}
-    added |= {"activation_regularization": 0.0, "temporal_activation_regularization": 0.0}
-    added |= {"recurrent_weight_dropout": 0.0, "word_dropout": 0.0, "character_dropout": 0.0}
-    added |= {"label_smoothing": 0.0}
+    added |= {"recurrent_weight_dropout": 0.0}
     assert options.to_dict() == RUN | added
 
 
@@ -64,11 +68,13 @@ def test_defaults_of_optional_keys():
     assert RunOptions.from_dict(edited("char_cnn.n_highway", remove=True)).char_cnn.n_highway == 0
 
 
-def test_character_dropout_without_characters_is_refused():
-    values = {**RUN, "character_dropout": 0.1}
-    assert RunOptions.from_dict(values).character_dropout == 0.1
-    with pytest.raises(OptionsError, match=r"^character_dropout: found 0\.1, expected 0 w"):
-        RunOptions.from_dict(values | {"char_cnn": None})
+def test_removed_key_is_ignored_at_its_default_and_refused_otherwise(tmp_path):
+    assert RunOptions.from_dict({**RUN, **REMOVED}) == RunOptions.from_dict(RUN)
+    for name in REMOVED:
+        path = stored(tmp_path, {**RUN, name: 0.5})
+        with pytest.raises(OptionsError, match=f"{name}: found 0.5, .*version 0.1.0"):
+            load_run_options(path)
+        assert load_model_options(path).other[name] == 0.5
 
 
 @pytest.mark.parametrize("name", ["n_gpus", "lstm.dims", "char_cnn.projection"])

@@ -11,7 +11,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the registry is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from device_kernels import copied_to_host, has_gpu_kernels, large_on_host, without_kernel
-from tiny_runs import HELDOUT, SPELLED, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run
+from tiny_runs import HELDOUT, REGULARIZED, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run
 
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.data.windows import model_batch
@@ -30,7 +30,7 @@ STEPS = {
     "adam": ({"optimizer": "adam", "share_negatives": True}, "bfloat16"),
     "muon": ({"optimizer": "muon"}, "float32"),
     "full softmax": ({**WORDS, "sample_softmax": False}, "float32"),
-    "regularized": (SPELLED, "float32"),
+    "regularized": (REGULARIZED, "float32"),
 }
 
 

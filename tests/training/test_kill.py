@@ -12,7 +12,7 @@ if keras.backend.backend() != "tensorflow":
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import kill
-from tiny_runs import SPELLED
+from tiny_runs import REGULARIZED
 
 
 @pytest.mark.slow
@@ -20,7 +20,7 @@ from tiny_runs import SPELLED
     "changes",
     [
         {},
-        SPELLED,
+        REGULARIZED,
     ],
     ids=["default", "regularized"],
 )

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from tiny_runs import (
     REGULARIZED,
-    SPELLED,
     TEXT,
     VOCABULARY,
     WORDS,
@@ -23,19 +22,17 @@ import tensorflow as tf
 
 from bilm.data.dataset import BidirectionalLMDataset
 from bilm.data.shards import resolve_shards
-from bilm.data.vocabulary import PAD_CHAR, UnicodeCharsVocabulary
-from bilm.language_model import BiLM, drop_characters
+from bilm.data.vocabulary import UnicodeCharsVocabulary
+from bilm.language_model import BiLM
 from bilm.layers.functional import dropout, dropout_mask
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.regularization import DropoutSeeds, Regularization
-from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.scoring.perplexity import perplexity
 from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.run import Saving
-from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
 
@@ -79,8 +76,8 @@ def assert_equal(found, expected, atol=0.0):
     [
         pytest.param(ALL_WORDS, 2, "off", id="words, 2 replicas"),
         pytest.param(ALL_WORDS, 1, "off", id="words", marks=pytest.mark.slow),
-        pytest.param(SPELLED, 1, "off", id="characters", marks=pytest.mark.slow),
-        pytest.param(SPELLED, 2, "off", id="characters, 2 replicas", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 1, "off", id="characters", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 2, "off", id="characters, 2 replicas", marks=pytest.mark.slow),
         pytest.param(ALL_WORDS, 2, "on", id="XLA, 2 replicas", marks=pytest.mark.slow),
     ],
 )
@@ -136,7 +133,7 @@ def test_regularized_runs_in_bfloat16_reach_the_perplexity_of_float32(tmp_path):
 def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
     """Without masks of rows and words, and with the same negatives: see also the next test."""
     changes = {"weight_decay": 0.5, "learning_rate": 0.02, "share_negatives": True}
-    changes |= dict.fromkeys(("dropout", "embedding_dropout", "word_dropout"), 0.0)
+    changes |= dict.fromkeys(("dropout", "embedding_dropout"), 0.0)
     for n_replicas in (1, 2):
         rows = BOTH_WAYS | changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
@@ -146,7 +143,7 @@ def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
 def test_regularized_replicas_equal_one_that_uses_their_masks():
     """Each replica draws its own masks. A step of two replicas is a step with the mean of the
     gradients that one replica computes with the masks of each."""
-    changes = SPELLED | {"lstm": {"n_layers": 1}}
+    changes = REGULARIZED | {"lstm": {"n_layers": 1}}
     two, one = trainer_of(2, **changes), trainer_of(1, **changes)
     with batches_of(two) as batches:
         batch = next(batches)
@@ -257,37 +254,6 @@ def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(k
         np.testing.assert_allclose(found[direction], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["words", "characters"])
-def test_word_dropout_reads_the_unknown_word(kind):
-    trainer = trainer_of(**(BOTH_WAYS if kind == "words" else SPELLED) | {"word_dropout": 0.4})
-    with batches_of(trainer) as batches:
-        batch = next(batches)
-    model, plain = trainer.model, trainer.model.encode(batch)
-    words = trainer.dropout_seeds(tf.constant(3)).words
-    found = model.encode(batch, DropoutSeeds(words=words))
-    spelled = VOCAB.spell([""]) if kind == "characters" else np.array([VOCAB.unk])
-    unknown, dropped = np.array(model.encoder(spelled))[0], []
-    for direction, vectors in found.items():
-        is_plain, is_unknown = (
-            np.isclose(vectors, expected, atol=1e-6).all(-1)
-            for expected in (plain[direction], unknown)
-        )
-        assert (is_plain | is_unknown).all()
-        dropped.append(is_unknown)
-    assert 0.1 < np.mean(dropped) < 0.7 and (dropped[0] != dropped[1]).any()
-
-
-def test_character_dropout_replaces_bytes_and_no_marks():
-    groups = [tf.constant(VOCAB.spell(words)) for words in (["<S>", "</S>", ""], ["word"] * 500)]
-    marks, spelled = map(np.array, drop_characters(groups, 0.3, tf.constant([1, 2])))
-    np.testing.assert_array_equal(marks, groups[0])
-    changed = spelled != np.array(groups[1])
-    assert (spelled[changed] == PAD_CHAR).all() and not changed[:, [0, *range(5, 50)]].any()
-    np.testing.assert_allclose(changed[:, 1:5].mean(axis=0), 0.3, atol=0.1)
-    again, other = (drop_characters(groups, 0.3, tf.constant([1, k]))[1] for k in (2, 3))
-    assert (again == spelled).numpy().all() and (other != spelled).numpy().any()
-
-
 def test_recurrent_weight_dropout_scales_the_weights_that_it_keeps():
     cell = LSTMCell(64, 32)
     cell.build((None, 16))
@@ -324,68 +290,6 @@ def test_recurrent_weight_dropout_trains_the_weights_that_it_keeps():
     assert (between != before).any()
     changed = np.array(cell.kernel) != between
     assert changed[kept].mean() > 0.9 and not changed[~kept].any()
-
-
-# --- terms of the loss ---
-
-
-def test_penalties_are_those_of_the_last_layer():
-    settings = Regularization(activation_regularization=2, temporal_activation_regularization=3)
-    model = BiLM(tiny_options(**BOTH_WAYS).model, 9, regularization=settings)
-    before, after = np.random.default_rng(0).normal(size=(2, 4, 5, 6)).astype("float32")
-    layers = {"forward": [tf.constant(before), tf.constant(after)], "backward": [before[:, :1]] * 2}
-    found = model.penalties(layers, None)
-    change = before[:, 1:] - before[:, :-1]
-    expected = 2 * (after**2).mean() + 3 * (change**2).mean()
-    np.testing.assert_allclose(found["forward"], expected, rtol=1e-6)
-    # A window of one step has no successive outputs.
-    np.testing.assert_allclose(found["backward"], 2 * (before[:, :1] ** 2).mean(), rtol=1e-6)
-    assert BiLM(tiny_options(**BOTH_WAYS).model, 9).penalties(layers, None) is None
-
-
-@pytest.mark.parametrize("is_sampled", [True, False])
-def test_label_smoothing_is_the_cross_entropy_with_the_smoothed_distribution(is_sampled):
-    rng = np.random.default_rng(0)
-    n_tokens, targets = 30, np.array([3, 4, 29, 0])
-    softmax = SampledSoftmax(n_tokens, 6)
-    softmax.build()
-    softmax.bias.assign(rng.normal(size=n_tokens))
-    hidden, draws = rng.normal(size=(4, 6)).astype("float32"), None
-    counts, words = np.zeros(n_tokens), np.arange(n_tokens)
-    if is_sampled:
-        sampler = LogUniformSampler(n_tokens, 12, seed=0)
-        draws = sampler.draw((0, 0, 0), targets)
-        assert 0 < np.isin(targets, draws.ids).sum() < 4
-        counts[draws.ids] = np.log(draws.sampled_expected_count)
-        counts[targets], words = np.log(draws.true_expected_count), draws.ids
-    scores = hidden @ np.array(softmax.kernel).T + np.array(softmax.bias) - counts
-    loss = softmax(hidden, targets, draws) + 0.2 * softmax.score_excess(hidden, targets, draws)
-    for found, own, target in zip(np.array(loss), scores, targets, strict=True):
-        compared = np.union1d(words, target)
-        logs = own[compared] - np.log(np.exp(own[compared]).sum())
-        smoothed = 0.8 * (compared == target) + 0.2 / len(compared)
-        np.testing.assert_allclose(found, -(smoothed * logs).sum(), rtol=1e-5)
-
-
-TERMS = {
-    "activation_regularization": 9.0,
-    "temporal_activation_regularization": 9.0,
-    "label_smoothing": 0.5,
-}
-
-
-@pytest.mark.parametrize("term", TERMS)
-def test_term_of_the_loss_is_optimized_and_not_reported(term):
-    plain, regularized = (
-        trainer_of(**ALL_WORDS | dict.fromkeys(TERMS, 0.0) | changes)
-        for changes in ({}, {term: TERMS[term]})
-    )
-    with batches_of(plain) as batches:
-        expected = plain.step(batches, 0)
-    with batches_of(regularized) as batches:
-        found = regularized.step(batches, 0)
-    np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-6)
-    assert abs(found.global_norm / expected.global_norm - 1) > 1e-3
 
 
 # --- weight decay ---

@@ -10,7 +10,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("XLA is tested with TensorFlow", allow_module_level=True)
 import tensorflow as tf
-from tiny_runs import SPELLED, TEXT, VOCABULARY, tiny_options
+from tiny_runs import REGULARIZED, TEXT, VOCABULARY, tiny_options
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
@@ -37,7 +37,7 @@ SLOW = {
 }  # fmt: skip
 VARIANTS = [
     pytest.param({}, id="sampled"),
-    pytest.param(SPELLED, id="regularized"),
+    pytest.param(REGULARIZED, id="regularized"),
     *(pytest.param(changes, marks=pytest.mark.slow, id=name) for name, changes in SLOW.items()),
 ]
 
@@ -131,7 +131,7 @@ def test_xla_probe_that_fails_says_why():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, SPELLED], ids=["default", "regularized"])
+@pytest.mark.parametrize("changes", [{}, REGULARIZED], ids=["default", "regularized"])
 def test_xla_trains_replicas_like_tensorflow(changes):
     (plain, compiled), _ = trainers(2, **changes)
     vocab = UnicodeCharsVocabulary(VOCABULARY, 50)
