@@ -28,7 +28,7 @@ flags.DEFINE_string("options", str(Path(__file__).with_name("novels_adam.json"))
 flags.DEFINE_integer("n_tokens", None, "Vocabulary size [all words of the text].", 10)
 flags.DEFINE_integer("rounds", 9, "Rounds; a round times each recipe once.", 1)
 flags.DEFINE_integer("steps", 5, "Steps of a turn.", 1)
-flags.DEFINE_integer("first_step", 0, "Number of the first step, for `average_decay`.", 0)
+flags.DEFINE_integer("first_step", 0, "Number of the first step.", 0)
 
 
 def main(argv):
