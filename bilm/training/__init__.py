@@ -1,9 +1,8 @@
 """Training. `run` describes a training run from top to bottom.
 
 `plan` checks what a run reads and computes its steps, `training_text` makes batches of the
-text, `step` and `optimizer` update the weights with the rate of `schedule`, `averaging`
-averages the weights, `character_softmax` computes a softmax from characters, `checkpoints` decides
-when to save, `run_folder` names the files of a run, `report` and `history` record its progress,
+text, `step` and `optimizer` update the weights with the rate of `schedule`, `checkpoints` saves
+and restores them, `run_folder` names the files of a run, `report` and `history` record its progress,
 `devices` selects GPUs or the CPU, `hosts` connects several processes, `auto` chooses options, and
 `finetuning` starts from stored weights. The names below are bilm-tf's, with its signatures.
 

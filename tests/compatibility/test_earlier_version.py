@@ -20,6 +20,8 @@ import pytest
 import tiny_runs
 
 import bilm
+from bilm.errors import OptionsError
+from bilm.training.finetuning import finetune
 
 HERE = Path(__file__).parent
 GENERATIONS = [HERE / "version_0_1_0", HERE / "version_0_1_0_5671ed6"]
@@ -75,3 +77,18 @@ def test_resume_of_a_run_of_earlier_version_is_exact(earlier, tmp_path):
             stored = name.replace("|", "/")
             found = (softmax if stored.startswith("softmax/") else weights)[stored][:]
             np.testing.assert_allclose(found, expected[name], atol=1e-6, err_msg=stored)
+
+
+def test_run_with_a_removed_key_is_not_trained_further(tmp_path):
+    refused = pytest.raises(OptionsError, match=r"average_decay.* version 0\.1\.0")
+    run = Path(shutil.copytree(AVERAGED, tmp_path / "run"))
+    with refused:
+        bilm.options.load_run_options(run / "options.json")
+    with refused:
+        finetune(run, tiny_runs.TEXT, tmp_path / "tuned")
+    options = bilm.options.load_model_options(run / "options.json")
+    values = options.to_dict() | {"average_decay": 0.0}
+    with refused:
+        bilm.TrainingRun(
+            bilm.options.RunOptions.from_dict(values), run / "vocab.txt", tiny_runs.TEXT, run
+        )
