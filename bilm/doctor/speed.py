@@ -190,7 +190,7 @@ def training_run(
     devices = Devices()
     options = options.replace(decay="none")  # a decay requires the length of the run
     options = replica_options(options, vocab.size, devices.n_replicas)
-    trainer = Trainer(options, vocab.size, devices, precision=precision, in_background=True)
+    trainer = Trainer(options, vocab.size, devices, precision=precision)
     n_rows, n_steps = options.batch_size, options.unroll_steps
     n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
     sampler = LogUniformSampler(vocab.size, n_negatives, seed=0) if n_negatives else None

@@ -2,60 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import keras
 from keras import initializers, ops
 
 from bilm.errors import WeightsError
-
-LARGE = 1 << 20  # numbers of a variable whose initial value may be deferred
-# Pairs of variables and initializers, while `deferring` collects them.
-_deferred: list[tuple[Any, Any]] | None = None
-
-
-@contextmanager
-def deferring() -> Iterator[list[tuple[Any, Any]]]:
-    """Create large variables without their initial values in the block, on TensorFlow.
-
-    The caller must call `assign_deferred` before anything reads them. They have the same values
-    as otherwise, because the seeds are drawn in the block.
-
-    Yields: a list of the variables and their initializers, filled in the block.
-    """
-    global _deferred
-    found: list[tuple[Any, Any]] = []
-    _deferred = found
-    try:
-        yield found
-    finally:
-        _deferred = None
-
-
-def assign_deferred(found: list[tuple[Any, Any]]) -> None:
-    """Assign the initial values of variables that were created while `deferring`."""
-    for variable, initializer in found:
-        variable.assign(initializer(variable.shape, dtype=variable.dtype))
-
-
-def create_variable(create: Callable[[Any], Any], shape: Any, initializer: Any) -> Any:
-    """Return a variable: `create` of an initializer. While `deferring`, a large one has any value
-    at first."""
-    if _deferred is None or math.prod(shape) < LARGE:
-        return create(initializer)
-    variable = create(_without_value)
-    _deferred.append((variable, initializer))
-    return variable
-
-
-def _without_value(shape: Any, dtype: Any = None) -> Any:
-    """Return a tensor of any content; its memory is not touched."""
-    import tensorflow as tf
-
-    return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=False)
 
 
 class WeightedLayer(keras.layers.Layer):
@@ -97,12 +49,7 @@ class WeightedLayer(keras.layers.Layer):
             value = initializers.get(initializer)(shape, dtype=self.variable_dtype)
             is_rounded = is_operand and self.precision == "bfloat16"
             return ops.cast(value, "bfloat16") if is_rounded else value
-        create = super().add_weight
-        return create_variable(
-            lambda value: create(shape=shape, initializer=value, name=name),
-            shape,
-            initializers.get(initializer),  # draws its seed
-        )
+        return super().add_weight(shape=shape, initializer=initializer, name=name)
 
     def require_frozen_int8(self) -> None:
         """Check that a layer whose precision is int8 is frozen. Raises: ValueError."""

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers.weighted import create_variable
 from bilm.training.devices import Devices
 
 NORM = "gradient's norm"  # named in the error if it is not finite
@@ -55,18 +54,12 @@ class Optimizer:
         self.rate, self.max_norm = rate, max_norm
         self.slots = {
             slot: {
-                name: self._constant(variable.shape, start)
+                name: tf.Variable(tf.fill(variable.shape, start), trainable=False)
                 for name, variable in self.variables.items()
                 if slot in self.slots_of(name)
             }
             for slot, start in self.SLOTS.items()
         }
-
-    def _constant(self, shape: Any, value: float) -> tf.Variable:
-        def create(initializer: Any) -> tf.Variable:
-            return tf.Variable(initializer(shape, dtype=tf.float32), trainable=False)
-
-        return create_variable(create, shape, tf.constant_initializer(value))
 
     @classmethod
     def slots_of(cls, name: str) -> Sequence[str]:

@@ -270,7 +270,7 @@ class TrainingRun:
         keras.utils.set_random_seed(self.seed)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.seed, self.precision, plan.n_steps,
-            self.xla, checkpoint is None and self.initialize is None,
+            self.xla,
         )  # fmt: skip
         checkpoints = RunCheckpoints(
             trainer,

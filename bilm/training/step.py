@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import keras
@@ -16,7 +14,6 @@ from bilm.layers.functional import fold_seed
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
-from bilm.layers.weighted import assign_deferred, deferring
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices
@@ -57,9 +54,6 @@ class Trainer:
         n_steps: length of the run; required only if the learning rate decays.
         xla: whether XLA compiles windows and losses. The token encoder is not compiled, because
             its sizes differ from window to window.
-        in_background: whether a thread computes the initial weights and slots while the first step
-            is traced; `wait` must be called before anything but `step` reads them. They are
-            computed at once with several replicas and on GPUs.
     """
 
     def __init__(
@@ -71,13 +65,10 @@ class Trainer:
         precision: str = "float32",
         n_steps: int | None = None,
         xla: bool = False,
-        in_background: bool = False,
     ):
         self.options, self.devices, self.seed = options, devices, seed
         self.schedule = Schedule(options, n_steps)
-        in_background = in_background and devices.n_replicas == 1 and not devices.gpus
-        started = deferring() if in_background else nullcontext()
-        with devices.strategy.scope(), started as deferred:
+        with devices.strategy.scope():
             self.model = BiLM(
                 options.model,
                 n_tokens,
@@ -98,23 +89,12 @@ class Trainer:
                 options.all_clip_norm_val,
                 devices,
             )
-        self._initial: Future | None = None
-        if deferred:
-            thread = ThreadPoolExecutor(1, thread_name_prefix="initial values")
-            self._initial = thread.submit(assign_deferred, deferred)
-            thread.shutdown(wait=False)
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step: Any = tf.function(self._take_step, autograph=False, reduce_retracing=True)
         self._run: Any = self._windows
         self._compiled_loss = options.sample_softmax or n_tokens <= VOCABULARY_CHUNK
         if xla:
             self._run = tf.function(self._windows, autograph=False, jit_compile=True)
-
-    def wait(self) -> None:
-        """Wait until all variables have their initial values: see `in_background`."""
-        if self._initial is not None:
-            self._initial.result()
-            self._initial = None
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of a specification. Call this if batches are passed
@@ -157,7 +137,6 @@ class Trainer:
     def global_state(self) -> list[np.ndarray]:
         """Return the state of all rows: float32 arrays (global batch, width), in the order of
         `BiLM.flatten_state`."""
-        self.wait()
         parts = self.model.flatten_state(self.state)
         if self.devices.several_hosts:
             return [tensor.numpy() for tensor in self._gathered(parts)]
@@ -191,7 +170,6 @@ class Trainer:
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
             norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay)
-        self.wait()  # this line runs when the step is traced, before its first execution
         return losses, norm, state
 
     def _common_rows(self, batch):

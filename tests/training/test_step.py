@@ -14,12 +14,10 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 
 from bilm.data.windows import model_batch
-from bilm.layers import weighted
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.run_options import RunOptions, load_run_options
 from bilm.storage import names as weights
 from bilm.storage.hdf5 import dataset_names
-from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.sampling import LogUniformSampler
@@ -159,17 +157,3 @@ def test_initial_softmax_biases():
     np.testing.assert_allclose(np.exp(biases["log_uniform"]).sum(), 1, rtol=1e-6)
     drawn = LogUniformSampler(50, 20, seed=0).expected_count(np.arange(50), 1)
     np.testing.assert_allclose(np.exp(biases["log_uniform"]), drawn, rtol=1e-5)
-
-
-def test_initial_values_computed_in_background_are_the_same(monkeypatch):
-    monkeypatch.setattr(weighted, "LARGE", 1)
-    strategy, found = tf.distribute.OneDeviceStrategy("CPU:0"), []
-    for in_background in (False, True):
-        keras.utils.set_random_seed(3)
-        options = tiny_options(optimizer="adam", softmax_bias="log_uniform")
-        trainer = Trainer(options, 50, Devices(strategy), in_background=in_background)
-        trainer.wait()
-        slots = [v for named in trainer.optimizer.slots.values() for v in named.values()]
-        found.append([v.numpy() for v in (*stored_variables(trainer.model).values(), *slots)])
-    for at_once, later in zip(*found, strict=True):
-        np.testing.assert_array_equal(at_once, later)
