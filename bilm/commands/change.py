@@ -42,7 +42,7 @@ score on each line, such as graded.txt of SemEval-2020 task 1. Spearman's correl
     opt.option("--usages", opt.FILE, "Table that bilm usages wrote.", required=True,
                metavar="PARQUET"),
     opt.option("--between", opt.TEXT, "Names of two groupings.", "the only two", metavar="A,B"),
-    opt.option("--layers", opt.Numbers("layer"), "Numbers of layers, such as 1,2.",
+    opt.option("--layers", opt.NUMBERS, "Numbers of layers, such as 1,2.",
                "all but layer 0"),
     opt.option("--tags", opt.TEXT, "Parts of speech to keep, such as NOUN,VERB.", "all"),
     opt.flag("--no_proper_names", "Leave proper names out: words with the tag PROPN, or without "

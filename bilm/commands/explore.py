@@ -45,7 +45,7 @@ MAX_USAGES = 5000
     opt.option("--projection", opt.OneOf(["pca", "umap"]), "Projection to the plane; umap requires "
                "umap-learn.", default="pca"),
     opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
-    opt.option("--neighbours", opt.Numbers("row"), "Rows of usages whose most similar usages are "
+    opt.option("--neighbours", opt.NUMBERS, "Rows of usages whose most similar usages are "
                "drawn.", metavar="N,N"),
 )  # fmt: skip
 @opt.json_option

@@ -32,19 +32,18 @@ output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
 @opt.model_options(
     opt.option("--new_vocab", opt.FETCHED, "Vocabulary of a new softmax: the words to predict.")
 )
-@opt.run_options(rate="from the model, or ", warmup="a tenth of the model's")
-@opt.group(
-    "Training",
-    opt.option("--n_epochs", opt.Integer(1), "Passes over the text.", "1"),
-    opt.option("--batch_size", opt.Integer(1), "Rows per replica.", OF_MODEL),
-    opt.option("--unroll_steps", opt.Integer(1), "Tokens of a row per step.", OF_MODEL),
-    opt.option("--dropout", opt.Number(0, 1), "Dropout rate.", OF_MODEL),
-    opt.option("--n_negative_samples_batch", opt.Integer(1), "Negative samples per step.",
-               OF_MODEL),
-    opt.flag("--sample_softmax/--no_sample_softmax", "Train with the sampled loss, or with the "
-             "full one.", OF_MODEL, default=None),
-    opt.option("--state_reset_probability", opt.Number(0, 1),
-               "Probability of resetting a row's LSTM state at the start of a window.", "0.05"),
+@opt.run_options(
+    "the model", "1", "a tenth of the model's", usual=[],
+    more=[
+        opt.option("--unroll_steps", opt.Integer(1), "Tokens of a row per step.", OF_MODEL),
+        opt.option("--dropout", opt.Number(0, 1), "Dropout rate.", OF_MODEL),
+        opt.option("--n_negative_samples_batch", opt.Integer(1), "Negative samples per step.",
+                   OF_MODEL),
+        opt.flag("--sample_softmax/--no_sample_softmax", "Train with the sampled loss, or with the "
+                 "full one.", show_default=OF_MODEL, default=None),
+        opt.option("--state_reset_probability", opt.Number(0, 1), "Probability of resetting a "
+                   "row's LSTM state at the start of a window.", "0.05"),
+    ],
 )  # fmt: skip
 def finetune(
     model: str, weights: str | None, vocab: str | None, new_vocab: str | None, **run: Any

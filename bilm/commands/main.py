@@ -1,30 +1,29 @@
 """The program `bilm`: its subcommands, each imported when it is used, and what they all share.
 
-`run` runs a command: it starts the log and TensorFlow, and turns every error into one line and an
-exit status.
+`run` runs a command and turns every error into one line and an exit status. A `Command` starts the
+log and TensorFlow.
 """
 
 from __future__ import annotations
 
 import atexit
-import difflib
 import importlib
-import inspect
 import os
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from inspect import cleandoc
 from logging import WARNING, Formatter, LogRecord
 from typing import Any, NoReturn
 
 import click
+import cloup
 
 import bilm
-from bilm.commands.output import OUTPUT, open_streams, output_error, printable, say
+from bilm.commands.output import flush_output, open_streams, printable, say
 from bilm.errors import BilmError
 from bilm.support.imports import conflict
 from bilm.support.process import (
@@ -45,8 +44,8 @@ COMMANDS = (
     "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models",
     "cache", "doctor"
 )  # fmt: skip
-COMPLETION = "_BILM_COMPLETE"
 NOTES = """
+\b
 Examples:
   bilm vocab --input 'corpus/*.txt' --output vocab.txt --min_count 3
   bilm train --input 'corpus/*.txt' --vocab vocab.txt --output run --options small
@@ -55,10 +54,11 @@ Examples:
 
 Option names may be written with dashes or underscores. To enable shell completion, add this line to
 ~/.bashrc (for zsh: to ~/.zshrc, with zsh_source instead of bash_source):
+
+\b
   eval "$(_BILM_COMPLETE=bash_source bilm)"
 """
-FAILED, WRONG_USE = 1, 2  # exit statuses
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 plus the number of the signal, as shells report them
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130  # exit statuses; 128 plus the number of the signal
 IS_WORKER = threading.Event()  # set if this process is one of several workers of a run
 NO_TENSORFLOW = (
     "requires TensorFlow, which is not installed: pip install tensorflow. Without TensorFlow, bilm "
@@ -73,6 +73,8 @@ FOREIGN = (
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
     "show_default": True,
+    "align_option_groups": False,
+    "formatter_settings": {"col1_max_width": 28},
     "token_normalize_func": lambda name: name.replace("-", "_"),  # --n-steps is --n_steps
 }
 
@@ -85,25 +87,14 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            if cmd_name.startswith("-"):
+                return None
+            raise click.NoSuchCommand(cmd_name, possibilities=COMMANDS, ctx=ctx)
         name = cmd_name.replace("-", "_")
         return getattr(importlib.import_module(f"bilm.commands.{name}"), name)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; suggest one if the name is unknown."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
-            raise click.UsageError(f"unknown command {args[0]!r}; {hint}", ctx)
-        return super().resolve_command(ctx, args)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write(NOTES)
-
-
-@click.group("bilm", cls=LazyGroup, no_args_is_help=False, context_settings=HELP)
+@click.group("bilm", cls=LazyGroup, no_args_is_help=False, context_settings=HELP, epilog=NOTES)
 @click.version_option(bilm.__version__, message="bilm %(version)s")
 def cli() -> None:
     """Train, evaluate and use the bidirectional language model behind ELMo."""
@@ -111,27 +102,19 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run `bilm` with the arguments of the command line, and exit."""
-    _start()
-    if instruction := os.environ.get(COMPLETION):
-        from click.shell_completion import shell_complete
-
-        sys.exit(shell_complete(cli, {}, "bilm", COMPLETION, instruction))
-    _end(run(cli, "bilm", sys.argv[1:]))
+    run_script(cli, "bilm")
 
 
-def run_script(command: click.Command) -> NoReturn:
-    """Run a command that was started as a script of `bin/`, and exit."""
-    _start()
-    _end(run(command, os.path.basename(sys.argv[0]), sys.argv[1:]))
+def run_script(command: click.Command, program: str | None = None) -> NoReturn:
+    """Run a command with the arguments of the command line, and exit.
 
-
-def _start() -> None:
-    _exit_on_interrupt()
+    Args:
+        command: the command, such as that of a script of `bin/`.
+        program: its name for messages; None for the name of the script.
+    """
+    _on_interrupt(signal.SIG_DFL)
     open_streams()
-
-
-def _end(status: int) -> NoReturn:
-    """Exit. A worker of a run exits without the destructors of TensorFlow."""
+    status = run(command, program or os.path.basename(sys.argv[0]), sys.argv[1:])
     if not IS_WORKER.is_set():
         sys.exit(status)
     # The destructors of TensorFlow's context and of its server wait for each other's threads, for
@@ -139,22 +122,42 @@ def _end(status: int) -> NoReturn:
     # All files are complete by now: the checkpoint is saved, and the curves are flushed with it.
     atexit._run_exitfuncs()  # removes temporary folders and ends the log
     with suppress(OSError, ValueError):
+        flush_output()
         sys.stderr.flush()
-    output_error()
     os._exit(status)
+
+
+def run(command: click.Command, program: str, words: Sequence[str]) -> int:
+    """Run a command and return the exit status: 0 for success, 1 for bad input, 2 for wrong use,
+    130 after Ctrl-C. Every error is one line on standard error.
+
+    Args:
+        command: a `Command` or a group of them.
+        program: its name, for messages, such as `bilm`.
+        words: the command line without the program.
+    """
+    try:
+        status = command.main(list(words), program, standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except click.UsageError as error:
+        name, found = error.ctx.command_path if error.ctx else program, error.format_message()
+        hint = f"; see {name} --help" if error.exit_code == WRONG_USE else ""
+        found = " ".join(found.split()).rstrip("." if hint else "")
+        say(f"{name}: error: {masked(found)}{hint}")
+        return error.exit_code
+
+
+class Failure(click.UsageError):
+    """An error of a command that was used correctly."""
+
+    exit_code = FAILED
 
 
 # --- commands ---
 
 
-class Option(click.Option):
-    """An option that the help shows under the title of its group."""
-
-    group = ""
-
-
-class Command(click.Command):
-    """A click command with grouped options and --quiet; it starts the log and TensorFlow.
+class Command(cloup.Command):
+    """A command with --quiet, which starts the log and TensorFlow and reports errors in one line.
 
     Args:
         tensorflow: whether the command needs TensorFlow.
@@ -168,48 +171,55 @@ class Command(click.Command):
         notes: Sequence[str | Callable[[], str]] = (),
         **kwargs: Any,
     ):
+        text = "Log only warnings and errors."
+        own = cloup.Option(
+            ["--quiet"], is_flag=True, help=text, expose_value=False, callback=_keep_quiet
+        )
+        kwargs["params"] = [*kwargs["params"], own]
+        kwargs["help"] = _with_kept_lines(cleandoc(kwargs["help"]))
         super().__init__(*args, **{"context_settings": SETTINGS, **kwargs})
         self.tensorflow, self.notes = tensorflow, notes
-        text = "Log only warnings and errors."
-        self.params.append(
-            Option(["--quiet"], is_flag=True, help=text, expose_value=False, callback=_keep_quiet)
-        )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse repeated options (click would use only the last one) and stray words."""
-        _, stray, order = self.make_parser(ctx).parse_args(list(args))
-        seen: set[click.Parameter] = set()
-        for parameter in order:
-            if isinstance(parameter, Option) and not (parameter.multiple or parameter.is_flag):
-                if parameter in seen:
-                    raise click.UsageError(f"{parameter.opts[0]} is given twice", ctx)
-                seen.add(parameter)
-        n_arguments = sum(isinstance(p, click.Argument) for p in self.params)
-        if len(stray) > n_arguments:
-            raise click.UsageError(_describe_stray(stray[n_arguments:]), ctx)
+        with click.core.augment_usage_errors(ctx):
+            _, stray, order = self.make_parser(ctx).parse_args(list(args))
+        for option in order:
+            is_repeatable = (
+                not isinstance(option, click.Option) or option.multiple or option.is_flag
+            )
+            if order.count(option) > 1 and not is_repeatable:
+                raise click.UsageError(f"{option.opts[0]} is given twice", ctx)
+        if len(stray) > len(self.arguments):
+            raise click.UsageError(
+                f"unexpected argument {stray[len(self.arguments)]!r}; every value needs its "
+                "--option, and a pattern of files must be in quotes", ctx
+            )  # fmt: skip
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Start the log and TensorFlow, then call the function. Raises: KeyboardInterrupt."""
+        """Start the log and TensorFlow, then call the function. Raises: Failure, Exit."""
         start_log(ctx.meta[QUIET])
-        if message := conflict():
-            raise BilmError(message)
-        keep_freed_memory()
-        grow_gpu_memory()
-        if self.tensorflow:
-            if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
-                # When a worker dies, TensorFlow logs every failed exchange; the command prints one
-                # error.
-                os.environ.setdefault(LOG_LEVEL, MUTE)
-            start_tensorflow()
-        with _interruptible() as pressed:
-            try:
+        try:
+            if message := conflict():
+                raise BilmError(message)
+            keep_freed_memory()
+            grow_gpu_memory()
+            if self.tensorflow:
+                if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
+                    # When a worker dies, TensorFlow logs every failed exchange; the command prints
+                    # one error.
+                    os.environ.setdefault(LOG_LEVEL, MUTE)
+                start_tensorflow()
+            with _interruptible():
                 self._fetch(ctx)
-                return super().invoke(ctx)
-            except BaseException:
-                if pressed.is_set():
-                    raise KeyboardInterrupt from None
-                raise
+                status = super().invoke(ctx)
+            flush_output()
+            return status
+        except BrokenPipeError:
+            raise  # `| head` has read enough
+        except (BilmError, OSError, ImportError, MemoryError) as error:
+            raise Failure(_described(error), ctx) from error
 
     def _fetch(self, ctx: click.Context) -> None:
         """Replace URLs of files that a command opens by path with paths of local copies."""
@@ -218,110 +228,34 @@ class Command(click.Command):
             if fetch is not None and ctx.params.get(name) is not None:
                 ctx.params[name] = fetch(ctx.params[name])
 
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        _write_paragraphs(formatter, inspect.cleandoc(self.help or ""))
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under the titles of their groups."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            if isinstance(parameter, click.Argument):
-                continue  # the line "Usage" and the notes describe it
-            if record := parameter.get_help_record(ctx):
-                title = parameter.group if isinstance(parameter, Option) else ""
-                groups.setdefault(title, []).append(record)
-        for title in sorted(groups, key=lambda title: not title):
-            with formatter.section(title or ("Other options" if len(groups) > 1 else "Options")):
-                formatter.write_dl(groups[title], col_max=28)
-
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for note in self.notes:
-            _write_paragraphs(formatter, note if isinstance(note, str) else note())
+            formatter.write_paragraph()
+            formatter.write_text(_with_kept_lines(note if isinstance(note, str) else note()))
 
 
-command = partial(click.command, cls=Command)  # decorator that turns a function into a `Command`
+command = partial(cloup.command, cls=Command)  # decorator that turns a function into a `Command`
 
 
 def _keep_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     ctx.meta[QUIET] = value
 
 
-def _describe_stray(words: Sequence[str]) -> str:
-    """Return what may be wrong with words that belong to no option."""
-    more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-    found = f"unexpected argument {words[0]!r}{more}"
-    if not all(map(os.path.exists, words)):
-        return f"{found}; every value needs its --option"
-    folder, ending = os.path.dirname(words[0]), os.path.splitext(words[0])[1]
-    pattern = os.path.join(folder, f"*{ending}")
-    return f"{found}; put a pattern of files in quotes, such as '{pattern}'"
+def _with_kept_lines(text: str) -> str:
+    """Mark the paragraphs with indented lines, such as examples, whose line ends click keeps."""
+    paragraphs = text.strip("\n").split("\n\n")
+    return "\n\n".join(f"\b\n{each}" if "\n  " in each else each for each in paragraphs)
 
 
-def _write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
-    """Write paragraphs; those with indented lines, such as examples, keep their line ends."""
-    for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
-        formatter.write_paragraph()
-        if re.search(r"^ ", paragraph, re.MULTILINE):
-            formatter.write("".join(f"{line}\n" for line in paragraph.splitlines()))
-        else:
-            formatter.write_text(paragraph)
+def _described(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
+        return NO_TENSORFLOW
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return f"out of memory. {error}" if isinstance(error, MemoryError) else str(error)
 
 
-# --- running a command ---
-
-
-def run(command: click.Command, program: str, words: Sequence[str]) -> int:
-    """Run a command and return the exit status.
-
-    Success is 0, bad input 1, wrong use 2, Ctrl-C 130, and a closed pipe behind standard output
-    141. Every error is one line on standard error.
-
-    Args:
-        command: a `Command` or a group of them.
-        program: its name, for messages, such as `bilm`.
-        words: the command line without the program.
-    """
-    name = program
-    try:
-        try:
-            with command.make_context(program, list(words)) as context:
-                try:
-                    status = command.invoke(context)
-                finally:
-                    if context.invoked_subcommand:
-                        name = f"{program} {context.invoked_subcommand}"
-        except click.exceptions.Exit as stop:  # after --help and --version
-            status = stop.exit_code
-        if unwritten := output_error():
-            raise unwritten
-        return status if isinstance(status, int) else 0
-    except click.UsageError as wrong:
-        own = wrong.ctx.command_path if wrong.ctx else name
-        return _fail(own, f"{wrong.format_message().rstrip('.')}; see {own} --help", WRONG_USE)
-    except (KeyboardInterrupt, click.Abort):
-        say("interrupted")
-        return INTERRUPTED
-    except OSError as error:
-        if isinstance(error, BrokenPipeError) and error.filename == OUTPUT:
-            output_error()  # `| head` has read enough
-            return BROKEN_PIPE
-        named = error.filename and error.strerror
-        return _fail(name, f"{os.fsdecode(error.filename)}: {error.strerror}" if named else error)
-    except (BilmError, ImportError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
-            return _fail(name, NO_TENSORFLOW)
-        return _fail(name, error)
-    except MemoryError as error:
-        return _fail(name, f"out of memory. {error}")
-    except UnicodeEncodeError as error:  # TensorFlow accepts only UTF-8 in the names of files
-        found = os.fsencode(error.object).decode(errors="backslashreplace")
-        return _fail(name, f"{found}: the name is not UTF-8 here; set PYTHONUTF8=1, or rename it")
-
-
-def _fail(program: str, error: object, status: int = FAILED) -> int:
-    """Print an error in one line and return the exit status."""
-    say(f"{program}: error: {masked(' '.join(str(error).split()))}")
-    return status
+# --- the log and TensorFlow ---
 
 
 def start_log(is_quiet: bool) -> None:
@@ -350,6 +284,11 @@ class _Printable(Formatter):
         return printable(masked(super().format(record)))
 
 
+def _is_for_users(record: LogRecord) -> bool:
+    """Return False for notes of other packages, such as the time of saving a checkpoint."""
+    return record.levelno >= WARNING or not any(part in record.pathname for part in FOREIGN)
+
+
 def start_tensorflow() -> None:
     """Start TensorFlow, without its notes unless TF_CPP_MIN_LOG_LEVEL shows them."""
     if not is_loud():
@@ -357,45 +296,37 @@ def start_tensorflow() -> None:
     share_cores()
 
 
-def _is_for_users(record: LogRecord) -> bool:
-    """Return False for notes of other packages, such as the time of saving a checkpoint."""
-    return record.levelno >= WARNING or not any(part in record.pathname for part in FOREIGN)
-
-
 # --- Ctrl-C ---
 
 
 @contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+def _interruptible() -> Iterator[None]:
     """Make Ctrl-C raise KeyboardInterrupt inside the block, so that temporary files are removed.
 
-    Before and after the block, Ctrl-C ends the process at once: during an import the exception
-    could become another one, and during the exit of Python it would print a traceback.
+    Outside the block, Ctrl-C ends the process at once: during an import the exception could become
+    another one, as it can inside the block in code that TensorFlow calls.
 
-    Yields: an event that Ctrl-C sets; the interrupted code may replace the exception by another.
+    Raises: Exit with status 130, after Ctrl-C.
     """
     pressed = threading.Event()
 
-    def handler(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         pressed.set()
         raise KeyboardInterrupt
 
-    _on_interrupt(handler)
+    _on_interrupt(interrupt)
     try:
-        yield pressed
+        yield
+    except BaseException as error:
+        if not (pressed.is_set() or isinstance(error, KeyboardInterrupt)):
+            raise
+        say("interrupted")
+        raise click.exceptions.Exit(INTERRUPTED) from None
     finally:
-        _exit_on_interrupt()
+        _on_interrupt(signal.SIG_DFL)
 
 
-def _exit_on_interrupt() -> None:
-    def handler(*_: object) -> None:
-        os.write(2, b"interrupted\n")
-        os._exit(INTERRUPTED)
-
-    _on_interrupt(handler)
-
-
-def _on_interrupt(handler: Callable[..., None]) -> None:
+def _on_interrupt(handler: Callable[..., None] | signal.Handlers) -> None:
     # `nohup` and the background jobs of a shell ignore Ctrl-C on purpose.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, handler)

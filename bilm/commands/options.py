@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import cloup
 from click.shell_completion import CompletionItem
 
-from bilm.commands.main import IS_WORKER, Option
+from bilm.commands.main import IS_WORKER
 from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
-from bilm.options.schema import LARGEST
 from bilm.support.urls import is_url, masked
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ DTYPES_OF_PRODUCTS = ("float32", "bfloat16")
 
 # --- types of values ---
 
-Parameter: TypeAlias = click.Parameter | None
-Context: TypeAlias = click.Context | None
-
 
 class File(click.ParamType):
     """The name of a file or folder, or a pattern; a leading `~` is the home folder.
@@ -48,21 +44,13 @@ class File(click.ParamType):
     def __init__(self, words: Callable[[], Iterable[str]] = tuple, urls: bool = False):
         self.words, self.urls = words, urls
 
-    def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name with `~` replaced by the home folder."""
-        if not value:
-            self.fail("the value is empty; expected a file name", param, ctx)
-        if value.startswith("-"):
-            what = "looks like an option" if value != "-" else "is a standard stream, not a file"
-            self.fail(f"{value!r} {what}; expected a name, such as ./{value}", param, ctx)
-        if is_url(value):
-            if not self.urls:
-                self.fail(f"{masked(value)!r} is a URL; expected a local path", param, ctx)
-            return value
-        found = os.path.expanduser(value)
-        if found.startswith("~") and not os.path.lexists(found):
-            self.fail(f"the home folder of {found.partition('/')[0]} is unknown", param, ctx)
-        return found
+        if not value or value.startswith("-"):
+            self.fail(f"found {value!r}, expected a file name", param, ctx)
+        if is_url(value) and not self.urls:
+            self.fail(f"{masked(value)!r} is a URL; expected a local path", param, ctx)
+        return os.path.expanduser(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -98,7 +86,7 @@ class TextInput(File):
         super().__init__(urls=True)
         self.passes = passes
 
-    def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name, or the path of standard input for `-`."""
         if value != "-":
             return super().convert(value, param, ctx)
@@ -108,88 +96,27 @@ class TextInput(File):
         return STANDARD_INPUT
 
 
-class Text(click.ParamType):
-    """A text, in UTF-8 in every locale."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
-        try:
-            return os.fsencode(value).decode()
-        except UnicodeDecodeError as error:
-            self.fail(f"{value!r} is not UTF-8 ({error.reason})", param, ctx)
-
-
-class OneOf(click.Choice):
-    """One of a few words."""
-
-    def __init__(self, words: Iterable[str]):
-        super().__init__(list(words))
-
-    def get_metavar(self, param: click.Parameter, ctx: Context = None) -> str:
-        return "|".join(self.choices)
-
-    def convert(self, value: Any, param: Parameter, ctx: Context) -> str:
-        if value not in self.choices:
-            self.fail(f"{value!r} is not one of {', '.join(self.choices)}", param, ctx)
-        return value
-
-
-def _is_plain(value: Any) -> bool:
-    """Return False for text with underscores or digits of other scripts, which Python accepts."""
-    return not isinstance(value, str) or (value.isascii() and "_" not in value)
-
-
-class Integer(click.IntRange):
-    """An integer in a range, of at most 64 bits."""
-
-    def convert(self, value: Any, param: Parameter, ctx: Context) -> int:
-        if not _is_plain(value):
-            self.fail(f"{value!r} is not a valid integer", param, ctx)
-        found = super().convert(value, param, ctx)
-        if abs(found) > LARGEST:
-            self.fail(f"{value} exceeds {LARGEST}", param, ctx)
-        return found
-
-
-class Number(click.FloatRange):
-    """A finite number in a range."""
-
-    def convert(self, value: Any, param: Parameter, ctx: Context) -> float:
-        if not _is_plain(value):
-            self.fail(f"{value!r} is not a valid number", param, ctx)
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return found
-
-
 class Numbers(click.ParamType):
-    """Distinct numbers separated by commas.
-
-    Args:
-        what: what they number, for messages, such as "GPU".
-    """
+    """Distinct numbers from 0, separated by commas."""
 
     name = "numbers"
 
-    def __init__(self, what: str):
-        self.what = what
-
-    def convert(self, value: Any, param: Parameter, ctx: Context) -> Any:
-        names = value.split(",") if isinstance(value, str) else value
-        # `int` alone would raise an error for very long numbers.
-        numbers = [int(n) for n in names if re.fullmatch(r"\s*[0-9]{1,4}\s*", str(n))]
-        if len(set(numbers)) < len(names):
-            expected = f"expected distinct {self.what} numbers separated by commas, such as 0,1"
-            self.fail(f"{value!r}: {expected}", param, ctx)
-        return numbers
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
+        names = value.split(",")
+        if not all(map(str.isdecimal, names)) or len(set(names)) < len(names):
+            self.fail(f"{value!r}: expected distinct numbers, such as 0,1", param, ctx)
+        return list(map(int, names))
 
 
-FILE, FILE_OR_URL, FETCHED, TEXT = File(), File(urls=True), FetchedFile(), Text()
+FILE, FILE_OR_URL, FETCHED, NUMBERS = File(), File(urls=True), FetchedFile(), Numbers()
+TEXT, Integer, Number, OneOf = click.STRING, click.IntRange, click.FloatRange, click.Choice
 
 
 # --- declaring options ---
+
+group = cloup.option_group
 
 
 def option(
@@ -205,35 +132,17 @@ def option(
         dest: name of the function's argument; None to use the option's name.
         more: further arguments of `click.option`.
     """
-    if isinstance(type, click.IntRange | click.FloatRange):
+    if isinstance(type, Integer | Number):
         more.setdefault("metavar", "X" if isinstance(type, Number) else "N")
     if unset is not None:
         more["show_default"] = unset
     names = [name] if dest is None else [name, dest]
-    return click.option(*names, cls=Option, type=type, help=help, **more)
+    return cloup.option(*names, type=type, help=help, **more)
 
 
-def flag(name: str, help: str, unset: str | None = None, **more: Any) -> Decorator:
+def flag(name: str, help: str, **more: Any) -> Decorator:
     """Declare an option without a value, such as "--json" or "--tf32/--no_tf32"."""
-    if unset is not None:
-        more["show_default"] = unset
-    return click.option(name, cls=Option, is_flag=True, help=help, **more)
-
-
-def group(title: str, *options: Decorator) -> Decorator:
-    """Declare options, in this order, that the help shows under a title.
-
-    Options that belong to a group already, such as those of other groups, stay in it.
-    """
-
-    def decorate(function: Decorated) -> Decorated:
-        for declare in reversed(options):
-            function = declare(function)
-            declared = function.__click_params__[-1]  # type: ignore[attr-defined]
-            declared.group = declared.group or title
-        return function
-
-    return decorate
+    return cloup.option(name, is_flag=True, help=help, **more)
 
 
 # --- models ---
@@ -350,85 +259,111 @@ RUN = (  # arguments of `bilm.TrainingRun`
     "seed", "precision", "resume", "on_bad_utf8", "log_steps", "xla",
 )  # fmt: skip
 PASSES = "once per epoch"
-STORED = "from the options, or "
 
-text_and_folder = group(
-    "Text and folder",
-    text_input("Training text: a file or a quoted pattern.", PASSES, dest="train_prefix"),
-    option("--output", FILE, "Folder of the run.", dest="save_dir", metavar="FOLDER",
-           required=True),
-    option("--heldout", TextInput(PASSES), "Held-out text to evaluate on.", dest="heldout_prefix",
-           metavar="PATTERN"),
-    bad_utf8_option,
+resume_option = option(
+    "--resume", OneOf(["auto", "never", "must"]), "What to do with a run in the folder. auto: "
+    "resume it, or start a new run. never: refuse it. must: refuse a folder without a run.",
+    default="auto",
 )  # fmt: skip
-length_and_reports = group(
-    "Length and reports",
-    option("--n_steps", Integer(1), "Number of steps of the run; overrides --n_epochs."),
-    option("--eval_steps", Integer(1), "Steps between evaluations.", "one epoch"),
-    option("--heldout_sentences", Integer(1), "Number of held-out sentences, evenly spaced, that "
-           "evaluations during training use; the last evaluation uses all.", "all"),
-    option("--log_steps", Integer(1), "Number of steps between log lines.", "about 5 seconds"),
-)  # fmt: skip
-checkpoints = group(
-    "Checkpoints",
-    option("--resume", OneOf(["auto", "never", "must"]), "What to do with a run in the "
-           "folder. auto: resume it, or start a new run. never: refuse it. must: refuse a folder "
-           "without a run.",
-           default="auto"),
-    option("--checkpoint_steps", Integer(1), "Steps between checkpoints.", default=1000),
-    option("--checkpoint_minutes", Number(0), "Maximum number of minutes between checkpoints.",
-           default=15.0),
-    option("--keep_checkpoints", Integer(1), "Number of recent checkpoints to keep, in addition "
-           "to the best one.", default=3),
-)  # fmt: skip
-devices = group(
-    "Devices and precision",
-    option("--gpus", Numbers("GPU"), "Indices of the GPUs to use, from 0.", "all", metavar="N,N"),
-    option("--n_gpus", Integer(0), "Number of GPUs to use; 0 for the CPU.", "all"),
-    option("--cpu_replicas", Integer(1), "Number of logical CPU devices if no GPU is used, for "
-           "tests.", default=1),
-    option("--precision", OneOf(DTYPES_OF_PRODUCTS), "dtype of the matrix-multiplication inputs; "
-           "weights, states, sums and the loss are float32.", default="float32"),
-    flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 on "
-         "GPUs of compute capability 8 or higher.", default=True),
-    option("--xla", OneOf(["auto", "on", "off"]), "Whether XLA compiles windows and losses. auto: "
-           "on GPUs, if a test in another process succeeds.", default="auto"),
-    option("--seed", Integer(0, MAX_SEED), "Random seed of the initial weights, the order of "
-           "sentences, dropout and negative samples.", default=0),
-)  # fmt: skip
-several_hosts = group(
-    "Several hosts (docs/clusters.md)",
-    option("--workers", TEXT, "Addresses of all worker processes, the chief first.",
-           "from TF_CONFIG, or no other workers", metavar="HOST:PORT,..."),
-    option("--worker_index", Integer(0), "Index of this process in --workers, starting at 0."),
-    option("--join_minutes", Number(0, YEAR), "Maximum number of minutes to wait for the other "
-           "workers.", default=10.0),
+run_precision_option = option(
+    "--precision", OneOf(DTYPES_OF_PRODUCTS), "dtype of the matrix-multiplication inputs; weights, "
+    "states, sums and the loss are float32.", default="float32",
 )  # fmt: skip
 
 
-def run_options(rate: str, warmup: str) -> Decorator:
+def every(*decorators: Decorator) -> Decorator:
+    """Return a decorator that declares all of these options, in this order."""
+    return lambda function: reduce(lambda f, each: each(f), reversed(decorators), function)
+
+
+def run_options(
+    source: str, n_epochs: str, warmup: str, usual: Sequence[Decorator], more: Sequence[Decorator]
+) -> Decorator:
     """Declare the options of commands that train.
 
     Args:
-        rate: text before the default learning rates of the optimizers, for the help.
+        source: what states the defaults, for the help: "the options" or "the model".
+        n_epochs: default of the number of epochs, for the help.
         warmup: default of the warm-up, for the help.
+        usual: further options that the help shows first.
+        more: further options that describe training.
     """
+    stored = f"from {source}, or "
     rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
-    optimizer = group(
-        "Optimizer",
-        option("--optimizer", OneOf(LEARNING_RATES), "Optimizer.", f"{STORED}adagrad"),
-        option("--learning_rate", Number(0), "Learning rate after the warm-up.", f"{rate}{rates}"),
-        option("--warmup_steps", Integer(0), "Number of steps over which the rate rises linearly "
-               "from 0.", warmup),
-        option("--decay", OneOf(DECAYS), "Decay of the learning rate.", f"{STORED}none"),
-        option("--decay_start", Number(0, 1), "Fraction of the run after which the decay starts.",
-               f"{STORED}0"),
-        option("--decay_floor", Number(0, 1), "Final learning rate, as a fraction of "
-               "--learning_rate.", f"{STORED}0"),
+    return every(
+        group(
+            "Usual",
+            text_input("Training text: a file or a quoted pattern.", PASSES, dest="train_prefix"),
+            option("--output", FILE, "Folder of the run.", dest="save_dir", metavar="FOLDER",
+                   required=True),
+            option("--heldout", TextInput(PASSES), "Held-out text to evaluate on.",
+                   dest="heldout_prefix", metavar="PATTERN"),
+            *usual,
+            option("--n_epochs", Integer(1), "Passes over the text.", n_epochs),
+            option("--gpus", NUMBERS, "Indices of the GPUs to use, from 0.", "all", metavar="N,N"),
+            run_precision_option,
+            resume_option,
+        ),
+        group(
+            "Advanced (training)",
+            option("--n_steps", Integer(1), "Number of steps of the run; overrides --n_epochs."),
+            option("--batch_size", Integer(1), "Rows per replica.", f"from {source}"),
+            *more,
+            option("--seed", Integer(0, MAX_SEED), "Random seed of the initial weights, the order "
+                   "of sentences, dropout and negative samples.", default=0),
+            bad_utf8_option,
+        ),
+        group(
+            "Advanced (evaluation and reports)",
+            option("--eval_steps", Integer(1), "Steps between evaluations.", "one epoch"),
+            option("--heldout_sentences", Integer(1), "Number of held-out sentences, evenly "
+                   "spaced, that evaluations during training use; the last evaluation uses all.",
+                   "all"),
+            option("--log_steps", Integer(1), "Number of steps between log lines.",
+                   "about 5 seconds"),
+        ),
+        group(
+            "Advanced (optimizer)",
+            option("--optimizer", OneOf(LEARNING_RATES), "Optimizer.", f"{stored}adagrad"),
+            option("--learning_rate", Number(0), "Learning rate after the warm-up.",
+                   f"{stored}{rates}"),
+            option("--warmup_steps", Integer(0), "Number of steps over which the rate rises "
+                   "linearly from 0.", warmup),
+            option("--decay", OneOf(DECAYS), "Decay of the learning rate.", f"{stored}none"),
+            option("--decay_start", Number(0, 1), "Fraction of the run after which the decay "
+                   "starts.", f"{stored}0"),
+            option("--decay_floor", Number(0, 1), "Final learning rate, as a fraction of "
+                   "--learning_rate.", f"{stored}0"),
+        ),
+        group(
+            "Advanced (checkpoints)",
+            option("--checkpoint_steps", Integer(1), "Steps between checkpoints.", default=1000),
+            option("--checkpoint_minutes", Number(0), "Maximum number of minutes between "
+                   "checkpoints.", default=15.0),
+            option("--keep_checkpoints", Integer(1), "Number of recent checkpoints to keep, in "
+                   "addition to the best one.", default=3),
+        ),
+        group(
+            "Advanced (devices)",
+            option("--n_gpus", Integer(0), "Number of GPUs to use; 0 for the CPU.", "all"),
+            option("--cpu_replicas", Integer(1), "Number of logical CPU devices if no GPU is used, "
+                   "for tests.", default=1),
+            flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 "
+                 "on GPUs of compute capability 8 or higher.", default=True),
+            option("--xla", OneOf(["auto", "on", "off"]), "Whether XLA compiles windows and "
+                   "losses. auto: on GPUs, if a test in another process succeeds.",
+                   default="auto"),
+        ),
+        group(
+            "Advanced (several hosts: docs/clusters.md)",
+            option("--workers", TEXT, "Addresses of all worker processes, the chief first.",
+                   "from TF_CONFIG, or no other workers", metavar="HOST:PORT,..."),
+            option("--worker_index", Integer(0), "Index of this process in --workers, starting at "
+                   "0."),
+            option("--join_minutes", Number(0, YEAR), "Maximum number of minutes to wait for the "
+                   "other workers.", default=10.0),
+        ),
     )  # fmt: skip
-    return group(
-        "", text_and_folder, length_and_reports, optimizer, checkpoints, devices, several_hosts
-    )
 
 
 def run_hosts(values: Mapping[str, Any]) -> Alone | Hosts:

@@ -14,21 +14,22 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm.errors import OptionsError
 from bilm.support.files import replacing
 from bilm.support.imports import optional
 from bilm.support.model_files import protect
 
-OUTPUT = "standard output"
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
 KEPT = "\t\n"
 CONTROLS = {
     code: f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0))  # C0, DEL and C1
     if chr(code) not in KEPT
 }
-CRLF = "\r\n"
 ROW_GROUP = 10_000  # rows per row group of a Parquet file
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables, and their delimiters
 
@@ -40,29 +41,16 @@ Write = Callable[[Row], object]
 
 
 def open_streams() -> None:
-    """Prepare the standard streams of a command's process: UTF-8 in every locale."""
-    is_replaced = sys.stdout is not sys.__stdout__  # by a test
-    _open_closed_streams()
-    # Output is UTF-8 in every locale, as input is. Bytes of a file name that are not UTF-8 are
-    # printed unchanged.
-    if not is_replaced:
-        old = sys.stdout
-        by_line = not isinstance(old, io.TextIOWrapper) or old.line_buffering or old.write_through
-        output = io.BufferedWriter(_Output(1, "w", closefd=False))
-        sys.stdout = io.TextIOWrapper(output, "utf-8", "surrogateescape", line_buffering=by_line)
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
+    """Prepare the standard streams of a command's process: UTF-8 in every locale.
 
-
-class _Output(io.FileIO):
-    """Standard output; errors in writing to it carry its name."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            error.filename = OUTPUT
-            raise
+    Closed streams become the null device, because the next opened file would get their descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
 
 
 def printable(text: str) -> str:
@@ -73,41 +61,26 @@ def printable(text: str) -> str:
     return text.translate(CONTROLS)
 
 
-def output_error() -> OSError | None:
-    """Flush standard output and return the error if that fails.
+def flush_output() -> None:
+    """Flush standard output. Raises: OSError.
 
     After an error, the unwritten text is discarded, so that Python does not fail at exit.
     """
     try:
         sys.stdout.flush()
-    except OSError as error:
+    except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-        return error
-    return None
+        raise
 
 
 def say(line: str) -> None:
     """Print a line on standard error after the output; ignore errors in writing it."""
-    output_error()
+    with suppress(OSError):
+        flush_output()
     with suppress(OSError):
         print(printable(line), file=sys.stderr, flush=True)
-
-
-def _open_closed_streams() -> None:
-    """Open closed standard streams, so that no other file gets the descriptors 0 to 2.
-
-    Reading closed standard input and writing closed standard output are errors, as in other
-    tools. A closed standard error discards the log.
-    """
-    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, mode)  # gets the lowest free descriptor
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
 # --- results ---
@@ -192,29 +165,16 @@ class _Printed:
         sys.stdout.write(printable(text))
 
 
-class _Lines:
-    """Writes lines that end with CRLF to a file, with LF instead.
-
-    Before Python 3.13, csv quotes a field with CR only if CR ends lines, too.
-    """
-
-    def __init__(self, file: Any):
-        self._file = file
-
-    def write(self, line: str) -> None:
-        self._file.write(line.removesuffix(CRLF) + "\n")
-
-
-def _delimited(file: Any, columns: Sequence[Column], delimiter: str) -> Write:
+def _delimited(file: SupportsWrite[str], columns: Sequence[Column], delimiter: str) -> Write:
     """Write the header of a CSV or TSV table; return the function that writes a row."""
-    rows = csv.writer(_Lines(file), delimiter=delimiter, lineterminator=CRLF)
+    rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
     rows.writerow(column.name for column in columns)
     return lambda row: rows.writerow(map(_field, row))
 
 
 def _field(value: Any) -> str:
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6f}"
+        return "" if math.isnan(value) else f"{value:.6g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

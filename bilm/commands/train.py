@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bilm.training.auto import Choice, Request
     from bilm.training.run_folder import RunFolder
 
+SIZES = [AUTO, *packaged_options()]
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
 Text and vocabulary may be URLs, such as s3://BUCKET/NAME (docs/clusters.md). The vocabulary is
@@ -31,22 +32,23 @@ can be lost.
 
 
 @command(notes=[NOTE])
-@opt.group(
-    "Model",
-    opt.option("--vocab", opt.FETCHED, "Vocabulary: the words that the model predicts.",
-               "vocab.txt of the resumed run"),
-    opt.option("--options", opt.FetchedFile(lambda: [AUTO, *packaged_options()]), "Options of the "
-               f"run: a file, or one of {', '.join([AUTO, *packaged_options()])}. auto chooses by "
-               f"the text and --hours. original_2018 has the optimizer settings of the reference.",
-               "options of the resumed run, or auto", metavar="NAME|FILE"),
-    opt.option("--hours", opt.Number(0), "Time of the run on this machine, for --options auto.",
-               "as long as training is useful"),
-    opt.option("--batch_size", opt.Integer(1), "Rows per replica.", "from the options"),
-    opt.option("--n_epochs", opt.Integer(1), "Passes over the text.", "from the options"),
-    opt.option("--n_train_tokens", opt.Integer(1), "Number of predictions per epoch and direction "
-               "(tokens plus sentences); skips the count.", "counted in the text"),
+@opt.run_options(
+    "the options", "from the options", "from the options, or 0",
+    usual=[
+        opt.option("--vocab", opt.FETCHED, "Vocabulary: the words that the model predicts.",
+                   "vocab.txt of the resumed run"),
+        opt.option("--options", opt.FetchedFile(lambda: SIZES), "Options of the run: a file, or "
+                   f"one of {', '.join(SIZES)}. auto chooses by the text and --hours. "
+                   "original_2018 has the optimizer settings of the reference.",
+                   "options of the resumed run, or auto", metavar="NAME|FILE"),
+        opt.option("--hours", opt.Number(0), "Time of the run on this machine, for --options auto.",
+                   "as long as training is useful"),
+    ],
+    more=[
+        opt.option("--n_train_tokens", opt.Integer(1), "Number of predictions per epoch and "
+                   "direction (tokens plus sentences); skips the count.", "counted in the text"),
+    ],
 )  # fmt: skip
-@opt.run_options(rate="from the options, or ", warmup="from the options, or 0")
 def train(
     vocab: str | None,
     options: str | None,

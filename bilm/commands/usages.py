@@ -71,7 +71,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
     opt.option("--sample", opt.Integer(0), "Maximum number of usages per word and grouping, drawn "
                "at random; 0 keeps all.", default=1000),
     opt.option("--seed", opt.Integer(0), "Seed of the sample.", default=0),
-    opt.option("--layers", opt.Numbers("layer"), "Numbers of the layers to store, such as 0,2.",
+    opt.option("--layers", opt.NUMBERS, "Numbers of the layers to store, such as 0,2.",
                "all"),
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),

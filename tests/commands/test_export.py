@@ -35,7 +35,6 @@ def test_saved_model_of_a_run_returns_the_means_of_the_embedder(run_here, tmp_pa
             "--precision has no effect with --to saved_model",
         ),
         (["--max_tokens", "5"], "--max_tokens has no effect with --to hdf5"),
-        (["--to", "pytorch"], "'pytorch' is not one of hdf5, saved_model, onnx"),
     ],
 )
 def test_options_without_effect_are_wrong_use(run_here, tmp_path, arguments, expected):

@@ -112,13 +112,13 @@ def test_scores_are_equal_in_all_outputs(scored):
     for number, (each, row) in enumerate(zip(found, sentences, strict=True)):
         keys = ("forward", "backward", "mean", "predictions")
         np.testing.assert_allclose(
-            [each[key] for key in keys], [float(row[key]) for key in keys], atol=1e-5
+            [each[key] for key in keys], [float(row[key]) for key in keys], rtol=1e-5
         )
         assert each["tokens"][0]["forward"] is None and each["tokens"][-1]["backward"] is None
         ours = [row for row in tokens if row["sentence"] == str(number)]
         assert ours[0]["forward"] == ours[-1]["backward"] == ""
         total = sum(float(row["forward"]) for row in ours[1:])
-        np.testing.assert_allclose(total, each["forward"], atol=1e-4)
+        np.testing.assert_allclose(total, each["forward"], rtol=1e-5)
 
 
 def test_scores_have_the_ids_of_a_table(run_here, tmp_path):

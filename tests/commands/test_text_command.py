@@ -70,14 +70,6 @@ def test_bad_corpus_leaves_no_output(run_here, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 
-def test_output_named_by_a_dash_is_refused(run_here, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("a b\n")
-    done = run_here("bilm text", "--input", "a.txt", "--output", "-")
-    assert_fails(done, "'-' is a standard stream, not a file; expected a name", status=2)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-
-
 def test_tokenize_splits_by_spacys_rules(tmp_path):
     pytest.importorskip("spacy", reason="needs the extra spacy: make test-clients")
     (tmp_path / "r.csv").write_text('text\n"It isn\'t bad, is it?"\n')

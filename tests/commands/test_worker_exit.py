@@ -18,6 +18,7 @@ class Destructor:
 
 @command()
 def work():
+    "Work."
     print("result")
     return 3
 
