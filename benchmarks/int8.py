@@ -18,12 +18,13 @@ import time
 from pathlib import Path
 
 import common
-import keras
 import numpy as np
 from absl import app, flags, logging
 
+from bilm.embedding.backends import open_backend
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import INFERENCE_PRECISIONS
+from bilm.storage.stored_model import open_model
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
@@ -48,17 +49,17 @@ def main(argv):
         embedders = {p: ElmoEmbedder(*files, precision=p, **settings) for p in INFERENCE_PRECISIONS}
         text = common.sentences(common.corpus(folder).heldout)[: FLAGS.n_sentences]
     figures = embedding_figures(embedders, text) if text else {}
-    runners = {p: embedder._runner for p, embedder in embedders.items()}
+    backends = {p: open_backend(open_model(*files), precision=p) for p in INFERENCE_PRECISIONS}
     options = embedders["float32"].options
     width = options.lstm.projection_dim
-    table = keras.ops.convert_to_tensor(random.normal(size=(N_WORDS, width)).astype(np.float32))
+    table = random.normal(size=(N_WORDS, width)).astype(np.float32)
     for n_rows in FLAGS.rows:
         shape = n_rows, FLAGS.n_steps
         places = {d: random.integers(0, N_WORDS, shape) for d in options.directions}
-        seconds = {precision: [] for precision in runners}
+        seconds = {precision: [] for precision in backends}
         for _ in range(FLAGS.n_times + 1):
-            for precision, runner in runners.items():
-                seconds[precision].append(timed(runner, table, places))
+            for precision, backend in backends.items():
+                seconds[precision].append(timed(backend, table, places))
         for precision, times in seconds.items():
             rate = n_rows * FLAGS.n_steps / min(times[1:])
             figures[f"{precision}, rows {n_rows}"] = rate
@@ -81,16 +82,14 @@ def embedding_figures(embedders, text) -> dict[str, float]:
     return figures | {"int8 / float32, text": statistics.median(x / y for x, y in pairs)}
 
 
-def timed(runner, table, places) -> float:
+def timed(backend, table, places) -> float:
     """Return the seconds of a window from zero state."""
     shape = next(iter(places.values())).shape
-    places = {d: keras.ops.convert_to_tensor(p.astype(np.int32)) for d, p in places.items()}
-    fresh = keras.ops.convert_to_tensor(np.zeros(shape, bool))
-    state = runner.model.flatten_state(runner.model.zero_state(shape[0]))
+    places = {d: p.astype(np.int32) for d, p in places.items()}
+    run = backend.begin(table, shape[0])
     start = time.perf_counter()
-    layers, _ = runner._run_steps(table, places, fresh, state)
-    for values in layers.values():
-        keras.ops.convert_to_numpy(values)
+    for values in run(places, np.zeros(shape, bool)).values():
+        np.asarray(values)
     return time.perf_counter() - start
 
 

@@ -37,8 +37,8 @@ class BiLM(keras.layers.Layer):
         regularization: settings of training, which apply where seeds or masks are passed.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
             values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
-            layers and projections are stored in eight bits for `bilm.embedding.int8`, which runs
-            stacks and encoder; a softmax and a table of words compute in float32.
+            layers and projections are stored in eight bits for the embedding backend `onnx_int8`,
+            which runs stacks and encoder; a softmax and a table of words compute in float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
     Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing, or for an

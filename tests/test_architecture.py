@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ORDER = [  # from the bottom to the top; an entry is a module or a package directly below bilm/
-    ["errors"],
+    ["errors", "activations"],
     ["support"],
     ["options"],
     ["data"],
@@ -26,7 +26,7 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["__init__", "__main__"],
 ]
 STEP = {name: k for k, names in enumerate(ORDER) for name in names}
-PLAIN_PYTHON = {"errors", "support", "options", "data"}
+PLAIN_PYTHON = {"errors", "activations", "support", "options", "data"}
 # Entry points of inference, which runs on every backend of Keras: they and the modules that they
 # import at the top of a file must not import TensorFlow there.
 ANY_BACKEND = [

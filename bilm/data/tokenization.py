@@ -35,12 +35,15 @@ def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
         name: name of the sentence for the error.
     Raises: DataError if `sentence` is not an ordered collection of strings.
     """
-    if isinstance(sentence, Iterable) and not isinstance(sentence, str | bytes | Set | Mapping):
-        words = list(sentence)
-        if all(isinstance(word, str) for word in words):
-            return words
-    found = f"{name} is {repr(sentence)[:60]}"
-    raise DataError(f"{found}; expected a list of words: split a string into words, sort a set")
+    if not isinstance(sentence, Iterable) or isinstance(sentence, str | bytes | Set | Mapping):
+        found = f"{name} is {repr(sentence)[:60]} ({type(sentence).__name__})"
+        raise DataError(f"{found}; expected a list of words: split a string into words, sort a set")
+    words = list(sentence)
+    for i, word in enumerate(words):
+        if not isinstance(word, str):
+            found = f"{name}, word {i} is {repr(word)[:60]} ({type(word).__name__})"
+            raise DataError(f"{found}; expected a string")
+    return words
 
 
 def check_batch(sentences: object) -> None:

@@ -8,7 +8,6 @@ merging does not read the corpus.
 from __future__ import annotations
 
 import hashlib
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -22,9 +21,9 @@ from absl import logging
 from bilm.data.readers import Corpora, Corpus, Record
 from bilm.data.shares import Share, input_files, open_corpus
 from bilm.data.tokenization import TokenizationCheck
+from bilm.embedding.backends import sooner_backend
 from bilm.embedding.embedder import ElmoEmbedder, Layers, check_pool, layer_numbers
 from bilm.embedding.embedding_file import dataset_name
-from bilm.embedding.numpy_model import is_small
 from bilm.embedding.outputs import (
     WRITERS,
     Content,
@@ -40,7 +39,6 @@ from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import protect
-from bilm.support.process import backend_is_chosen
 from bilm.support.progress import progress
 
 DTYPES = ("float32", "float16")
@@ -108,7 +106,7 @@ def dump_bilm_embeddings(
     if before_keras is not None:
         if settings.backend is None:
             n_tokens = text.n_tokens + 2 * text.n_sentences
-            settings.backend = _sooner_backend(model, settings, n_tokens)
+            settings.backend = sooner_backend(model.options, settings.precision, n_tokens)
         if settings.backend == "keras":
             before_keras()
     work = prepare(text, model, vocab_file, settings, form)
@@ -121,14 +119,6 @@ def dump_bilm_embeddings(
                 n_parts, lambda path, paths: WRITERS[form](path, shown.over(paths), work.content)
             )
     return text.n_sentences
-
-
-def _sooner_backend(model: StoredModel, settings: Settings, n_tokens: int) -> str:
-    """Return the backend of `ElmoEmbedder` that embeds a corpus sooner, with its start."""
-    keras_is_chosen = "keras" in sys.modules or backend_is_chosen()
-    if keras_is_chosen or settings.precision != "float32" or not is_small(model.options, n_tokens):
-        return "keras"
-    return "numpy"
 
 
 class Settings:

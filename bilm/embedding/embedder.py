@@ -11,46 +11,43 @@ import heapq
 import math
 import operator
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bilm.data.tokenization import TokenizationCheck, checked_sentence
-from bilm.embedding.choices import BACKENDS, POOLS
-from bilm.embedding.numpy_model import NumpyBiLM, NumpyStacks, Shared, shared_with
+from bilm.data.tokenization import TokenizationCheck, check_batch, checked_sentence
+from bilm.embedding.backends import open_backend
+from bilm.embedding.backends.base import Backend
+from bilm.embedding.choices import POOLS
 from bilm.embedding.token_cache import TokenCache, WordVectors
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import BilmError, OptionsError
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.process import return_freed_memory, share_unset_cores
-
-if TYPE_CHECKING:
-    from bilm.language_model import BiLM
 
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together
 WINDOW_TOKENS = 1 << 18  # maximum number of tokens read ahead if sentences are long
 WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens that are read ahead
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
-REPEATS = 8  # multiply the table instead of each token from this mean number of uses per row on
 
 Layers = str | Sequence[int]
 T = TypeVar("T")
 
 
 class ElmoEmbedder:
-    """A stored biLM that embeds sentences: lists of words in, NumPy arrays out.
+    """A stored biLM that embeds sentences: words in, NumPy arrays out.
 
-    The vectors of a sentence do not depend on other sentences: each one starts with zero state. The
-    words `<S>` and `</S>` are read as the marks of a sentence. Threads may share an embedder. A
-    pickle contains the paths of the model's files, which are loaded again, also in processes that
-    multiprocessing spawns. In a forked process TensorFlow would hang; embedders raise BilmError
-    there. If the sentences look untokenized, one warning is logged.
+    A sentence is a list of words, or a string, which is split at blanks. The word `""` is padding:
+    it has the vector zero and is not read. The vectors of a sentence do not depend on other
+    sentences: each one starts with zero state. `<S>` and `</S>` are read as marks of a sentence.
+    Threads may share an embedder. A pickle contains the paths of the model's files, which are
+    loaded again, also in processes that multiprocessing spawns. In a forked process TensorFlow
+    would hang; embedders raise BilmError there. If the sentences look untokenized, one warning is
+    logged.
 
     Args:
         options_file: `options.json`, or a model: see `bilm.storage.stored_model.open_model`.
@@ -100,34 +97,18 @@ class ElmoEmbedder:
         if cache_size < 0 or batch_tokens < 1:
             given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
             raise ValueError(f"{given}, expected at least 0 and 1")
-        if backend not in BACKENDS:
-            raise ValueError(f"backend is {backend!r}, expected one of {BACKENDS}")
-        if backend == "numpy" and precision != "float32":
-            raise ValueError(f"precision is {precision!r}; the backend numpy computes in float32")
-        if precision == "int8":
-            from bilm.embedding.int8 import largest_input
-
-            largest_input()  # raises an error without ONNX Runtime, before weights are read
         self.stored = open_model(options_file, weight_file)
-        self.model: BiLM | NumpyBiLM
-        if backend == "numpy":
-            self.model = numpy_model = NumpyBiLM(self.stored)
-            shared = Shared(numpy_model.encoder, numpy_model.stacks)
-        else:
-            share_unset_cores()
-            self.model = keras_model = self.stored.build(precision, frozen=True)
-            shared = shared_with(keras_model)
-            return_freed_memory()
-        self.options, self.batch_tokens = self.model.options, batch_tokens
+        model = open_backend(self.stored, backend, precision)
+        self.options, self.batch_tokens = model.options, batch_tokens
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
         self._settings = self.vocab_file, cache_size, batch_tokens, precision, backend
-        self._encode = WordVectors(self.model, self.vocab_file, shared.encoder)
+        self._encode = WordVectors(model, self.vocab_file)
         self._marks, self._cache = self._encode.marks, TokenCache(cache_size, self._encode)
-        self._runner = PackedRunner(self.model, batch_tokens, shared.stacks)
+        self._runner = PackedRunner(model, batch_tokens)
         lstm = self.options.lstm
         self.n_layers = lstm.n_layers + 1
-        self.dim = len(self.model.directions) * lstm.projection_dim
+        self.dim = len(self.options.directions) * lstm.projection_dim
         self.tokenization = TokenizationCheck("sentences to embed")
 
     def __reduce__(self):
@@ -279,15 +260,14 @@ class ElmoEmbedder:
         A group has about as many tokens as `WINDOW_BATCHES` batches. If sentences are long, it has
         as many tokens as fill all rows, but no more than those whose vectors fit in memory.
         """
-        if isinstance(sentences, Set | Mapping):
-            raise DataError(f"sentences are a {type(sentences).__name__}, which has no order")
+        check_batch(sentences)
         most = WINDOW_TOKENS
         if selection.pool == "none":
             most = min(WINDOW_BYTES // (4 * math.prod(selection.shape)), most)
         least, n_rows = WINDOW_BATCHES * self.batch_tokens, min(MAX_ROWS, self.batch_tokens)
         group: list[list[str]] = []
         n_tokens = longest = 0
-        checked = (checked_sentence(words, f"sentence {i}") for i, words in enumerate(sentences))
+        checked = (_words(words, f"sentence {i}") for i, words in enumerate(sentences))
         for words in self.tokenization.watch(checked):
             group.append(words)
             n_tokens += len(words) + 2
@@ -302,7 +282,7 @@ class ElmoEmbedder:
         """Return a dict from each word, including the marks, to its row in a table, and the table,
         float32 (U, P)."""
         self._check_process()
-        words = list(dict.fromkeys(chain(self._marks, *group)))
+        words = [word for word in dict.fromkeys(chain(self._marks, *group)) if word]
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
     def _embed(
@@ -311,14 +291,22 @@ class ElmoEmbedder:
         """Yield the number and the collected vectors of each sentence of a group as soon as they
         are computed."""
         places, table = self._look_up(group)
-        filled, (begin, end) = [k for k, words in enumerate(group) if words], self._marks
-        if filled:
-            sentences = [np.array([places[w] for w in (begin, *group[k], end)]) for k in filled]
-            with closing(self._runner(table, sentences, selection)) as embedded:
-                for k, vectors in embedded:
-                    yield filled[k], vectors
+        begin, end = self._marks
+        sentences = {
+            k: np.array([places[w] for w in (begin, *words, end) if w])
+            for k, words in enumerate(group)
+            if any(words)
+        }
+        numbers = list(sentences)
+        if sentences:
+            runner = self._runner(table, list(sentences.values()), selection)
+            with closing(runner) as embedded:
+                for i, vectors in embedded:
+                    yield numbers[i], _with_padding(vectors, group[numbers[i]], selection)
                     self._check_process()
-        yield from ((k, Collector(selection, 0).result()) for k, w in enumerate(group) if not w)
+        for k in range(len(group)):
+            if k not in sentences:
+                yield k, _with_padding(Collector(selection, 0).result(), group[k], selection)
 
     def _check_process(self) -> None:
         """Raise BilmError in a forked process, which lacks TensorFlow's threads."""
@@ -335,6 +323,20 @@ def _unpickled(cls: type[ElmoEmbedder], *arguments: Any) -> ElmoEmbedder:
     here would kill a worker of `multiprocessing.Pool`, and its caller would wait forever."""
     is_forked = cls._process not in (None, os.getpid())
     return cls.__new__(cls) if is_forked else cls(*arguments)
+
+
+def _words(sentence: str | Iterable[str], name: str) -> list[str]:
+    """Return the words of a sentence; a string is split at blanks. Raises: DataError."""
+    return sentence.split() if isinstance(sentence, str) else checked_sentence(sentence, name)
+
+
+def _with_padding(vectors: np.ndarray, words: list[str], selection: Selection) -> np.ndarray:
+    """Insert zeros for the words that are padding into the vectors of words (..., T, D)."""
+    if selection.pool != "none" or vectors.shape[-2] == len(words):
+        return vectors
+    found: np.ndarray = np.zeros((*vectors.shape[:-2], len(words), vectors.shape[-1]), np.float32)
+    found[..., [k for k, word in enumerate(words) if word], :] = vectors
+    return found
 
 
 # --- selecting layers and collecting the vectors of a sentence ---
@@ -503,33 +505,15 @@ class PackedRunner:
     """Runs a biLM over token vectors of sentences, each from zero state.
 
     Args:
-        model: the biLM, with its weights.
+        backend: computes the biLM.
         batch_tokens: maximum number of tokens in a window of steps.
-        of_one_row: runs a single row, and all rows of a `NumpyBiLM`; None to run it with the model.
     """
 
-    def __init__(
-        self, model: BiLM | NumpyBiLM, batch_tokens: int, of_one_row: NumpyStacks | None = None
-    ):
-        self.model, self.batch_tokens, self._of_one_row = model, batch_tokens, of_one_row
-        self._runs_ahead = False
-        self.gate_tokens = GATE_BYTES // (16 * model.options.lstm.dim * len(model.directions))
-        if isinstance(model, NumpyBiLM):
-            return
-        import keras
-
-        # Other backends have settings that depend on the thread.
-        self._runs_ahead = keras.backend.backend() == "tensorflow"
-        self._run_steps: Callable
-        self._run_rows: Callable
-        self._run_one_row: Callable
-        if model.precision == "int8":
-            from bilm.embedding.int8 import Int8Stacks
-
-            self._run_steps = self._run_rows = self._run_one_row = Int8Stacks(model)
-        else:
-            self._run_steps, self._run_rows = _compiled_steps(model)
-            self._run_one_row = _compiled_steps(model, n_rows=1)[0]
+    def __init__(self, backend: Backend, batch_tokens: int):
+        self._backend, self._directions = backend, backend.options.directions
+        self._batch_tokens = batch_tokens
+        gate_bytes = 16 * backend.options.lstm.dim * len(self._directions)  # per token
+        self._window_tokens = min(batch_tokens, GATE_BYTES // gate_bytes)
 
     def __call__(
         self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection
@@ -551,12 +535,12 @@ class PackedRunner:
         waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
         running: dict[int, Collector] = {}
         windows = self._windows(table, places, fresh)
-        if fresh.size > self.batch_tokens and self._runs_ahead:
+        if fresh.size > self._batch_tokens and self._backend.runs_ahead:
             # The caller collects and writes while the next steps are computed.
             windows = ahead(windows)
         with closing(windows):
             for steps, found in windows:
-                selected = {d: selection.select(_array(layers)) for d, layers in found.items()}
+                selected = {d: selection.select(np.asarray(x)) for d, x in found.items()}
                 while waiting and packing.starts[waiting[-1]] < steps.stop:
                     k = waiting.pop()
                     running[k] = Collector(selection, int(lengths[k]) - 1)
@@ -573,35 +557,11 @@ class PackedRunner:
     ) -> Generator[tuple[slice, dict[str, Any]], None, None]:
         """Yield the steps of each window, and its layers by direction: (layers + 1, B, T, P)."""
         n_rows, n_all = fresh.shape
-        n_steps = max(min(self.batch_tokens, self.gate_tokens) // n_rows, 1)
-        repeats = n_rows * min(n_steps, n_all) / len(table)
-        run, to_tensor, state = self._functions(n_rows, repeats)
-        tensor = to_tensor(table)
+        n_steps = max(self._window_tokens // n_rows, 1)
+        run = self._backend.begin(table, n_rows)
         for start in range(0, n_all, n_steps):
             steps = slice(start, min(start + n_steps, n_all))
-            window = {d: to_tensor(p[:, steps]) for d, p in places.items()}
-            found, state = run(tensor, window, to_tensor(fresh[:, steps]), state)
-            yield steps, found
-
-    def _functions(
-        self, n_rows: int, repeats: float
-    ) -> tuple[Callable, Callable[[np.ndarray], Any], Any]:
-        """Return what runs this number of rows: the function that continues from a state, the
-        conversion of its arguments, and the zero state.
-
-        `repeats` is the mean number of positions of a window that read the same row of the table.
-        """
-        model, arrays = self.model, self._of_one_row
-        if arrays is not None and (n_rows == 1 or isinstance(model, NumpyBiLM)):
-            return arrays, np.asarray, arrays.zero_state(n_rows)
-        import keras
-
-        assert not isinstance(model, NumpyBiLM)
-        run = self._run_one_row if n_rows == 1 else self._run_steps
-        if repeats >= REPEATS:
-            run = self._run_rows
-        state = model.flatten_state(model.zero_state(n_rows))
-        return run, keras.ops.convert_to_tensor, state
+            yield steps, run({d: p[:, steps] for d, p in places.items()}, fresh[:, steps])
 
     def _lay_out(
         self, sentences: list[np.ndarray], packing: Packing
@@ -609,49 +569,11 @@ class PackedRunner:
         """Return each direction's rows of the table, integer (B, T), in its reading order, and the
         starts of sentences, boolean (B, T)."""
         shape = packing.n_rows, packing.n_steps
-        places: dict[str, np.ndarray] = {
-            d: np.zeros(shape, np.int32) for d in self.model.directions
-        }
+        places: dict[str, np.ndarray] = {d: np.zeros(shape, np.int32) for d in self._directions}
         fresh: np.ndarray = np.zeros(shape, bool)
         for rows, row, start in zip(sentences, packing.rows, packing.starts, strict=True):
             fresh[row, start] = True
-            for direction in self.model.directions:
+            for direction in self._directions:
                 in_order = rows[:0:-1] if direction == "backward" else rows[:-1]
                 places[direction][row, start : start + len(in_order)] = in_order
         return places, fresh
-
-
-def _array(layers: Any) -> np.ndarray:
-    """Return the layers of a window as an array."""
-    if isinstance(layers, np.ndarray):
-        return layers
-    import keras
-
-    return keras.ops.convert_to_numpy(layers)
-
-
-def _compiled_steps(model: BiLM, n_rows: int | None = None) -> tuple[Callable, Callable]:
-    """Return the compiled function that continues from a state, for any number of steps and for
-    `n_rows` rows or any number: integer (B, T) by direction -> float (layers + 1, B, T, P); and one
-    that multiplies the table with the first layers' weights, instead of each token."""
-    import keras
-    from keras import ops
-
-    from bilm.layers.functional import compiled
-    from bilm.layers.state import TableRows
-
-    def steps(table, places, fresh, state, as_rows=False):
-        vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
-        read = {d: TableRows(table, p) for d, p in places.items()} if as_rows else vectors
-        outputs, state = model.windows(read, model.pack_state(state), fresh=fresh)
-        layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in model.directions}
-        return layers, model.flatten_state(state)
-
-    state = model.flatten_state(model.zero_state(0))
-    signature = [
-        keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
-        {d: keras.KerasTensor((n_rows, None), "int32") for d in model.directions},
-        keras.KerasTensor((n_rows, None), "bool"),
-        [keras.KerasTensor((n_rows, part.shape[1]), "float32") for part in state],
-    ]
-    return compiled(steps, signature), compiled(partial(steps, as_rows=True), signature)

@@ -6,108 +6,80 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilm.data.vocabulary import BOS, EOS, Vocabulary, alphabet_of, shifted, vocabulary_of
 from bilm.data.windows import batches, needed_characters
-from bilm.embedding.numpy_model import FEW_WORDS, NumpyBiLM, NumpyEncoder
-from bilm.errors import OptionsError
+from bilm.embedding.backends import open_backend
+from bilm.embedding.backends.base import Backend
+from bilm.errors import DataError, OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, replacing
 from bilm.support.model_files import protect
 
-if TYPE_CHECKING:
-    from bilm.language_model import BiLM
-
 ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
 ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters for these characters
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
+MAX_PARTS = 2  # most parts of a word at blanks, as in "10 000"
+MANY_MARKS = 64  # more than a backend computes without compiled code
 
 
 class WordVectors:
-    """Words -> vectors of the encoder of a stored biLM.
+    """Words -> context-free vectors of a stored biLM.
 
     Args:
-        model: result of `StoredModel.build`, or a `NumpyBiLM`.
+        model: computes the vectors.
         vocab_file: one word per line, for a model that reads words instead of characters.
-        of_few: encodes at most `FEW_WORDS` words; None to encode them with the model.
+    Attributes: `marks`, the words that represent the marks of a sentence.
     Raises: OptionsError if the vocabulary is missing; DataError if it does not fit the model.
     """
 
-    def __init__(
-        self,
-        model: BiLM | NumpyBiLM,
-        vocab_file: str | Path | None = None,
-        of_few: NumpyEncoder | None = None,
-    ):
-        self._of_few = of_few
-        self.model, self._alphabet = model, alphabet_of(model.options)
-        n_filters = getattr(model.encoder, "n_filters", 0)  # a table of words has none
-        self._budget = min(ENCODER_CHARACTERS, ENCODER_BYTES // (4 * max(n_filters, 1)))
-        self._encode: Callable[[np.ndarray], np.ndarray]
-        if isinstance(model, NumpyBiLM):
-            self._widest, self._encode = model.encoder.widest, model.encoder.__call__
-            return
-        import keras
-
-        from bilm.layers.functional import compiled
-
+    def __init__(self, model: Backend, vocab_file: str | Path | None = None):
+        self._model, options = model, model.options
+        self._alphabet, self.marks = alphabet_of(options), (BOS, EOS)
         if self._alphabet is None:
             if vocab_file is None:
                 raise OptionsError(
                     "this model reads words, not characters; give its vocabulary (--vocab, "
                     "vocab_file)"
                 )
-            self._vocab = vocabulary_of(vocab_file, model.options, model.n_tokens, (BOS, EOS))
-            self._encode = lambda ids: keras.ops.convert_to_numpy(model.encoder(ids))
+            self._vocab = vocabulary_of(vocab_file, options, model.n_tokens, self.marks)
             return
-        self._widest = max((width for width, _ in model.encoder.filters), default=0)
-        if model.precision == "int8":
-            from bilm.embedding.int8 import Int8Encoder
-
-            self._encode = Int8Encoder(model.encoder)
-        else:
-            self._compiled = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
-            self._encode = lambda ids: keras.ops.convert_to_numpy(
-                self._compiled(keras.ops.convert_to_tensor(ids))
-            )
-
-    @property
-    def marks(self) -> tuple[str, str]:
-        """The words that represent the marks of a sentence."""
-        return (BOS, EOS) if self._alphabet is None else (self._alphabet.begin, self._alphabet.end)
+        self.marks = self._alphabet.begin, self._alphabet.end
+        cnn, lexicons = options.char_cnn, options.lexicon_encoder
+        filters = cnn.filters if cnn else ()
+        if lexicons and lexicons.characters:
+            filters = lexicons.filters or ()
+        self._widest = max((width for width, _ in filters), default=0)
+        n_filters = max(sum(n for _, n in filters), 1)
+        self._budget = min(ENCODER_CHARACTERS, ENCODER_BYTES // (4 * n_filters))
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Return the vectors of words, float32 (n, P)."""
+        """Return the vectors of words, float32 (n, P).
+
+        Raises: DataError for a word with several blanks, which is probably a text.
+        """
+        if text := next((word for word in words if len(word.split()) > MAX_PARTS), None):
+            raise DataError(
+                f"the word {text[:40]!r} contains several blanks; split a text into words"
+            )
         if self._alphabet is None:
-            ids = shifted(self._vocab.known_ids(words))
-            return self._encode(ids)
-        vectors: np.ndarray = np.empty(
-            (len(words), self.model.options.lstm.projection_dim), np.float32
-        )
+            return self._model.encode(shifted(self._vocab.known_ids(words)))
+        width = self._model.options.lstm.projection_dim
+        vectors: np.ndarray = np.empty((len(words), width), np.float32)
         spelled = self._alphabet(words)  # n, C
         lengths = self._alphabet.lengths(words, spelled)
         lengths = needed_characters(lengths, self._widest, self._alphabet.width)
-        of_few = self._of_few if len(words) <= FEW_WORDS else None
-        for rows, n_padded in batches(lengths, self._budget):
-            n_characters = lengths[rows[0]]
-            if of_few is not None:
-                vectors[rows] = of_few(shifted(spelled[rows, :n_characters]))
-                continue
-            # Padded with the last word up to a number of rows that has been compiled.
-            ids = spelled[np.pad(rows, (0, n_padded - len(rows)), "edge"), :n_characters]
-            vectors[rows] = self._encode(shifted(ids))[: len(rows)]
+        for rows, n_rows in batches(lengths, self._budget):
+            ids = shifted(spelled[rows, : lengths[rows[0]]])
+            vectors[rows] = self._model.encode(ids, n_rows)
         return vectors
 
     def warm_up(self) -> np.ndarray:
         """Compile the encoder and return the vectors of `marks`."""
-        if self._of_few is not None and self._alphabet is not None:
-            spelled = self._alphabet(self.marks)[:, : max(self._widest, 8)]
-            self._encode(shifted(spelled))
-        return self(self.marks)
+        return self(self.marks * MANY_MARKS)[: len(self.marks)]
 
 
 class TokenCache:
@@ -196,11 +168,10 @@ def dump_token_embeddings(
     protect(outfile, vocab_file, *stored.own_files)
     if stored.options.reads_words:
         raise OptionsError(f"{stored}: the model reads words; its weights contain their vectors")
-    model = stored.build()
-    encode = WordVectors(model)
+    encode = WordVectors(open_backend(stored))
     marks = dict(zip((BOS, EOS), encode.marks, strict=True))  # the file's -> the model's
     with replacing(outfile) as temporary, NewHDF5(temporary) as file:
-        shape = vocab.size, model.options.lstm.projection_dim
+        shape = vocab.size, stored.options.lstm.projection_dim
         table = file.create_dataset("embedding", shape, "float32")
         for start in range(0, vocab.size, TABLE_WORDS):
             ids = range(start, min(start + TABLE_WORDS, vocab.size))

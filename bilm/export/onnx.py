@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
-from bilm.embedding.int8 import largest_input
+from bilm.embedding.backends.onnx_int8 import largest_input
 from bilm.errors import WeightsError
 from bilm.export.saved_model import (
     outputs_of_layers,
@@ -42,7 +42,8 @@ def export_onnx(elmo: Elmo, path: str | Path, precision: str = "float32") -> Non
     With the precision int8, inputs and outputs are the same. The weights of LSTMs, highway layers
     and projections are stored in eight bits. The file contains operations of ONNX Runtime's own
     domain, so other runtimes cannot run it. On x86 processors without VNNI instructions its
-    products are exact only if it was exported on such a processor: see `bilm.embedding.int8`.
+    products are exact only if it was exported on such a processor: see
+    `bilm.embedding.backends.onnx_int8`.
 
     Args:
         elmo: the layer; its first representation is exported.

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import initializers, ops
 
+from bilm.activations import ACTIVATIONS
 from bilm.layers.functional import checked_precision
 from bilm.layers.weighted import WeightedLayer
-
-
-class Activation(NamedTuple):
-    """An activation of the character CNN.
-
-    To add one, add it to `ACTIVATIONS`, and its name to the rule `ACTIVATION` of
-    `options/schema.py`.
-
-    Fields:
-        function: non-decreasing function, because it is applied after the maximum.
-        initializer: function that maps the number of inputs of a filter to the initializer of its
-            kernel.
-    """
-
-    function: Callable[[Any], Any]
-    initializer: Callable[[int], initializers.Initializer]
-
-
-ACTIVATIONS = {
-    "relu": Activation(ops.relu, lambda n_inputs: initializers.RandomUniform(-0.05, 0.05)),
-    "tanh": Activation(ops.tanh, lambda n_inputs: initializers.RandomNormal(0.0, n_inputs**-0.5)),
-}
 
 
 class CharacterCNN(WeightedLayer):
@@ -43,7 +22,7 @@ class CharacterCNN(WeightedLayer):
         n_characters: number of rows of the character embedding, including padding if any.
         embedding_dim: width E of a character's vector.
         filters: pairs (width in characters, number of filters).
-        activation: a key of `ACTIVATIONS`.
+        activation: a key of `bilm.activations.ACTIVATIONS`.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
     Inputs: integer `(..., C)`, C at least the width of the widest filter; `padded=True` asserts
@@ -81,7 +60,10 @@ class CharacterCNN(WeightedLayer):
         )
         self.kernels, self.biases = [], []
         for i, (width, n_filters) in enumerate(self.filters):
-            initializer = ACTIVATIONS[self.activation].initializer(width * self.embedding_dim)
+            if ACTIVATIONS[self.activation].is_uniform:
+                initializer = initializers.RandomUniform(-0.05, 0.05)
+            else:
+                initializer = initializers.RandomNormal(0.0, (width * self.embedding_dim) ** -0.5)
             shape = (1, width, self.embedding_dim, n_filters)
             kernel = self.add_weight(shape, initializer, f"kernel_{i}", is_operand=True)
             self.kernels.append(kernel)
@@ -102,7 +84,7 @@ class CharacterCNN(WeightedLayer):
         else:
             maxima = self._maxima(characters, kernels)
         # After the maximum, as in bilm-tf: an increasing function keeps the order of the windows.
-        activate = ACTIVATIONS[self.activation].function
+        activate = getattr(ops, ACTIVATIONS[self.activation].keras)
         features = activate(maxima + ops.concatenate(self.biases))
         return ops.reshape(features, (*lead, features.shape[-1]))
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from bilm.activations import ACTIVATIONS
 from bilm.layers.int8_weights import Int8Cell, Int8Matrix, int8_cell, int8_matrix
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder
@@ -300,7 +301,7 @@ def _add_cnn(writer: GraphWriter, cnn: Any, ids: str) -> str:
     maximum = add("Concat", *maxima, axis=1) if len(maxima) > 1 else maxima[0]
     biases = np.concatenate([ops.convert_to_numpy(bias) for bias in cnn.biases])
     maximum = add("Add", maximum, writer.constant("filter_bias", biases))
-    return add({"relu": "Relu", "tanh": "Tanh"}[cnn.activation], maximum)
+    return add(ACTIVATIONS[cnn.activation].onnx, maximum)
 
 
 def _add_windows(writer: GraphWriter, vectors: str, width: int) -> str:

@@ -59,7 +59,7 @@ class WeightedLayer(keras.layers.Layer):
     def refuse_int8(self) -> None:
         """Raise ValueError if the precision is int8, which Keras' backends cannot compute."""
         if self.precision == "int8":
-            raise ValueError(f"{self.path}: int8 runs in bilm.embedding.int8 only")
+            raise ValueError(f"{self.path}: int8 runs in bilm.embedding.backends.onnx_int8 only")
 
     def own_weight(self, name: str) -> Any:
         """Return the variable with this name, of this layer itself and not of a sublayer.

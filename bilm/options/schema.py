@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from bilm.activations import ACTIVATIONS
 from bilm.errors import OptionsError
 from bilm.support.files import replacing
 
@@ -87,7 +88,10 @@ NOT_NEGATIVE = Rule(
 )
 PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]")
-ACTIVATION = Rule(lambda value: value in ("relu", "tanh"), '"relu" or "tanh"')
+ACTIVATION = Rule(
+    lambda value: isinstance(value, str) and value in ACTIVATIONS,
+    " or ".join(f'"{name}"' for name in ACTIVATIONS),
+)
 FILTERS = Rule(
     _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
 )

@@ -52,7 +52,7 @@ class Progress:
             transient=True,
             redirect_stdout=False,
             disable=not _bars,
-            # Without a thread for counted work: see `bilm.embedding.numpy_model.one_blas_thread`.
+            # Without a thread for counted work: see `one_blas_thread` in `embedding`.
             auto_refresh=not unit,
         )
         self._bar.add_task(what, total=total, rate="")

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from keras import ops
 
+from bilm.activations import ACTIVATIONS
 from bilm.errors import WeightsError
 from bilm.language_model import BiLM
-from bilm.layers.char_cnn import ACTIVATIONS, CharacterCNN
+from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import product
 from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTM, LSTMCell

@@ -73,9 +73,8 @@ def test_gpu_kernels_of_the_evaluation():
 def test_gpu_kernels_of_the_embedder(precision):
     embedder = ElmoEmbedder(tiny_run("characters"), precision=precision)
     embedder.embed_sentence(["a", "sentence"])
-    runner = embedder._runner
-    encode = embedder._cache._encode._compiled
-    for function in (runner._run_steps, runner._run_rows, encode):
+    backend = embedder._runner._backend
+    for function in (backend._run, backend._encode):
         graph = function.get_concrete_function().graph
         assert without_kernel(graph, HOST) == []
         assert copied_to_host(graph, HOST) == []

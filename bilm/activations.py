@@ -1,0 +1,31 @@
+"""The activations of the character CNN, each defined here for all libraries that compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Activation(NamedTuple):
+    """A non-decreasing function, because it is applied after the maximum over a filter's places.
+
+    To add an activation, add it to `ACTIVATIONS`. Options files and all backends then accept it.
+
+    Fields:
+        keras: name of the function in `keras.ops`.
+        numpy: function from the module NumPy and an array to the result.
+        onnx: name of the ONNX operation.
+        is_uniform: whether a filter's initial weights are uniform in [-0.05, 0.05]; otherwise they
+            are normal, with a variance of 1 / n for n inputs.
+    """
+
+    keras: str
+    numpy: Callable[[Any, Any], Any]
+    onnx: str
+    is_uniform: bool = False
+
+
+ACTIVATIONS = {
+    "relu": Activation("relu", lambda np, x: np.maximum(x, 0), "Relu", is_uniform=True),
+    "tanh": Activation("tanh", lambda np, x: np.tanh(x), "Tanh"),
+}

@@ -1,0 +1,146 @@
+"""A biLM computed by Keras, and one sentence of a small one by NumPy with the same weights.
+
+To start the many small operations of one sentence takes TensorFlow longer than to compute them.
+Many sentences at a time are faster with Keras.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bilm.embedding.backends.base import Backend, Run, continued, zero_state
+from bilm.embedding.backends.numpy import NumpyCell, NumpyEncoder, NumpyStacks, in_numpy_order
+from bilm.language_model import BiLM
+from bilm.layers.functional import compiled
+from bilm.storage.stored_model import StoredModel
+from bilm.support.process import return_freed_memory, share_unset_cores
+
+FEW_WORDS = 64  # most words that NumPy encodes
+
+
+class KerasBackend(Backend):
+    """A biLM that Keras computes, compiled on TensorFlow.
+
+    Args:
+        model: a frozen, built biLM with padding.
+    """
+
+    def __init__(self, model: BiLM):
+        super().__init__(model.options, model.n_tokens)
+        self.runs_ahead = keras.backend.backend() == "tensorflow"
+        self._run, self._run_one_row = (_compiled_windows(model, n_rows) for n_rows in (None, 1))
+        self._encode: Any = model.encoder
+        if not self.options.reads_words:
+            self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
+        self._encode_few: NumpyEncoder | None = None
+        self._one_row: NumpyStacks | None = None
+        if _is_shared(model):
+            self._one_row = _copied_stacks(model)
+            if self.options.char_cnn is not None:
+                self._encode_few = _shared_encoder(model)
+
+    @classmethod
+    def open(cls, stored: StoredModel, precision: str) -> KerasBackend:
+        """Load a model: see `Backend.open`."""
+        share_unset_cores()
+        model = cls(stored.build(precision, frozen=True))
+        return_freed_memory()
+        return model
+
+    def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
+        """Return the vectors of tokens: see `Backend.encode`."""
+        if self._encode_few is not None and len(ids) <= FEW_WORDS:
+            return self._encode_few(ids)
+        n_tokens, n_added = len(ids), max(n_rows - len(ids), 0)
+        # Padded with the last token.
+        ids = np.pad(ids, [(0, n_added)] + [(0, 0)] * (ids.ndim - 1), "edge") if n_added else ids
+        return ops.convert_to_numpy(self._encode(ops.convert_to_tensor(ids)))[:n_tokens]
+
+    def begin(self, table: np.ndarray, n_rows: int) -> Run:
+        """Return the function that runs windows: see `Backend.begin`."""
+        if n_rows == 1 and self._one_row is not None:
+            return self._one_row.begin(table, n_rows)
+        run, to_tensor = self._run_one_row if n_rows == 1 else self._run, ops.convert_to_tensor
+
+        def run_tensors(table: Any, places: Any, fresh: Any, state: Any) -> tuple[Any, Any]:
+            places = {d: to_tensor(rows) for d, rows in places.items()}
+            layers, state = run(table, places, to_tensor(fresh), state)
+            if keras.backend.backend() == "torch":  # its tensors may be on a GPU
+                layers = {d: ops.convert_to_numpy(x) for d, x in layers.items()}
+            return layers, state
+
+        state = list(map(to_tensor, zero_state(self.options, n_rows)))
+        return continued(run_tensors, to_tensor(table), state)
+
+
+BACKEND = KerasBackend
+
+
+def _compiled_windows(model: BiLM, n_rows: int | None) -> Any:
+    """Return the compiled function that runs a window of `n_rows` rows, or of any number, from a
+    state: see `Backend.begin`."""
+
+    def window(table, places, fresh, state):
+        vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
+        outputs, state = model.windows(vectors, model.pack_state(state), fresh=fresh)
+        layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in model.directions}
+        return layers, model.flatten_state(state)
+
+    state = zero_state(model.options, 0)
+    signature = [
+        keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
+        {d: keras.KerasTensor((n_rows, None), "int32") for d in model.directions},
+        keras.KerasTensor((n_rows, None), "bool"),
+        [keras.KerasTensor((n_rows, part.shape[1]), "float32") for part in state],
+    ]
+    return compiled(window, signature)
+
+
+# --- weights for NumPy ---
+
+
+def _is_shared(model: BiLM) -> bool:
+    """Return whether NumPy computes one sentence of a model: in float32, on TensorFlow on the CPU,
+    and with small cells. NumPy reads large cells hardly faster than TensorFlow, and its waiting
+    threads slow down other programs."""
+    if keras.backend.backend() != "tensorflow" or model.precision != "float32":
+        return False
+    import tensorflow as tf
+
+    cells = [layer.cell for stack in model.stacks.values() for layer in stack.layers]
+    is_small = all(cell.laid_out.layout.joint for cell in cells)
+    return is_small and not tf.config.list_physical_devices("GPU")
+
+
+def _shared_encoder(model: BiLM) -> NumpyEncoder:
+    """Return the encoder of a model in NumPy, whose arrays share the memory of the tensors."""
+    encoder = model.encoder
+    cnn, highway = encoder.cnn, encoder.highway
+    layers = zip(
+        highway.gates, highway.gate_biases, highway.transforms, highway.biases, strict=True
+    )
+    return NumpyEncoder(
+        cnn.activation,
+        np.asarray(cnn.embedding),
+        [np.asarray(kernel).reshape(-1, kernel.shape[-1]) for kernel in cnn.kernels],
+        np.concatenate([np.asarray(bias) for bias in cnn.biases]),
+        [list(map(np.asarray, layer)) for layer in layers],
+        (np.asarray(encoder.kernel), np.asarray(encoder.bias)) if encoder.has_projection else None,
+    )
+
+
+def _copied_stacks(model: BiLM) -> NumpyStacks:
+    """Copy the weights of a frozen model's cells."""
+    lstm = model.options.lstm
+
+    def copied(cell: Any) -> NumpyCell:
+        of_input, recurrent, bias, projection = cell.laid_out.arrays(lstm.projection_dim, lstm.dim)
+        of_input, recurrent, bias = map(in_numpy_order, (of_input, recurrent, bias))
+        return NumpyCell(of_input, recurrent, bias, projection)
+
+    cells = {d: [copied(layer.cell) for layer in stack.layers] for d, stack in model.stacks.items()}
+    return NumpyStacks(model.options, cells)

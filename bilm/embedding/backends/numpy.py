@@ -1,0 +1,333 @@
+"""A biLM in NumPy, without Keras and its backends.
+
+It embeds a short text sooner than TensorFlow, which must be imported first, and it needs less
+memory. The backend `keras` computes single sentences with `NumpyEncoder` and `NumpyStacks`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from threading import active_count
+from typing import NamedTuple
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from bilm.activations import ACTIVATIONS
+from bilm.embedding.backends.base import Backend, Run, continued, zero_state
+from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, CharCnnOptions, ModelOptions
+from bilm.storage import names
+from bilm.storage.stored_model import StoredModel
+from bilm.support.process import machine_load
+
+FEW_WORDS = 64  # most words whose products one thread computes
+ONE_THREAD_BYTES = 1 << 20  # largest matrix that one core multiplies with a row as fast as several
+SIGMOIDS_FIRST = (0, 2, 3, 1)  # i, f, o, j in the stored order i, j, f, o
+HALF = np.float32(0.5)
+Read = Callable[[str, tuple[int, ...]], np.ndarray]  # name and shape of a weight -> its value
+
+
+class NumpyEncoder(NamedTuple):
+    """The token encoder: see `bilm.layers.token_encoder.TokenEncoder`.
+
+    Fields:
+        activation: key of `ACTIVATIONS`.
+        characters: float32 (rows, E).
+        kernels: one matrix per filter width, float32 (width * E, filters).
+        bias: of all filters, float32 (F,).
+        highways: for each layer W_g, b_g, W, b; float32 (F, F) and (F,).
+        projection: W, b, float32 (F, P) and (P,), or None.
+    """
+
+    activation: str
+    characters: np.ndarray
+    kernels: list[np.ndarray]
+    bias: np.ndarray
+    highways: list[list[np.ndarray]]
+    projection: tuple[np.ndarray, np.ndarray] | None
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Encode tokens: see `Backend.encode`."""
+        with _threads(len(ids) <= FEW_WORDS, 4 * len(self.bias) ** 2):
+            return self._encoded(ids)
+
+    def _encoded(self, ids: np.ndarray) -> np.ndarray:
+        vectors = self.characters[ids]  # U, C, E
+        dim = vectors.shape[2]
+        maxima = []
+        for kernel in self.kernels:
+            windows = np.lib.stride_tricks.sliding_window_view(vectors, len(kernel) // dim, axis=1)
+            n_tokens, n_places = windows.shape[:2]
+            # One product for the windows of all tokens.
+            rows = windows.transpose(0, 1, 3, 2).reshape(n_tokens * n_places, len(kernel))
+            maxima.append((rows @ kernel).reshape(n_tokens, n_places, -1).max(axis=1))
+        x = ACTIVATIONS[self.activation].numpy(np, np.concatenate(maxima, axis=1) + self.bias)
+        for gate, gate_bias, transform, bias in self.highways:
+            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
+            x = x + g * (np.maximum(x @ transform + bias, 0) - x)
+        if self.projection is not None:
+            x = x @ self.projection[0] + self.projection[1]
+        return x
+
+
+class NumpyCell(NamedTuple):
+    """The weights of an LSTM cell, gates in the order of `SIGMOIDS_FIRST`.
+
+    Fields:
+        of_input, recurrent: W_x and W_h, float32 (P, 4 D).
+        bias: float32 (4 D,), with the 1 of the forget gate.
+        projection: float32 (D, P), or None.
+    """
+
+    of_input: np.ndarray
+    recurrent: np.ndarray
+    bias: np.ndarray
+    projection: np.ndarray | None
+
+
+def in_numpy_order(gates: Sequence[np.ndarray]) -> np.ndarray:
+    """Join arrays by gate, in the stored order, along the last axis, sigmoids first."""
+    return np.concatenate([gates[k] for k in SIGMOIDS_FIRST], axis=-1)
+
+
+class NumpyStacks:
+    """The stacks of all directions: see `bilm.layers.stack.LSTMStack` and, for the equations,
+    `bilm.layers.lstm.LSTMCell`.
+
+    Args:
+        options: of the model.
+        cells: for each direction one cell per layer.
+    """
+
+    def __init__(self, options: ModelOptions, cells: dict[str, list[NumpyCell]]):
+        self._options, self._lstm, self._cells = options, options.lstm, cells
+        self._largest = max(cell.recurrent.nbytes for own in cells.values() for cell in own)
+
+    def begin(self, table: np.ndarray, n_rows: int) -> Run:
+        """Return the function that runs windows: see `Backend.begin`."""
+        return continued(self._run_window, table, zero_state(self._options, n_rows))
+
+    def _run_window(
+        self,
+        table: np.ndarray,
+        places: dict[str, np.ndarray],
+        fresh: np.ndarray,
+        state: Sequence[np.ndarray],
+    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        """Run a window from a state; return the layers by direction and the last state."""
+        starts = [column if column.any() else None for column in fresh.T[:, :, None]]
+        parts, layers = iter(state), {}
+        last: list[np.ndarray] = []
+        with _threads(len(fresh) == 1, self._largest):
+            for direction, cells in self._cells.items():
+                x = table[places[direction].T]  # T, B, P
+                outputs = [x]
+                # One cell at a time, so that the weights of a small cell remain in the cache.
+                for i, cell in enumerate(cells):
+                    y, *new = self._run_cell(cell, x, next(parts), next(parts), starts)
+                    last += new
+                    x = y + x if self._lstm.use_skip_connections and i else y
+                    outputs.append(x)
+                layers[direction] = np.stack(outputs).transpose(0, 2, 1, 3)
+        return layers, last
+
+    def _run_cell(
+        self,
+        weights: NumpyCell,
+        x: np.ndarray,
+        cell: np.ndarray,
+        hidden: np.ndarray,
+        starts: Sequence[np.ndarray | None],
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Run a cell over time.
+
+        Args:
+            x: float32 (T, B, P).
+            cell, hidden: the state, float32 (B, D) and (B, P).
+            starts: for each step the rows that start from zero state, boolean (B, 1), or None.
+        Returns: the outputs, float32 (T, B, P), and the last state.
+        """
+        n_steps, n_rows, width = x.shape
+        n_gates, n_units = len(weights.bias), self._lstm.dim
+        # One product for all steps.
+        inputs = x.reshape(n_steps * n_rows, width) @ weights.of_input + weights.bias
+        inputs = inputs.reshape(n_steps, n_rows, n_gates)
+        gates: np.ndarray = np.empty((n_rows, n_gates), np.float32)
+        sigmoids = gates[:, : 3 * n_units]
+        i, f, o, j = (gates[:, k * n_units : (k + 1) * n_units] for k in range(4))
+        outputs = np.empty_like(x)
+        for t, start in enumerate(starts):
+            if start is not None:
+                cell, hidden = np.where(start, 0, cell), np.where(start, 0, hidden)
+            np.matmul(hidden, weights.recurrent, out=gates)
+            gates += inputs[t]
+            # sigmoid(x) = (1 + tanh(x / 2)) / 2, so that one operation computes all gates.
+            sigmoids *= HALF
+            np.tanh(gates, out=gates)
+            sigmoids *= HALF
+            sigmoids += HALF
+            cell = f * cell
+            cell += np.multiply(i, j, out=i)
+            _clip(cell, self._lstm.cell_clip)
+            hidden = np.tanh(cell)
+            hidden *= o
+            if weights.projection is not None:
+                hidden = hidden @ weights.projection
+                _clip(hidden, self._lstm.proj_clip)
+            outputs[t] = hidden
+        return outputs, cell, hidden
+
+
+def _clip(values: np.ndarray, bound: float | None) -> None:
+    """Clip values in place, unless there is no bound; two operations take less time than `np.clip`
+    for small arrays."""
+    if bound:
+        np.minimum(values, np.float32(bound), out=values)
+        np.maximum(values, np.float32(-bound), out=values)
+
+
+class NumpyBackend(Backend):
+    """A biLM that reads characters with a character CNN, in float32.
+
+    Args:
+        options: of the model.
+        encoder, stacks: its parts.
+    """
+
+    def __init__(self, options: ModelOptions, encoder: NumpyEncoder, stacks: NumpyStacks):
+        super().__init__(options)
+        self._encoder, self._stacks = encoder, stacks
+
+    @classmethod
+    def unsupported(cls, options: ModelOptions, precision: str) -> str | None:
+        """Return why such a model is not computed: see `Backend.unsupported`."""
+        if precision != "float32":
+            return f"computes in float32, not in {precision}"
+        return None if options.char_cnn else "computes models with a character CNN only"
+
+    @classmethod
+    def open(cls, stored: StoredModel, precision: str) -> NumpyBackend:
+        """Load a model: see `Backend.open`."""
+        options, tensors = stored.options, stored.tensors
+        names.check_held(options, tensors.held(), tensors.source)
+        assert options.char_cnn is not None
+        with tensors.opened() as opened:
+            found = names.found_among(_weights(options), tensors, names.is_bilm)
+
+            def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
+                where = f"{tensors.source}: {found[name]}"
+                return names.checked(opened(found[name]), shape, name in names.PADDED, where)
+
+            encoder = _read_encoder(options.char_cnn, options.lstm.projection_dim, read)
+            stacks = NumpyStacks(options, _read_cells(options, read))
+        return cls(options, encoder, stacks)
+
+    def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
+        """Return the vectors of tokens: see `Backend.encode`."""
+        return self._encoder(ids)
+
+    def begin(self, table: np.ndarray, n_rows: int) -> Run:
+        """Return the function that runs windows: see `Backend.begin`."""
+        return self._stacks.begin(table, n_rows)
+
+
+BACKEND = NumpyBackend
+
+
+# --- reading weights ---
+
+
+def _weights(options: ModelOptions) -> list[str]:
+    """Return the names of the weights, in the order of the graph."""
+    cnn, lstm = options.char_cnn, options.lstm
+    assert cnn is not None
+    parts: list[tuple[str, dict[str, int]]] = [("characters", {})]
+    parts += [("filter", {"i": i}) for i in range(len(cnn.filters))]
+    parts += [("highway", {"i": i}) for i in range(cnn.n_highway)]
+    if sum(n for _, n in cnn.filters) != lstm.projection_dim:
+        parts.append(("projection", {}))
+    kinds = ["cell"] if lstm.dim == lstm.projection_dim else ["cell", "cell projection"]
+    for k in range(len(options.directions)):
+        parts += [(kind, {"k": k, "i": i}) for i in range(lstm.n_layers) for kind in kinds]
+    return [v.hdf5[0].format(**index) for part, index in parts for v in names.VARIABLES[part]]
+
+
+def _read_encoder(cnn: CharCnnOptions, projection_dim: int, read: Read) -> NumpyEncoder:
+    """Read the weights of the encoder."""
+    width, dim = sum(n for _, n in cnn.filters), cnn.embedding.dim
+    characters = read("char_embed", (N_CHARACTERS_WITH_PADDING, dim))
+    kernels = [
+        read(f"CNN/W_cnn_{i}", (1, w, dim, n)).reshape(w * dim, n)
+        for i, (w, n) in enumerate(cnn.filters)
+    ]
+    biases = [read(f"CNN/b_cnn_{i}", (n,)) for i, (_, n) in enumerate(cnn.filters)]
+    highways = [
+        [
+            read(f"CNN_high_{i}/{name}", shape)
+            for kind in ("carry", "transform")
+            for name, shape in ((f"W_{kind}", (width, width)), (f"b_{kind}", (width,)))
+        ]
+        for i in range(cnn.n_highway)
+    ]
+    projection = None
+    if width != projection_dim:
+        weight = read("CNN_proj/W_proj", (width, projection_dim))
+        projection = weight, read("CNN_proj/b_proj", (projection_dim,))
+    bias = np.concatenate(biases)
+    return NumpyEncoder(cnn.activation, characters, kernels, bias, highways, projection)
+
+
+def _read_cells(options: ModelOptions, read: Read) -> dict[str, list[NumpyCell]]:
+    """Read the weights of the cells of all directions."""
+    width, n_units = options.lstm.projection_dim, options.lstm.dim
+    stem = names.VARIABLES["cell"][0].hdf5[0].removesuffix("W_0")
+
+    def read_cell(prefix: str) -> NumpyCell:
+        kernel = read(f"{prefix}W_0", (2 * width, 4 * n_units))
+        bias = read(f"{prefix}B", (4 * n_units,)).copy()
+        bias[2 * n_units : 3 * n_units] += 1
+        projection = read(f"{prefix}W_P_0", (n_units, width)) if n_units != width else None
+        of_input, recurrent, bias = (
+            in_numpy_order(np.split(part, 4, axis=-1))
+            for part in (kernel[:width], kernel[width:], bias)
+        )
+        return NumpyCell(of_input, recurrent, bias, projection)
+
+    return {
+        direction: [read_cell(stem.format(k=k, i=i)) for i in range(options.lstm.n_layers)]
+        for k, direction in enumerate(options.directions)
+    }
+
+
+# --- threads of BLAS ---
+
+
+def _threads(are_few: bool, n_bytes: int) -> AbstractContextManager[None]:
+    """Return the context for products of rows with matrices of at most `n_bytes`: it limits NumPy
+    to one thread if more do not help, with few rows, or if other programs use the cores (the mean
+    load of the last minute exceeds the cores of the machine by more than 1)."""
+    is_busy = (machine_load() or 0) > (os.cpu_count() or 1) + 1
+    is_small = are_few and n_bytes <= ONE_THREAD_BYTES
+    return one_blas_thread() if is_busy or is_small else nullcontext()
+
+
+_blas = cache(ThreadpoolController)  # controls the BLAS libraries that NumPy has loaded
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let NumPy compute the products of the block in one thread.
+
+    The threads of BLAS wait actively for each other. If other programs use the cores, a small
+    product then takes many times as long as in one thread. The number of threads belongs to the
+    process. If several threads of Python saved and restored it at the same time, it could remain
+    1, so a block changes nothing in a program with several threads of Python.
+    """
+    if active_count() > 1:
+        yield
+        return
+    with _blas().limit(limits=1, user_api="blas"):
+        yield

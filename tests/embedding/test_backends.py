@@ -1,0 +1,402 @@
+"""One suite for all backends of the embedder, over every option that a model may have.
+
+The reference is the Keras model in float32, called on whole sentences. Each golden case is a test
+of each backend, too.
+"""
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from command_runs import environment
+from conftest import golden_cases
+
+from bilm.activations import ACTIVATIONS, Activation
+from bilm.data.vocabulary import Batcher, alphabet_of
+from bilm.embedding import backends
+from bilm.embedding.backends import numpy as numpy_backend
+from bilm.embedding.backends import open_backend, sooner_backend
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.errors import OptionsError
+from bilm.language_model import BiLM
+from bilm.layers.int8_weights import Int8Matrix, quantized
+from bilm.options.model_options import ModelOptions, dense_sizes
+from bilm.storage.hdf5 import save_hdf5
+from bilm.storage.names import stored_values
+from bilm.storage.stored_model import open_model
+from bilm.support.imports import MissingExtraError
+
+ATOL = 1e-5
+with_onnx = [
+    pytest.mark.clients,
+    pytest.mark.skipif(
+        find_spec("onnx") is None or find_spec("onnxruntime") is None,
+        reason="needs the extra onnx: make test-clients",
+    ),
+]
+WAYS = {"keras": ("keras", "float32"), "bfloat16": ("keras", "bfloat16")}
+WAYS |= {"numpy": ("numpy", "float32"), "int8": ("keras", "int8")}
+EACH_WAY = [pytest.param(way, marks=with_onnx if way == "int8" else ()) for way in WAYS]
+SENTENCES = [
+    line.split()
+    for line in (
+        "It was the best of times , it was the worst of times .",
+        "Где ты был вчера вечером ? 😀",
+        "No .",
+        "",
+        "a Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft",
+        "a " * 40,
+        "<S> says hello to </S>",
+    )
+]
+
+LSTM = {"dim": 10, "projection_dim": 6, "n_layers": 2, "cell_clip": 3, "proj_clip": 3}
+LSTM |= {"use_skip_connections": True}
+CNN = {
+    "activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 5], [2, 4], [3, 6]],
+    "max_characters_per_token": 50, "n_characters": 262, "n_highway": 1,
+}  # fmt: skip
+
+
+def lstm(**changes):
+    return {"lstm": LSTM | changes}
+
+
+def cnn(**changes):
+    return {"char_cnn": CNN | changes}
+
+
+MODELS = {
+    **{f"activation {name}": cnn(activation=name) for name in ACTIVATIONS},
+    "forward only": {"bidirectional": False},
+    "1 layer": lstm(n_layers=1),
+    "4 layers": lstm(n_layers=4),
+    "no skip connections": lstm(use_skip_connections=False),
+    "no clips": lstm(cell_clip=None, proj_clip=None),
+    "binding clips": lstm(cell_clip=0.1, proj_clip=0.02),
+    "no LSTM projection": lstm(projection_dim=10),
+    "no CNN projection": cnn(filters=[[1, 2], [4, 4]]),
+    "no highway": cnn(n_highway=0),
+    "2 highways": cnn(n_highway=2),
+    "short words": cnn(max_characters_per_token=8),
+    "words": {"char_cnn": None},
+}
+
+
+def random_model(folder, name, **changes):
+    """Write a model with random weights; return the model."""
+    content = {"bidirectional": True, **lstm(), **cnn(), **MODELS.get(name, {}), **changes}
+    options = ModelOptions.from_dict(content)
+    words = ["<S>", "</S>", "<UNK>", "the", "No"] if options.reads_words else []
+    if words:
+        (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    keras.utils.set_random_seed(1)
+    model = BiLM(options, len(words) or None, padding=True)
+    model.build()
+    for variable in model.variables:  # larger than the initial values, so that clips bind
+        variable.assign(keras.ops.convert_to_tensor(variable) * 2)
+    (folder / "options.json").write_text(json.dumps(content))
+    save_hdf5(folder / "weights.hdf5", stored_values(model))
+    return model
+
+
+def reference(model, folder):
+    """Return the layers of each sentence, from the ids of all sentences in one batch."""
+    options = model.options
+    if options.reads_words:
+        from bilm.data.vocabulary import TokenBatcher
+
+        ids = TokenBatcher(folder / "vocab.txt").batch_sentences(SENTENCES)
+    else:
+        ids = Batcher.of(alphabet_of(options)).batch_sentences(SENTENCES)
+    layers = keras.ops.convert_to_numpy(model(ids.astype(np.int32))["layers"])
+    pairs = zip(layers, SENTENCES, strict=True)
+    return [row[:, 1 : len(words) + 1] for row, words in pairs]
+
+
+def check(found, expected, way, bounds=(0.9, 0.997)):
+    """Check vectors: equal in float32, with rounded inputs of products near to it."""
+    assert [x.shape for x in found] == [x.shape for x in expected]
+    assert {x.dtype for x in found} == {np.dtype(np.float32)}
+    if WAYS[way][1] == "float32":
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x, y, atol=ATOL)
+        return
+    x, y = (
+        np.concatenate([a.reshape(-1, a.shape[-1]) for a in all_]) for all_ in (found, expected)
+    )
+    cosines = (x * y).sum(-1) / np.linalg.norm(x, axis=-1) / np.linalg.norm(y, axis=-1)
+    assert cosines.min() > bounds[0] and cosines.mean() > bounds[1], (cosines.min(), cosines.mean())
+
+
+def check_backend(folder, model, way):
+    """Check a backend with batches of all sizes, and single sentences."""
+    stored = open_model(folder)
+    backend, precision = WAYS[way]
+    if backend == "numpy" and not stored.options.char_cnn:
+        with pytest.raises(OptionsError, match="numpy computes models with a character CNN only"):
+            open_backend(stored, backend, precision)
+        return
+    embedder = ElmoEmbedder(stored, backend=backend, precision=precision, batch_tokens=32)
+    found = embedder.embed_batch(SENTENCES)
+    check(found, reference(model, folder), way)
+    for words, vectors in zip(SENTENCES, found, strict=True):
+        np.testing.assert_allclose(embedder.embed_sentence(words), vectors, atol=1e-3)
+
+
+@pytest.mark.parametrize("way", EACH_WAY)
+@pytest.mark.parametrize("name", MODELS)
+def test_backend_equals_the_keras_model(name, way, tmp_path):
+    if way != "bfloat16" or name in ("activation tanh", "words"):  # the same layers as in float32
+        check_backend(tmp_path, random_model(tmp_path, name), way)
+
+
+@pytest.mark.parametrize("way", EACH_WAY)
+@pytest.mark.parametrize("folder", golden_cases("manylangs"))
+def test_backend_equals_the_keras_model_with_lexicons(folder, way):
+    check_backend(folder, open_model(folder).build(), way)
+
+
+@pytest.mark.parametrize("way", EACH_WAY)
+def test_new_activation_is_computed_by_all_backends(way, tmp_path, monkeypatch):
+    softplus = Activation("softplus", lambda np, x: np.logaddexp(x, 0).astype(x.dtype), "Softplus")
+    monkeypatch.setitem(ACTIVATIONS, "softplus", softplus)
+    model = random_model(tmp_path, "softplus", **cnn(activation="softplus"))
+    check_backend(tmp_path, model, way)
+
+
+@pytest.mark.parametrize("way", EACH_WAY)
+@pytest.mark.parametrize("folder", golden_cases("inference"))
+def test_golden_inference_of_backends(folder, way):
+    backend, precision = WAYS[way]
+    batch = json.loads((folder / "batches.json").read_text())[0]
+    with h5py.File(folder / "expected.hdf5") as file:
+        rows = zip(file["batch_0/lm_embeddings"][...], batch, strict=True)
+        expected = [row[:, : len(words)] for row, words in rows]
+    # Random weights up to 2.5 in `binding_clips` amplify small differences.
+    bounds = (0.9, 0.99) if folder.name == "binding_clips" else (0.998, 0.9995)
+    embedder = ElmoEmbedder(folder, backend=backend, precision=precision)
+    check(embedder.embed_batch(batch), expected, way, bounds)
+
+
+@pytest.mark.parametrize("precision, atol", [("float32", 1e-6), ("bfloat16", 1e-3)])
+@pytest.mark.parametrize("max_joint", [512, 0], ids=["small cells", "large cells"])
+def test_one_sentence_equals_the_sentence_in_a_batch(monkeypatch, precision, atol, max_joint):
+    if keras.backend.backend() == "tensorflow":
+        from bilm.layers.tensorflow import lstm_weights
+
+        monkeypatch.setattr(lstm_weights, "MAX_JOINT", max_joint)
+    embedder = ElmoEmbedder("novels-en", precision=precision, batch_tokens=7)
+    sentences = [words for words in SENTENCES if words]
+    expected = embedder.embed_batch(sentences)
+    for words, wanted in zip(sentences, expected, strict=True):
+        np.testing.assert_allclose(embedder.embed_sentence(words), wanted, atol=atol)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="counts TensorFlow's tracings")
+def test_warm_up_compiles_before_the_first_sentence():
+    embedder = ElmoEmbedder("novels-en")
+    functions = embedder._runner._backend._run, embedder._runner._backend._encode
+
+    def tracings():
+        return [function.experimental_get_tracing_count() for function in functions]
+
+    embedder.warm_up()
+    assert tracings() == [1, 1] and len(embedder._cache) == 0
+    embedder.embed_batch(SENTENCES)
+    assert tracings() == [1, 1]
+
+
+# --- choice ---
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"backend": "numpy", "precision": "bfloat16"}, "numpy computes in float32, not in bfloa"),
+        ({"backend": "jax"}, "backend is 'jax', expected one of"),
+        ({"precision": "int7"}, "int7.*'float32', 'bfloat16', 'int8'"),
+    ],
+)
+def test_unsupported_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ElmoEmbedder("novels-en", **settings)
+
+
+def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
+    options = open_model("novels-en").options
+    most = backends.SMALL_WORK // sum(dense_sizes(options))
+    assert sooner_backend(options, "float32", 1) == "keras"  # is imported
+    monkeypatch.delitem(sys.modules, "keras")
+    monkeypatch.setattr(backends, "backend_is_chosen", lambda: False)
+    assert sooner_backend(options, "float32", most) == "numpy"
+    assert sooner_backend(options, "float32", most + 1) == "keras"
+    assert sooner_backend(options, "bfloat16", 1) == "keras"
+    assert sooner_backend(options.with_table(), "float32", 1) == "keras"
+
+
+EMBED = """
+import sys
+from bilm.commands.main import cli, run
+status = run(cli, "bilm", sys.argv[1:])
+print(status, "keras" in sys.modules, "tensorflow" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("backend", [[], ["--backend", "keras"]], ids=["default", "keras"])
+def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, backend):
+    corpus, output = tmp_path / "corpus.txt", tmp_path / "vectors.hdf5"
+    corpus.write_text("\n".join(" ".join(words) for words in SENTENCES))
+    settings = environment()
+    settings.pop("KERAS_BACKEND", None)
+    command = [sys.executable, "-c", EMBED, "embed", "--model", "novels-en", "--input", corpus]
+    done = subprocess.run(
+        [*command, "--output", output, *backend], env=settings, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1:] == [f"0 {bool(backend)} {bool(backend)}"], done.stderr
+    with h5py.File(output) as file:
+        for k, vectors in enumerate(ElmoEmbedder("novels-en").embed_batch(SENTENCES)):
+            np.testing.assert_allclose(file[str(k)], vectors, atol=ATOL)
+
+
+# --- threads of NumPy ---
+
+
+def test_one_sentence_is_computed_by_one_thread_if_cells_are_small_or_the_machine_is_busy(
+    monkeypatch,
+):
+    blocks = []
+
+    @contextmanager
+    def recorded():
+        blocks.append(True)
+        yield
+
+    monkeypatch.setattr(numpy_backend, "one_blas_thread", recorded)
+    embedder = ElmoEmbedder("novels-en", backend="numpy")
+    embedder.warm_up()
+    for largest, load, few in [(1 << 22, 0.0, True), (0, 0.0, False), (0, 1e6, True)]:
+        monkeypatch.setattr(numpy_backend, "ONE_THREAD_BYTES", largest)
+        monkeypatch.setattr(numpy_backend, "machine_load", lambda load=load: load)
+        blocks.clear()
+        embedder.embed_sentence(SENTENCES[0])
+        assert bool(blocks) is few
+
+
+BLAS = """
+import threading
+import numpy, threadpoolctl
+from bilm.embedding.backends.numpy import one_blas_thread
+def now():
+    found = threadpoolctl.threadpool_info()
+    return sorted({one["num_threads"] for one in found if one["user_api"] == "blas"})
+with threadpoolctl.threadpool_limits(2, "blas"):
+    if now() != [2]:
+        print("no control")
+        raise SystemExit
+    with one_blas_thread():
+        assert now() == [1]
+    leave = threading.Event()
+    thread = threading.Thread(target=leave.wait)
+    thread.start()
+    with one_blas_thread():
+        assert now() == [2]
+    leave.set()
+    thread.join()
+    assert now() == [2]
+"""
+
+
+def test_blas_has_one_thread_in_a_block_unless_python_has_several_threads():
+    """Another thread of Python may save and restore the number, which belongs to the process."""
+    done = subprocess.run([sys.executable, "-c", BLAS], check=True, env=environment(), stdout=-1)
+    if done.stdout:
+        pytest.skip("NumPy's BLAS library cannot be controlled")
+
+
+# --- eight bits ---
+
+
+def test_quantized_weights_are_within_half_a_step():
+    weight = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
+    weight[:, 3] = 0
+    values, scales = quantized(weight)
+    assert values.dtype == np.int8 and values.min() >= -127 and scales.dtype == np.float32
+    assert (np.abs(values * scales - weight) <= scales / 2 * 1.0001).all()
+    np.testing.assert_array_equal(np.abs(values).max(axis=0), [127, 127, 127, 0, 127, 127, 127])
+
+
+def test_int8_without_onnx_runtime_names_the_extra(monkeypatch):
+    from bilm.embedding.backends import onnx_int8
+
+    onnx_int8.largest_input.cache_clear()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"precision int8 requires onnx.*\.\[onnx\]'"):
+        ElmoEmbedder("novels-en", precision="int8")
+
+
+def test_int8_is_refused_by_layers_that_keras_computes():
+    options = open_model("novels-en").options
+    with pytest.raises(ValueError, match="int8 is for inference only; call freeze first"):
+        BiLM(options, precision="int8").build()
+    model = BiLM(options, precision="int8")
+    model.freeze()
+    model.build()
+    with pytest.raises(ValueError, match=r"int8 runs in bilm.embedding.backends.onnx_int8 only"):
+        model(np.ones((1, 3, 50), np.int32))
+
+
+def rounded_product(x, weight):
+    """Multiply a matrix with a weight as the documentation of `int8_graphs` says."""
+    scale = np.maximum(np.abs(x).max(axis=1, keepdims=True) / np.float32(127), 1e-30)
+    integers = np.rint(x / scale).astype(np.int32) @ weight.values.astype(np.int32)
+    return integers * weight.scales * scale
+
+
+@pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
+def test_int8_product_equals_numpy(way):
+    """A value near the middle of two integers may be rounded to another one."""
+    from bilm.embedding.backends import onnx_int8
+    from bilm.layers.int8_graphs import GraphWriter
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(100, 64)).astype(np.float32)
+    weight = Int8Matrix(*quantized(random.normal(size=(64, 32)).astype(np.float32)))
+    writer = GraphWriter(onnx_int8.FULL)
+    found = writer.product(writer.rounded("x", writer.zero_points("x")), "weight", weight)
+    model = writer.model("m", [writer.value("x", "B", 64)], [writer.value(found, "B", 32)])
+    session = onnx_int8._session(model.SerializeToString(), 1)
+    errors = np.abs(session.run(None, {"x": x})[0] - rounded_product(x, weight)).max(axis=1)
+    assert np.quantile(errors, 0.95) < 1e-4 or onnx_int8.largest_input() == onnx_int8.REDUCED
+
+
+@pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
+def test_int8_vectors_do_not_depend_on_order_or_batches(way):
+    """Equal to the last bit, with the same token vectors: also in windows of one step."""
+    embedder = ElmoEmbedder("novels-en", precision="int8")
+    embedder.warm_up(SENTENCES)
+    expected = [embedder.embed_sentence(words) for words in SENTENCES]
+    for batch_tokens in (1, 7, 64):
+        order = np.random.default_rng(batch_tokens).permutation(len(SENTENCES))
+        other = ElmoEmbedder("novels-en", precision="int8", batch_tokens=batch_tokens)
+        other._cache = embedder._cache
+        found = other.embed_batch([SENTENCES[i] for i in order])
+        for vectors, i in zip(found, order, strict=True):
+            np.testing.assert_array_equal(vectors, expected[i])
+
+
+@pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
+def test_int8_with_inputs_of_seven_bits(way, monkeypatch):
+    """Processors whose 16-bit sums overflow use this range."""
+    from bilm.embedding.backends import onnx_int8
+
+    expected = ElmoEmbedder("novels-en").embed_batch(SENTENCES)
+    monkeypatch.setattr(onnx_int8, "largest_input", lambda: onnx_int8.REDUCED)
+    found = ElmoEmbedder("novels-en", precision="int8").embed_batch(SENTENCES)
+    check(found, expected, "int8", (0.985, 0.998))

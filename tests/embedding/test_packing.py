@@ -1,0 +1,81 @@
+"""Packing of sentences into rows, and windows computed ahead."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm.embedding.embedder import MAX_ROWS, ahead, pack
+
+# --- packing ---
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 20))
+def test_packed_sentences_do_not_overlap(lengths, max_rows):
+    lengths = np.array(lengths)
+    packing = pack(lengths, max_rows)
+    assert 1 <= packing.n_rows <= max_rows
+    taken = np.zeros((packing.n_rows, packing.n_steps), int)
+    for row, start, length in zip(packing.rows, packing.starts, lengths, strict=True):
+        taken[row, start : start + length] += 1
+    assert taken.max() == 1 and taken.sum() == lengths.sum()
+    # Where a row ends last, none had ended before its last sentence started.
+    assert packing.n_steps <= lengths.sum() / packing.n_rows + lengths.max()
+
+
+def test_packing_of_english_prose_has_little_padding():
+    lengths = np.random.default_rng(0).geometric(1 / 26, size=2000) + 2
+    packing = pack(lengths)
+    assert packing.n_rows == MAX_ROWS
+    assert lengths.sum() > 0.99 * packing.n_rows * packing.n_steps
+
+
+def test_packing_of_one_sentence_has_one_row():
+    packing = pack(np.array([7]))
+    assert (packing.n_rows, packing.n_steps) == (1, 7)
+    assert packing.rows.tolist() == packing.starts.tolist() == [0]
+
+
+# --- windows computed ahead ---
+
+
+def test_ahead_yields_all_values_in_order():
+    assert list(ahead(iter(range(5)))) == [0, 1, 2, 3, 4]
+    assert list(ahead(iter([]))) == []
+    assert list(ahead(iter([None, None]))) == [None, None]
+
+
+def test_ahead_computes_one_value_in_advance():
+    started = [threading.Event() for _ in range(4)]
+
+    def values():
+        for k, event in enumerate(started):
+            event.set()
+            yield k
+
+    reader = ahead(values())
+    assert next(reader) == 0
+    assert started[1].wait(timeout=300)
+    assert not started[2].wait(timeout=0.2)
+    reader.close()
+
+
+def test_ahead_raises_errors_after_earlier_values():
+    def values():
+        yield 1
+        raise ValueError("no more")
+
+    reader = ahead(values())
+    assert next(reader) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(reader)
+
+
+def test_closing_ahead_leaves_no_thread():
+    before = set(threading.enumerate())
+    reader = ahead(iter(range(100)))
+    next(reader)
+    reader.close()
+    assert set(threading.enumerate()) <= before
