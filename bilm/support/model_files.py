@@ -17,6 +17,7 @@ CARD, META = "README.md", "meta.json"
 CHECKPOINT, CHECKPOINT_LIST = "model.ckpt", "checkpoint"  # TensorFlow's prefix, and its list
 CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"  # ELMoForManyLangs
 ALLENNLP_WEIGHTS, ALLENNLP_FILES = "weights.th", "fta"  # and the folder of "files to archive"
+ALLENNLP_BEST = "best.th"  # in the folder of a training
 RENAME_STATE_DICT = (
     f"rename the state dict of a PyTorch model that contains AllenNLP's Elmo to {ALLENNLP_WEIGHTS}"
 )
@@ -36,7 +37,7 @@ MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its co
 OPTIONS_NAMES = (OPTIONS, f"*_{OPTIONS}", CONFIG, CHECKPOINT_LIST)
 WEIGHTS_NAMES = (
     f"{CHECKPOINT}-*", "model.hdf5", "*weights*.hdf5", f"*{SOFTMAX_ENDING}", ENCODER, EMBEDDER,
-    ALLENNLP_WEIGHTS, LOCK,
+    ALLENNLP_WEIGHTS, ALLENNLP_BEST, LOCK,
 )  # fmt: skip
 OTHER_NAMES = (
     VOCABULARY, CARD, f"*_{CARD}", META, MEASURED, TUNING, AUTO, HISTORY, *LEXICONS.values()

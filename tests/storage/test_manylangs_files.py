@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import shutil
 import struct
 import tracemalloc
 import zipfile
@@ -18,7 +17,7 @@ from bilm import ElmoEmbedder
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.scorer import load_scorer
-from bilm.storage.formats.pytorch import StateDict
+from bilm.storage.formats.pytorch import StateDict, unpickled
 from bilm.storage.stored_model import open_model
 from bilm.training.finetuning import Source
 
@@ -89,7 +88,7 @@ def test_manylangs_configuration_outside_the_folder_is_not_opened(model):
 def test_manylangs_published_configurations_are_packaged(model):
     place = "configs/cnn_0_100_512_4096_sample.json"
     (model / "config.json").write_text(json.dumps({"config_path": place}))
-    with pytest.raises(WeightsError, match=r"has shape \(9, 2\).* requires shape \(9, 100\)"):
+    with pytest.raises(WeightsError, match=r"contains [0-9]+ values, but the options require"):
         ElmoEmbedder(model)  # whose weights are smaller
 
 
@@ -103,10 +102,10 @@ def test_manylangs_published_configurations_are_packaged(model):
             {"projection_dim": 6},
             "dim: found 6, expected a width different from projection_dim",
         ),
-        ("encoder", {"n_layers": 2}, "forward_layer_1.input_linearity.weight is missing"),
+        ("encoder", {"n_layers": 2}, "Cell1/LSTMCell/W_0 is missing"),
         ("encoder", {"cell_clip": -1}, r"encoder.cell_clip: found -1, expected 0 \(none\)"),
         ("token_embedder", {"char_dim": 0, "word_dim": 0}, "word_dim and char_dim are 0"),
-        ("token_embedder", {"char_dim": 9}, r"char_emb_layer.* has shape \(12, 3\).*\(12, 9\)"),
+        ("token_embedder", {"char_dim": 9}, r"char_embed has shape \(12, 3\).*\(12, 9\)"),
         ("token_embedder", {"filters": None}, "filters: missing"),
         ("token_embedder", {"max_characters_per_token": 2}, "max_characters_per_token: found 2"),
         ("token_embedder", {"activation": "elu"}, "activation: found"),
@@ -149,6 +148,13 @@ def test_lexicon_without_a_mark_is_refused(model):
         options_of(model)
     path.unlink()
     with pytest.raises(DataError, match=r"char\.dic: cannot be read"):
+        options_of(model)
+
+
+def test_lexicon_of_another_model_with_fewer_entries_is_refused(model):
+    path = model / "word.dic"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(DataError, match=r"word\.dic: has 8 entries, but the table has 9 rows"):
         options_of(model)
 
 
@@ -198,14 +204,14 @@ ARRAY = np.arange(6, dtype="f4").reshape(2, 3)
 HOSTILE = {
     "os.system": (
         legacy({"a": Shell()}),
-        r"refers to posix\.system, .* no code in the file was executed",
+        r"refers to posix\.system, .*no code in the file was executed",
     ),
     "a pickle": (pickle.dumps({"a": [1]}, 2), "not a whole state dict"),
-    "another version": (legacy({"a": ARRAY}, version=1002), "a state dict of an unknown version"),
+    "another version": (legacy({"a": ARRAY}, version=1002), "an unknown version of PyTorch"),
     "big endian": (legacy({"a": ARRAY}, little=False), "not from a little-endian machine"),
     "no tensor": (legacy({"a": 3}), "'a' is of type int, expected a tensor"),
     "no dict": (legacy([ARRAY]), "contains no tensors by name"),
-    "numbers as names": (legacy({3: ARRAY}), "expected a string as a key"),
+    "numbers as names": (legacy({3: ARRAY}), "found a key of type int, expected a string"),
     "strides outside": (
         legacy({"a": Reduced(ARRAY, 0, (2, 3), (4, 1))}),
         "extends beyond its storage of 6 numbers",
@@ -214,16 +220,21 @@ HOSTILE = {
         legacy({"a": Reduced(ARRAY, 1, (2, 3), (3, 1))}),
         "extends beyond its storage of 6 numbers",
     ),
-    "negative stride": (legacy({"a": Reduced(ARRAY, 5, (2, 3), (-3, -1))}), "strides of a tensor"),
+    "negative stride": (
+        legacy({"a": Reduced(ARRAY, 5, (2, 3), (-3, -1))}),
+        "shape or strides of a tensor",
+    ),
     "stride of 0": (
         legacy({"a": Reduced(ARRAY, 0, (1 << 40, 3), (0, 1))}),
         "extends beyond its storage of 6 numbers",
     ),
-    "a view": (legacy({"a": ARRAY}, view=("1", 0, 2)), "a view of another storage"),
+    "a view": (legacy({"a": ARRAY}, view=("1", 0, 2)), "a storage that is a view"),
     "a count too large": (legacy({"a": ARRAY}, count=1 << 50), "truncated or damaged"),
-    "a count below 0": (legacy({"a": ARRAY}, count=-1), "length of a storage"),
-    "another type": (legacy({"a": ARRAY}, kind="LongStorage"), r"refers to torch\.LongStorage"),
-    "a tar archive": (b"\0" * 257 + b"ustar" + b"\0" * 250, "tar archive.* before 1.0"),
+    "a count below 0": (legacy({"a": ARRAY}, count=-1), "found a storage that is"),
+    "a tar archive": (
+        b"\0" * 257 + b"ustar" + b"\0" * 250,
+        "not a whole state dict of PyTorch 1.0",
+    ),
     "nothing": (b"", "not a whole state dict"),
 }
 
@@ -269,24 +280,37 @@ def test_state_dict_layouts_of_pytorch_are_read(tmp_path):
     assert found.read("empty").shape == (0, 4)
 
 
-@pytest.mark.parametrize("name", ["data.pkl", "data/0", "byteorder"])
-def test_compressed_members_of_a_state_dict_are_refused(tmp_path, name):
+def test_compressed_or_changed_numbers_of_a_state_dict_are_refused(tmp_path):
     folder = write_model(tmp_path / "model", packed=True)
     path, damaged = folder / "encoder.pkl", tmp_path / "a.pkl"
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(damaged, "w") as new:
         for member in old.namelist():
-            is_it = member.endswith(f"/{name}")
-            how = zipfile.ZIP_DEFLATED if is_it else zipfile.ZIP_STORED
-            new.writestr(member, old.read(member) + bytes(64 if is_it else 0), how)
-    with pytest.raises(WeightsError, match="compressed or encrypted"):
+            how = zipfile.ZIP_DEFLATED if member.endswith("/data/0") else zipfile.ZIP_STORED
+            new.writestr(member, old.read(member), how)
+    with pytest.raises(WeightsError, match="is missing, compressed or not of"):
         StateDict(damaged)
     content = bytearray(path.read_bytes())
     place = content.find(struct.pack("<f", 0.25))
     content[place] ^= 1  # in the values, which have a checksum
-    damaged.write_bytes(content)
-    shutil.copy(damaged, path)
+    path.write_bytes(content)
     with pytest.raises(WeightsError, match="cannot be read"):
         ElmoEmbedder(folder)
+
+
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [
+        (b"K\x00" + b"\x85" * 300_000 + b"K\x00s", "found a key of type tuple"),
+        (b"ccollections\nOrderedDict\nN}X\x01\x00\x00\x00aK\x00s\x86b", "truncated or damaged"),
+        (b"ctorch._utils\n_rebuild_tensor\n}X\x01\x00\x00\x00aK\x00sb", "truncated or damaged"),
+        (b"cbuiltins\neval\nX\x01\x00\x00\x001\x85R", r"refers to builtins\.eval"),
+        (b"\x93", "contains the instruction STACK_GLOBAL"),
+    ],
+    ids=["deep key", "attribute of a class", "attribute of a function", "call", "instruction"],
+)
+def test_pickles_that_attack_the_reader_are_refused(attack, message):
+    with pytest.raises(WeightsError, match=message):
+        unpickled(b"\x80\x02}" + attack + b".", "a.pkl")
 
 
 def test_state_dict_tensor_is_in_memory_once_while_it_is_read(tmp_path):

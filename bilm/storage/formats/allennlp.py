@@ -20,17 +20,18 @@ from absl import logging
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
-from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import Format, Mix, Shapes, one_folder, paths_inside
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
+    Layout,
     Row,
     StateDictTensors,
-    cnn_rows,
+    encoder_rows,
     lstm_rows,
-    projection_rows,
 )
 from bilm.support.model_files import (
+    ALLENNLP_BEST,
     ALLENNLP_FILES,
     ALLENNLP_WEIGHTS,
     CONFIG,
@@ -40,14 +41,21 @@ from bilm.support.model_files import (
 
 MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
 MAX_MIXES = 64
-TOKENS, LSTMS = "_token_embedder.", "_elmo_lstm."  # modules of the biLM
+TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
 CHARACTERS = f"{TOKENS}_char_embedding_weights"
-OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`
+OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`, and the LSTMs in the biLM
 TYPE = "elmo_token_embedder"
 # What the shapes of tensors do not determine, as in the published models.
 RECIPE = {"activation": "relu", "max_characters_per_token": 50}
 RECIPE_LSTM = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
 RECIPE_SHOWN = "relu, clips of 3, skip connections and words of up to 48 bytes"
+# The first row represents missing words and is not used.
+UNPADDED = Layout(lambda shape: (shape[0] - 1, *shape[1:]), lambda value: value[1:])
+ROWS = (
+    Row("char_embed", (CHARACTERS,), UNPADDED),
+    *encoder_rows(f"{TOKENS}char_conv_", f"{TOKENS}_highways._layers.", f"{TOKENS}_projection"),
+    *lstm_rows(OUTER),
+)
 
 
 class Entry(NamedTuple):
@@ -58,7 +66,8 @@ class Entry(NamedTuple):
 
 
 class AllenNlp(Format):
-    """`weights.th`, and beside it `config.json` or `options.json` if they exist.
+    """`weights.th`, and beside it `config.json` or `options.json` if they exist; or the folder of a
+    training, with `best.th` and `config.json`.
 
     `options_file` is the weight file if no options were given: they are then found in the folder,
     or derived from the shapes of the tensors.
@@ -82,8 +91,10 @@ class AllenNlp(Format):
 
         Raises: WeightsError if there are models in several folders.
         """
-        homes = [p.parent for p in paths if p.name == ALLENNLP_WEIGHTS and len(p.parts) <= 2]
-        home = one_folder(homes, where, f"{cls.name} models")
+        weights = {p.parent: p for p in paths if p.name == ALLENNLP_BEST}
+        weights = {home: p for home, p in weights.items() if home / CONFIG in paths}
+        weights |= {p.parent: p for p in paths if p.name == ALLENNLP_WEIGHTS}
+        home = one_folder((p for p in weights if len(p.parts) <= 1), where, f"{cls.name} models")
         if home is None:
             return None
         beside = [p.name for p in paths if p.parent == home]
@@ -96,7 +107,7 @@ class AllenNlp(Format):
         kept = sorted(kept, key=lambda p: (p.as_posix() != CONFIG, len(p.parts)))[:MAX_JSON_FILES]
         archived = [p for p in below if p.parent.name == ALLENNLP_FILES]
         kept += [p for p in archived if p.name.endswith(".options_file")][:MAX_JSON_FILES]
-        return {name: home / name for name in (ALLENNLP_WEIGHTS, *(p.as_posix() for p in kept))}
+        return {ALLENNLP_WEIGHTS: weights[home]} | {p.as_posix(): home / p for p in kept}
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -129,7 +140,7 @@ class AllenNlp(Format):
 
     def options(self) -> ModelOptions:
         """Read the options, or derive them from the shapes. Raises: OptionsError, WeightsError."""
-        derived, source = self._derived_options(), self._options_source
+        source = self._options_source
         if source is None:
             logging.warning(
                 "%s: found no options. Sizes are derived from the shapes of the tensors, and %s "
@@ -137,20 +148,17 @@ class AllenNlp(Format):
                 "options.json",
                 self.weight_file, RECIPE_SHOWN,
             )  # fmt: skip
-            return derived
+            return self._derived_options()
+        values = schema.read_object(source)
+        if isinstance(lstm := values.get("lstm"), dict):  # AllenNLP reads 0 as no clipping
+            clips = {k: lstm.get(k) or None for k in ("cell_clip", "proj_clip")}
+            values["lstm"] = lstm | clips
         try:
-            values = schema.read_object(source)
-            if isinstance(lstm := values.get("lstm"), dict):  # AllenNLP reads 0 as no clipping
-                clips = {k: lstm.get(k) or None for k in ("cell_clip", "proj_clip")}
-                values["lstm"] = lstm | clips
             options = schema.read(ModelOptions, values, strict=False)
-            if options.char_cnn is None:
-                raise OptionsError(
-                    "char_cnn: missing; the ELMo in AllenNLP models reads characters"
-                )
         except OptionsError as error:
-            prefix = "" if str(error).startswith(str(source)) else f"{source}: "
-            raise OptionsError(f"{prefix}{error}") from None
+            raise OptionsError(f"{source}: {error}") from None
+        if options.char_cnn is None:
+            raise OptionsError(f"{source}: char_cnn: missing; AllenNLP's ELMo reads characters")
         logging.info("%s: options from %s", self.weight_file, source)
         return options.replace(bidirectional=True)
 
@@ -158,12 +166,10 @@ class AllenNlp(Format):
         """Open the weights. Raises: OptionsError, WeightsError."""
         _check_projections(options, self.weight_file)
         source = f"{self.weight_file}#{self.part}" if self.part else str(self.weight_file)
-        parts = [(self._stored, rows(options, self._prefix))]
-        found = StateDictTensors(source, parts, "the options require")
-        n_others = sum(map(len, found.unused.values()))
+        found = StateDictTensors(source, [(self._stored, ROWS, self._prefix)])
         logging.info(
             "%s: reading the ELMo in %r; %d other tensors of the file are not used",
-            self.weight_file, self._name or "the top module", n_others,
+            self.weight_file, self._name or "the top module", len(found.unused[self._stored.path]),
         )  # fmt: skip
         return found
 
@@ -194,37 +200,37 @@ class AllenNlp(Format):
 
     @functools.cached_property
     def _stored(self) -> StateDict:
-        return StateDict(self.weight_file, other_types=True)
+        return StateDict(self.weight_file)
 
     @functools.cached_property
     def _name(self) -> str:
         """The name of the module that contains the ELMo. Raises: WeightsError."""
         found = elmos(self._stored.shapes)
-        listed = ", ".join(ascii(name)[1:-1] or "the top module" for name in list(found)[:20])
         if not found:
             raise WeightsError(
                 f"{self.weight_file}: contains no ELMo; expected a tensor whose name ends with "
                 f"{CHARACTERS}"
             )
+        chosen = list(found)
         if self.part is not None:
             chosen = [name for name in found if name == self.part]
             chosen = chosen or [name for name in found if self.part in _parts(name)]
-            if len(chosen) != 1:
-                raise WeightsError(
-                    f"{self.weight_file}#{self.part}: found {listed}, expected {self.part} to name "
-                    "one of these"
+        if len(chosen) != 1:
+            listed = ", ".join(ascii(name)[1:-1] or "the top module" for name in list(found)[:20])
+            what = (
+                f"expected {self.part} to name one of these"
+                if self.part
+                else (
+                    f"name one of them as in {self.weight_file.name}#"
+                    f"{ascii(next(filter(None, found)))[1:-1]}"
                 )
-            return chosen[0]
-        if len(found) > 1:
-            raise WeightsError(
-                f"{self.weight_file}: contains several ELMos: {listed}; name one of them as in "
-                f"{self.weight_file.name}#{ascii(next(filter(None, found)))[1:-1]}"
             )
-        return next(iter(found))
+            raise WeightsError(f"{self.weight_file}: contains several ELMos: {listed}; {what}")
+        return chosen[0]
 
     @property
     def _prefix(self) -> str:
-        """What precedes `TOKENS` and `LSTMS` in the names of the ELMo's tensors."""
+        """What precedes the names in `ROWS`."""
         return elmos(self._stored.shapes)[self._name]
 
     @functools.cached_property
@@ -265,40 +271,30 @@ class AllenNlp(Format):
         Raises: WeightsError.
         """
         shapes = Shapes(self.weight_file, self._stored.shapes)
-        tokens, lstms = self._prefix + TOKENS, self._prefix + LSTMS
-        layer, convolution = f"{lstms}forward_layer_", f"{tokens}char_conv_"
-
+        tokens, layer = self._prefix + TOKENS, f"{self._prefix}{OUTER}forward_layer_"
+        convolution = f"{tokens}char_conv_"
         n_rows, embedding_dim = shapes.of(f"{self._prefix}{CHARACTERS}", 2)
-        if n_rows != N_CHARACTERS_WITH_PADDING:
-            raise WeightsError(
-                f"{self.weight_file}: {self._prefix}{CHARACTERS} has {n_rows} rows, expected "
-                f"{N_CHARACTERS_WITH_PADDING}"
-            )
         n_filters = shapes.n_numbered(convolution, ".weight")
         filters = [shapes.of(f"{convolution}{i}.weight", 3) for i in range(n_filters)]
         projection_dim, dim = shapes.of(f"{layer}0.state_projection.weight", 2)
-        values = {
-            "bidirectional": True,
-            "char_cnn": {
-                "embedding": {"dim": embedding_dim},
-                "filters": [[width, number] for number, _, width in filters],
-                "n_characters": N_CHARACTERS_WITH_PADDING,
-                "n_highway": shapes.n_numbered(f"{tokens}_highways._layers.", ".weight"),
-                **RECIPE,
-            },
-            "lstm": {
-                "dim": dim,
-                "projection_dim": projection_dim,
-                "n_layers": shapes.n_numbered(layer, ".state_linearity.weight"),
-                **RECIPE_LSTM,
-            },
-        }
-        try:
-            return schema.read(ModelOptions, values, strict=False)
-        except OptionsError as error:
-            raise WeightsError(
-                f"{self.weight_file}: the shapes of its tensors do not fit an ELMo ({error})"
-            ) from None
+        return shapes.options(
+            {
+                "bidirectional": True,
+                "char_cnn": {
+                    "embedding": {"dim": embedding_dim},
+                    "filters": [[width, number] for number, _, width in filters],
+                    "n_characters": n_rows,
+                    "n_highway": shapes.n_numbered(f"{tokens}_highways._layers.", ".weight"),
+                    **RECIPE,
+                },
+                "lstm": {
+                    "dim": dim,
+                    "projection_dim": projection_dim,
+                    "n_layers": shapes.n_numbered(layer, ".state_linearity.weight"),
+                    **RECIPE_LSTM,
+                },
+            }
+        )
 
 
 def elmos(names: Mapping[str, Any]) -> dict[str, str]:
@@ -346,33 +342,10 @@ def _check_projections(options: ModelOptions, path: Path) -> None:
     Raises: OptionsError.
     """
     lstm, cnn = options.lstm, options.char_cnn
-    assert cnn is not None  # checked when the options were read
-    n_filters = sum(number for _, number in cnn.filters)
+    n_filters = sum(number for _, number in cnn.filters) if cnn else 0
     for name, n in (("the LSTM's dim", lstm.dim), ("the number of filters", n_filters)):
         if n == lstm.projection_dim:
             raise OptionsError(
                 f"{path}: {name} and projection_dim are both {n}; AllenNLP projects in this case "
                 "too, which bilm does not support"
             )
-
-
-# --- tensors by bilm's names and in bilm's layout ---
-
-
-def rows(options: ModelOptions, prefix: str) -> Iterator[Row]:
-    """Yield the table of an ELMo whose tensors have a prefix."""
-    cnn, tokens = options.char_cnn, prefix + TOKENS
-    assert cnn is not None  # checked when the options were read
-    dim, width = cnn.embedding.dim, options.lstm.projection_dim
-    shapes = (N_CHARACTERS_WITH_PADDING, dim), (N_CHARACTERS, dim)
-    yield Row("char_embed", (prefix + CHARACTERS,), *shapes, _without_padding)
-    convolution, highway = f"{tokens}char_conv_", f"{tokens}_highways._layers."
-    yield from cnn_rows(cnn.filters, cnn.n_highway, dim, convolution, highway)
-    n = sum(number for _, number in cnn.filters)
-    yield from projection_rows(n, width, f"{tokens}_projection")
-    yield from lstm_rows(options.lstm, options.directions, prefix + LSTMS)
-
-
-def _without_padding(value: np.ndarray) -> np.ndarray:
-    """Return the rows except the first, which represents missing words and is not used."""
-    return value[1:]

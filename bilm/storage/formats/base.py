@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from bilm.errors import OptionsError, WeightsError
+from bilm.options import schema
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import MAX_LAYERS
 from bilm.storage.hdf5 import Held
@@ -279,6 +280,15 @@ class Shapes(NamedTuple):
         numbers = range(MAX_LAYERS + 1)
         missing = (i for i in numbers if f"{start}{i}{end}" not in self.by_name)
         return next(missing, MAX_LAYERS + 1)
+
+    def options(self, values: dict[str, Any]) -> ModelOptions:
+        """Return the options that were derived from the shapes. Raises: WeightsError."""
+        try:
+            return schema.read(ModelOptions, values, strict=False)
+        except OptionsError as error:
+            raise WeightsError(
+                f"{self.source}: the shapes of its tensors do not fit an ELMo ({error})"
+            ) from None
 
 
 def plain_path(path: str) -> PurePosixPath:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -42,20 +42,23 @@ from bilm.options.schema import (
 from bilm.storage.formats.base import Format, one_folder, paths_inside, plain_path
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
+    PLAIN,
     Row,
     StateDictTensors,
-    cnn_rows,
+    encoder_rows,
     lstm_rows,
-    plain_row,
-    projection_rows,
 )
 from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS, MAX_JSON_DEPTH
 
 MAX_JSON_FILES = 50
-MAX_LEXICON_BYTES = 256 << 20  # a million words take about 15 MB
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 WORDS, CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
+EMBEDDER_ROWS = (
+    Row("word_embed", (WORDS,), PLAIN),
+    Row("char_embed", (CHARACTERS,), PLAIN),
+    *encoder_rows("convolutions.", "highways._layers.", "projection"),
+)
 # The two published configurations are identical; published models do not include them.
 PUBLISHED = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 PUBLISHED_CONTENT = {
@@ -197,9 +200,9 @@ class ManyLangs(Format):
     def tensors(self, options: ModelOptions) -> StateDictTensors:
         """Open the two state dicts; unused tensors give one warning. Raises: WeightsError."""
         encoder = StateDict(self.weight_file.parent / ENCODER)
-        parts = [(self._embedder, embedder_rows(options)), (encoder, lstm_rows(options.lstm))]
-        found = StateDictTensors(str(encoder.path.parent), parts, "the configuration requires")
-        for path, unused in found.unused.items():
+        parts = [(self._embedder, EMBEDDER_ROWS, ""), (encoder, lstm_rows(), "")]
+        found = StateDictTensors(encoder.path.parent, parts)
+        for path, unused in ((path, names) for path, names in found.unused.items() if names):
             shown = re.sub(r"[^ -~]", "?", ", ".join(sorted(unused)[:8]))[:300]
             logging.warning("%s: %d tensors are not used: %s", path, len(unused), shown)
         return found
@@ -255,17 +258,14 @@ def read_lexicon(path: Path, n_rows: int, marks: Sequence[str]) -> dict[str, int
     """Read a lexicon: `key<TAB>id` per line, UTF-8; the last of several equal keys is used.
 
     Args:
-        n_rows: number of rows of the table that the ids index.
+        n_rows: number of rows of the table that the ids index; each has an entry.
         marks: required keys.
     Raises: DataError, naming the line, if the file cannot be used.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_LEXICON_BYTES + 1)
+        content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(content) > MAX_LEXICON_BYTES:
-        raise DataError(f"{path}: more than {MAX_LEXICON_BYTES:,} bytes, expected a lexicon")
     lexicon = {}
     lines = content.removesuffix(b"\n").split(b"\n") if content else []
     for number, line in enumerate(lines, 1):
@@ -281,29 +281,12 @@ def read_lexicon(path: Path, n_rows: int, marks: Sequence[str]) -> dict[str, int
         if int(id_) >= n_rows:
             raise DataError(f"{where}: its id is {int(id_)}, but the table has {n_rows:,} rows")
         lexicon[key] = int(id_)
+    if len(lines) < n_rows:
+        raise DataError(
+            f"{path}: has {len(lines):,} entries, but the table has {n_rows:,} rows; use the "
+            "lexicon of this model"
+        )
     missing = [mark for mark in marks if mark not in lexicon]
     if missing:
         raise DataError(f"{path}: {' '.join(missing)} missing, expected one per line")
     return lexicon
-
-
-# --- tensors by bilm's names and in bilm's layout ---
-
-
-def embedder_rows(options: ModelOptions) -> Iterator[Row]:
-    """Yield the rows of the table of names for the token embedder of a model with these options."""
-    encoder, width = options.lexicon_encoder, options.lstm.projection_dim
-    assert encoder is not None  # every model of this format has one
-    words, characters = encoder.words, encoder.characters
-
-    n = 0
-    if words is not None:
-        yield plain_row("word_embed", WORDS, (words.n_rows, words.dim))
-    if characters is not None:
-        dim = characters.dim
-        yield plain_row("char_embed", CHARACTERS, (characters.n_rows, dim))
-        filters = encoder.filters or ()
-        yield from cnn_rows(filters, encoder.n_highway, dim, "convolutions.", "highways._layers.")
-        n += sum(number for _, number in filters)
-    n += words.dim if words is not None else 0
-    yield from projection_rows(n, width, "projection")

@@ -1,4 +1,4 @@
-"""The layout that AllenNLP and ELMoForManyLangs share, as a table from bilm's variables to the
+"""The layout that AllenNLP and ELMoForManyLangs share, as a table of bilm's variables and the
 tensors of a PyTorch state dict.
 
 The graph is that of bilm with other names. The stored numbers differ in two ways: a highway's gate
@@ -8,136 +8,162 @@ the 1 that bilm adds.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.options.model_options import DIRECTIONS, LstmOptions
+from bilm.options.model_options import DIRECTIONS
 from bilm.storage.formats.base import LazyTensor
-from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.hdf5 import Held
 
 GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
-Convert = Callable[[np.ndarray], np.ndarray]
+Shape = tuple[int, ...]
+
+
+class Layout(NamedTuple):
+    """How the value of a variable follows from the stored tensors.
+
+    Fields:
+        shape: the variable's shape, from those of the tensors; ValueError if they do not fit.
+        value: the variable's value, from an array; from an iterator of two arrays for a kernel.
+    """
+
+    shape: Callable[..., Shape]
+    value: Callable[..., np.ndarray]
+
+
+def _filter_shape(shape: Shape) -> Shape:
+    n_filters, dim, n_places = shape
+    return 1, n_places, dim, n_filters
+
+
+def _half_shape(shape: Shape) -> Shape:
+    (n, rest), *others = divmod(shape[0], 2), *shape[1:]
+    if rest or len(others) > 1:
+        raise ValueError("not two halves")
+    return *others, n
+
+
+def _bias_shape(shape: Shape) -> Shape:
+    (n,) = shape
+    return (n - n % 4,)
+
+
+def _bias(value: np.ndarray) -> np.ndarray:
+    i, f, g, o = np.split(value, 4)
+    return np.concatenate([i, g, f - 1, o])
+
+
+def _kernel_shape(inputs: Shape, states: Shape) -> Shape:
+    n_columns, width = inputs
+    if states != inputs or n_columns % 4:
+        raise ValueError("not four gates")
+    return 2 * width, n_columns
+
+
+def _kernel(parts: Iterator[np.ndarray]) -> np.ndarray:
+    """Return input over recurrent weights, the gates i, f, g, o in bilm's order i, g, f, o.
+
+    The parts are read one after the other into the kernel, which determines the peak of memory.
+    """
+    stored = next(parts)
+    n_columns, width = stored.shape
+    dim = n_columns // 4
+    kernel: np.ndarray = np.empty((2 * width, n_columns), np.float32)
+    with np.errstate(over="ignore"):  # an infinite value is refused later
+        for k in range(2):
+            for place, gate in enumerate(GATES):
+                columns = slice(place * dim, (place + 1) * dim)
+                kernel[k * width : (k + 1) * width, columns] = stored[gate * dim :][:dim].T
+            stored = next(parts, stored)
+    return kernel
+
+
+PLAIN = Layout(lambda shape: shape, lambda value: value)
+TRANSPOSED = Layout(lambda shape: shape[::-1], np.transpose)
+FILTER = Layout(_filter_shape, lambda value: value.transpose(2, 1, 0)[None])
+TRANSFORM = Layout(_half_shape, lambda value: value[: len(value) // 2].T)
+CARRY = Layout(_half_shape, lambda value: -value[len(value) // 2 :].T)
+BIAS = Layout(_bias_shape, _bias)
+KERNEL = Layout(_kernel_shape, _kernel)
 
 
 class Row(NamedTuple):
-    """One row of the table of names: a variable and the stored tensors that it is made of.
+    """One row of a table: a variable and the stored tensors that it is made of.
 
-    Fields:
-        variable: bilm's name.
-        stored: the names in the state dict; two of them only for an LSTM's kernel.
-        stored_shape: the shape of each.
-        shape: shape of the variable.
-        convert: turns the stored tensor into the variable's value; None for an LSTM's kernel.
+    The names are templates with `{i}`, the index of a filter or layer, and `{k}` in bilm's and
+    `{direction}` in the stored names.
     """
 
     variable: str
     stored: tuple[str, ...]
-    stored_shape: tuple[int, ...]
-    shape: tuple[int, ...]
-    convert: Convert | None
+    layout: Layout
+
+    def found_in(self, names: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+        """Yield the variables of this row, and the stored names of each."""
+        first, *others = self.stored
+        pattern = re.escape(first).replace(r"\{i\}", "(?P<i>[0-9]+)")
+        pattern = pattern.replace(r"\{direction\}", f"(?P<direction>{'|'.join(DIRECTIONS)})")
+        for name in names:
+            if match := re.fullmatch(pattern, name):
+                index = match.groupdict()
+                k = DIRECTIONS.index(index.get("direction") or DIRECTIONS[0])
+                stored = [name, *(other.format(**index) for other in others)]
+                yield self.variable.format(**index, k=k), stored
 
 
-def plain_row(variable: str, stored: str, shape: tuple[int, ...]) -> Row:
-    """Return the row of a variable that is stored unchanged."""
-    return Row(variable, (stored,), shape, shape, np.asarray)
+def lstm_rows(prefix: str = "") -> tuple[Row, ...]:
+    """Return the rows of the LSTMs; `prefix` is the name of their module, with a dot."""
+    cell, layer = "RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell", prefix + "{direction}_layer_{i}"
+    kernel = f"{layer}.input_linearity.weight", f"{layer}.state_linearity.weight"
+    return (
+        Row(f"{cell}/W_0", kernel, KERNEL),
+        Row(f"{cell}/B", (f"{layer}.state_linearity.bias",), BIAS),
+        Row(f"{cell}/W_P_0", (f"{layer}.state_projection.weight",), TRANSPOSED),
+    )
 
 
-def cnn_rows(
-    filters: tuple[tuple[int, int], ...], n_highway: int, dim: int, convolution: str, highway: str
-) -> Iterator[Row]:
-    """Yield the rows of the filters and of the highway layers.
-
-    Args:
-        filters: pairs (width, number).
-        dim: width of the character embedding.
-        convolution, highway: names of the modules, to which the index is appended.
-    """
-    n = sum(number for _, number in filters)
-    for i, (n_places, n_filters) in enumerate(filters):
-        shapes = (n_filters, dim, n_places), (1, n_places, dim, n_filters)
-        yield Row(f"CNN/W_cnn_{i}", (f"{convolution}{i}.weight",), *shapes, _convolution)
-        yield plain_row(f"CNN/b_cnn_{i}", f"{convolution}{i}.bias", (n_filters,))
-    for i in range(n_highway):
-        name, stored = f"CNN_high_{i}", f"{highway}{i}"
-        for part, convert in (("transform", _transform), ("carry", _carry)):
-            weight = f"{stored}.weight"
-            yield Row(f"{name}/W_{part}", (weight,), (2 * n, n), (n, n), convert)
-            yield Row(f"{name}/b_{part}", (f"{stored}.bias",), (2 * n,), (n,), convert)
+def encoder_rows(convolution: str, highway: str, projection: str) -> tuple[Row, ...]:
+    """Return the rows of the token encoder, given the names of its modules before the index."""
+    return (
+        Row("CNN/W_cnn_{i}", (convolution + "{i}.weight",), FILTER),
+        Row("CNN/b_cnn_{i}", (convolution + "{i}.bias",), PLAIN),
+        Row("CNN_high_{i}/W_transform", (highway + "{i}.weight",), TRANSFORM),
+        Row("CNN_high_{i}/b_transform", (highway + "{i}.bias",), TRANSFORM),
+        Row("CNN_high_{i}/W_carry", (highway + "{i}.weight",), CARRY),
+        Row("CNN_high_{i}/b_carry", (highway + "{i}.bias",), CARRY),
+        Row("CNN_proj/W_proj", (projection + ".weight",), TRANSPOSED),
+        Row("CNN_proj/b_proj", (projection + ".bias",), PLAIN),
+    )
 
 
-def projection_rows(n: int, width: int, stored: str) -> Iterator[Row]:
-    """Yield the rows of the projection of `n` features to the `width` of a token vector."""
-    weight = f"{stored}.weight"
-    yield Row("CNN_proj/W_proj", (weight,), (width, n), (n, width), np.transpose)
-    yield plain_row("CNN_proj/b_proj", f"{stored}.bias", (width,))
+class Stored(Protocol):
+    """A state dict in a file (`bilm.storage.formats.pytorch.StateDict`) or in memory."""
 
+    path: Path
+    shapes: dict[str, Shape]
+    dtypes: dict[str, np.dtype]
+    n_numbers: int
 
-def lstm_rows(
-    lstm: LstmOptions, directions: tuple[str, ...] = DIRECTIONS, prefix: str = ""
-) -> Iterator[Row]:
-    """Yield the rows of the LSTMs; `prefix` is the name of their module, with a dot."""
-    dim, width = lstm.dim, lstm.projection_dim
-    for k, direction in enumerate(directions):
-        for i in range(lstm.n_layers):
-            name = f"RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
-            layer = f"{prefix}{direction}_layer_{i}"
-            kernels = f"{layer}.input_linearity.weight", f"{layer}.state_linearity.weight"
-            yield Row(f"{name}/W_0", kernels, (4 * dim, width), (2 * width, 4 * dim), None)
-            bias, projection = f"{layer}.state_linearity.bias", f"{layer}.state_projection.weight"
-            yield Row(f"{name}/B", (bias,), (4 * dim,), (4 * dim,), _bias)
-            shapes = (width, dim), (dim, width)
-            yield Row(f"{name}/W_P_0", (projection,), *shapes, np.transpose)
+    def read(self, name: str) -> np.ndarray:
+        """Return the values of a tensor."""
 
 
 class LoadedStateDict:
-    """A state dict in memory, with the attributes of `StateDict` that rows need.
+    """A state dict in memory; `path` is its name in messages."""
 
-    Args:
-        source: its name, for messages.
-        arrays: values by name.
-    """
-
-    def __init__(self, source: str, arrays: Mapping[str, np.ndarray]):
-        self.path = source
+    def __init__(self, path: str, arrays: Mapping[str, np.ndarray]):
+        self.path = Path(path)
         self.shapes = {name: value.shape for name, value in arrays.items()}
         self.dtypes = {name: value.dtype for name, value in arrays.items()}
+        self.n_numbers = sum(value.size for value in arrays.values())
         self.read = arrays.__getitem__
-
-
-class LoadedTensors:
-    """See `bilm.storage.formats.base.Tensors`; of a state dict in memory.
-
-    Args:
-        source: the state dict.
-        rows: the rows that are read.
-        required_by: verb phrase for messages, such as "the options require".
-    Raises: WeightsError for a tensor that is missing, has another shape or does not contain
-        floating-point numbers.
-    """
-
-    paths: tuple[Path, ...] = ()
-
-    def __init__(self, source: LoadedStateDict, rows: Iterable[Row], required_by: str):
-        self.source = source.path
-        self._found = {row.variable: _lazy(source, row, required_by) for row in rows}
-        self.names = set(self._found)
-
-    def held(self) -> Held:
-        """Count the tensors and their numbers."""
-        return Held(len(self._found), sum(math.prod(each.shape) for each in self._found.values()))
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
-        """Yield the function that returns a tensor."""
-        yield self._found.__getitem__
 
 
 class StateDictTensors:
@@ -145,39 +171,30 @@ class StateDictTensors:
 
     Args:
         source: name of the files, for messages.
-        parts: state dicts, and the rows that are read from each.
-        required_by: verb phrase for messages, such as "the options require".
-    Attributes: `unused`, the names of the other tensors by file, for files that contain any.
-    Raises: WeightsError for a tensor that is missing, has another shape or does not contain
-        floating-point numbers, or if tensors overlap in a file.
+        parts: state dicts, the rows that are read from each, and the prefix of their names.
+    Attributes:
+        unused: names of the other tensors, by state dict.
+    Raises: WeightsError for a tensor that is missing beside its companion, has a shape that no
+        variable can have, or does not contain floating-point numbers.
     """
 
-    def __init__(
-        self, source: str, parts: Sequence[tuple[StateDict, Iterable[Row]]], required_by: str
-    ):
-        self.source, self.unused = source, {}
-        self.paths: tuple[Path, ...] = tuple(file.path for file, _ in parts)
+    def __init__(self, source: str | Path, parts: Sequence[tuple[Stored, Sequence[Row], str]]):
+        self.source = str(source)
+        self.paths: tuple[Path, ...] = tuple(file.path for file, _, _ in parts)
+        self.unused: dict[Path, set[str]] = {}
         self._found: dict[str, LazyTensor] = {}
-        n_tensors = n_numbers = 0
-        for file, rows in parts:
-            unused, n_bytes = set(file.shapes), 0
+        for file, rows, prefix in parts:
+            unused = set(file.shapes)
+            names = {n.removeprefix(prefix): n for n in file.shapes if n.startswith(prefix)}
             for row in rows:
-                self._found[row.variable] = _lazy(file, row, required_by)
-                # Weight and bias of a highway layer contain two variables each.
-                for name in unused.intersection(row.stored):
-                    n_bytes += math.prod(file.shapes[name]) * file.dtypes[name].itemsize
-                unused.difference_update(row.stored)
-            if n_bytes > file.path.stat().st_size:
-                raise WeightsError(
-                    f"{file.path}: its tensors overlap: they have {n_bytes:,} bytes, more than the "
-                    "file"
-                )
-            if unused:
-                self.unused[file.path] = unused
-            n_tensors += len(file.shapes)
-            n_numbers += sum(map(math.prod, file.shapes.values()))
+                for variable, stored in row.found_in(names):
+                    used = [prefix + name for name in stored]
+                    self._found[variable] = _lazy(file, used, row.layout)
+                    unused.difference_update(used)
+            self.unused[file.path] = unused
         self.names = set(self._found)
-        self._held = Held(n_tensors, n_numbers)
+        n_tensors = sum(len(file.shapes) for file, _, _ in parts)
+        self._held = Held(n_tensors, sum(file.n_numbers for file, _, _ in parts))
 
     def held(self) -> Held:
         """Count the tensors of the files and their numbers."""
@@ -189,57 +206,24 @@ class StateDictTensors:
         yield self._found.__getitem__
 
 
-def _lazy(source: StateDict | LoadedStateDict, row: Row, required_by: str) -> LazyTensor:
+def _lazy(source: Stored, names: list[str], layout: Layout) -> LazyTensor:
     """Return a variable of a state dict. Raises: WeightsError."""
-    for name in row.stored:
-        found = source.shapes.get(name)
-        if found != row.stored_shape:
-            what = "is missing" if found is None else f"has shape {found}"
-            raise WeightsError(
-                f"{source.path}: {name} {what}, {required_by} shape {row.stored_shape}"
-            )
+    for name in names:
+        if name not in source.shapes:
+            raise WeightsError(f"{source.path}: {name} is missing beside {names[0]}")
         if source.dtypes[name].kind != "f":
             raise WeightsError(
                 f"{source.path}: {name} has a type other than float16, float32 and float64"
             )
-    return LazyTensor(row.shape, source.dtypes[row.stored[0]], partial(_value, source, row))
+    shapes = [source.shapes[name] for name in names]
+    try:
+        shape = layout.shape(*shapes)
+    except (ValueError, IndexError):
+        shown = " and ".join(map(str, shapes))
+        raise WeightsError(f"{source.path}: {names[0]} has the unusable shape {shown}") from None
+    return LazyTensor(shape, source.dtypes[names[0]], partial(_value, source, names, layout))
 
 
-def _value(source: StateDict | LoadedStateDict, row: Row) -> np.ndarray:
-    if row.convert is None:
-        return _kernel(source, row)
-    return row.convert(source.read(row.stored[0]))
-
-
-def _convolution(value: np.ndarray) -> np.ndarray:
-    return value.transpose(2, 1, 0)[None]
-
-
-def _transform(value: np.ndarray) -> np.ndarray:
-    return value[: len(value) // 2].T
-
-
-def _carry(value: np.ndarray) -> np.ndarray:
-    return -value[len(value) // 2 :].T
-
-
-def _kernel(source: StateDict | LoadedStateDict, row: Row) -> np.ndarray:
-    """Return input over recurrent weights, the gates i, f, g, o in bilm's order i, g, f, o.
-
-    The kernel is filled in place: it is the largest tensor and determines the peak of memory.
-    """
-    n_columns, width = row.stored_shape
-    dim = n_columns // 4
-    kernel: np.ndarray = np.empty(row.shape, np.float32)
-    with np.errstate(over="ignore"):  # an infinite value is refused later
-        for k, name in enumerate(row.stored):
-            stored = source.read(name)
-            for place, gate in enumerate(GATES):
-                columns = slice(place * dim, (place + 1) * dim)
-                kernel[k * width : (k + 1) * width, columns] = stored[gate * dim :][:dim].T
-    return kernel
-
-
-def _bias(value: np.ndarray) -> np.ndarray:
-    i, f, g, o = np.split(value, 4)
-    return np.concatenate([i, g, f - 1, o])
+def _value(source: Stored, names: list[str], layout: Layout) -> np.ndarray:
+    parts = map(source.read, names)
+    return layout.value(parts if layout is KERNEL else next(parts))
