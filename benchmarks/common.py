@@ -18,14 +18,16 @@ from bilm.data.vocabulary import MARKS
 from bilm.support.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
 
 if TYPE_CHECKING:
-    from bilm.doctor.speed import TimedRun
     from bilm.language_model import BiLM
+    from bilm.options.model_options import ModelOptions
     from bilm.options.run_options import RunOptions
+    from bilm.training.timing import TimedRun
 
 quiet()  # like the commands
 keep_freed_memory()
 share_cores()
 START = time.perf_counter()
+PLACES = 10  # positions of a character filter in an English word: 9 bytes with its marks
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
 
 MIDDLE = {  # options of the 512/128 model in docs/experiments.md
@@ -74,6 +76,24 @@ def gemm_rates() -> dict[str, float]:
     command = [sys.executable, Path(__file__).with_name("gemm.py")]
     env = {name: value for name, value in os.environ.items() if name != LOG_LEVEL}
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env).stdout)
+
+
+def useful_flops(options: ModelOptions, distinct_per_token: float) -> float:
+    """Return the forward work per token in both directions, in FLOP.
+
+    Each distinct token is encoded once. The positions of a character filter that overlap the word
+    count, and one position of padding.
+    """
+    cnn, lstm = options.char_cnn, options.lstm
+    encoder = 0
+    if cnn is not None:
+        n_filters = sum(n for _, n in cnn.filters)
+        for width, n in cnn.filters:
+            encoder += 2 * width * cnn.embedding.dim * n * PLACES
+        encoder += cnn.n_highway * 2 * 2 * n_filters**2
+        encoder += 2 * n_filters * lstm.projection_dim
+    layer = 2 * 2 * lstm.projection_dim * 4 * lstm.dim + 2 * lstm.dim * lstm.projection_dim
+    return distinct_per_token * encoder + 2 * lstm.n_layers * layer
 
 
 def figures(rate, flops_per_token, precision, rates, first_step_s) -> dict[str, float]:
@@ -201,10 +221,10 @@ def training_run(
     options: RunOptions, folder: Path, n_tokens: int, precision: str = "float32"
 ) -> TimedRun:
     """Prepare training on shuffled text, with a vocabulary of `n_tokens` words."""
-    from bilm.doctor import speed
+    from bilm.training import timing
 
     text = corpus(folder, n_tokens)
-    return speed.training_run(options, text.train, text.vocab_file, precision)
+    return timing.training_run(options, text.train, text.vocab_file, precision)
 
 
 def recipe(text: str) -> tuple[str, dict]:

@@ -20,7 +20,6 @@ import common
 import h5py
 from absl import app, flags, logging
 
-from bilm.doctor.speed import useful_flops
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import INFERENCE_PRECISIONS
 
@@ -69,7 +68,7 @@ def main(argv):
     n_tokens = sum(map(len, timed))
     rate = n_tokens / statistics.median(seconds[1:])
     distinct = len({word for words in timed for word in words}) / n_tokens
-    flops = useful_flops(embedder.options, distinct)
+    flops = common.useful_flops(embedder.options, distinct)
     rates = {dtype: (rates[dtype] + after[dtype]) / 2 for dtype in rates}
     figures = common.figures(rate, flops, FLAGS.precision, rates, first_step_s)
     figures["load_s"] = load_s

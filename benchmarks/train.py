@@ -13,7 +13,6 @@ measures.
 
 import statistics
 import tempfile
-import time
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +20,6 @@ import common
 import numpy as np
 from absl import app, flags, logging
 
-from bilm.doctor.speed import useful_flops
 from bilm.layers.functional import PRECISIONS
 from bilm.options.run_options import load_run_options
 
@@ -54,17 +52,13 @@ def main(argv):
         run.trainer.step(run.iterator, 0).global_norm.numpy()
         first_step_s = common.seconds_since_start()
         before = common.gemm_rates()
-        seconds, end = [], time.perf_counter() + FLAGS.seconds
-        while time.perf_counter() < end or len(seconds) < 5:
-            start = time.perf_counter()
-            run.trainer.step(run.iterator, len(seconds) + 1).global_norm.numpy()
-            seconds.append(time.perf_counter() - start)
+        seconds = run.step_seconds(FLAGS.seconds)
         after = common.gemm_rates()
         distinct = statistics.mean(map(n_distinct, islice(run.batches, SAMPLE)))
 
     n_tokens = options.batch_size * options.unroll_steps
     rate = n_tokens / statistics.median(seconds[2:])
-    forward = useful_flops(options, distinct / n_tokens)
+    forward = common.useful_flops(options, distinct / n_tokens)
     forward += 2 * 2 * options.lstm.projection_dim * FLAGS.negatives
     rates = {name: (before[name] + after[name]) / 2 for name in before}
     figures = common.figures(rate, 3 * forward, FLAGS.precision, rates, first_step_s)

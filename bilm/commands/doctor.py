@@ -7,23 +7,20 @@ from bilm.commands.main import command
 from bilm.commands.output import as_json, printable
 
 NOTE = """
-The report contains versions, processor, memory, load, settings, GPUs with the libraries of CUDA,
-and the folders that bilm writes. It computes the vectors of a small model in float32 and bfloat16,
-with each installed backend on the CPU and with TensorFlow on each GPU, and in int8 if ONNX Runtime
-is installed. It compares them with those of bilm-tf, then times embedding (novels-en) and a
-training step (small, 32 x 20) against a matrix product on the same device.
+The report contains versions, cores, load, settings and TensorFlow's devices. It computes the
+vectors of a small model in float32 and bfloat16, with each installed backend on the CPU and with
+TensorFlow on a GPU, and in int8 if ONNX Runtime is installed. It compares them with those of
+bilm-tf, then times embedding with novels-en.
 
 Each computation runs in a process of its own, so that a library that crashes does not end the
-report. The exit status is 1 if there are problems. The report contains paths and names of
-environment variables, but not the values of variables whose names contain TOKEN, KEY, SECRET or
-PASSWORD. Paste it into a report of an error.
+report. The exit status is 1 if there are problems. Paste the report into a report of an error.
 """
 
 
 @command(tensorflow=False, notes=[NOTE])
 @opt.group(
     "Checks",
-    opt.flag("--fast", "Do not time embedding and training."),
+    opt.flag("--fast", "Do not time embedding."),
 )
 @opt.json_option
 def doctor(fast: bool, json: bool) -> int:
@@ -33,13 +30,15 @@ def doctor(fast: bool, json: bool) -> int:
       bilm doctor
       bilm doctor --fast --json > doctor.json
     """
+    from dataclasses import asdict
+
     from absl import logging
 
     from bilm.doctor.examination import examine
 
     report = examine(not fast, lambda title: logging.info("checking %s", title))
     if json:
-        print(as_json(report.as_dict(), indent=2))
+        print(as_json(asdict(report), indent=2))
     else:
         print(printable("\n".join(report.lines())))
     return 1 if report.problems else 0

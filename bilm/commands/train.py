@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -123,9 +121,8 @@ def choose(
 
     from bilm.data.shards import count_tokens, resolve_shards
     from bilm.data.survey import word_statistics
-    from bilm.doctor.probes import ask
     from bilm.support.probes import ProbeFailure
-    from bilm.training import auto
+    from bilm.training import auto, timing
     from bilm.training.plan import load_vocabulary
 
     record = folder.read_auto()
@@ -149,16 +146,11 @@ def choose(
     n_predictions, perplexity = word_statistics(shards, vocab, n_train_tokens is not None)
     options = auto.options_for(n_train_tokens or n_predictions).replace(**changes)
     logging.info("auto: timing training steps on this machine")
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(options.to_dict(), file)
-        file.flush()
-        try:
-            how = pattern, str(vocab_file), run["on_bad_utf8"]
-            found = ask("training_steps", file.name, *how, timeout=600)
-        except ProbeFailure as error:
-            raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
-                               "choose a size with --options") from None  # fmt: skip
-    times = {name: auto.Times(*seconds) for name, seconds in found.items()}
+    try:
+        times = timing.measure(options, pattern, vocab_file, run["on_bad_utf8"])
+    except ProbeFailure as error:
+        raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
+                           "choose a size with --options") from None  # fmt: skip
     evaluation = auto.NO_EVALUATION
     if run["heldout_prefix"]:
         heldout = resolve_shards(run["heldout_prefix"], run["on_bad_utf8"])

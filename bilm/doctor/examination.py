@@ -1,194 +1,195 @@
-"""`examine`: all checks of `bilm doctor`, in order."""
+"""`examine`: the checks of `bilm doctor`, in order, and their report."""
 
 from __future__ import annotations
 
 import os
+import platform
+import shutil
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
 from importlib.util import find_spec
 
-from bilm.doctor import cuda
-from bilm.doctor.installation import (
-    BACKENDS,
-    check_folders,
-    check_packages,
-    check_processor,
-)
-from bilm.doctor.probes import ask
-from bilm.doctor.report import Check, Report
-from bilm.support.probes import ProbeFailure
+from bilm.support.imports import DISTRIBUTION
+from bilm.support.probes import ProbeFailure, ask
+from bilm.support.process import available_cores, machine_load
 
+PROBES = "bilm.doctor.probes"
 SHORT, LONG = 120.0, 300.0  # seconds that a probe may take
-LEAST_SHARE = 0.2  # of the device's product that embedding usually exceeds
-NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 INT8 = ("onnx", "onnxruntime")  # packages that int8 requires
+SETTINGS = ("TF_", "KERAS_", "XLA_FLAGS", "CUDA_VISIBLE_DEVICES", "OMP_", "OPENBLAS_", "BILM_CACHE")
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.1}  # largest difference of vectors
+LIST_GPUS = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
 
 Show = Callable[[str], object]
+Values = dict[str, str | None]
+
+
+@dataclass
+class Report:
+    """The result of `bilm doctor`. Its fields are the keys of `bilm doctor --json`.
+
+    Fields:
+        checks: names and values of each check, by its title.
+        problems: what prevents bilm from working, or makes it inexact: `found` and `fix`.
+    """
+
+    checks: dict[str, Values] = field(default_factory=dict)
+    problems: list[dict[str, str]] = field(default_factory=list)
+
+    def problem(self, found: str, fix: str) -> None:
+        """Add what was found and expected, and what the user can do."""
+        self.problems.append({"found": found, "fix": fix})
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the report as text."""
+        for title, values in self.checks.items():
+            yield title
+            width = max(map(len, values), default=0)
+            for name, value in values.items():
+                yield f"  {name:<{width}}  {'-' if value is None else value}"
+        yield "problems" if self.problems else "no problems found"
+        for number, problem in enumerate(self.problems, 1):
+            yield f"  {number}. {problem['found']}"
+            yield f"     Fix: {problem['fix']}"
 
 
 def examine(timed: bool = True, show: Show = lambda text: None) -> Report:
     """Examine this installation.
 
     Args:
-        timed: whether to time training and embedding, which takes about half a minute.
-        show: is called with the name of each check, and of each step of a long one, before it
-            starts.
+        timed: whether to time embedding, which takes some seconds.
+        show: is called with the name of each step before it starts.
     """
     report = Report()
-    for title, check in _Examination(show).checks(timed):
-        show(title)
-        report.checks.append(check())
+    report.checks["versions"] = _versions(report)
+    report.checks["machine and settings"] = _settings()
+    show("devices")
+    report.checks["devices"], gpus = _devices(report)
+    report.checks["vectors compared with bilm-tf"] = _vectors(report, gpus, show)
+    if timed and gpus is not None:
+        show("speed")
+        report.checks["speed"] = _speed(report)
     return report
 
 
-class _Examination:
-    """The checks, and the answers of earlier ones on which later ones depend.
+def _versions(report: Report) -> Values:
+    """Compare the installed packages with the versions that bilm and its extras require."""
+    from packaging.requirements import Requirement
 
-    Args:
-        show: see `examine`.
-    """
-
-    def __init__(self, show: Show):
-        self._show = show
-        self._reads_hdf5 = False
-        self._gpus: list[str] | None = None  # None if TensorFlow does not work
-
-    def checks(self, timed: bool) -> Iterator[tuple[str, Callable[[], Check]]]:
-        """Yield the name of each check, and the check."""
-        yield "versions", check_packages
-        yield "processor", check_processor
-        yield "folders", check_folders
-        yield "HDF5", self._check_hdf5
-        yield "GPUs", self._check_tensorflow
-        yield "vectors", self._check_vectors
-        if timed and self._gpus is not None:
-            yield "speed", self._check_speed
-
-    def _check_hdf5(self) -> Check:
-        check = Check("HDF5")
-        try:
-            found = ask("hdf5", timeout=SHORT)
-        except ProbeFailure as error:
-            check.problem(
-                f"HDF5 files cannot be read: {error}",
-                "pip install --force-reinstall --no-cache-dir h5py, or another version of it",
+    values: Values = {
+        "bilm": _version(DISTRIBUTION) or "not installed as a package",
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": platform.platform(),
+        **{name: version for name in BACKENDS if (version := _version(name))},
+    }
+    required = metadata.requires(DISTRIBUTION) if _version(DISTRIBUTION) else None
+    for requirement in map(Requirement, required or ()):
+        name, version = requirement.name, _version(requirement.name)
+        is_optional = requirement.marker is not None  # belongs to an extra
+        if name == "tensorflow" and any(map(_version, BACKENDS[1:])):
+            is_optional = True  # inference runs on another backend
+        if version is None and is_optional:
+            continue
+        values[name] = version
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            report.problem(
+                f"{name} {version or 'is missing'}; bilm requires {requirement.specifier or name}",
+                f"pip install --upgrade '{name}{requirement.specifier}'",
             )
-            return check
-        self._reads_hdf5 = True
-        check.values |= {"h5py": found["h5py"], "HDF5": found["hdf5"]}
-        if not found["equal"]:
-            check.problem("HDF5 returns other values than were written", "reinstall h5py")
-        return check
+    return values
 
-    def _check_tensorflow(self) -> Check:
-        """Import TensorFlow, and find out which GPUs it uses."""
-        if find_spec("tensorflow") is None:
-            check = Check("GPUs")
-            check.values["TensorFlow"] = "not installed"
-            return check
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _settings() -> Values:
+    """Describe the machine and the settings in the environment."""
+    load = machine_load()
+    return {
+        "cores": f"{available_cores()} of {os.cpu_count()}",
+        "load": None if load is None else f"{load:.1f}",
+    } | {name: os.environ[name] for name in sorted(os.environ) if name.startswith(SETTINGS)}
+
+
+def _devices(report: Report) -> tuple[Values, list[str] | None]:
+    """Import TensorFlow; return its description and the names of the GPUs that it uses, None if it
+    does not work."""
+    if find_spec("tensorflow") is None:
+        return {"TensorFlow": "not installed"}, None
+    try:
+        found = ask(PROBES, "tensorflow", timeout=SHORT)
+    except ProbeFailure as error:
+        report.problem(
+            f"TensorFlow cannot be imported: {error}",
+            "pip install --force-reinstall 'tensorflow>=2.16' in a new environment",
+        )
+        return {"TensorFlow": "failed"}, None
+    gpus = found["gpus"]
+    if not gpus and shutil.which("nvidia-smi"):
+        report.problem(
+            "this host has NVIDIA's driver, but TensorFlow lists no GPU",
+            "pip install 'tensorflow[and-cuda]', and check CUDA_VISIBLE_DEVICES. TensorFlow names "
+            f'missing libraries: TF_CPP_MIN_LOG_LEVEL=0 python -c "{LIST_GPUS}"',
+        )
+    values: Values = {f"GPU {number}": name for number, name in enumerate(gpus)}
+    return {"TensorFlow was built for": found["built for"], "GPUs": str(len(gpus))} | values, gpus
+
+
+def _vectors(report: Report, gpus: list[str] | None, show: Show) -> Values:
+    """Compute a golden case with every backend and in every precision."""
+    values: Values = {}
+    for name, precision, environment in _ways(gpus):
+        label = f"{name}, {precision}"
+        show(f"vectors: {label}")
         try:
-            found = ask("tensorflow", timeout=SHORT)
+            found = ask(PROBES, "golden", precision, timeout=SHORT, **environment)["difference"]
         except ProbeFailure as error:
-            check = Check("GPUs")
-            check.problem(
-                f"TensorFlow cannot be imported: {error}",
-                "pip install --force-reinstall 'tensorflow>=2.16' in a new environment",
+            values[label] = "failed"
+            report.problem(
+                f"{label}: computing vectors fails: {error}",
+                "use another backend (KERAS_BACKEND), device (CUDA_VISIBLE_DEVICES) or precision, "
+                "and report this text",
             )
-            return check
-        self._gpus = found["gpus"]
-        build = found["build"]
-        try:
-            gpus: list[cuda.Gpu] | OSError = cuda.driver_gpus()
-        except OSError as error:
-            gpus = error
-        libraries = {}
-        if build.get("is_cuda_build") and (gpus or cuda.DRIVER.exists()):
-            try:
-                versions = str(build["cuda_version"]), str(build["cudnn_version"])
-                libraries = ask("libraries", *versions, timeout=SHORT)
-            except ProbeFailure as error:
-                check = cuda.check_gpus(gpus, build, {}, found["gpus"])
-                check.problem(f"loading CUDA's libraries fails: {error}", cuda.INSTALL)
-                return check
-        return cuda.check_gpus(gpus, build, libraries, found["gpus"])
+            continue
+        values[label] = f"largest difference {found:.1e}"
+        if not found <= TOLERANCES[precision]:  # also if it is nan
+            report.problem(
+                f"{label}: vectors differ from bilm-tf's by {found:.1e}, expected at most "
+                f"{TOLERANCES[precision]:.0e}",
+                "do not use this backend, device or precision for embeddings; report this text",
+            )
+    return values
 
-    def _check_vectors(self) -> Check:
-        """Compute a golden case with every backend, on every device and in every precision."""
-        check = Check("vectors compared with bilm-tf")
-        if not self._reads_hdf5:
-            check.values["not compared"] = "HDF5 files cannot be read"
-            return check
-        for name, precision, environment in self._ways():
-            label = f"{name}, {precision}"
-            self._show(f"vectors: {label}")
-            try:
-                found = ask("golden", precision, timeout=SHORT, **environment)["difference"]
-            except ProbeFailure as error:
-                check.values[label] = "failed"
-                check.problem(
-                    f"{label}: computing vectors fails: {error}",
-                    "use another backend, device (KERAS_BACKEND, CUDA_VISIBLE_DEVICES) or "
-                    "precision, and report this text",
-                )
-                continue
-            check.values[label] = f"largest difference {found:.1e}"
-            if not found <= TOLERANCES[precision]:  # also if it is nan
-                check.problem(
-                    f"{label}: vectors differ from bilm-tf's by {found:.1e}, expected at most "
-                    f"{TOLERANCES[precision]:.0e}",
-                    "do not use this backend, device or precision for embeddings, and report this "
-                    "text",
-                )
-        return check
 
-    def _ways(self) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """Yield the ways to compute vectors: device, precision, and the environment that selects
-        the device."""
-        for name, environment in self._devices():
-            for precision in ("float32", "bfloat16"):
-                yield name, precision, environment
-        if self._gpus is not None and all(find_spec(name) is not None for name in INT8):
-            yield "ONNX Runtime on the CPU", "int8", {"KERAS_BACKEND": "tensorflow", **NO_GPU}
+def _ways(gpus: list[str] | None) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield the ways to compute vectors: device, precision, and the environment that selects
+    the device."""
+    installed = [name for name in BACKENDS if find_spec(name) is not None]
+    devices = [(f"{name} on the CPU", {"KERAS_BACKEND": name, **NO_GPU}) for name in installed]
+    if gpus is None and "tensorflow" in installed:
+        del devices[0]
+    if gpus:
+        devices.append((f"tensorflow on {gpus[0]}", {"KERAS_BACKEND": "tensorflow"}))
+    for name, environment in devices:
+        for precision in ("float32", "bfloat16"):
+            yield name, precision, environment
+    if gpus is not None and all(find_spec(name) is not None for name in INT8):
+        yield "ONNX Runtime on the CPU", "int8", {"KERAS_BACKEND": "tensorflow", **NO_GPU}
 
-    def _devices(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield each backend and device with the environment that selects it."""
-        installed = [name for name in BACKENDS if find_spec(name) is not None]
-        for backend in installed:
-            if backend == "tensorflow" and self._gpus is None:
-                continue
-            yield f"{backend} on the CPU", {"KERAS_BACKEND": backend, **NO_GPU}
-        for number, gpu in enumerate(self._gpus or ()):
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-            device = visible[number] if number < len(visible) and visible[number] else str(number)
-            yield f"tensorflow on {gpu}", {
-                "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": device,
-            }  # fmt: skip
 
-    def _check_speed(self) -> Check:
-        """Time embedding and training on TensorFlow's first device."""
-        check = Check("speed")
-        environment = {"KERAS_BACKEND": "tensorflow"}
-        gpus = self._gpus or []
-        check.values["device"] = next(iter(gpus), "CPU")
-        try:
-            self._show("speed: matrix product")
-            rates = ask("product", timeout=LONG, **environment)
-            for dtype, rate in rates.items():
-                check.values[f"matrix product, {dtype}"] = f"{rate:,.0f} GFLOP/s"
-            for name, unit in (("embedding", "words"), ("training", "tokens")):
-                self._show(f"speed: {name}")
-                found = ask(name, timeout=LONG, **environment)
-                share = found["gflops"] / rates["float32"]
-                check.values[name] = (
-                    f"{found['rate']:,.0f} {unit}/s, {share:.2f} of the matrix product's rate"
-                )
-                if share < LEAST_SHARE and not gpus:
-                    check.problem(
-                        f"{name} reaches {share:.2f} of the rate of a matrix product, expected at "
-                        f"least {LEAST_SHARE}",
-                        "stop other programs, and compare the number of cores and the settings "
-                        "above",
-                    )
-        except ProbeFailure as error:
-            check.problem(f"timing fails: {error}", "report this text")
-        return check
+def _speed(report: Report) -> Values:
+    """Time embedding on TensorFlow's first device."""
+    try:
+        found = ask(PROBES, "embedding", timeout=LONG, KERAS_BACKEND="tensorflow")
+    except ProbeFailure as error:
+        report.problem(f"timing fails: {error}", "report this text")
+        return {"embedding": "failed"}
+    return {"embedding": f"{found['rate']:,.0f} words/s, novels-en"}

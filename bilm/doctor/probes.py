@@ -1,68 +1,33 @@
 """Probes of `bilm doctor`: computations in processes of their own.
 
-`ask` starts one and returns its answer, or why there is none: a library can abort the process, or
-wait forever.
+The first argument of this program is the name of a function: see `bilm.support.probes`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+import time
 from pathlib import Path
 from typing import Any
 
-from bilm.support import probes
+from bilm.support.probes import answer
 
 GOLDEN = Path(__file__).with_name("golden_case")
-
-
-def ask(name: str, *arguments: str, timeout: float, **environment: str) -> dict[str, Any]:
-    """Run a probe of `PROBES` in a new process: see `bilm.support.probes.ask`."""
-    return probes.ask("bilm.doctor.probes", name, *arguments, timeout=timeout, **environment)
-
-
-# --- the probes ---
-
-
-def hdf5() -> dict[str, Any]:
-    """Write and read an HDF5 file in memory."""
-    import io
-
-    import h5py
-    import numpy as np
-
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w") as file:
-        file["values"] = np.arange(10)
-    with h5py.File(buffer, "r") as file:
-        equal = bool((file["values"][()] == np.arange(10)).all())
-    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "equal": equal}
+WORDS, N_SENTENCES = 20, 640  # of the text that is timed
 
 
 def tensorflow() -> dict[str, Any]:
     """Import TensorFlow and list its devices."""
     import tensorflow as tf
 
+    build = tf.sysconfig.get_build_info()
     gpus = tf.config.list_physical_devices("GPU")
+    details = tf.config.experimental.get_device_details
     return {
-        "build": {name: _plain(value) for name, value in tf.sysconfig.get_build_info().items()},
-        "gpus": [
-            tf.config.experimental.get_device_details(gpu).get("device_name") or gpu.name
-            for gpu in gpus
-        ],
+        "built for": f"CUDA {build['cuda_version']}" if build.get("is_cuda_build") else "the CPU",
+        "gpus": [details(gpu).get("device_name") or gpu.name for gpu in gpus],
     }
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str) else list(value)
-
-
-def libraries(cuda: str, cudnn: str) -> dict[str, Any]:
-    """Load CUDA's libraries one by one."""
-    from bilm.doctor.cuda import find_library, library_names
-
-    return {name: find_library(name) for name in library_names(cuda, cudnn)}
 
 
 def golden(precision: str) -> dict[str, Any]:
@@ -82,79 +47,39 @@ def golden(precision: str) -> dict[str, Any]:
 
     embedder = ElmoEmbedder(GOLDEN / "options.json", GOLDEN / "weights.hdf5", precision=precision)
     sentences = json.loads((GOLDEN / "sentences.json").read_text("utf-8"))
-    largest = 0.0
     with h5py.File(GOLDEN / "expected.hdf5", "r") as expected:
-        for number, vectors in enumerate(embedder.embed_sentences(sentences)):
-            wanted = expected[f"sentence_{number}"][()]
-            largest = max(largest, float(np.abs(vectors - wanted).max()))
-    return {"difference": largest}
-
-
-def product() -> dict[str, Any]:
-    """Time a matrix product in both precisions, in GFLOP/s."""
-    from bilm.doctor.speed import product_gflops
-    from bilm.support.process import keep_freed_memory
-
-    keep_freed_memory()
-    return {dtype: product_gflops(dtype) for dtype in ("float32", "bfloat16")}
+        found = [
+            np.abs(vectors - expected[f"sentence_{number}"][()]).max()
+            for number, vectors in enumerate(embedder.embed_sentences(sentences))
+        ]
+    return {"difference": float(np.max(found))}
 
 
 def embedding() -> dict[str, Any]:
-    """Time the embedding of sentences with `novels-en`."""
-    return _rate("embedding_rate")
+    """Time the embedding of random sentences with `novels-en`.
 
+    The probability of a word is inversely proportional to its rank (Zipf's law).
+    """
+    import numpy as np
 
-def training() -> dict[str, Any]:
-    """Time training steps of a model of the size `small`."""
-    return _rate("training_rate")
-
-
-def _rate(name: str) -> dict[str, Any]:
-    from bilm.doctor import speed
+    from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.storage.stored_model import open_model
     from bilm.support.process import keep_freed_memory, share_cores
 
     keep_freed_memory()  # like the commands
     share_cores()
-    rate, gflops = getattr(speed, name)()
-    return {"rate": rate, "gflops": gflops}
+    stored = open_model("novels-en")
+    vocab = stored.vocabulary()
+    weights = 1 / np.arange(1, vocab.size + 1)
+    draw = np.random.default_rng(0)
+    ids = draw.choice(vocab.size, (N_SENTENCES, WORDS), p=weights / weights.sum())
+    sentences = [[vocab.id_to_word(k) for k in row] for row in ids.tolist()]
+    embedder = ElmoEmbedder(stored)
+    embedder.embed_batch(sentences[:8])
+    start = time.perf_counter()
+    n_words = sum(vectors.shape[1] for vectors in embedder.embed_sentences(sentences))
+    return {"rate": n_words / (time.perf_counter() - start)}
 
-
-def training_steps(
-    options_file: str, pattern: str, vocab_file: str, on_bad_utf8: str = "error"
-) -> dict[str, Any]:
-    """Time training steps on a text, and predictions of an evaluation: see `speed.run_seconds`; in
-    seconds by precision. bfloat16 is timed only if the processor has instructions for it, because
-    it is very slow without them."""
-    from bilm.data.shards import resolve_shards
-    from bilm.doctor import speed
-    from bilm.doctor.installation import has_bfloat16
-    from bilm.options.run_options import load_run_options
-    from bilm.support.process import keep_freed_memory, share_cores
-
-    keep_freed_memory()  # like the commands
-    share_cores()
-    options = load_run_options(options_file)
-    precisions = ("float32", "bfloat16") if has_bfloat16() else ("float32",)
-    shards = resolve_shards(pattern, on_bad_utf8)
-    return {
-        precision: speed.run_seconds(options, shards, vocab_file, precision)
-        for precision in precisions
-    }
-
-
-PROBES: Mapping[str, Callable[..., dict[str, Any]]] = {
-    probe.__name__: probe
-    for probe in (
-        hdf5,
-        tensorflow,
-        libraries,
-        golden,
-        product,
-        embedding,
-        training,
-        training_steps,
-    )
-}
 
 if __name__ == "__main__":
-    probes.answer(PROBES[sys.argv[1]](*sys.argv[2:]))
+    answer(globals()[sys.argv[1]](*sys.argv[2:]))

@@ -158,7 +158,7 @@ def machine_load() -> float | None:
         return None
 
 
-def share_cores(n_cores: int | None = None) -> bool:
+def share_cores() -> bool:
     """Let TensorFlow run two operations at a time, each on half of the cores.
 
     By default TensorFlow runs as many operations as there are cores and divides each among all
@@ -166,9 +166,6 @@ def share_cores(n_cores: int | None = None) -> bool:
     function changes nothing if there is a GPU, if the user has set one of `THREADS`, if
     TensorFlow has computed anything and thus started its threads, or on another backend.
 
-    Args:
-        n_cores: number of cores for this process; None for all. With one core, one operation runs
-            at a time.
     Returns: whether the setting was changed.
     """
     if choose_backend() != "tensorflow":
@@ -178,11 +175,9 @@ def share_cores(n_cores: int | None = None) -> bool:
     if any(name in os.environ for name in THREADS) or tf.config.list_physical_devices("GPU"):
         return False
     threading = tf.config.threading
-    n_operations = SIDE_BY_SIDE if n_cores is None else min(SIDE_BY_SIDE, n_cores)
-    n_cores = n_cores or available_cores()
     try:
-        threading.set_inter_op_parallelism_threads(n_operations)
-        threading.set_intra_op_parallelism_threads(max(1, n_cores // SIDE_BY_SIDE))
+        threading.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
+        threading.set_intra_op_parallelism_threads(max(1, available_cores() // SIDE_BY_SIDE))
     except RuntimeError:  # TensorFlow has started its threads
         return False
     return True

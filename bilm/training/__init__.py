@@ -4,8 +4,8 @@
 text, `step` and `optimizer` update the weights with the rate of `schedule`, `checkpoints` saves
 and restores them, `run_folder` names the files of a run, `report` and `history` record its
 progress, `devices` selects GPUs or the CPU, `hosts` connects several processes, `auto` chooses
-options, and `finetuning` starts from stored weights. The names below are bilm-tf's, with its
-signatures.
+options by the times of `timing`, and `finetuning` starts from stored weights. The names below are
+bilm-tf's, with its signatures.
 
 May import every package except `embedding` and `commands`.
 """

@@ -8,10 +8,14 @@ import pytest
 from bilm.support.probes import ProbeFailure, ask
 
 ECHO = """
-import sys
+import os, sys, time
 from bilm.support.probes import answer
 if sys.argv[1] == "read":
     answer({"read": sys.stdin.read()})
+if sys.argv[1] == "abort":
+    os.abort()
+if sys.argv[1] == "hang":
+    time.sleep(60)
 raise SystemExit(sys.argv[1])
 """
 
@@ -36,6 +40,14 @@ def test_probe_reads_the_standard_input_of_the_process_that_asks(tmp_path, echo)
     assert found.stdout.strip() == "{'read': 'a b\\n'}"
 
 
-def test_message_of_a_probe_is_in_the_failure(echo):
-    with pytest.raises(ProbeFailure, match="no bananas"):
-        ask(echo, "no bananas", timeout=60)
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("no bananas", "no bananas"),
+        ("abort", "ended by SIGABRT"),
+        ("hang", "no answer after 3 seconds"),
+    ],
+)
+def test_reason_of_a_failure_is_its_message(echo, argument, message):
+    with pytest.raises(ProbeFailure, match=message):
+        ask(echo, argument, timeout=3 if argument == "hang" else 60)

@@ -22,11 +22,9 @@ from bilm.commands import options
 from bilm.data.shards import resolve_shards
 from bilm.data.survey import word_statistics
 from bilm.data.vocabulary import Vocabulary
-from bilm.doctor import probes
-from bilm.doctor.speed import training_run
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.options.run_options import load_run_options
-from bilm.training import auto
+from bilm.training import auto, timing
 from bilm.training.hosts.exchange import Alone
 from bilm.training.run_folder import RunFolder
 
@@ -276,11 +274,11 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
     """The second command is the same; nothing is measured again."""
     folder, measured = tmp_path / "run", []
 
-    def ask(*arguments, **more):
+    def measure(*arguments):
         measured.append(arguments)
-        return {"float32": [0.001, 0.0001]}
+        return {"float32": auto.Times(0.001, 0.0001)}
 
-    monkeypatch.setattr(probes, "ask", ask)
+    monkeypatch.setattr(timing, "measure", measure)
     command = [*arguments(folder), "--heldout", HELDOUT]
     for length in (["--n_steps", "2"], ["--n_steps", "3"], []):
         assert run_here("bilm train", *command, *length).returncode == 0
@@ -293,19 +291,16 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
 
 @pytest.mark.slow
 def test_training_steps_are_timed_on_the_text(tmp_path):
-    file = tmp_path / "options.json"
-    file.write_text(json.dumps(tiny_options().to_dict()))
     text = tmp_path / "text.txt"
     text.write_bytes(
         b"".join(Path(shard).read_bytes() for shard in resolve_shards(TEXT)) + b"caf\xe9 .\n"
     )
-    how = str(text), str(VOCABULARY), "replace"
-    found = probes.ask("training_steps", str(file), *how, timeout=300)
+    found = timing.measure(tiny_options(), str(text), VOCABULARY, "replace")
     assert found.keys() <= {"float32", "bfloat16"} and min(found["float32"]) > 0
 
 
 def test_training_is_timed_with_the_full_softmax_if_the_vocabulary_has_fewer_words_than_negatives():
     options = tiny_options().replace(n_negative_samples_batch=10_000, sample_softmax=True)
-    timed = training_run(options, TEXT, VOCABULARY)
+    timed = timing.training_run(options, TEXT, VOCABULARY)
     assert not timed.trainer.options.sample_softmax
     assert np.isfinite(timed.trainer.step(timed.iterator, 0).global_norm.numpy())
