@@ -1,31 +1,11 @@
 """Import order, import cycles, modules without TensorFlow, and no unsafe deserialization."""
 
-import ast
-import functools
 import re
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
+from rooms import FILES, ROOT, STEP, imported, place
 
-ROOT = Path(__file__).parents[1]
-ORDER = [  # from the bottom to the top; an entry is a module or a package directly below bilm/
-    ["errors", "activations"],
-    ["support"],
-    ["options"],
-    ["data"],
-    ["layers"],
-    ["language_model"],
-    ["storage"],
-    ["scoring", "embedding", "elmo"],
-    ["export", "training", "analysis", "cluster", "integrations"],
-    ["compat", "model", "simple_elmo", "allennlp"],
-    ["doctor"],
-    ["commands"],
-    ["__init__", "__main__"],
-]
-STEP = {name: k for k, names in enumerate(ORDER) for name in names}
 PLAIN_PYTHON = {"errors", "activations", "support", "options", "data"}
 # Entry points of inference, which runs on every backend of Keras: they and the modules that they
 # import at the top of a file must not import TensorFlow there.
@@ -36,47 +16,6 @@ ANY_BACKEND = [
     "bilm.embedding.embedder",
     "bilm.embedding.token_cache",
 ]
-
-
-def dotted(path: Path) -> str:
-    """Return the name under which a file is imported."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
-
-
-FILES = {dotted(path): path for path in sorted(ROOT.glob("bilm/**/*.py"))}
-
-
-def place(name: str) -> str:
-    """Return the entry of ORDER that a dotted name belongs to."""
-    return name.split(".")[1]
-
-
-def nodes(node: ast.AST, functions: bool) -> Iterator[ast.AST]:
-    """Yield all nodes below a node; those inside functions only if `functions`."""
-    for child in ast.iter_child_nodes(node):
-        if functions or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield child
-            yield from nodes(child, functions)
-
-
-@functools.cache
-def imported(name: str, functions: bool = True) -> set[str]:
-    """Return the dotted names that a module imports, those of bilm shortened to modules."""
-    names: set[str] = set()
-    for node in nodes(ast.parse(FILES[name].read_text(encoding="utf-8")), functions):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{name}: relative import"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {module_of(found) for found in names}
-
-
-def module_of(name: str) -> str:
-    parts = name.split(".")
-    candidates = (".".join(parts[:n]) for n in range(len(parts), 1, -1))
-    return next((c for c in candidates if c in FILES), name)
 
 
 def imported_at_start(name: str) -> set[str]:
