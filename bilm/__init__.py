@@ -5,7 +5,7 @@ from typing import Any
 from bilm.support.imports import lazily
 from bilm.support.process import choose_backend
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 choose_backend()  # before Keras is imported
 

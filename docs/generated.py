@@ -175,22 +175,13 @@ def which_elmo() -> str:
             ", ".join(dict.fromkeys(hosts)),
         )
         table.append(f"| {' | '.join(cells)} |")
-    sources = [
-        f"- `{model.name}`: {source_link(model.source)}. {model.citation}."
-        for model in sorted(MODELS.values(), key=lambda model: model.name)
-    ]
     template = (HERE / "which_elmo.template").read_text("utf-8")
-    return template.format(table="\n".join(table), sources="\n".join(sources))
+    return template.format(table="\n".join(table))
 
 
 def host(url: str) -> str:
     """Return the host of a URL."""
     return url.split("/")[2]
-
-
-def source_link(text: str) -> str:
-    """Return a source with its URL as a link."""
-    return re.sub(r"(https?://[^\s,;]+)", r"<\1>", text)
 
 
 # --- commands and modules ---
