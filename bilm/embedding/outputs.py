@@ -55,11 +55,11 @@ from bilm.support.files import (
     LOCK,
     PREFIX,
     beside,
-    hold,
     output_path,
     remove_leftovers,
     replacing,
     scratch,
+    try_lock,
 )
 from bilm.support.imports import optional
 from bilm.support.remote import writing
@@ -215,17 +215,15 @@ def open_parts(outfile: str | os.PathLike, run: dict[str, object]) -> Iterator[P
     foreign = [n for n in os.listdir(folder) if n != LOCK and not n.startswith(PREFIX)]
     if foreign and not (folder / RUN).exists():
         raise DataError(f"{folder}: not a folder of parts; remove it, or choose another output")
-    lock = hold(folder / LOCK, os.O_CREAT)
+    lock = try_lock(folder / LOCK)
     if lock is None:
         raise DataError(
             f"{folder}: another process is writing {target}; wait until it ends, or choose another "
             "output"
         )
-    try:
+    with lock:
         _check_run(folder, {"version": VERSION, **run})
         yield Parts(outfile if is_url(outfile) else target, folder)
-    finally:
-        os.close(lock)
 
 
 def _check_run(folder: Path, run: dict[str, object]) -> None:

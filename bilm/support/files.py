@@ -1,9 +1,7 @@
 """Atomic outputs: files and folders are written in a temporary folder and renamed into place.
 
 An output may be a URL: its temporary files are in the working folder, and the complete file is
-uploaded.
-
-Locks on files tell the folders of running writers from those of killed ones.
+uploaded. Locks tell the temporary folders of running writers from those of killed ones.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import overload
 
@@ -23,16 +21,9 @@ from bilm.errors import DataError
 from bilm.support.remote import upload
 from bilm.support.urls import is_url, name_of, require_local
 
-try:
-    import fcntl
-except ImportError:  # Windows has no fcntl; files are not locked there
-    fcntl = None  # type: ignore[assignment]
-
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
-MAX_NAME_BYTES = 255  # limit on file names of common file systems
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a file
 
 
 @contextmanager
@@ -75,19 +66,13 @@ def replacing_folder(path: str | os.PathLike, mark: str, others: Collection[str]
     """
     require_local(path, "a folder to write")
     target = Path(os.path.realpath(expanded(path)))
-    if target.exists() and not target.is_dir():
-        raise DataError(f"{path}: found a file, expected a new or empty folder")
-    names = sorted(entry.name for entry in target.iterdir()) if target.is_dir() else []
-    foreign = [name for name in names if name != mark and name not in others]
-    if names and mark not in names:
+    names = set(os.listdir(target)) if target.exists() else set()
+    foreign = names - {mark, *others}
+    if foreign or (names and mark not in names):
+        what = f"contains {min(foreign)}" if foreign else f"does not contain {mark}"
         raise DataError(
-            f"{path}: contains files other than an earlier output ({mark} is missing), so it is "
-            f"not replaced; choose another folder"
-        )
-    if foreign:
-        raise DataError(
-            f"{path}: contains {foreign[0]} in addition to {mark}, so it is not replaced; choose "
-            "another folder"
+            f"{path}: {what}, so it is not an earlier output and is not replaced; choose another "
+            "folder"
         )
     with scratch(beside(target, ".new")) as folder:
         new = folder / "new"
@@ -108,32 +93,58 @@ def scratch(path: str | os.PathLike) -> Iterator[Path]:
     Raises: OSError, naming `path`, if the folder cannot be created or the disk is full.
     """
     target = output_path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path)
-    prefix = target.with_name(_prefix(target))
-    with _naming(path, prefix):
-        folder, held = _held_folder(prefix)
-    try:
-        with _naming(path, folder):
+    with _naming(path, target.parent / PREFIX):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path)
+        folder, lock = _locked_folder(target)
+        try:
+            with lock:
+                yield folder / CONTENT
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # the next writer tries again
+
+
+def _locked_folder(target: Path) -> tuple[Path, AbstractContextManager]:
+    """Create and lock a temporary folder; retry if another writer removes it before it is locked.
+
+    On a file system without locks the folder is not locked, and leftovers are not removed.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+        try:
+            lock = try_lock(folder / LOCK)
+            if lock is not None:
+                (folder / CONTENT).mkdir()
+                return folder, lock
+        except FileNotFoundError:
+            continue
+        except OSError:
             (folder / CONTENT).mkdir()
-            yield folder / CONTENT
-    finally:
-        with suppress(OSError):  # the next writer tries again
-            _remove(folder)
-        os.close(held)
+            return folder, nullcontext()
 
 
 def remove_leftovers(path: str | os.PathLike) -> None:
     """Remove the temporary folders of killed writers of `path`; keep those in use."""
     target = output_path(path)
-    if not target.parent.is_dir():
-        return
-    prefix = _prefix(target)
-    for folder in [path for path in target.parent.iterdir() if path.name.startswith(prefix)]:
+    for folder in target.parent.glob(f"{_prefix(target)}*"):
         with suppress(OSError):  # the folder cannot be locked, or another process is removing it
-            status = folder.lstat()
-            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                _remove_if_dead(folder)
+            if not folder.is_symlink() and (lock := try_lock(folder / LOCK)) is not None:
+                with lock:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def try_lock(path: Path) -> AbstractContextManager | None:
+    """Lock a file until the block of the result or the process ends.
+
+    Returns: None if another process or thread holds the lock.
+    Raises: OSError if the file cannot be created, or after that if the file system has no locks.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        return FileLock(path, timeout=0).acquire()
+    except Timeout:
+        return None
 
 
 def output_path(path: str | os.PathLike) -> Path:
@@ -200,10 +211,8 @@ def expanded(path: str | os.PathLike | None) -> str | None:
 
 
 def beside(path: Path, ending: str) -> Path:
-    """Return the path with an ending appended; if the name becomes too long, a digest replaces
-    it."""
-    fits = len(os.fsencode(path.name + ending)) <= MAX_NAME_BYTES
-    return path.with_name((path.name if fits else _digest(path.name)) + ending)
+    """Return the path with an ending appended."""
+    return path.with_name(path.name + ending)
 
 
 def sha256_of(path: str | os.PathLike) -> str:
@@ -236,45 +245,6 @@ def _prefix(target: Path) -> str:
     return f"{PREFIX}{_digest(target.name)}-"
 
 
-def _held_folder(prefix: Path) -> tuple[Path, int]:
-    """Create and lock a folder; retry if another writer removes it before it is locked."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix.name, dir=prefix.parent))
-        try:
-            held = hold(folder / LOCK, os.O_CREAT | os.O_EXCL)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            folder.rmdir()
-            raise
-        if held is not None:
-            return folder, held
-
-
-def _remove_if_dead(folder: Path) -> None:
-    """Remove a temporary folder whose lock is free. Raises: OSError, also if the file system
-    does not support locks."""
-    try:
-        file = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        folder.rmdir()  # a folder without a lock is always empty
-        return
-    try:
-        if _lock(file):
-            _remove(folder)
-    finally:
-        os.close(file)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a temporary folder. The lock file is removed last, so that after a kill the next
-    writer can still lock the folder."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder / CONTENT)
-    (folder / LOCK).unlink()
-    folder.rmdir()
-
-
 @contextmanager
 def _naming(path: str | os.PathLike, temporary: Path) -> Iterator[None]:
     """Make disk errors name the path that the user passed instead of the temporary one."""
@@ -282,49 +252,7 @@ def _naming(path: str | os.PathLike, temporary: Path) -> Iterator[None]:
         yield
     except OSError as error:
         name = error.filename
-        is_ours = isinstance(name, str | os.PathLike) and str(name).startswith(str(temporary))
-        if error.errno is not None and (is_ours or (name is None and error.errno in FULL)):
-            reason = os.strerror(error.errno)
-            raise OSError(error.errno, reason, os.fspath(path)) from error
-        raise
-
-
-# --- locks: a lock ends when its file is closed or its process ends ---
-
-
-def hold(path: str | os.PathLike, flags: int = 0) -> int | None:
-    """Open a file and lock it until it is closed or the process ends.
-
-    Args:
-        path: the file.
-        flags: more flags for `os.open`, such as `os.O_CREAT`.
-    Returns: the file descriptor, to be closed by the caller; None if another process or thread
-        holds the lock or has removed the file. On a file system without locks, always the
-        descriptor.
-    Raises: OSError if the file cannot be opened.
-    """
-    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o666)
-    try:
-        if _lock(file) and os.fstat(file).st_nlink:
-            return file
-    except OSError as error:
-        if error.errno in NO_LOCKS:
-            return file
-        os.close(file)
-        raise
-    os.close(file)
-    return None
-
-
-def _lock(file: int) -> bool:
-    """Lock an open file; return False if another process or thread holds the lock.
-
-    Raises: OSError if the file system has no locks.
-    """
-    if fcntl is None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        is_ours = error.errno in FULL if name is None else str(name).startswith(str(temporary))
+        if error.errno is None or not is_ours:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -29,7 +28,7 @@ from bilm.storage.checkpoint import (
     none,
     remove_unfinished,
 )
-from bilm.support.files import NO_LOCKS, replacing
+from bilm.support.files import replacing, try_lock
 from bilm.support.model_files import (
     AUTO,
     HISTORY,
@@ -41,11 +40,6 @@ from bilm.support.model_files import (
     VOCABULARY,
 )
 from bilm.support.urls import require_local
-
-try:
-    import fcntl
-except ImportError as error:  # Windows
-    raise BilmError("training runs on Linux and macOS; this system cannot lock a folder") from error
 
 RESUME = ("auto", "never", "must")
 
@@ -105,7 +99,7 @@ class RunFolder:
         self.auto_file = self.path / AUTO
         self.history_file = self.path / HISTORY
         self.lock_file = self.path / LOCK
-        self._lock: IO[str] | None = None  # while this object holds the lock
+        self._lock: os.stat_result | None = None  # of the lock file, while this object holds it
 
     def __str__(self) -> str:
         return str(self.path)
@@ -148,34 +142,28 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Create the folder and lock it until the block or the process ends.
 
-        Raises: BilmError, naming the folder and the process, if another one has locked it.
+        Raises: BilmError, naming the folder, if another process has locked it.
         """
         if not self.writes:
             yield
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        # Opened to append, so that the content is not truncated if another process has locked the
-        # file.
-        with open(self.lock_file, "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read(200).strip() or "another process"
-                raise BilmError(f"{self}: {holder} is training in this folder") from None
-            except OSError as error:
-                if error.errno not in NO_LOCKS:
-                    raise
-                logging.warning(
-                    "%s: this file system has no locks (%s); make sure that no other process "
-                    "trains in this folder", self, error.strerror,
-                )  # fmt: skip
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
+        try:
+            lock = try_lock(self.lock_file)
+        except OSError as error:
+            if not self.lock_file.exists():
+                raise
+            logging.warning(
+                "%s: this file system has no locks (%s); make sure that no other process "
+                "trains in this folder", self, error.strerror,
+            )  # fmt: skip
+            lock = nullcontext()
+        if lock is None:
+            raise BilmError(f"{self}: another process is training in this folder")
+        with lock:
             for folder in (self.path, self.best):
                 remove_unfinished(folder)
-            self._lock = file
+            self._lock = os.stat(self.lock_file)
             try:
                 yield
             finally:
@@ -191,7 +179,7 @@ class RunFolder:
         if self._lock is None:
             return
         try:
-            is_held = os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.lock_file))
+            is_held = os.path.samestat(self._lock, os.stat(self.lock_file))
         except (FileNotFoundError, NotADirectoryError):
             is_held = False
         if not is_held:

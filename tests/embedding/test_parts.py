@@ -382,9 +382,9 @@ def test_two_processes_do_not_write_the_same_output(text, outfile):
         dump(text, outfile)
 
 
-def test_output_link_and_name_of_255_bytes(text, tmp_path):
+def test_output_link(text, tmp_path):
     (tmp_path / "there").mkdir()
-    link, target = tmp_path / "link.hdf5", tmp_path / "there" / ("x" * 250 + ".hdf5")
+    link, target = tmp_path / "link.hdf5", tmp_path / "there" / "x.hdf5"
     link.symlink_to(target)
     assert dump(text, link) == len(LINES)
     assert link.is_symlink() and left(target) == [target.name]

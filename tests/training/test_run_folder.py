@@ -182,7 +182,7 @@ def test_process_other_than_the_chief_writes_nothing(tmp_path, monkeypatch):
 
 
 def test_lock_refuses_a_second_run(a_run):
-    match = rf"{a_run}: process {os.getpid()} on .* is training in this folder"
+    match = f"{a_run}: another process is training in this folder"
     with RunFolder(a_run).locked(), pytest.raises(BilmError, match=match):
         run(a_run, 4)
     assert run(a_run, 4).step == 4
@@ -237,7 +237,7 @@ def test_lock_ends_with_its_process(tmp_path):
     lock = RunFolder(tmp_path).locked
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "locked\n"
-        with pytest.raises(BilmError, match=f"process {process.pid} on"), lock():
+        with pytest.raises(BilmError, match="another process is training"), lock():
             pass
         process.kill()
     with lock():
