@@ -164,13 +164,12 @@ def which_elmo() -> str:
     table = ["| language | name | training text | size | licence | addresses |"]
     table += ["| --- | --- | --- | --- | --- | --- |"]
     for model in sorted(MODELS.values(), key=lambda model: (model.language, model.name)):
-        hosts = [host(url) for files in model.downloads for file in files for url in file.urls]
-        sizes = [file.size for files in model.downloads[:1] for file in files if file.size]
+        hosts = [host(url) for urls in model.addresses for url in urls]
         cells = (
             model.language,
             f"`{model.name}`",
             model.trained_on,
-            f"{max(sizes) / 1e6:,.0f} MB" if sizes else "not known",
+            f"{model.size / 1e6:,.0f} MB" if model.size else "not known",
             model.licence or "not stated by the source",
             ", ".join(dict.fromkeys(hosts)),
         )

@@ -42,7 +42,7 @@ from bilm.support.urls import masked
 COMMANDS = (
     "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
     "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models",
-    "cache", "doctor"
+    "doctor"
 )  # fmt: skip
 NOTES = """
 \b

@@ -1,117 +1,72 @@
-"""`bilm models`: published models by language, and whether their addresses work."""
+"""`bilm models`: published models by language, and the models in the cache."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import as_json, printable
-
-if TYPE_CHECKING:
-    from bilm.storage.finding.registry import Published
 
 NOTE = """
 Each name is a value of --model, such as bilm embed --model ru-news. Other names are nlpl:NUMBER for
 the models of the NLPL repository and hf:OWNER/NAME for those of the Hugging Face Hub. A model is
 downloaded when it is first used; if an address does not work, the next one is tried.
 
---check asks the server of each address for the size of the file, without downloading it. The exit
-status is 1 if a model has no address that works.
+--cached lists the size in bytes and the name or URL of each downloaded or unpacked model. The cache
+is the folder that the environment variable BILM_CACHE names, by default bilm in the user's cache
+folder. Removed models are downloaded or unpacked again when they are next used.
 """
-THREADS = 8
 
 
 @command(tensorflow=False, notes=[NOTE])
 @opt.group(
     "Models",
     opt.option("--language", opt.TEXT, "Name or code of a language, such as Russian or ru.", "all"),
-    opt.flag("--check", "Check whether the addresses work."),
+    opt.flag("--cached", "List the downloaded and unpacked models instead."),
+    opt.option("--remove", opt.TEXT, "Remove the cached models with this name or URL; * matches "
+               "any text.", metavar="NAME"),
 )  # fmt: skip
 @opt.json_option
-def models(language: str | None, check: bool, json: bool) -> int:
+def models(language: str | None, cached: bool, remove: str | None, json: bool) -> None:
     """List published models by language.
 
     Examples:
-      bilm models
       bilm models --language ru
-      bilm models --check --json
+      bilm models --cached
+      bilm models --remove nlpl:144
     """
     from bilm.storage.finding.registry import matching, packaged
 
+    if cached or remove is not None:
+        _show_cached(remove, json)
+        return
     found = matching(language)
-    states = _states(found) if check else {}
     if json:
-        print(as_json([_described(model, states) for model in found], indent=2))
-    else:
-        if language is None:
-            for name in packaged():
-                print(f"{name}: part of the package")
-        for model in sorted(found, key=lambda model: model.language):
-            print(printable("\n".join(_lines(model, states))))
-    dead = [model for model in found if check and not _works(model, states)]
-    return 1 if dead else 0
+        print(as_json([model._asdict() for model in found], indent=2))
+        return
+    for name in packaged() if language is None else ():
+        print(f"{name}: part of the package")
+    for model in sorted(found, key=lambda model: model.language):
+        licence = model.licence or "licence not stated"
+        print(printable(f"{model.name}: {model.language}, {model.trained_on}; {licence}"))
 
 
-def _described(model: Published, states: Mapping[str, str]) -> dict:
-    downloads = [
-        [
-            {
-                "kind": file.kind.name, "size": file.size, "sha256": file.sha256,
-                "addresses": [
-                    {"url": url} | ({"state": states[url]} if states else {}) for url in file.urls
-                ],
-            }
-            for file in files
-        ]
-        for files in model.downloads
-    ]  # fmt: skip
-    return {**model._asdict(), "downloads": downloads}
+def _show_cached(pattern: str | None, json: bool) -> None:
+    """List the entries of the cache, or remove those that match a pattern."""
+    from bilm.errors import BilmError
+    from bilm.storage.finding.cache import cache_folder, entries, remove
 
-
-def _lines(model: Published, states: Mapping[str, str]) -> Sequence[str]:
-    licence = model.licence or "licence not stated"
-    lines = [f"{model.name}: {model.language}, {model.trained_on}; {licence}"]
-    if not states:
-        return lines
-    return [*lines, *(f"  {states[url]}  {url}" for url in model.urls)]
-
-
-def _states(models: Sequence[Published]) -> dict[str, str]:
-    """Return, for each address, "works" or why it does not work."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from bilm.errors import WeightsError
-    from bilm.storage.finding.web import head
-    from bilm.support.progress import progress
-
-    sizes = {
-        url: file.size
-        for model in models
-        for files in model.downloads
-        for file in files
-        for url in file.urls
-    }
-
-    def state(url: str) -> str:
-        try:
-            size = head(url)
-        except WeightsError as error:
-            return f"does not work ({error})"
-        if None not in (size, sizes[url]) and size != sizes[url]:
-            return f"does not work (has {size:,} bytes, expected {sizes[url]:,})"
-        return "works"
-
-    with (
-        ThreadPoolExecutor(THREADS) as pool,
-        progress("checking", "addresses", len(sizes)) as shown,
-    ):
-        return dict(zip(sizes, shown.over(pool.map(state, sizes)), strict=True))
-
-
-def _works(model: Published, states: Mapping[str, str]) -> bool:
-    return any(
-        all(any(states[url] == "works" for url in file.urls) for file in files)
-        for files in model.downloads
-    )
+    found = entries(pattern or "*")
+    if pattern is not None:
+        if not found:
+            raise BilmError(f"{pattern}: no model in {cache_folder()} has this name")
+        for entry in found:
+            remove(entry)
+    if json:
+        rows = [{"folder": str(e.folder), "source": e.source, "bytes": e.n_bytes} for e in found]
+        print(as_json(rows, indent=2))
+        return
+    for entry in found:
+        print(printable(f"{entry.n_bytes:>15,}  {entry.source}"))
+    removed = " removed" if pattern is not None else ""
+    total = sum(entry.n_bytes for entry in found)
+    print(printable(f"{total:>15,}  bytes{removed} in {cache_folder()}"))

