@@ -7,19 +7,30 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from absl import logging
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import as_json, printable
-from bilm.errors import OptionsError
+from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.options.model_options import ModelOptions, dense_sizes
+from bilm.options.schema import read_object
+from bilm.support.files import sha256_of
+from bilm.support.model_files import CARD, META, VOCABULARY
+from bilm.support.urls import masked
 from bilm.training.history import COLUMNS, read_history
+
+if TYPE_CHECKING:
+    from bilm.storage.stored_model import StoredModel
 
 META_CHARACTERS = 200  # of a line of metadata
 HISTORY_ROWS = 10
+FLOAT = 4  # bytes
 
 
 @command(notes=[opt.MODEL_FORMS])
@@ -61,7 +72,7 @@ def info(
     if (model is None) == (named_model is None):
         raise click.UsageError("expected one MODEL")
     stored = open_model(model or named_model or "", weights)
-    found = stored.describe()
+    found = describe(stored)
     evaluations = []
     if stored.checkpoint:
         from bilm.training.run_folder import RunFolder  # requires TensorFlow
@@ -82,6 +93,165 @@ def info(
     print(printable("\n".join(_lines(found))))
     if evaluations:
         _print_table(evaluations)
+
+
+def describe(model: StoredModel) -> dict[str, Any]:
+    """Return a description of a model with the keys of `bilm info --json`.
+
+    Raises: OptionsError, WeightsError, DataError.
+    """
+    from bilm.storage import names
+    from bilm.storage.finding.cache import read_record
+
+    options, files = model.options, list(model.files)
+    softmax, mixes, problems = None, [], find_problems(model)
+    with suppress(WeightsError):  # one of the problems
+        softmax = model.softmax
+    with suppress(WeightsError):
+        mixes = model.mixes
+    vocabulary, card = model.folder / VOCABULARY, model.folder / CARD
+    if model.checkpoint is not None:
+        files.insert(1, vocabulary)
+    elif softmax is not None:
+        files.append(softmax.tensors.paths[0])
+    description = model.format.description
+    if (archive := read_record(model.folder).get("archive")) is not None:
+        description += " in an archive"
+        files.insert(0, Path(archive))
+    n_classes = softmax.n_words if softmax else 0
+    n_words = names.n_words(model.tensors) if options.reads_words else n_classes or None
+    use = [repr(masked(given)) for given in model.given]
+    if options.reads_words:
+        use.append(f"vocab_file={str(vocabulary if vocabulary.exists() else VOCABULARY)!r}")
+    with model.tensors.opened() as read:
+        types = {read(name).dtype.name for name in model.tensors.names}
+    return {
+        "model": str(model),
+        "format": description,
+        **_sizes(options, n_words, n_classes),
+        "stored_as": sorted(types),
+        "expects": model.format.expects,
+        "mixes": [mix._asdict() | {"weights": list(map(float, mix.weights))} for mix in mixes],
+        "metadata": _metadata(model.folder / META),
+        "card": str(card) if card.is_file() else None,
+        "files": [_describe_file(path) for path in dict.fromkeys(files) if path.is_file()],
+        "use": f"embedder = bilm.ElmoEmbedder({', '.join(use)})",
+        "problems": problems,
+    }
+
+
+def find_problems(model: StoredModel) -> list[str]:
+    """Return messages about defects of the files that do not prevent the model from being opened:
+    damaged checkpoints that were skipped, a softmax of another export, options that do not fit the
+    weights, and a vocabulary that is missing or does not fit the softmax."""
+    found = [] if model.checkpoint is None else [*model.checkpoint.skipped]
+    for check in (_check_weights, _check_vocabulary, _read_mixes):
+        try:
+            check(model)
+        except BilmError as error:
+            found.append(str(error))
+    return found
+
+
+def _check_weights(model: StoredModel) -> None:
+    """Check the names and the number of values of the weights and of the softmax.
+
+    Raises: WeightsError.
+    """
+    from bilm.language_model import BiLM
+    from bilm.storage import names
+
+    softmax, options = model.softmax, model.options
+    model.check_size()  # a graph of options of another model may exceed the memory
+    built = BiLM(options, model.n_words, softmax=softmax is not None)
+    n_classes = softmax.n_words if softmax else 0
+    sizes = _sizes(options, model.n_words, n_classes)
+    parts = [(model.tensors, names.is_bilm, sizes["parameters"])]
+    if softmax is not None:
+        parts.append((softmax.tensors, names.is_softmax, sizes["softmax_parameters"]))
+    for tensors, only, required in parts:
+        with tensors.opened() as read:
+            stored = names.found_names(built, tensors, only).values()
+            n_found = sum(math.prod(read(name).shape) for name in stored)
+        if n_found != required:
+            raise WeightsError(
+                f"{tensors.source}: contains {n_found:,} values, but the options require "
+                f"{required:,}"
+            )
+
+
+def _check_vocabulary(model: StoredModel) -> None:
+    """Check the stored words. Raises: DataError if they are missing or differ in number."""
+    with suppress(WeightsError):  # reported by `_check_weights`
+        if model.n_words is not None:
+            model.vocabulary()
+
+
+def _read_mixes(model: StoredModel) -> None:
+    """Read the learned mixes. Raises: WeightsError."""
+    _ = model.mixes
+
+
+def _sizes(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[str, Any]:
+    """Return the inputs, sizes and limits of a model.
+
+    Args:
+        n_words: size of its vocabulary, None if no file contains it.
+        n_classes: number of words that its softmax predicts, 0 without one.
+    """
+    lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
+    filtering = cnn or (lexicons if lexicons and lexicons.characters else None)
+    reads = "characters" if cnn else "words"
+    if lexicons is not None:
+        tables = {"words": lexicons.words, "characters": lexicons.characters}
+        reads = " and ".join(name for name, table in tables.items() if table) + " of lexicons"
+    n_parameters = sum(dense_sizes(options))
+    if options.reads_words:
+        n_parameters += (n_words or 0) * lstm.projection_dim
+    n_kernel = 0 if options.share_embedding_softmax else lstm.projection_dim
+    filters = (filtering.filters if filtering else None) or ()
+    return {
+        "reads": reads,
+        "directions": list(options.directions),
+        "lstm_layers": lstm.n_layers,
+        "lstm_dim": lstm.dim,
+        "projection_dim": lstm.projection_dim,
+        "vector_dim": len(options.directions) * lstm.projection_dim,
+        "character_filters": sum(n for _, n in filters),
+        "highway_layers": filtering.n_highway if filtering else 0,
+        "parameters": n_parameters,
+        "softmax_parameters": n_classes * (n_kernel + 1),
+        "vocabulary": n_words,
+        "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
+        "max_word_characters": lexicons.max_characters_per_token - 2 if lexicons else None,
+        "embedder_bytes": FLOAT * n_parameters,
+    }
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """Return the content of a `meta.json`, which archives of the NLPL repository contain."""
+    if not path.is_file():
+        return {}
+    try:
+        return dict(read_object(path))
+    except OptionsError as error:
+        logging.warning("%s; ignored", error)
+        return {}
+
+
+def _describe_file(path: Path) -> dict[str, Any]:
+    """Return a file's path, size and SHA-256; warn if it has changed since it was downloaded."""
+    from bilm.storage.finding.cache import read_record
+
+    found, recorded = sha256_of(path), read_record(path.parent).get("sha256")
+    if recorded not in (None, found):
+        logging.warning(
+            "%s: the file has changed since it was downloaded: its SHA-256 was %s and is now %s",
+            path,
+            recorded,
+            found,
+        )
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": found}
 
 
 def _evaluations(path: Path) -> list[dict[str, str]]:

@@ -9,17 +9,16 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from absl import logging
 
 import bilm
-from bilm.options.model_options import ModelOptions
+from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.options.run_options import OPT_IN, load_model_options
 from bilm.options.schema import read_object
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import replacing
+from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
 from bilm.training.run_folder import RunFolder
 
@@ -111,9 +110,8 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
     if path.exists() and not _is_unchanged(path):
         logging.warning("%s: not written by bilm export, or edited; it was not replaced", path)
         return None
-    facts = open_model(options_file, weight_file).describe()
     name = weight_file.absolute().parent.name if stem == "weights" else stem
-    blocks = _blocks(open_model(model), load_model_options(options_file), facts, written)
+    blocks = _blocks(open_model(model), load_model_options(options_file), written)
     text = "\n\n".join([HEAD, f"# {name}", *blocks]) + "\n\n"
     with replacing(path) as temporary:
         temporary.write_text(text + MARK.format(_digest(text)), encoding="utf-8")
@@ -129,9 +127,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _blocks(
-    model: StoredModel, options: ModelOptions, facts: dict[str, Any], written: list[Path]
-) -> Iterator[str]:
+def _blocks(model: StoredModel, options: ModelOptions, written: list[Path]) -> Iterator[str]:
     """Yield the sections of the card."""
     run, saved = RunFolder(model.folder), _saved(model)
     trained = "bilm" if saved else "the TensorFlow 1 reference"
@@ -140,9 +136,7 @@ def _blocks(
         f"{bilm.__version__}. It gives each word of a sentence a vector that depends on the "
         "sentence."
     )
-    shown = ("reads", "directions", "lstm_layers", "lstm_dim", "projection_dim", "vector_dim",
-             "parameters", "vocabulary", "max_word_bytes")  # fmt: skip
-    yield "## Model\n\n" + _table((key, facts[key]) for key in shown if facts[key] is not None)
+    yield "## Model\n\n" + _table(_known(_sizes(options, model.n_words)))
     yield "## Training\n\n" + _table(_training(run, options, saved))
     if saved is not None and saved.shards:
         listed = [f"- {_plain(shard)}" for shard in saved.shards[:MAX_SHARDS]]
@@ -150,13 +144,28 @@ def _blocks(
         yield "Files of the corpus:\n\n" + "\n".join(
             listed + ([f"- and {more:,} more"] if more > 0 else [])
         )
-    names = {path.name for path in written}
-    files = ((Path(f["path"]).name, f"{f['bytes']:,} bytes, SHA-256 `{f['sha256']}`")
-             for f in facts["files"])  # fmt: skip
-    yield "## Files\n\n" + _table(file for file in files if file[0] in names)
+    files = ((p.name, f"{p.stat().st_size:,} bytes, SHA-256 `{sha256_of(p)}`") for p in written)
+    yield "## Files\n\n" + _table(sorted(files))
     yield "## Use\n\n" + _use(written, missing_for_allennlp(options))
     yield f"## Intended use\n\n{INTENDED}"
     yield f"## How to cite ELMo\n\n{CITATION}"
+
+
+def _sizes(options: ModelOptions, n_words: int | None) -> dict[str, object]:
+    """Return the sizes of a model; `n_words` is the size of its vocabulary."""
+    lstm, cnn = options.lstm, options.char_cnn
+    n_table = 0 if cnn else (n_words or 0) * lstm.projection_dim
+    return {
+        "reads": "characters" if cnn else "words",
+        "directions": list(options.directions),
+        "lstm_layers": lstm.n_layers,
+        "lstm_dim": lstm.dim,
+        "projection_dim": lstm.projection_dim,
+        "vector_dim": len(options.directions) * lstm.projection_dim,
+        "parameters": sum(dense_sizes(options)) + n_table,
+        "vocabulary": n_words,
+        "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
+    }
 
 
 def _saved(model: StoredModel) -> Checkpoint | None:

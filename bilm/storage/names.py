@@ -186,19 +186,6 @@ def stored_values(model: Any) -> dict[str, np.ndarray]:
     return values
 
 
-def sizes(model: Any) -> dict[str, int]:
-    """Return the number of values of each variable of a `BiLM`, which need not be built."""
-    options = model.options
-    n_words, width = model.n_tokens or 0, options.lstm.projection_dim
-    table = n_words * width
-    of_words = {"embedding": table, f"{SOFTMAX}W": table, f"{SOFTMAX}b": n_words}
-    dense = sorted(
-        (name for name in stored_places(model) if name not in of_words),
-        key=lambda name: not name.startswith("RNN_"),  # the order of `dense_sizes`
-    )
-    return of_words | dict(zip(dense, dense_sizes(options), strict=True))
-
-
 def found_names(
     model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
 ) -> dict[str, str]:
@@ -302,9 +289,9 @@ def is_bilm(name: str) -> bool:
     return not name.startswith(SOFTMAX)
 
 
-def softmax_names(model: Any) -> set[str]:
-    """Return the names of the variables of a model's softmax."""
-    return {name for name in stored_places(model) if not is_bilm(name)}
+def is_softmax(name: str) -> bool:
+    """Return whether a variable belongs to the softmax, not to the biLM."""
+    return name.startswith(SOFTMAX)
 
 
 def n_words(stored: Tensors) -> int:

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
-from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from absl import logging
+from typing import TYPE_CHECKING
 
 from bilm.data.vocabulary import BOS, EOS, Vocabulary, vocabulary_of, vocabulary_of_words
-from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.options.model_options import ModelOptions, dense_sizes
-from bilm.options.schema import read_object
+from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.options.model_options import ModelOptions
 from bilm.storage import names
-from bilm.storage.finding.cache import read_record
 from bilm.storage.finding.locate import locate
 from bilm.storage.formats.base import Checkpoint, Format, Mix, Softmax, Tensors
-from bilm.storage.formats.known import model_at
 from bilm.storage.hdf5 import HDF5Tensors, Held
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of, version_of
-from bilm.support.model_files import CARD, META, VOCABULARY
+from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
-
-FLOAT = 4  # bytes
 
 
 def open_model(
@@ -82,9 +73,8 @@ class StoredModel:
     def __repr__(self) -> str:
         return f"StoredModel({str(self)!r})"
 
-    def __reduce__(self) -> tuple[Callable, tuple]:
-        found = self.format
-        return _restored, (found.options_file, found.weight_file, self.given, found.part)
+    def __reduce__(self) -> tuple:
+        return StoredModel, (self.format, self.given)
 
     @property
     def source(self) -> str:
@@ -294,8 +284,7 @@ class StoredModel:
         """
         names.assign_tensors(model, self.tensors, only=names.is_bilm)
         if softmax and self.softmax is not None:
-            only = names.softmax_names(model).__contains__
-            names.assign_tensors(model, self.softmax.tensors, only)
+            names.assign_tensors(model, self.softmax.tensors, only=names.is_softmax)
 
     def row_states(self, model: BiLM) -> tuple[dict, int]:
         """Return the LSTM states in a run's checkpoint, and their number of rows.
@@ -368,177 +357,12 @@ class StoredModel:
                 "was trained with; use that vocabulary"
             )
 
-    @cached_property
-    def problems(self) -> list[str]:
-        """Messages about defects of the files that do not prevent the model from being opened:
-        damaged checkpoints that were skipped, a softmax of another export, options that do not fit
-        the weights, and a vocabulary that is missing or does not fit the softmax."""
-        found = [] if self.checkpoint is None else [*self.checkpoint.skipped]
-        checks = self.check_size, self._check_shapes, self._check_vocabulary, self._check_mixes
-        for check in checks:
-            try:
-                check()
-            except BilmError as error:
-                found.append(str(error))
-                if check == self.check_size:  # a graph of these options may exceed the memory
-                    break
-        return found
-
-    def _check_shapes(self) -> None:
-        """Check the number of values of each tensor. Raises: WeightsError."""
-        from bilm.language_model import BiLM
-
-        model = BiLM(self.options, self.n_words, softmax=self.softmax is not None)
-        sizes = names.sizes(model)
-        parts: list[tuple[Tensors, Callable[[str], bool]]] = [(self.tensors, names.is_bilm)]
-        if self.softmax is not None:
-            parts.append((self.softmax.tensors, names.softmax_names(model).__contains__))
-        for tensors, only in parts:
-            with tensors.opened() as read:
-                for name, stored in names.found_names(model, tensors, only).items():
-                    shape = read(stored).shape
-                    if math.prod(shape) != sizes[name]:
-                        raise WeightsError(
-                            f"{tensors.source}: {stored} has shape {shape}, but the options "
-                            f"require {sizes[name]:,} values"
-                        )
-
-    def _check_vocabulary(self) -> None:
-        """Check the stored words. Raises: DataError if they are missing or differ in number."""
-        if self.n_words is not None:
-            self.vocabulary()
-
-    def _check_mixes(self) -> None:
-        """Read the learned mixes. Raises: WeightsError."""
-        _ = self.mixes
-
-    def describe(self) -> dict[str, Any]:
-        """Return a description with the keys of `bilm info --json`.
-
-        Raises: OptionsError, WeightsError, DataError.
-        """
-        options, files = self.options, list(self.files)
-        try:
-            softmax = self.softmax
-        except WeightsError:  # one of the problems
-            softmax = None
-        try:
-            mixes = self.mixes
-        except WeightsError:
-            mixes = []
-        vocabulary, card = self.folder / VOCABULARY, self.folder / CARD
-        if self.checkpoint is not None:
-            files.insert(1, vocabulary)
-        elif softmax is not None:
-            files.append(softmax.tensors.paths[0])
-        description = self.format.description
-        if (archive := read_record(self.folder).get("archive")) is not None:
-            description += " in an archive"
-            files.insert(0, Path(archive))
-        n_classes = softmax.n_words if softmax else 0
-        n_words = names.n_words(self.tensors) if options.reads_words else n_classes or None
-        use = [repr(masked(given)) for given in self.given]
-        if options.reads_words:
-            use.append(f"vocab_file={str(vocabulary if vocabulary.exists() else VOCABULARY)!r}")
-        with self.tensors.opened() as read:
-            types = {read(name).dtype.name for name in self.tensors.names}
-        return {
-            "model": str(self),
-            "format": description,
-            **sizes_of(options, n_words, n_classes),
-            "stored_as": sorted(types),
-            "expects": self.format.expects,
-            "mixes": [
-                {**mix._asdict(), "weights": [float(weight) for weight in mix.weights]}
-                for mix in mixes
-            ],
-            "metadata": _metadata(self.folder / META),
-            "card": str(card) if card.is_file() else None,
-            "files": [_describe_file(path) for path in dict.fromkeys(files) if path.is_file()],
-            "use": f"embedder = bilm.ElmoEmbedder({', '.join(use)})",
-            "problems": self.problems,
-        }
-
-
-def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[str, Any]:
-    """Return the inputs, sizes and limits of a model.
-
-    Args:
-        n_words: size of its vocabulary, None if no file contains it.
-        n_classes: number of words that its softmax predicts, 0 without one.
-    """
-    lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
-    filtering = cnn or (lexicons if lexicons and lexicons.characters else None)
-    n_lstm = sum(dense_sizes(options.with_table()))
-    n_encoder = sum(dense_sizes(options)) - n_lstm
-    if options.reads_words:
-        n_encoder = (n_words or 0) * lstm.projection_dim
-    n_kernel = 0 if options.share_embedding_softmax else lstm.projection_dim
-    filters = (filtering.filters if filtering else None) or ()
-    return {
-        "reads": _reads(options),
-        "directions": list(options.directions),
-        "lstm_layers": lstm.n_layers,
-        "lstm_dim": lstm.dim,
-        "projection_dim": lstm.projection_dim,
-        "vector_dim": len(options.directions) * lstm.projection_dim,
-        "character_filters": sum(n for _, n in filters),
-        "highway_layers": filtering.n_highway if filtering else 0,
-        "parameters": n_lstm + n_encoder,
-        "softmax_parameters": n_classes * (n_kernel + 1),
-        "vocabulary": n_words,
-        "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
-        "max_word_characters": lexicons.max_characters_per_token - 2 if lexicons else None,
-        "embedder_bytes": FLOAT * (n_encoder + n_lstm),
-    }
-
-
-def _reads(options: ModelOptions) -> str:
-    lexicons = options.lexicon_encoder
-    if lexicons is None:
-        return "characters" if options.char_cnn else "words"
-    tables = {"words": lexicons.words, "characters": lexicons.characters}
-    return " and ".join(name for name, table in tables.items() if table) + " of lexicons"
-
-
-def _metadata(path: Path) -> dict[str, Any]:
-    """Return the content of a `meta.json`, which archives of the NLPL repository contain."""
-    if not path.is_file():
-        return {}
-    try:
-        return dict(read_object(path))
-    except OptionsError as error:
-        logging.warning("%s; ignored", error)
-        return {}
-
-
-def _describe_file(path: Path) -> dict[str, Any]:
-    """Return a file's path, size and SHA-256; warn if it has changed since it was downloaded."""
-    found, recorded = sha256_of(path), read_record(path.parent).get("sha256")
-    if recorded not in (None, found):
-        logging.warning(
-            "%s: the file has changed since it was downloaded: its SHA-256 was %s and is now %s",
-            path,
-            recorded,
-            found,
-        )
-    return {"path": str(path), "bytes": path.stat().st_size, "sha256": found}
-
 
 def _held(*tensors: Tensors) -> Held:
     """Return the number of datasets and of values in the files of several `Tensors`, counting
     each file once."""
     counts = [found.held() for found in {found.paths: found for found in tensors}.values()]
     return Held(sum(c.n_datasets for c in counts), sum(c.n_numbers for c in counts))
-
-
-def _restored(
-    options_file: Path, weight_file: Path, given: list[str], part: str | None = None
-) -> StoredModel:
-    found = model_at(options_file, weight_file)
-    if part is not None:
-        found.choose(part)
-    return StoredModel(found, given)
 
 
 def _changed(what: object) -> WeightsError:

@@ -17,6 +17,7 @@ from odd_server import serving
 from stored_files import OPTIONS, WEIGHTS
 from tiny_runs import GOLDEN, tiny_run, weights_of
 
+from bilm.commands.info import describe
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.finding import registry
 from bilm.storage.finding.cache import RECORD
@@ -69,7 +70,7 @@ def test_info_of_a_downloaded_model_shows_its_metadata(run_here, tmp_path, monke
 
 def test_info_of_an_archived_run(tmp_path):
     archive = shutil.make_archive(str(tmp_path / "elmo_checkpoint"), "gztar", CHECKPOINT)
-    found, expected = open_model(archive).describe(), open_model(CHECKPOINT).describe()
+    found, expected = describe(open_model(archive)), describe(open_model(CHECKPOINT))
     assert found["format"] == "run of the TensorFlow 1 reference, model.ckpt-630 in an archive"
     same = set(expected) - {"model", "format", "files", "use", "problems"}
     assert {key: found[key] for key in same} == {key: expected[key] for key in same}
@@ -84,7 +85,7 @@ def test_info_of_a_packaged_model(tmp_path, monkeypatch):
         shutil.copy(path, folder)
     (folder / "README.md").write_text("# tiny\n")
     monkeypatch.setattr(registry, "PACKAGED", folder.parent)
-    found = open_model("tiny").describe()
+    found = describe(open_model("tiny"))
     assert (found["format"], found["card"]) == ("bilm-tf", str(folder / "README.md"))
     assert used(found).shape[1:] == (2, found["vector_dim"])
 
@@ -92,7 +93,7 @@ def test_info_of_a_packaged_model(tmp_path, monkeypatch):
 def test_info_of_a_run_that_reads_words(tmp_path):
     run = shutil.copytree(GOLDEN / "checkpoint" / "tokens", tmp_path / "run")
     shutil.copy(GOLDEN / "data" / "vocab.txt", run)
-    found = open_model(run).describe()
+    found = describe(open_model(run))
     assert found["use"].endswith(f", vocab_file='{run / 'vocab.txt'}')")
     assert used(found).shape[1:] == (2, found["vector_dim"])
 
@@ -101,7 +102,7 @@ def test_info_warns_of_a_changed_download(tmp_path, log):
     shutil.copy(OPTIONS, tmp_path)
     weights = shutil.copy(WEIGHTS, tmp_path)
     (tmp_path / RECORD).write_text(json.dumps({"sha256": "0" * 64}))
-    open_model(tmp_path / "options.json", weights).describe()
+    describe(open_model(tmp_path / "options.json", weights))
     assert (
         f"{weights}: the file has changed since it was downloaded: its SHA-256 was 000" in log.text
     )
@@ -138,7 +139,7 @@ def test_info_omits_the_softmax_of_another_export(run_here, tmp_path, log):
     for variant, name in (("characters", "one"), ("words", "two")):
         dump_weights(tiny_run(variant), tmp_path / f"{name}.hdf5", include_softmax=True)
     (tmp_path / "two_softmax.hdf5").replace(tmp_path / "one_softmax.hdf5")
-    found = open_model(tmp_path, "one.hdf5").describe()
+    found = describe(open_model(tmp_path, "one.hdf5"))
     assert found["softmax_parameters"] == 0 and found["vocabulary"] is None
     assert not any(file["path"].endswith("_softmax.hdf5") for file in found["files"])
     (problem,) = found["problems"]
@@ -191,7 +192,7 @@ def shorten_vocabulary(run):
 
 
 PROBLEMS = {
-    r"model\.ckpt-2: .* has shape .*, but the options require [\d,]+ values": change_lstm,
+    r"model\.ckpt-2: contains [\d,]+ values, but the options require": change_lstm,
     r"vocab\.txt: contains 48 words, but the model was trained with 49": shorten_vocabulary,
     r"vocab\.txt": lambda run: (run / "vocab.txt").unlink(),
     r"heldout\.json: not the record of an evaluation": lambda run: (

@@ -17,6 +17,7 @@ from manylangs_files import Reduced, legacy, zipped
 from stored_files import load_bilm
 
 from bilm import Elmo, ElmoEmbedder
+from bilm.commands.info import describe
 from bilm.storage.stored_model import open_model
 
 SENTENCES = [["The", "cat", "T\u00e9"], []]
@@ -120,7 +121,7 @@ def try_archive(path: Path, rng: random.Random) -> None:
 
 def try_model(source: Path, embeds: bool) -> None:
     expect(load_bilm, source)
-    expect(lambda: open_model(source).describe())
+    expect(lambda: describe(open_model(source)))
     if embeds:
         expect(lambda: ElmoEmbedder(source).embed_batch(SENTENCES))
         expect(lambda: Elmo(source, mix="stored").build())

@@ -12,6 +12,7 @@ from stored_files import load_bilm
 from tiny_runs import GOLDEN
 
 from bilm import Elmo, ElmoEmbedder
+from bilm.commands.info import describe
 from bilm.storage.stored_model import open_model
 
 SENTENCES = [["The", "cat", "T\u00e9"], []]
@@ -52,7 +53,7 @@ def try_file(kind: str, path: Path, rng: random.Random) -> None:
 
 def try_model(source: Path, embeds: bool) -> None:
     expect(load_bilm, source)
-    expect(lambda: open_model(source).describe())
+    expect(lambda: describe(open_model(source)))
     if embeds:
         expect(lambda: ElmoEmbedder(source).embed_batch(SENTENCES))
         expect(lambda: Elmo(source, mix="stored").build())

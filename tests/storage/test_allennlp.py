@@ -15,6 +15,7 @@ from conftest import GOLDEN, golden_cases
 from manylangs_files import legacy, zipped
 
 from bilm import Elmo, ElmoEmbedder
+from bilm.commands.info import describe, find_problems
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.stored_model import open_model
@@ -329,7 +330,7 @@ def test_widths_that_bilm_cannot_project_are_refused(tmp_path, monkeypatch):
 def test_layer_keeps_the_stored_mix(tmp_path):
     content = tensors() | {f"{MODULE}.{name}": value for name, value in mixes(2).items()}
     model = open_model(write(tmp_path / "model", content))
-    described = model.describe()["mixes"]
+    described = describe(model)["mixes"]
     assert described == [
         {"weights": [0.0, 1.0], "gamma": 1.5, "do_layer_norm": False},
         {"weights": [0.5, 1.5], "gamma": 2.5, "do_layer_norm": False},
@@ -368,8 +369,8 @@ def test_damaged_mix_is_a_problem(tmp_path):
     name = next(name for name in content if name.endswith("scalar_parameters.1"))
     content[name] = np.array([np.nan], "f4")
     model = open_model(write(tmp_path / "model", content))
-    assert any("scalar_parameters.1 is not a finite number" in p for p in model.problems)
-    assert model.describe()["mixes"] == []
+    assert any("scalar_parameters.1 is not a finite number" in p for p in find_problems(model))
+    assert describe(model)["mixes"] == []
     with pytest.raises(BilmError, match="not a finite number"):
         Elmo(model, mix="stored")
 

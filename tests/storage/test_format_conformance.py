@@ -15,8 +15,10 @@ from conftest import GOLDEN
 from tiny_runs import tiny_run
 
 from bilm import ElmoEmbedder
+from bilm.commands.info import describe
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.export.hdf5 import dump_weights
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import BilmTf
@@ -174,7 +176,7 @@ def test_digest_is_stable_and_follows_content(case, folder, tmp_path):
 
 def test_describe_returns_the_facts_of_each_format(case, folder):
     model = open_model(folder)
-    found = model.describe()
+    found = describe(model)
     assert json.loads(json.dumps(found)) == found
     assert found["format"] == (case.program or case.format.name)
     assert found["vocabulary"] == case.n_words
@@ -217,6 +219,15 @@ def test_pickled_model_opens_the_same_files(case, folder):
     copy = pickle.loads(pickle.dumps(model))
     assert isinstance(copy, StoredModel) and str(copy) == str(model)
     assert copy.digest == model.digest and copy.files == model.files
+
+
+def test_pickled_model_keeps_the_softmax(tmp_path):
+    import pickle
+
+    dump_weights(tiny_run("characters"), tmp_path / "weights.hdf5", include_softmax=True)
+    softmax = (tmp_path / "weights_softmax.hdf5").rename(tmp_path / "other.hdf5")
+    model = open_model(tmp_path, softmax=softmax)
+    assert pickle.loads(pickle.dumps(model)).n_words == model.n_words == 49
 
 
 def test_opened_model_is_returned_unchanged(folder):

@@ -18,6 +18,7 @@ from stored_files import load_bilm, resolve
 from tiny_runs import load_run, run, three_steps, tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
+from bilm.commands.info import find_problems
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
@@ -69,14 +70,14 @@ def test_vocabulary_of_a_run_replaced_by_other_words_is_refused(variant, tmp_pat
     folder = shutil.copytree(tiny_run(variant), tmp_path / "run")
     words = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     (folder / "vocab.txt").write_text("\r\n".join(words), encoding="utf-8")  # the same words
-    assert not open_model(folder).problems
+    assert not find_problems(open_model(folder))
     (folder / "vocab.txt").write_text("\n".join(words[::-1]), encoding="utf-8")
     message = r"vocab\.txt: differs from the vocabulary that .*model\.ckpt-2 was trained with"
     uses = [load_scorer, *([ElmoEmbedder] if variant == "words" else [])]
     for use in uses:
         with pytest.raises(DataError, match=message):
             use(folder)
-    (problem,) = open_model(folder).problems
+    (problem,) = find_problems(open_model(folder))
     assert re.search(message, problem)
 
 

@@ -139,6 +139,11 @@ class Format(ABC):
         self.part: str | None = None
         self.softmax_path = self.weight_file.with_name(self.weight_file.stem + SOFTMAX_ENDING)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the paths and the choice for pickle, without the parts that were read."""
+        kept = "options_file", "weight_file", "folder", "part", "softmax_path"
+        return {name: getattr(self, name) for name in kept}
+
     @classmethod
     @abstractmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:

@@ -38,10 +38,7 @@ class Run(Format):
 
     name = "TensorFlow checkpoint"
     copies = (OPTIONS, f"*{INDEX}")
-
-    def __init__(self, options_file: Path, weight_file: Path):
-        super().__init__(options_file, weight_file)
-        self._checkpoint: Checkpoint | None = None
+    _checkpoint: Checkpoint | None = None
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
@@ -182,7 +179,6 @@ class RunTensors:
     def __init__(self, checkpoint: Checkpoint):
         self._checkpoint, self.source = checkpoint, checkpoint.path
         self.paths = tuple(path.absolute() for path in checkpoint.files)
-        # Not for readers: the table of a softmax of characters is stored too.
         self.names = set(checkpoint.shapes)
 
     def held(self) -> Held:
