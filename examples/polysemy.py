@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import running
 
 import bilm
-from bilm.analysis import collect_usages, draw_neighbours
+from bilm.analysis import collect_usages, draw_map
 
 SENTENCES = [
     "He left the house at once .",
@@ -38,7 +38,7 @@ def define_flags() -> ArgumentParser:
     flags.add_argument(
         "--layer", type=int, default=-1, help="layer: 0 is the context-free vector, -1 the last"
     )
-    flags.add_argument("--n", type=int, default=3, help="similar usages in each block")
+    flags.add_argument("--n", type=int, default=3, help="similar usages to print")
     flags.add_argument("--png", default="polysemy.png", help="picture to write, '' for none")
     return flags
 
@@ -59,10 +59,10 @@ def main(args: Namespace) -> None:
     layer = usages.layers[args.layer]
     for row, text in enumerate(texts):
         print(text)
-        for near in usages.nearest(row, layer=layer).itertuples():
+        for near in usages.nearest(row, args.n, layer).itertuples():
             print(f"  {near.similarity:5.2f}  {near.sentence}")
     if args.png:
-        draw_neighbours(usages, range(len(usages)), args.png, args.n, layer)
+        draw_map(usages, args.png, layer)
         print(f"wrote {args.png}")
 
 

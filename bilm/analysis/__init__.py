@@ -3,7 +3,7 @@
 `queries` reads lists of words, `collecting` finds their usages in texts and computes vectors,
 `usages` defines the table of usages, `dwug` reads and writes data sets in DWUG's layout. `change`
 measures the difference between groupings, with `clusters`, `baselines` and `gold`; `change_plot`
-draws it. `maps` and `neighbours` draw usages, `page` writes them as HTML, `pictures` is what all
+draws it. `maps` draws usages, `page` writes them as HTML, `pictures` is what all
 pictures share.
 `surprisal` computes the bits per word, `minimal_pairs` reads and compares minimal pairs. Imports
 `embedding`, `scoring` and what they may import.
@@ -32,7 +32,6 @@ __getattr__, __dir__, __all__ = lazily(
         "correlations": "analysis.change",
         "draw_change": "analysis.change_plot",
         "draw_map": "analysis.maps",
-        "draw_neighbours": "analysis.neighbours",
         "find_usages": "analysis.collecting",
         "measure": "analysis.change",
         "measure_change": "analysis.change",

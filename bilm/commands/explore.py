@@ -16,9 +16,6 @@ The ending of --output selects the form:
                    and those most similar to a chosen one. It contains plotly.js (5 MB)
   .png .svg .pdf   a picture of one word and one layer; up to 25 usages are listed below it
 
---neighbours draws, instead of a map, a block per chosen usage with the most similar usages below
-it. The rows are numbered from 0, as in pandas.read_parquet(USAGES).query("word == 'cell'").
-
 Distances in a map are approximate: it shows two of many dimensions.
 """
 MAX_USAGES = 5000
@@ -51,7 +48,7 @@ MAX_USAGES = 5000
 @opt.json_option
 def explore(
     usages: str, word: Sequence[str], max_usages: int, seed: int, output: str, layer: int | None,
-    color: str, projection: str, n_clusters: int, neighbours: list[int] | None, json: bool,
+    color: str, projection: str, n_clusters: int, json: bool,
 ) -> None:  # fmt: skip
     """Draw maps of usages, as a page or picture.
 
@@ -60,10 +57,8 @@ def explore(
     Examples:
       bilm explore --usages usages.parquet --output usages.html
       bilm explore --usages usages.parquet --word cell --color cluster --output cell.png
-      bilm explore --usages usages.parquet --word cell --neighbours 0,12,40 --output near.png
     """
     from bilm.analysis.maps import draw_map
-    from bilm.analysis.neighbours import draw_neighbours
     from bilm.analysis.page import write_page
     from bilm.analysis.usages import UsagesFile, sampled
     from bilm.errors import OptionsError
@@ -74,19 +69,13 @@ def explore(
     if not is_page and len(words) > 1:
         listed = ", ".join(words[:10]) + (", ..." if len(words) > 10 else "")
         raise OptionsError(f"a picture shows one word: choose one with --word; there are {listed}")
-    if is_page and neighbours is not None:
-        raise OptionsError("--neighbours draws a picture: expected .png, .svg or .pdf")
     if is_page:
         every = [sampled(file.read(name), max_usages, seed) for name in words]
         write_page(every, output, layer, projection, n_clusters, seed)
         n = sum(map(len, every))
     else:
-        own = file.read(words[0], None if layer is None else [layer])
-        if neighbours is not None:
-            draw_neighbours(own, neighbours, output, layer=layer)
-        else:
-            own = sampled(own, max_usages, seed)
-            draw_map(own, output, layer, color, projection, n_clusters, seed)
+        own = sampled(file.read(words[0]), max_usages, seed)
+        draw_map(own, output, layer, color, projection, n_clusters, seed)
         n = len(own)
     result = {"output": output, "words": words, "usages": n}
     show(result, f"wrote {output}: {n:,} usages", json)

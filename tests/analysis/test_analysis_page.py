@@ -43,7 +43,7 @@ def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch,
         ):
             done = run_here(" ".join(words[:2]), *words[2:])
             assert done.returncode == 0, done.stderr
-    for name in ("change.csv", "change.png", "words.html", "spring.png", "near.png"):
+    for name in ("change.csv", "change.png", "words.html", "spring.png"):
         assert Path(name).stat().st_size > 100
     assert (Path("my_dwug") / "data" / "spring" / "uses.csv").is_file()
     Path("story.txt").write_text(TEXT)

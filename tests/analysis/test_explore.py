@@ -15,7 +15,6 @@ from bilm.analysis.change import Settings, measure_change
 from bilm.analysis.change_plot import draw_change
 from bilm.analysis.clusters import cluster
 from bilm.analysis.maps import context_of, draw_map, usage_map
-from bilm.analysis.neighbours import draw_neighbours
 from bilm.analysis.page import write_page
 from bilm.analysis.usages import Description, Grouping, Usage, Usages, sampled
 from bilm.errors import OptionsError
@@ -96,15 +95,6 @@ def test_pictures_of_maps(n, tmp_path):
     assert "then (" in (tmp_path / "m.svg").read_text()
 
 
-def test_picture_of_neighbours_lists_the_most_similar_usages(tmp_path):
-    usages = make_usages(30)
-    draw_neighbours(usages, [1, 4], tmp_path / "n.svg", n=3)
-    text = (tmp_path / "n.svg").read_text()
-    for row in (1, 4):
-        for k in usages.nearest(row, 3).index:
-            assert f"sentence {k} of" in text.replace("<!-- ", "").replace("&#160;", " ")
-
-
 @pytest.mark.parametrize("n_words", [1, 5, 200])
 def test_picture_of_changed_words(n_words, tmp_path):
     frame = pandas.concat(
@@ -127,7 +117,7 @@ def test_wrong_arguments_are_errors(tmp_path):
     with pytest.raises(OptionsError, match="layer 7 is not in the table"):
         write_page([usages], tmp_path / "m.html", layer=7)
     with pytest.raises(OptionsError, match="row is 9, expected 0 to 4"):
-        draw_neighbours(usages, [9], tmp_path / "n.png")
+        usages.nearest(9)
 
 
 # --- the page ---
