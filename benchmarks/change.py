@@ -22,8 +22,7 @@ from absl import app, flags
 from sklearn.metrics import roc_auc_score
 
 from bilm.analysis import find_usages, parse_query, write_usages
-from bilm.analysis.baselines import BASELINES, named, ppmi_distances, sgns_distances
-from bilm.analysis.change import Settings, measure_change
+from bilm.analysis.change import Settings, measure_change, ppmi_distances
 from bilm.data.readers import Corpus
 from bilm.embedding.embedder import ElmoEmbedder
 
@@ -89,31 +88,24 @@ def main(argv):
         found = find_usages(texts, queries, sample=FLAGS.sample, seed=FLAGS.seed)
         table = Path(folder) / "usages.parquet"
         file = write_usages(found, ElmoEmbedder(FLAGS.model), table)
-        frames = {
-            name: measure_change(file, Settings(subtract_word=subtract))
-            for name, subtract in (("", False), (" - word", True))
-        }
-    both = [lambda half=half: named({}, half) for half in halves]
-    frame = frames[""]
-    frame["ppmi"] = frame["word"].map(ppmi_distances(*both, words))
-    frame["sgns"] = frame["word"].map(sgns_distances(*both, words, FLAGS.seed))
+        frame = measure_change(file)
+        frame["ppmi"] = frame["word"].map(ppmi_distances(file))
     frame["log_ratio"] = frame["log_ratio"].abs()
     figures = {}
     print(f"{len(partners)} swapped words, {len(others)} others, {FLAGS.sample} usages per half")
     print(f"{'measure':<22} {'layer':>5} {'area':>7} {'p < 0.05 of others':>20}")
-    for suffix, frame in frames.items():
-        for layer, rows in frame.groupby("layer"):
-            is_swapped = rows["word"].isin(partners)
-            names = list(Settings().measures)
-            if not suffix and layer == frame["layer"].max():
-                names += [*BASELINES, "log_ratio"]
-            for name in names:
-                area = roc_auc_score(is_swapped, rows[name].fillna(0))
-                p = f"{name}_p"
-                alarms = (rows.loc[~is_swapped, p] < LEVEL).mean() if p in rows else float("nan")
-                label = layer if p in rows else "-"
-                print(f"{name + suffix:<22} {label:>5} {area:>7.3f} {alarms:>20.3f}")
-                figures[f"{name}{suffix} {label}"] = {"area": area, "false_alarms": alarms}
+    for layer, rows in frame.groupby("layer"):
+        is_swapped = rows["word"].isin(partners)
+        names = list(Settings().measures)
+        if layer == frame["layer"].max():
+            names += ["ppmi", "log_ratio"]
+        for name in names:
+            area = roc_auc_score(is_swapped, rows[name].fillna(0))
+            p = f"{name}_p"
+            alarms = (rows.loc[~is_swapped, p] < LEVEL).mean() if p in rows else float("nan")
+            label = layer if p in rows else "-"
+            print(f"{name:<22} {label:>5} {area:>7.3f} {alarms:>20.3f}")
+            figures[f"{name} {label}"] = {"area": area, "false_alarms": alarms}
     common.write_json(FLAGS.json, figures)
 
 

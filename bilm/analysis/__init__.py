@@ -1,10 +1,9 @@
 """What linguists measure with a biLM: usages of words, surprisal, accuracy on minimal pairs.
 
-`queries` reads lists of words, `collecting` finds their usages in texts and computes vectors,
-`usages` defines the table of usages, `dwug` reads and writes data sets in DWUG's layout. `change`
-measures the difference between groupings, with `clusters`, `baselines` and `gold`; `change_plot`
-draws it. `maps` draws usages, `page` writes them as HTML, `pictures` is what all
-pictures share.
+`collecting` finds the usages of words in texts and computes vectors, `usages` defines the table of
+usages, `dwug` reads data sets in DWUG's layout. `change` measures the difference between
+groupings. `maps` draws usages, `page` writes them as HTML, `pictures` draws changed words and the
+curves of a training run.
 `surprisal` computes the bits per word, `minimal_pairs` reads and compares minimal pairs. Imports
 `embedding`, `scoring` and what they may import.
 """
@@ -21,33 +20,31 @@ __getattr__, __dir__, __all__ = lazily(
         "MinimalPair": "analysis.minimal_pairs",
         "PairResults": "analysis.minimal_pairs",
         "PairScore": "analysis.minimal_pairs",
-        "Query": "analysis.queries",
+        "Query": "analysis.collecting",
         "Settings": "analysis.change",
         "Surprisal": "analysis.surprisal",
         "Usage": "analysis.usages",
         "Usages": "analysis.usages",
         "UsagesFile": "analysis.usages",
-        "cluster": "analysis.clusters",
+        "cluster": "analysis.maps",
         "collect_usages": "analysis.collecting",
         "correlations": "analysis.change",
-        "draw_change": "analysis.change_plot",
+        "draw_change": "analysis.pictures",
         "draw_map": "analysis.maps",
         "find_usages": "analysis.collecting",
         "measure": "analysis.change",
         "measure_change": "analysis.change",
         "open_texts": "analysis.collecting",
-        "parse_query": "analysis.queries",
-        "ppmi_distances": "analysis.baselines",
+        "parse_query": "analysis.collecting",
+        "ppmi_distances": "analysis.change",
         "read_dwug": "analysis.dwug",
-        "read_gold": "analysis.gold",
+        "read_gold": "analysis.dwug",
         "read_pairs": "analysis.minimal_pairs",
-        "read_queries": "analysis.queries",
+        "read_queries": "analysis.collecting",
         "read_usages": "analysis.usages",
         "score_pairs": "analysis.minimal_pairs",
-        "sgns_distances": "analysis.baselines",
         "usage_map": "analysis.maps",
         "word_surprisals": "analysis.surprisal",
-        "write_dwug": "analysis.dwug",
         "write_page": "analysis.page",
         "write_usages": "analysis.collecting",
     },

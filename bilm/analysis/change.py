@@ -2,14 +2,14 @@
 
 Every measure is a function of the means of some features over the usages of each grouping:
 
-    apd               average pairwise distance: mean cosine distance between a usage of one
-                      grouping and a usage of the other. Features: vectors of length 1, so that it
-                      is 1 - mean(a) . mean(b). Giulianelli et al. 2020, arXiv:2004.14118
-    prt               distance of prototypes: cosine distance between the mean vectors. Kutuzov and
-                      Giulianelli 2020, arXiv:2005.00050, who report the inverse of the similarity,
-                      which ranks words equally
-    jsd_kmeans        Jensen-Shannon divergence in bits between the shares of clusters of all
-                      usages; Giulianelli et al. 2020
+    apd          average pairwise distance: mean cosine distance between a usage of one grouping and
+                 a usage of the other. Features: vectors of length 1, so that it is
+                 1 - mean(a) . mean(b). Giulianelli et al. 2020, arXiv:2004.14118
+    prt          distance of prototypes: cosine distance between the mean vectors. Kutuzov and
+                 Giulianelli 2020, arXiv:2005.00050, who report the inverse of the similarity, which
+                 ranks words equally
+    jsd_kmeans   Jensen-Shannon divergence in bits between the shares of clusters of all usages;
+                 Giulianelli et al. 2020
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
 grouping), shifted by the bootstrap's estimate of the bias: resampled usages differ more than the
@@ -18,17 +18,21 @@ measure are moved to its ends. Clusters are computed once, not for each resample
 results of a permutation test: the share of random assignments of usages to the groupings with a
 measure at least as large. A small p-value means that the two samples differ in distribution, for
 example in topic or genre; it does not show that the meaning has changed.
+
+The baseline `ppmi` needs no biLM: the cosine distance of a word's rows of positive pointwise mutual
+information with context words, after Hamilton et al. 2016, arXiv:1605.09096.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.clusters import N_CLUSTERS, cluster
+from bilm.analysis.maps import N_CLUSTERS, cluster
 from bilm.analysis.usages import Usages, UsagesFile, normalized
 from bilm.errors import DataError, OptionsError
 from bilm.support.imports import optional
@@ -37,14 +41,18 @@ from bilm.support.progress import progress
 if TYPE_CHECKING:
     import pandas
 
-MEASURES = ("apd", "prt", "jsd_kmeans")
-DEFAULT = ("prt", "apd", "jsd_kmeans")
-PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
-LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0}
-MIN_USAGES = 2  # per grouping
-BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
-
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+DEFAULT = ("prt", "apd", "jsd_kmeans")
+LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0}
+MEASURES = tuple(LARGEST)
+PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
+MIN_USAGES = 2  # per grouping
+CONFIDENCE = 0.95  # level of intervals
+BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
+# Of the baseline: words to each side, least number of occurrences of a context word, and exponent
+# of the frequencies of context words (Levy et al. 2015).
+WINDOW, MIN_COUNT, SMOOTHING = 5, 5, 0.75
 
 
 # --- measures ---
@@ -65,9 +73,9 @@ def _jensen_shannon(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     `scipy.spatial.distance.jensenshannon` returns nan for some almost equal distributions, whose
     divergence is rounded below 0 (SciPy issue 20083).
     """
-    special = optional("scipy.special", "analysis", "divergences")
+    rel_entr = optional("scipy.special", "analysis", "divergences").rel_entr
     middle = (a + b) / 2
-    divergence = special.rel_entr(a, middle).sum(axis=-1) + special.rel_entr(b, middle).sum(axis=-1)
+    divergence = rel_entr(a, middle).sum(axis=-1) + rel_entr(b, middle).sum(axis=-1)
     return np.clip(divergence / (2 * np.log(2)), 0, 1)
 
 
@@ -80,9 +88,7 @@ class Settings:
         layers: numbers of the layers; None for all that the table contains, except layer 0.
         between: the names of two groupings; None for the only two.
         n_resamples: number of resamples of the interval and the test; 0 for neither.
-        confidence: level of the interval.
         n_clusters: number of clusters of k-means.
-        subtract_word: subtract the vector of layer 0, which does not depend on the context.
         tags: parts of speech to keep; None for all.
         proper_names: whether proper names are kept. They have the tag PROPN; in text without tags,
             they are capitalized words that do not start a sentence.
@@ -93,9 +99,7 @@ class Settings:
     layers: tuple[int, ...] | None = None
     between: tuple[str, str] | None = None
     n_resamples: int = 1000
-    confidence: float = 0.95
     n_clusters: int = N_CLUSTERS
-    subtract_word: bool = False
     tags: frozenset[str] | None = None
     proper_names: bool = True
     seed: int = 0
@@ -128,15 +132,17 @@ def measure(
         usages: the usages of the word in both groupings.
         is_first: which of them belong to the first grouping, boolean (N,).
         layer: number of the layer; None for the highest.
-        settings: resamples, clusters and subtraction.
-    Raises: OptionsError for an unknown measure, or if the layer is not stored.
+        settings: resamples and clusters.
+    Raises: OptionsError for an unknown measure, or if the layer is not stored; DataError for
+        vectors that are not finite.
     """
     settings = settings or Settings()
+    if name not in MEASURES:
+        raise OptionsError(f"the measure is {name!r}, expected one of {', '.join(MEASURES)}")
     first, second = np.flatnonzero(is_first), np.flatnonzero(~is_first)
     if min(len(first), len(second)) < MIN_USAGES:
-        _check_measure(name)
         return Measured(float("nan"))
-    features, combine = _features(name, usages, layer, settings)
+    features, combine = _features(name, usages.vectors(layer), settings)
     value = float(combine(features[first].mean(axis=0), features[second].mean(axis=0)))
     if not settings.n_resamples:
         return Measured(value)
@@ -145,22 +151,31 @@ def measure(
     def statistic(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
         return combine(_means(a, features), _means(b, features))
 
-    resampling = {
-        "n_resamples": settings.n_resamples, "vectorized": True, "axis": -1,
-        "batch": max(1, BATCH_NUMBERS // len(features)),
-    }  # fmt: skip
+    def resampling() -> dict[str, Any]:
+        batch = max(1, BATCH_NUMBERS // len(features))
+        random = np.random.default_rng(settings.seed)
+        return {"n_resamples": settings.n_resamples, "batch": batch, "rng": random, "axis": -1}
+
     test = stats.permutation_test(
-        (first, second), statistic, alternative="greater",
-        rng=np.random.default_rng(settings.seed), **resampling,
+        (first, second), statistic, alternative="greater", vectorized=True, **resampling()
+    )
+    bootstrap = stats.bootstrap(
+        (first, second), statistic, method="percentile", confidence_level=CONFIDENCE,
+        vectorized=True, **resampling(),
     )  # fmt: skip
-    found = stats.bootstrap(
-        (first, second), statistic, method="percentile", confidence_level=settings.confidence,
-        rng=np.random.default_rng(settings.seed), **resampling,
-    )  # fmt: skip
-    low, high = found.confidence_interval
-    bias = float(found.bootstrap_distribution.mean()) - value
-    low, high = (min(max(0.0, float(bound) - bias), LARGEST[name]) for bound in (low, high))
-    return Measured(value, low, high, float(test.pvalue))
+    bias = float(bootstrap.bootstrap_distribution.mean()) - value
+    low, high = np.clip(np.array(bootstrap.confidence_interval) - bias, 0.0, LARGEST[name])
+    return Measured(value, float(low), float(high), float(test.pvalue))
+
+
+def _features(name: str, vectors: np.ndarray, settings: Settings) -> tuple[np.ndarray, Combine]:
+    """Return the features (N, F) of a measure, and the function of their means."""
+    if name == "apd":
+        return normalized(vectors), _average_pairwise_distance
+    if name == "prt":
+        return vectors, _prototype_distance
+    labels = cluster(vectors, settings.n_clusters, settings.seed)
+    return np.eye(labels.max() + 1)[labels], _jensen_shannon
 
 
 def _means(rows: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -171,33 +186,6 @@ def _means(rows: np.ndarray, features: np.ndarray) -> np.ndarray:
     places = flat + n_all * np.arange(len(flat))[:, None]
     counts = np.bincount(places.ravel(), minlength=n_all * len(flat)).reshape(len(flat), n_all)
     return (counts.astype(features.dtype) @ features / n).reshape(*outer, -1)
-
-
-def _check_measure(name: str) -> None:
-    if name not in MEASURES:
-        raise OptionsError(f"the measure is {name!r}, expected one of {', '.join(MEASURES)}")
-
-
-def _features(
-    name: str,
-    usages: Usages,
-    layer: int | None,
-    settings: Settings,
-) -> tuple[np.ndarray, Combine]:
-    """Return the features (N, F) of a measure, and the function of their means."""
-    _check_measure(name)
-    if not usages.layers:
-        raise OptionsError("the table of usages contains no vectors")
-    number = usages.layers[-1] if layer is None else layer
-    vectors = usages.vectors(number)
-    if settings.subtract_word and number > 0:
-        vectors = vectors - usages.vectors(0)
-    if name == "apd":
-        return normalized(vectors), _average_pairwise_distance
-    if name == "prt":
-        return vectors, _prototype_distance
-    labels = cluster(vectors, settings.n_clusters, settings.seed)
-    return np.eye(labels.max() + 1)[labels], _jensen_shannon
 
 
 # --- all words of a table ---
@@ -220,120 +208,140 @@ def measure_change(
     Raises: OptionsError for groupings, layers or measures that do not exist.
     """
     settings = settings or Settings()
-    for name in settings.measures:
-        _check_measure(name)
     pandas = optional("pandas", "analysis", "tables of usages")
-    first, second = _between(usages, settings.between)
-    layers = settings.layers
-    if layers is None:
-        layers = tuple(k for k in usages.layers if k) or tuple(usages.layers)
-    needed = {0, *layers} if settings.subtract_word else set(layers)
-    words = usages.words if isinstance(usages, UsagesFile) else list(dict.fromkeys(_words(usages)))
-    if not words:
-        raise DataError("the table contains no usages; write it with words that occur in the texts")
+    first, second = groupings = _between(usages, settings)
+    layers = settings.layers or [k for k in usages.layers if k] or usages.layers
     rows: list[dict[str, Any]] = []
-    with progress("measuring change", "words", len(words)) as shown:
-        for word in shown.over(words):
-            own = (
-                usages.read(word, sorted(needed))
-                if isinstance(usages, UsagesFile)
-                else usages.of(word)
-            )
-            rows += _rows_of(word, own, first, second, layers, settings)
-    frame = pandas.DataFrame(rows)
-    for name in settings.measures:
-        frame[f"{name}_q"] = _adjusted(frame, f"{name}_p")
-    ends = [f"{m}{end}" for m in settings.measures for end in ("", "_low", "_high", "_p", "_q")]
-    return frame[[c for c in frame.columns if c not in ends] + ends]
-
-
-def _words(usages: Usages) -> list[str]:
-    return usages.frame["word"].tolist()
-
-
-def _between(usages: UsagesFile | Usages, between: tuple[str, str] | None) -> tuple[str, str]:
-    names = [grouping.name for grouping in usages.description.groupings]
-    if len(names) < 2:
-        raise OptionsError(
-            f"the table has only the grouping {', '.join(names)}, but two are compared; give bilm "
-            "usages one --input per text"
-        )
-    if between is None:
-        if len(names) > 2:
-            raise OptionsError(
-                f"the table has {len(names)} groupings ({', '.join(names)}); select two, such as "
-                f"--between {','.join(names[:2])}"
-            )
-        return names[0], names[1]
-    missing = [name for name in between if name not in names]
-    if missing or between[0] == between[1]:
-        raise OptionsError(
-            f"the groupings are {', '.join(names)}; expected two of them, not {', '.join(between)}"
-        )
-    return between
-
-
-def _rows_of(
-    word: str,
-    usages: Usages,
-    first: str,
-    second: str,
-    layers: Sequence[int],
-    settings: Settings,
-) -> Iterable[dict[str, Any]]:
-    frame = usages.frame
-    usages = usages.where(frame["grouping"].isin([first, second]) & _kept(frame, settings))
-    is_first = (usages.frame["grouping"] == first).to_numpy()
-    frequencies = _frequencies(word, usages, first, second)
-    sizes = {f"usages_{first}": int(is_first.sum()), f"usages_{second}": int((~is_first).sum())}
-    for layer in layers:
-        row: dict[str, Any] = {"word": word, "layer": layer, **sizes, **frequencies}
-        for name in settings.measures:
-            found = measure(name, usages, is_first, layer, settings)
-            row |= {
-                name: found.value, f"{name}_low": found.low, f"{name}_high": found.high,
-                f"{name}_p": found.p,
+    with progress("measuring change", "words", len(usages.words)) as shown:
+        for word, own in shown.over(usages.by_word(layers)):
+            own = compared(own, settings, groupings)
+            is_first = (own.frame["grouping"] == first).to_numpy()
+            common = {
+                "word": word, f"usages_{first}": int(is_first.sum()),
+                f"usages_{second}": int((~is_first).sum()), **_frequencies(word, own, groupings),
             }  # fmt: skip
-        yield row
+            for layer in layers:
+                row = common | {"layer": layer}
+                for name in settings.measures:
+                    found = measure(name, own, is_first, layer, settings)
+                    row |= dict(zip(_columns(name), found, strict=True))
+                rows.append(row)
+    if not rows:
+        raise DataError("the table contains no usages; write it with words that occur in the texts")
+    frame = pandas.DataFrame(rows)
+    frame.insert(1, "layer", frame.pop("layer"))
+    for name in settings.measures:
+        at = frame.columns.get_loc(f"{name}_p") + 1
+        frame.insert(at, f"{name}_q", _adjusted(frame, f"{name}_p"))
+    return frame
 
 
-def _kept(frame: pandas.DataFrame, settings: Settings) -> np.ndarray:
-    """Return which usages the settings keep, boolean (N,)."""
-    kept: np.ndarray = np.ones(len(frame), bool)
+def _columns(name: str) -> tuple[str, ...]:
+    return name, f"{name}_low", f"{name}_high", f"{name}_p"
+
+
+def _between(usages: UsagesFile | Usages, settings: Settings) -> tuple[str, str]:
+    """Return the names of the two compared groupings."""
+    names = [grouping.name for grouping in usages.description.groupings]
+    chosen = settings.between or tuple(names)
+    if len(chosen) != 2 or len(set(chosen) & set(names)) != 2:
+        raise OptionsError(
+            f"the groupings of the table are {', '.join(names)}, and {', '.join(chosen)} are "
+            "selected; expected two different ones, such as --between then,now"
+        )
+    return chosen[0], chosen[1]
+
+
+def compared(usages: Usages, settings: Settings, groupings: Collection[str]) -> Usages:
+    """Return the usages in some groupings that the settings keep."""
+    frame = usages.frame
+    kept = frame["grouping"].isin(groupings)
     if settings.tags is not None:
         if len(frame) and frame["tag"].isna().all():
             raise DataError("the table of usages contains no parts of speech; omit --tags")
-        kept &= frame["tag"].isin(settings.tags).to_numpy()
+        kept &= frame["tag"].isin(settings.tags)
     if not settings.proper_names:
         capital = frame["form"].str[:1].str.isupper() & (frame["position"] > 0)
-        proper = (frame["tag"] == PROPER).where(frame["tag"].notna(), capital)
-        kept &= ~proper.to_numpy(bool)
-    return kept
+        kept &= ~(frame["tag"] == PROPER).where(frame["tag"].notna(), capital).astype(bool)
+    return usages.where(kept)
 
 
-def _frequencies(word: str, usages: Usages, first: str, second: str) -> dict[str, Any]:
-    counts = usages.description.counts.get(word, {})
-    tokens = {grouping.name: grouping.tokens for grouping in usages.description.groupings}
-    found: dict[str, Any] = {}
-    for name in (first, second):
-        found[f"count_{name}"] = counts.get(name, 0)
-    for name in (first, second):
-        found[f"per_million_{name}"] = 1e6 * counts.get(name, 0) / max(1, tokens[name])
-    shares = [(counts.get(name, 0) + 0.5) / (tokens[name] + 1) for name in (first, second)]
-    found["log_ratio"] = float(np.log2(shares[1] / shares[0]))
-    return found
+def _frequencies(word: str, usages: Usages, groupings: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of counts and frequencies of a word."""
+    counts = {name: usages.description.counts[word].get(name, 0) for name in groupings}
+    tokens = {name: usages.tokens[name] for name in groupings}
+    shares = [(counts[name] + 0.5) / (tokens[name] + 1) for name in groupings]
+    return {
+        **{f"count_{name}": n for name, n in counts.items()},
+        **{f"per_million_{name}": 1e6 * n / max(1, tokens[name]) for name, n in counts.items()},
+        "log_ratio": float(np.log2(shares[1] / shares[0])),
+    }
 
 
 def _adjusted(frame: pandas.DataFrame, column: str) -> np.ndarray:
     """Return p-values adjusted by Benjamini and Hochberg's method within each layer."""
     stats = optional("scipy.stats", "analysis", "intervals and tests")
     adjusted = np.full(len(frame), np.nan)
-    for rows in frame.groupby("layer").indices.values():
-        values = frame[column].to_numpy()[rows]
-        known = ~np.isnan(values)
-        if known.any():
-            adjusted[rows[known]] = stats.false_discovery_control(values[known])
+    for rows in frame.dropna(subset=column).groupby("layer").groups.values():
+        adjusted[rows] = stats.false_discovery_control(frame[column][rows])
     return adjusted
+
+
+# --- the baseline ---
+
+
+def ppmi_distances(
+    usages: Usages | UsagesFile, settings: Settings | None = None
+) -> dict[str, float]:
+    """Return the distance of each word between two groupings; nan if it is missing in one.
+
+    The same usages are compared as by `measure_change`. Frequencies of context words are those in
+    the sentences of all compared usages. Context words occur at least `MIN_COUNT` times in both
+    groupings; forms of the measured words are left out.
+    """
+    settings = settings or Settings()
+    groupings = _between(usages, settings)
+    rows = usages.read(layers=[]) if isinstance(usages, UsagesFile) else usages
+    frame = compared(rows, settings, groupings).frame
+    texts = [frame[frame["grouping"] == name] for name in groupings]
+    frequencies = [_context_frequencies(text) for text in texts]
+    forms = set(frame["form"])
+    contexts = sorted(
+        word
+        for word, n in frequencies[0].items()
+        if min(n, frequencies[1][word]) >= MIN_COUNT and word not in forms
+    )
+    distances = {}
+    for word in rows.words:
+        pairs = zip(texts, frequencies, strict=True)
+        a, b = (_ppmi(text[text["word"] == word], counts, contexts) for text, counts in pairs)
+        known = a.any() and b.any()
+        distances[word] = float(_prototype_distance(a, b)) if known else float("nan")
+    return distances
+
+
+def _context_frequencies(frame: pandas.DataFrame) -> Counter[str]:
+    """Return the number of occurrences of each word in the distinct sentences of usages."""
+    sentences = frame.drop_duplicates(["text", "line"])["sentence"]
+    return Counter(word for sentence in sentences for word in sentence.split(" "))
+
+
+def _ppmi(
+    frame: pandas.DataFrame, frequencies: Counter[str], contexts: Sequence[str]
+) -> np.ndarray:
+    """Return max(0, log p(c | usages) / p(c)) for each context word c, float (C,)."""
+    near: Counter[str] = Counter()
+    for sentence, place in zip(frame["sentence"], frame["position"], strict=True):
+        words = sentence.split(" ")
+        near.update(words[max(0, place - WINDOW) : place])
+        near.update(words[place + 1 : place + 1 + WINDOW])
+    counts = np.array([near[word] for word in contexts], float)
+    shares = np.array([frequencies[word] for word in contexts], float) ** SMOOTHING
+    if not counts.any():
+        return counts
+    with np.errstate(divide="ignore"):
+        logs = np.log(counts / counts.sum()) - np.log(shares / shares.sum())
+    return np.maximum(logs, 0)
 
 
 # --- gold scores ---
@@ -343,7 +351,7 @@ class Correlation(NamedTuple):
     """Spearman's rank correlation of a measure with gold scores.
 
     Fields: `measure`; `layer`, None for measures without; `rho`; `low`, `high`, the bounds of a
-    bootstrap interval over words; `p`; `n_words`.
+    95 % interval by Fisher's transformation; `p`; `n_words`.
     """
 
     measure: str
@@ -356,12 +364,7 @@ class Correlation(NamedTuple):
 
 
 def correlations(
-    frame: pandas.DataFrame,
-    gold: Mapping[str, float],
-    names: Sequence[str],
-    n_resamples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    frame: pandas.DataFrame, gold: Mapping[str, float], names: Sequence[str]
 ) -> list[Correlation]:
     """Correlate measures with gold scores.
 
@@ -369,45 +372,32 @@ def correlations(
         frame: result of `measure_change`, perhaps with further columns.
         gold: score by word.
         names: columns to correlate.
-        n_resamples, confidence, seed: of the bootstrap interval over words.
     Raises: DataError if fewer than three words have a gold score.
     """
     stats = optional("scipy.stats", "analysis", "correlations")
-    common = [word for word in dict.fromkeys(frame["word"]) if word in gold]
-    if len(common) < 3:
+    frame = frame.assign(gold=frame["word"].map(gold))
+    n_common = frame.dropna(subset="gold")["word"].nunique()
+    if n_common < 3:
         raise DataError(
-            f"{len(common)} words of the table have a gold score, expected at least 3; the table "
-            f"contains {', '.join(list(dict.fromkeys(frame['word']))[:5])}, the gold scores "
+            f"{n_common} words of the table have a gold score, expected at least 3; the table "
+            f"contains {', '.join(frame['word'].unique()[:5])}, the gold scores "
             f"{', '.join(list(gold)[:5])}"
         )
     found = []
-    for layer, rows in frame[frame["word"].isin(common)].groupby("layer"):
+    for layer, rows in frame.groupby("layer"):
         for name in names:
-            if name not in MEASURES and layer != frame["layer"].iloc[0]:
-                continue  # equal in all layers
-            own = rows[["word", name]].dropna()
-            x = own[name].to_numpy(float)
-            y = np.array([gold[word] for word in own["word"]])
-            if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+            by_layer = name in MEASURES
+            own = rows[[name, "gold"]].dropna()
+            if len(own) < 3 or (own.nunique() == 1).any():
                 continue
-            test = stats.spearmanr(x, y)
-            interval = stats.bootstrap(
-                (x, y), lambda a, b, axis: _rank_correlation(stats, a, b), paired=True,
-                method="percentile", n_resamples=n_resamples, confidence_level=confidence,
-                vectorized=True, axis=-1, rng=np.random.default_rng(seed),
-            ).confidence_interval  # fmt: skip
+            if not by_layer and layer != frame["layer"].iloc[0]:
+                continue  # equal in all layers
+            test = stats.pearsonr(stats.rankdata(own[name]), stats.rankdata(own["gold"]))
+            interval = test.confidence_interval(CONFIDENCE)
             found.append(
                 Correlation(
-                    name, int(layer) if name in MEASURES else None, float(test.statistic),
-                    float(interval.low), float(interval.high), float(test.pvalue), len(x),
+                    name, int(layer) if by_layer else None, float(test.statistic),
+                    float(interval.low), float(interval.high), float(test.pvalue), len(own),
                 )
             )  # fmt: skip
     return found
-
-
-def _rank_correlation(stats: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Spearman's correlation along the last axis; 0 for constant values."""
-    a, b = (stats.rankdata(x, axis=-1) for x in (a, b))
-    a, b = (x - x.mean(axis=-1, keepdims=True) for x in (a, b))
-    norms = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
-    return (a * b).sum(axis=-1) / np.where(norms > 0, norms, 1)

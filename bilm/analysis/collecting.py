@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.queries import Matcher, Query, parse_query
 from bilm.analysis.usages import (
-    DTYPES,
     Description,
     Grouping,
     Usage,
     Usages,
     UsagesFile,
     as_sentence,
-    columns_of,
-    row_groups,
-    writing,
+    frame_of,
+    write_table,
 )
-from bilm.data.readers import Corpus
+from bilm.data.readers import Annotated, Corpus
 from bilm.data.shards import matching_files
+from bilm.data.text import read_lines
 from bilm.errors import DataError, OptionsError
 from bilm.support.files import scratch
 from bilm.support.model_files import protect
@@ -37,6 +36,97 @@ if TYPE_CHECKING:
     from bilm.storage.stored_model import StoredModel
 
 SAMPLE = 1_000  # usages per word and grouping
+MAX_FORMS = 1_000_000  # of a text, whose queries are kept in memory
+NAMED = re.compile(r"(?P<name>\S+):\s+(?P<forms>\S.*)")
+
+
+# --- the words to find ---
+
+
+class Query(NamedTuple):
+    """A word to look for.
+
+    Fields:
+        name: its name in the table of usages.
+        forms: forms of the word, or lemmas.
+        patterns: regular expressions that a whole form may match instead.
+    """
+
+    name: str
+    forms: frozenset[str]
+    patterns: tuple[re.Pattern[str], ...] = ()
+
+
+def parse_query(line: str, where: str) -> Query:
+    """Read an entry of a list of words.
+
+    `cell` is one form, `cell: cell cells` gives several forms a name, and a part between slashes
+    such as `/cells?/` is a regular expression that must match a whole form.
+
+    Args:
+        line: the entry.
+        where: its place, for messages.
+    Raises: DataError for an entry without forms, or an invalid expression.
+    """
+    text = line.strip()
+    named = NAMED.fullmatch(text)
+    parts = named["forms"].split() if named else text.split()
+    if not parts or (len(parts) > 1 and not named):
+        raise DataError(
+            f"{where}: {line!r}; expected one form, an expression such as /cells?/, or a name with "
+            "several of them, such as cell: cell cells"
+        )
+    expressions = [part for part in parts if len(part) > 2 and part[0] == part[-1] == "/"]
+    try:
+        patterns = tuple(re.compile(part[1:-1]) for part in expressions)
+    except re.error as error:
+        raise DataError(f"{where}: {line}: {error}; expected a regular expression") from None
+    forms = frozenset(parts) - frozenset(expressions)
+    return Query(named["name"] if named else text, forms, patterns)
+
+
+def read_queries(path: str) -> list[Query]:
+    """Read a list of words, one entry per line: see `parse_query`. Blank lines are skipped."""
+    lines = ((number, line) for number, line in read_lines(path) if line)
+    return [parse_query(line, f"{path}, line {number}") for number, line in lines]
+
+
+class Matcher(dict):
+    """Maps a form to the numbers of the queries that it matches; a cache.
+
+    Args:
+        queries: the words to look for.
+        ignore_case: whether case is ignored.
+    Raises: DataError if there are no queries, or two of the same name.
+    """
+
+    def __init__(self, queries: Sequence[Query], ignore_case: bool = False):
+        super().__init__()
+        names = [query.name for query in queries]
+        if not names:
+            raise DataError("the list of words is empty; expected at least one")
+        twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
+        if twice is not None:
+            raise DataError(f"{twice!r} is in the list of words twice")
+        self._fold = str.casefold if ignore_case else str
+        self._forms: dict[str, set[int]] = {}
+        self._patterns: list[tuple[int, re.Pattern[str]]] = []
+        flags = re.IGNORECASE if ignore_case else 0
+        for number, query in enumerate(queries):
+            for form in query.forms:
+                self._forms.setdefault(self._fold(form), set()).add(number)
+            for pattern in query.patterns:
+                self._patterns.append((number, re.compile(pattern.pattern, pattern.flags | flags)))
+
+    def __missing__(self, form: str) -> tuple[int, ...]:
+        matched = {number for number, pattern in self._patterns if pattern.fullmatch(form)}
+        numbers = tuple(sorted(matched | self._forms.get(self._fold(form), set())))
+        if len(self) < MAX_FORMS:
+            self[form] = numbers
+        return numbers
+
+
+# --- finding usages ---
 
 
 class Found(NamedTuple):
@@ -51,6 +141,57 @@ class Found(NamedTuple):
     description: Description
 
 
+class Samples:
+    """Uniform samples of the usages of each word in each grouping, and their counts.
+
+    Algorithm R of Vitter 1985, Random Sampling with a Reservoir. A sample depends only on the
+    seed, the word, the grouping and its stream of usages.
+
+    Args:
+        size: maximum number of usages that are kept per word and grouping; None for all.
+        seed: seed of the samples.
+    """
+
+    def __init__(self, size: int | None, seed: int):
+        self.size, self.seed = size, seed
+        self.counts: dict[tuple[str, str], int] = {}
+        self._kept: dict[tuple[str, str], dict[int, tuple[int, Usage]]] = {}
+        self._random: dict[tuple[str, str], random.Random] = {}
+
+    def next_place(self, word: str, grouping: str) -> int | None:
+        """Count a usage and return its place in the sample; None if it is dropped."""
+        key = word, grouping
+        if key not in self._kept:
+            self._kept[key] = {}
+            self._random[key] = random.Random(f"{self.seed}\0{word}\0{grouping}")
+        number = self.counts.get(key, 0)
+        self.counts[key] = number + 1
+        place = number
+        if self.size is not None and number >= self.size:
+            place = self._random[key].randrange(number + 1)
+        return place if self.size is None or place < self.size else None
+
+    def keep(self, place: int, usage: Usage) -> None:
+        """Keep the usage that was counted last at its place, instead of an earlier one."""
+        key = usage.word, usage.grouping
+        self._kept[key][place] = self.counts[key], usage
+
+    def found(self, words: Iterable[str], groupings: Sequence[Grouping]) -> Found:
+        """Return the samples of some words in the order of words, groupings and streams."""
+        names = [grouping.name for grouping in groupings]
+        keys = [(word, name) for word in words for name in names]
+        usages = [
+            usage
+            for key in keys
+            for _, usage in sorted(self._kept.get(key, {}).values(), key=lambda pair: pair[0])
+        ]
+        counts: dict[str, dict[str, int]] = {}
+        for word, name in keys:
+            counts.setdefault(word, {})[name] = self.counts.get((word, name), 0)
+        description = Description(tuple(groupings), counts, sample=self.size, seed=self.seed)
+        return Found(usages, description)
+
+
 def find_usages(
     texts: Mapping[str, Sequence[Corpus]],
     queries: Sequence[Query],
@@ -63,10 +204,8 @@ def find_usages(
 ) -> Found:
     """Find the usages of words in one pass over texts.
 
-    Of the usages of a word in a grouping, `sample` are kept, drawn uniformly (algorithm R of
-    Vitter 1985, Random Sampling with a Reservoir). The sample of a word depends only on the seed,
-    the word, the grouping and its text. Memory is proportional to the number of kept usages, about
-    400 bytes plus the length of the sentence each.
+    Memory is proportional to the number of kept usages, about 400 bytes plus the length of the
+    sentence each.
 
     Args:
         texts: the files of each grouping.
@@ -74,61 +213,59 @@ def find_usages(
         ignore_case: whether case is ignored.
         lemma: whether lemmas of the text are compared with the words instead of forms.
         tags: parts of speech to keep; None for all.
-        sample: maximum number of usages per word and grouping; None for all.
-        seed: seed of the sample.
+        sample: maximum number of usages per word and grouping, drawn at random; None for all.
+        seed: seed of the samples: see `Samples`.
     Raises: DataError for a text that cannot be read, without annotation if `lemma` or `tags` is
         given, or without any usage.
     """
-    matcher = Matcher(queries, ignore_case)
+    matcher, samples = Matcher(queries, ignore_case), Samples(sample, seed)
     names = [query.name for query in queries]
-    kept: dict[tuple[int, int], Reservoir] = {}
     groupings = []
     with progress("finding", "sentences") as shown:
-        for number, (grouping, corpora) in enumerate(texts.items()):
-            for k, name in enumerate(names):
-                kept[k, number] = Reservoir(sample, f"{seed}\0{name}\0{grouping}")
+        for grouping, corpora in texts.items():
             n_sentences = n_tokens = 0
             for corpus in corpora:
                 for line, record in enumerate(shown.over(corpus.annotated()), 1):
-                    if not record.words:
-                        continue
-                    n_sentences += 1
+                    n_sentences += bool(record.words)
                     n_tokens += len(record.words)
-                    if (lemma or tags is not None) and record.lemmas is None:
-                        raise DataError(
-                            f"{corpus.path}: contains no lemmas and parts of speech; --lemma and "
-                            "--tags require CoNLL-U (.conllu)"
-                        )
-                    own = record.lemmas if lemma and record.lemmas else record.words
-                    sentence = None
-                    for position, k in matcher.matches(own):
-                        tag = record.tags[position] if record.tags else None
-                        if tags is not None and tag not in tags:
-                            continue
-                        if (place := kept[k, number].next_place()) is None:
-                            continue
-                        sentence = as_sentence(record.words) if sentence is None else sentence
-                        kept[k, number].keep(
-                            place,
-                            Usage(
-                                names[k], grouping, f"{corpus.path}:{line}:{position}",
-                                corpus.path, line, position, sentence,
-                                record.lemmas[position] if record.lemmas else None, tag,
-                            ),
-                        )  # fmt: skip
+                    for k, position in _matches(record, matcher, lemma, tags, corpus.path):
+                        if (place := samples.next_place(names[k], grouping)) is not None:
+                            usage = _usage(names[k], grouping, corpus.path, line, position, record)
+                            samples.keep(place, usage)
             paths = tuple(corpus.path for corpus in corpora)
             groupings.append(Grouping(grouping, paths, n_sentences, n_tokens))
-    counts = {
-        name: {g.name: kept[k, n].n_seen for n, g in enumerate(groupings)}
-        for k, name in enumerate(names)
-    }
-    if not any(map(bool, (n for found in counts.values() for n in found.values()))):
+    if not samples.counts:
         raise DataError(
             f"none of the {len(names):,} words occurs in {', '.join(texts)}; compare their case "
             "and spelling with the text"
         )
-    usages = [usage for key in sorted(kept) for usage in kept[key].sorted()]
-    return Found(usages, Description(tuple(groupings), counts, sample=sample, seed=seed))
+    return samples.found(names, groupings)
+
+
+def _matches(
+    record: Annotated, matcher: Matcher, lemma: bool, tags: Container[str] | None, path: str
+) -> list[tuple[int, int]]:
+    """Return the number of the query and the position of each match in a sentence."""
+    if record.words and (lemma or tags is not None) and record.lemmas is None:
+        raise DataError(
+            f"{path}: contains no lemmas and parts of speech; --lemma and --tags require CoNLL-U "
+            "(.conllu)"
+        )
+    words = record.lemmas if lemma and record.lemmas else record.words
+    matches = [(k, position) for position, word in enumerate(words) if word for k in matcher[word]]
+    if tags is None or record.tags is None:
+        return matches
+    return [(k, position) for k, position in matches if record.tags[position] in tags]
+
+
+def _usage(
+    word: str, grouping: str, path: str, line: int, position: int, record: Annotated
+) -> Usage:
+    lemma, tag = (
+        None if values is None else values[position] for values in (record.lemmas, record.tags)
+    )
+    identifier, sentence = f"{path}:{line}:{position}", as_sentence(record.words)
+    return Usage(word, grouping, identifier, path, line, position, sentence, lemma, tag)
 
 
 def open_texts(
@@ -137,58 +274,29 @@ def open_texts(
     tokenize: str | None = None,
     on_bad_utf8: str = "error",
 ) -> dict[str, list[Corpus]]:
-    """Open the files of groupings, in any input form, plain or gzip.
+    """Open the files of groupings, in any input form, plain or compressed.
 
     Args:
-        texts: for each grouping, a file or a pattern, or several of them.
+        texts: for each grouping, a file or a pattern, or several of them. A file that several
+            patterns match is read once.
         column, tokenize, on_bad_utf8: see `bilm.data.readers.Corpus`.
     Raises: DataError if a file is missing or an argument does not apply to it.
     """
-    lists = {k: [v] if isinstance(v, str | Path) else list(v) for k, v in texts.items()}
-    return {
-        grouping: [
+    opened = {}
+    for grouping, given in texts.items():
+        patterns = [given] if isinstance(given, str | Path) else given
+        paths = [path for pattern in patterns for path in matching_files(pattern)]
+        distinct: dict[str, str] = {}
+        for path in paths:
+            distinct.setdefault(os.path.realpath(path), path)
+        opened[grouping] = [
             Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
-            for pattern in patterns
-            for path in matching_files(pattern)
+            for path in distinct.values()
         ]
-        for grouping, patterns in lists.items()
-    }
+    return opened
 
 
-class Reservoir:
-    """A uniform sample of a stream of usages.
-
-    Args:
-        size: maximum number of usages that are kept; None for all.
-        seed: the sample depends on this text and on the stream.
-    Attributes: `n_seen`, the number of usages in the stream so far.
-    """
-
-    def __init__(self, size: int | None, seed: str):
-        self.size, self.n_seen = size, 0
-        self._kept: dict[int, tuple[int, Usage]] = {}
-        self._random = random.Random(seed)
-
-    def next_place(self) -> int | None:
-        """Draw the place of the next usage of the stream; None if it is dropped."""
-        number, self.n_seen = self.n_seen, self.n_seen + 1
-        if self.size is None or number < self.size:
-            return number
-        place = self._random.randrange(number + 1)
-        return place if place < self.size else None
-
-    def keep(self, place: int, usage: Usage) -> None:
-        """Keep the last usage of the stream at its place and drop an earlier one of this place."""
-        self._kept[place] = self.n_seen, usage
-
-    def add(self, usage: Usage) -> None:
-        """Keep a usage, or drop it or another one at random."""
-        if (place := self.next_place()) is not None:
-            self.keep(place, usage)
-
-    def sorted(self) -> list[Usage]:
-        """Return the sample in the order of the stream."""
-        return [usage for _, usage in sorted(self._kept.values(), key=lambda pair: pair[0])]
+# --- vectors ---
 
 
 def collect_usages(
@@ -253,40 +361,40 @@ def write_usages(
         raise OptionsError(
             f"layers are {numbers}, expected numbers from 0 to {embedder.n_layers - 1}"
         )
-    if dtype not in DTYPES:
-        raise OptionsError(f"dtype is {dtype!r}, expected one of {', '.join(DTYPES)}")
-    stored = embedder.stored
-    description = Description(
-        **{
-            **found.description.__dict__,
-            "layers": tuple(numbers),
-            "dim": embedder.dim,
-            "model": str(stored),
-            "digest": stored.digest,
-        }
-    )
+    usages, stored = found.usages, embedder.stored
+    fields = {
+        "layers": tuple(numbers), "dim": embedder.dim, "model": str(stored),
+        "digest": stored.digest,
+    }  # fmt: skip
+    description = Description(**{**found.description.__dict__, **fields})
     texts = [text for grouping in description.groupings for text in grouping.texts]
     protect(output, *texts, *stored.own_files)
-    shape = len(numbers), embedder.dim
-    with (
-        _spool(output, shape, dtype) as spool,
-        writing(output, description, dtype) as writer,
-    ):
-        _compute(found.usages, embedder, numbers, spool)
-        for rows in row_groups(found.usages):
-            columns = columns_of(found.usages[rows.start : rows.stop])
-            vectors = spool.read(rows)
-            writer.write(columns, {layer: vectors[:, k] for k, layer in enumerate(numbers)})
+    with scratch(output) as folder:
+        with open(folder / "vectors", "wb") as file:
+            _embed(usages, embedder, numbers, dtype, file)
+        shape = len(usages), len(numbers), embedder.dim
+        vectors: np.ndarray = np.memmap(folder / "vectors", dtype, "r", shape=shape)
+
+        def words() -> Iterator[Usages]:
+            stop = 0
+            for _, group in groupby(usages, lambda usage: usage.word):
+                own = list(group)
+                start, stop = stop, stop + len(own)
+                arrays = {layer: vectors[start:stop, k] for k, layer in enumerate(numbers)}
+                yield Usages(frame_of(own), arrays, description)
+
+        write_table(output, description, dtype, words())
     return UsagesFile(output)
 
 
-def _compute(
+def _embed(
     usages: Sequence[Usage],
     embedder: ElmoEmbedder,
     layers: Sequence[int],
-    spool: _Spool,
+    dtype: str,
+    file: BinaryIO,
 ) -> None:
-    """Write the vectors of usages to a spool."""
+    """Write the vectors of usages, an array (N, layers, D), to a file."""
 
     def place(k: int) -> tuple[str, int, str]:
         return usages[k].text, usages[k].line, usages[k].sentence
@@ -296,49 +404,9 @@ def _compute(
     embedded = embedder.embed_sentences(sentences, layers)
     with progress("embedding", "usages", len(usages)) as shown:
         for _, same in groupby(order, place):
-            own = list(same)
-            vectors = next(embedded)
-            for k in own:
-                spool.write(k, vectors[:, usages[k].position])
-            shown.add(len(own))
-
-
-class _Spool:
-    """The vectors of usages in a file, for writing in any order.
-
-    Args:
-        path: the file.
-        shape: number of layers, and features of a vector.
-        dtype: dtype of the vectors.
-    """
-
-    def __init__(self, path: Path, shape: tuple[int, int], dtype: str):
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self._bytes = shape[0] * shape[1] * self.dtype.itemsize
-        self._file = open(path, "w+b")  # noqa: SIM115 (`_spool` closes it)
-
-    def write(self, k: int, vectors: np.ndarray) -> None:
-        """Write the vectors of usage `k`, (layers, D)."""
-        self._file.seek(k * self._bytes)
-        self._file.write(np.ascontiguousarray(vectors, self.dtype).tobytes())
-
-    def read(self, rows: range) -> np.ndarray:
-        """Return the vectors of usages, (N, layers, D)."""
-        self._file.seek(rows.start * self._bytes)
-        content = self._file.read(len(rows) * self._bytes)
-        return np.frombuffer(content, self.dtype).reshape(len(rows), *self.shape)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-@contextmanager
-def _spool(output: str | Path, shape: tuple[int, int], dtype: str) -> Iterator[_Spool]:
-    """Yield a `_Spool` in a temporary folder beside the output, which is removed at the end."""
-    with scratch(output) as folder:
-        spool = _Spool(folder / "vectors", shape, dtype)
-        try:
-            yield spool
-        finally:
-            spool.close()
+            vectors: np.ndarray = next(embedded).astype(dtype)
+            for k in same:
+                content = vectors[:, usages[k].position].tobytes()
+                file.seek(k * len(content))
+                file.write(content)
+                shown.add(1)

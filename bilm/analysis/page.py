@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bilm.analysis.clusters import N_CLUSTERS
-from bilm.analysis.maps import COLORS, usage_map
+from bilm.analysis.maps import COLORS, N_CLUSTERS, usage_map
 from bilm.analysis.pictures import PALETTE
-from bilm.analysis.usages import Usages, normalized
+from bilm.analysis.usages import Usages
 from bilm.errors import OptionsError
 from bilm.support.files import replacing
 from bilm.support.imports import optional
@@ -25,14 +24,12 @@ SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross
 N_NEIGHBOURS = 10
 FIELDS = ("grouping", "text", "line", "position", "sentence", "date")
 DIGITS = 5  # of coordinates
-BLOCK = 512  # usages whose similarities to all others are computed at a time
 
 
 def write_page(
     usages: Sequence[Usages],
     output: str | Path,
     layer: int | None = None,
-    projection: str = "pca",
     n_clusters: int = N_CLUSTERS,
     seed: int = 0,
 ) -> None:
@@ -46,7 +43,7 @@ def write_page(
         usages: the usages of each word.
         output: the page, whose name ends with .html.
         layer: number of the layer that is shown first; None for the highest.
-        projection, n_clusters, seed: see `bilm.analysis.maps.usage_map`.
+        n_clusters, seed: see `bilm.analysis.maps.usage_map`.
     Raises: OptionsError for another ending, without usages, or if the layer is not stored.
     """
     path = Path(output)
@@ -55,18 +52,16 @@ def write_page(
     if not usages or not all(map(len, usages)):
         raise OptionsError("there are no usages to show")
     layers = usages[0].layers
-    first = layers[-1] if layer is None and layers else layer
-    if first not in layers:
-        raise OptionsError(f"layer {first} is not in the table of usages, only {layers}")
+    usages[0].vectors(layer)  # an error before anything is computed
     protect(path)
     plotly = optional("plotly.offline", "analysis", "pages of usages").get_plotlyjs()
     words = []
     with progress("projecting", "maps", len(usages) * len(layers)) as shown:
         for own in usages:
-            words.append(_content(own, projection, n_clusters, seed, shown.add))
+            words.append(_content(own, n_clusters, seed, shown.add))
     data = {
-        "words": words, "layers": layers, "layer": first, "colors": COLORS, "palette": PALETTE,
-        "symbols": SYMBOLS,
+        "words": words, "layers": layers, "layer": max(layers) if layer is None else layer,
+        "colors": COLORS, "palette": PALETTE, "symbols": SYMBOLS,
     }  # fmt: skip
     template = (files("bilm.analysis") / TEMPLATE).read_text("utf-8")
     before, _, rest = template.partition("/*PLOTLY*/")
@@ -81,9 +76,7 @@ def _embedded(data: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _content(
-    usages: Usages, projection: str, n_clusters: int, seed: int, count: Any
-) -> dict[str, Any]:
+def _content(usages: Usages, n_clusters: int, seed: int, count: Any) -> dict[str, Any]:
     """Return what the page shows of a word."""
     frame = usages.frame
     rows = frame[list(FIELDS)].astype(object).where(frame[list(FIELDS)].notna(), None)
@@ -95,7 +88,7 @@ def _content(
         "neighbours": {},
     }
     for layer in usages.layers:
-        drawn = usage_map(usages, layer, projection, n_clusters, seed)
+        drawn = usage_map(usages, layer, n_clusters, seed)
         found["points"][layer] = drawn[["x", "y"]].round(DIGITS).to_numpy().tolist()
         found["clusters"][layer] = drawn["cluster"].tolist()
         found["neighbours"][layer] = _neighbours(usages.vectors(layer))
@@ -105,17 +98,10 @@ def _content(
 
 def _neighbours(vectors: np.ndarray) -> list[list[tuple[int, float]]]:
     """Return, for each usage, the numbers and cosines of the most similar others."""
-    points = normalized(vectors)
-    n = min(N_NEIGHBOURS, len(points) - 1)
-    found: list[list[tuple[int, float]]] = []
-    for start in range(0, len(points), BLOCK):
-        similarity = points[start : start + BLOCK] @ points.T
-        rows = np.arange(len(similarity))
-        similarity[rows, start + rows] = -np.inf
-        best = np.argsort(-similarity, axis=1, kind="stable")[:, :n]
-        values = np.take_along_axis(similarity, best, axis=1).round(3)
-        found += [
-            list(zip(own, near, strict=True))
-            for own, near in zip(best.tolist(), values.tolist(), strict=True)
-        ]
-    return found
+    n = min(N_NEIGHBOURS, len(vectors) - 1)
+    if n == 0:
+        return [[]]
+    search = optional("sklearn.neighbors", "analysis", "similar usages").NearestNeighbors
+    distances, rows = search(n_neighbors=n, metric="cosine").fit(vectors).kneighbors()
+    cosines = (1 - distances).round(3).tolist()
+    return [list(zip(*pair, strict=True)) for pair in zip(rows.tolist(), cosines, strict=True)]

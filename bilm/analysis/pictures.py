@@ -1,38 +1,47 @@
-"""What all pictures share: endings, colours, fonts, and saving."""
+"""Pictures by matplotlib: ranked words with intervals, and the curves of a training run."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from absl import logging
+import numpy as np
 
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.support.files import replacing
 from bilm.support.imports import optional
 from bilm.support.model_files import protect
+
+if TYPE_CHECKING:
+    import pandas
 
 ENDINGS = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is left out.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKS = ("o", "s", "^", "D", "v", "P", "X")  # also distinct in grey
-MONOSPACE, SANS = "DejaVu Sans Mono", "DejaVu Sans"  # part of matplotlib
-CHARACTER = 0.602  # width of a character of DejaVu Sans Mono, as a share of the font size
-# Fonts for characters that DejaVu lacks, if they are installed.
+# Fonts for characters that matplotlib's DejaVu lacks, if they are installed.
 FALLBACK = (
     "Noto Sans Mono CJK JP", "Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "PingFang SC",
     "Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Symbols2", "Unifont",
 )  # fmt: skip
 DPI = 150
+MAX_WORDS = 60  # in one picture
+LEVEL = 0.05  # of adjusted p-values
+CHANGED, SAME = "#b2182b", "#4d4d4d"  # distinct for colour-blind readers and in grey
 
-
-def check_ending(output: str | Path) -> None:
-    """Raise OptionsError for an ending that is not in `ENDINGS`."""
-    if Path(output).suffix.lower() not in ENDINGS:
-        raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
+# Label of each panel, whether its axis is logarithmic, and its curves: label, column of
+# `history.csv`.
+PANELS: tuple[tuple[str, bool, dict[str, str]], ...] = (
+    ("training loss, nats", False, {"forward": "loss_forward", "backward": "loss_backward"}),
+    ("held-out perplexity", True, {
+        "forward": "heldout_forward", "backward": "heldout_backward", "mean": "heldout_perplexity",
+    }),
+    ("learning rate", False, {"": "learning_rate"}),
+    ("tokens/s", False, {"": "tokens_per_s"}),
+)  # fmt: skip
+WIDTH, PANEL_HEIGHT = 8.0, 2.1  # inches of a picture of curves
 
 
 def plain(text: str) -> str:
@@ -41,43 +50,127 @@ def plain(text: str) -> str:
 
 
 @contextmanager
-def drawing(output: str | Path, width: float, height: float, **more: Any) -> Iterator[Any]:
+def drawing(output: str | Path, width: float, height: float) -> Iterator[Any]:
     """Yield an empty figure, and save it when the block ends without an error.
 
     Args:
         output: the picture; its ending selects the form.
         width, height: size in inches.
-        more: arguments of `matplotlib.figure.Figure`.
     Raises: OptionsError for an unknown ending; DataError if the output belongs to a model;
         MissingExtraError without matplotlib.
     """
-    check_ending(output)
+    ending = Path(output).suffix.lower()
+    if ending not in ENDINGS:
+        raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
     protect(output)
     matplotlib = optional("matplotlib", "analysis", "pictures")
     figures = optional("matplotlib.figure", "analysis", "pictures")
-    fonts = optional("matplotlib.font_manager", "analysis", "pictures")
-    installed = {font.name for font in fonts.fontManager.ttflist}
+    fonts = optional("matplotlib.font_manager", "analysis", "pictures").fontManager
+    installed = {font.name for font in fonts.ttflist}
     others = [name for name in FALLBACK if name in installed]
     settings = {
         "svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 10,
-        "font.family": [SANS, *others], "font.monospace": [MONOSPACE, *others],
+        "font.family": ["DejaVu Sans", *others], "font.monospace": ["DejaVu Sans Mono", *others],
     }  # fmt: skip
-    with matplotlib.rc_context(settings), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        figure = figures.Figure(figsize=(width, height), **more)
+    with matplotlib.rc_context(settings):
+        figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure
         with replacing(output) as temporary:
-            ending = Path(output).suffix.lower().removeprefix(".")
-            figure.savefig(temporary, dpi=DPI, format=ending)
-    missing = [str(found.message) for found in caught if "missing from" in str(found.message)]
-    if missing:
-        logging.warning(
-            "%s: some characters are drawn as boxes, because no installed font contains them (%s); "
-            "install the Noto fonts, or write .svg",
-            output, missing[0].split(")")[0] + ")",
-        )  # fmt: skip
+            figure.savefig(temporary, dpi=DPI, format=ending[1:])
 
 
-def monospace() -> list[str]:
-    """Return the names of the fonts for concordances; call it inside `drawing`."""
-    return list(optional("matplotlib", "analysis", "pictures").rcParams["font.monospace"])
+def draw_change(
+    frame: pandas.DataFrame,
+    output: str | Path,
+    measure: str = "apd",
+    layer: int | None = None,
+    title: str | None = None,
+) -> None:
+    """Draw the words of a table, ranked by a measure, with their intervals.
+
+    Words whose adjusted p-value is at most 0.05 are filled red. Of more than `MAX_WORDS` words, the
+    first ones are drawn.
+
+    Args:
+        frame: result of `measure_change`.
+        output: picture; the ending .png, .svg or .pdf selects its form.
+        measure: measure that ranks the words.
+        layer: number of the layer; None for the highest of the table.
+        title: title; None for one that states how many words are drawn, if not all.
+    Raises: OptionsError for another ending, or if the frame lacks measure or layer.
+    """
+    number = int(frame["layer"].max()) if layer is None else layer
+    if measure not in frame or number not in set(frame["layer"]):
+        raise OptionsError(f"the table contains no {measure} of layer {number}")
+    ranked = frame[frame["layer"] == number].dropna(subset=measure)
+    ranked = ranked.sort_values(measure, ascending=False)
+    own = ranked.head(MAX_WORDS).iloc[::-1]  # the first word is at the top
+    if title is None and len(own) < len(ranked):
+        title = f"the first {len(own)} of {len(ranked):,} words"
+    values, q = own[measure], own[f"{measure}_q"]
+    low, high = (own[f"{measure}_{end}"].fillna(values) for end in ("low", "high"))
+    errors = np.maximum([values - low, high - values], 0)
+    with drawing(output, 6.5, 1.3 + 0.24 * len(own)) as figure:
+        axes = figure.subplots()
+        for chosen, color, fill, label in (
+            (q <= LEVEL, CHANGED, CHANGED, f"adjusted p at most {LEVEL:g}"),
+            (~(q <= LEVEL), SAME, "white", f"adjusted p above {LEVEL:g}"),
+        ):
+            if chosen.any():
+                axes.errorbar(
+                    values[chosen], np.flatnonzero(chosen), xerr=errors[:, chosen], fmt="o",
+                    color=color, markerfacecolor=fill, markersize=5, elinewidth=1.4, label=label,
+                )  # fmt: skip
+        axes.set_yticks(range(len(own)), list(map(plain, own["word"])))
+        axes.set_ylim(-0.8, len(own) - 0.2)
+        axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel(f"{measure}, layer {number}")
+        axes.set_title(title or "", fontsize=10, loc="left")
+        if q.notna().any():
+            figure.legend(loc="outside lower right", frameon=False, ncols=2)
+
+
+def plot_history(rows: Sequence[dict[str, str]], output: str | Path, title: str = "") -> None:
+    """Draw the curves of a run: loss, perplexity, learning rate and speed by step.
+
+    Dashed lines mark where the run continued after a restart.
+
+    Args:
+        rows: result of `bilm.training.history.read_history`.
+        output: picture, .png, .svg or .pdf.
+        title: text above the panels.
+    Raises: DataError without rows; OptionsError for another ending; MissingExtraError without
+        matplotlib.
+    """
+    if not rows:
+        raise DataError(f"{output}: the run has no history yet, expected at least one report")
+    panels = [
+        panel for panel in PANELS if any(row[name] for name in panel[2].values() for row in rows)
+    ]
+    first_steps: dict[str, int] = {}
+    for row in rows:
+        first_steps.setdefault(row["restart"] or "0", int(row["step"]))
+    restarts = [step for restart, step in first_steps.items() if int(restart)]
+    with drawing(output, WIDTH, PANEL_HEIGHT * len(panels) + 0.6) as figure:
+        figure.suptitle(plain(title))
+        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axis, (name, is_log, curves) in zip(axes, panels, strict=True):
+            for color, (label, column) in zip(PALETTE, curves.items(), strict=False):
+                points = [(int(row["step"]), float(row[column])) for row in rows if row[column]]
+                if points:
+                    mark = "o" if len(points) < 40 else None
+                    axis.plot(
+                        *zip(*points, strict=True), color=color, label=label, marker=mark, ms=3
+                    )
+            axis.set_ylabel(name)
+            axis.grid(True, color="0.9")
+            if is_log:
+                axis.set_yscale("log")
+                axis.yaxis.set_major_formatter("{x:g}")
+                axis.yaxis.set_minor_formatter("{x:g}")
+            if len(axis.lines) > 1:
+                axis.legend(frameon=False)
+            for step in restarts:
+                axis.axvline(step, color="0.5", linestyle="--", linewidth=0.8, zorder=0)
+        axes[-1].set_xlabel("step" + " (dashed: continued after a restart)" * bool(restarts))

@@ -20,8 +20,7 @@ A row group contains one word, so that reading one word does not read the others
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,20 +31,18 @@ import numpy as np
 from bilm.errors import DataError, OptionsError
 from bilm.support.files import replacing
 from bilm.support.imports import optional
-from bilm.support.model_files import protect
 
 if TYPE_CHECKING:
     import pandas
-    import pyarrow
 
 KEY = b"bilm.usages"
 VERSION = 1
 ROWS = 2_000  # usages in a row group
+JOINED = "\u00a0"  # replaces a blank inside a word
 COLUMNS = (
     "word", "grouping", "identifier", "text", "line", "position", "sentence", "form", "lemma",
     "tag", "date", "description",
 )  # fmt: skip
-DTYPES = ("float32", "float16")
 
 
 def arrow(module: str = "pyarrow") -> Any:
@@ -70,19 +67,19 @@ class Usage(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The words of the sentence."""
-        return self.sentence.split(" ")
+        """The words of the sentence, which may contain blanks."""
+        return [word.replace(JOINED, " ") for word in self.sentence.split(" ")]
 
     @property
     def form(self) -> str:
-        """The word as it occurs."""
-        return self.words[self.position]
+        """The word as it occurs, without blanks."""
+        return self.sentence.split(" ")[self.position]
 
 
 def as_sentence(words: Iterable[str]) -> str:
     """Return words joined by blanks. A blank inside a word, as CoNLL-U and lists of words in tables
-    allow, becomes U+00A0 (no-break space), so that `split(" ")` returns the words again."""
-    return " ".join(word.replace(" ", "\u00a0") for word in words)
+    allow, becomes U+00A0 (no-break space), so that `split(" ")` separates the words again."""
+    return " ".join(word.replace(" ", JOINED) for word in words)
 
 
 class Grouping(NamedTuple):
@@ -127,24 +124,16 @@ class Description:
 
     @staticmethod
     def from_json(text: bytes, path: str) -> Description:
-        """Read the text of a file. Raises: DataError if it is not valid."""
-        try:
-            found = json.loads(text)
-            version = found.pop("version")
-            if version != VERSION:
-                raise DataError(
-                    f"{path}: version {version} of the table; expected version {VERSION}; write "
-                    "the table again with bilm usages"
-                )
-            groupings = [Grouping(**{**g, "texts": tuple(g["texts"])}) for g in found["groupings"]]
-            return Description(
-                **{**found, "groupings": tuple(groupings), "layers": tuple(found["layers"])}
-            )
-        except (KeyError, TypeError, ValueError) as error:
+        """Read the text of a file. Raises: DataError for another version of the table."""
+        fields = json.loads(text)
+        if (version := fields.pop("version")) != VERSION:
             raise DataError(
-                f"{path}: the metadata {KEY.decode()} is damaged ({error!r}); write the table "
-                "again with bilm usages"
-            ) from error
+                f"{path}: version {version} of the table; expected version {VERSION}; write the "
+                "table again with bilm usages"
+            )
+        groupings = [Grouping(**{**g, "texts": tuple(g["texts"])}) for g in fields["groupings"]]
+        fields |= {"groupings": tuple(groupings), "layers": tuple(fields["layers"])}
+        return Description(**fields)
 
 
 @dataclass(frozen=True)
@@ -161,13 +150,6 @@ class Usages:
     arrays: Mapping[int, np.ndarray] = field(repr=False)
     description: Description = field(repr=False)
 
-    @staticmethod
-    def without_vectors(usages: Iterable[Usage], description: Description) -> Usages:
-        """Return usages without vectors."""
-        pandas = optional("pandas", "analysis", "tables of usages")
-        frame = pandas.DataFrame(columns_of(usages), columns=list(COLUMNS))
-        return Usages(frame, {}, description)
-
     def __len__(self) -> int:
         return len(self.frame)
 
@@ -176,15 +158,10 @@ class Usages:
         """The numbers of the layers."""
         return list(self.arrays)
 
-    @staticmethod
-    def open(path: str | Path) -> UsagesFile:
-        """Open a table without reading vectors: see `UsagesFile`. Raises: DataError."""
-        return UsagesFile(path)
-
     @property
-    def dim(self) -> int:
-        """The number of features of a vector."""
-        return self.description.dim
+    def words(self) -> list[str]:
+        """The words that have usages."""
+        return self.frame["word"].unique().tolist()
 
     @property
     def groupings(self) -> list[str]:
@@ -200,22 +177,23 @@ class Usages:
     def counts(self) -> pandas.DataFrame:
         """The number of usages in the texts, before sampling: words by groupings, int64."""
         pandas = optional("pandas", "analysis", "tables of usages")
-        found = pandas.DataFrame.from_dict(self.description.counts, orient="index", dtype="int64")
-        return found.rename_axis("word").reindex(columns=self.groupings)
+        counts = pandas.DataFrame.from_dict(self.description.counts, orient="index", dtype="int64")
+        return counts.rename_axis("word").reindex(columns=self.groupings)
 
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """The metadata of the table: the model, groupings, counts and sample, as in the file."""
-        return json.loads(self.description.as_json())
+    def vectors(self, layer: int | None = None) -> np.ndarray:
+        """Return the vectors of a layer, float32 (N, D); None for the highest layer.
 
-    def vectors(self, layer: int) -> np.ndarray:
-        """Return the vectors of a layer, float32 (N, D). Raises: OptionsError if it is missing."""
-        if layer not in self.arrays:
+        Raises: OptionsError if it is missing; DataError if the vectors are not finite.
+        """
+        number = max(self.arrays, default=0) if layer is None else layer
+        if number not in self.arrays:
             raise OptionsError(
-                f"layer {layer} is not in the table of usages, only {self.layers}; write the table "
-                f"with bilm usages --layers {layer}"
+                f"layer {number} is not in the table of usages, only {self.layers}; write the "
+                f"table with bilm usages --layers {number}"
             )
-        return self.arrays[layer]
+        if not np.isfinite(self.arrays[number]).all():
+            raise DataError(f"the vectors of layer {number} contain values that are not finite")
+        return self.arrays[number]
 
     def where(self, mask: Any) -> Usages:
         """Return the usages that a boolean mask (N,) selects."""
@@ -227,6 +205,17 @@ class Usages:
         """Return the usages of a word."""
         return self.where(self.frame["word"] == word)
 
+    def by_word(self, layers: Iterable[int] | None = None) -> Iterator[tuple[str, Usages]]:
+        """Yield each word with its usages; see `UsagesFile.by_word`."""
+        return ((word, self.of(word)) for word in self.words)
+
+    def sample(self, n: int, seed: int = 0) -> Usages:
+        """Return at most `n` usages, drawn at random, in their order."""
+        if len(self) <= n:
+            return self
+        chosen = np.random.default_rng(seed).choice(len(self), n, replace=False)
+        return self.where(np.isin(np.arange(len(self)), chosen))
+
     def nearest(self, row: int, n: int = 10, layer: int | None = None) -> pandas.DataFrame:
         """Return the usages whose vectors are most similar to the vector of one usage.
 
@@ -236,50 +225,20 @@ class Usages:
             layer: None for the highest layer.
         Returns: rows of `frame`, the most similar first, with the column `similarity`, the cosine.
             The usage itself is left out.
-        Raises: OptionsError if the row or the layer does not exist.
+        Raises: OptionsError if the layer does not exist.
         """
-        if not 0 <= row < len(self):
-            raise OptionsError(f"row is {row}, expected 0 to {len(self) - 1}")
-        vectors = normalized(self.vectors(self.layers[-1] if layer is None else layer))
+        vectors = normalized(self.vectors(layer))
         similarity = vectors @ vectors[row]
         order = np.argsort(-similarity, kind="stable")
         order = order[order != row][:n]
         return self.frame.iloc[order].assign(similarity=similarity[order])
 
-    def write(self, path: str | Path) -> None:
-        """Write the usages to a Parquet file. Raises: DataError if it belongs to a model."""
-        frame = self.frame
-        protect(path)
-        with writing(path, self.description, "float32") as writer:
-            for rows in frame.groupby("word", sort=False).indices.values():
-                for start in range(0, len(rows), ROWS):
-                    part = rows[start : start + ROWS]
-                    columns = {n: frame[n].iloc[part].tolist() for n in COLUMNS}
-                    writer.write(columns, {k: v[part] for k, v in self.arrays.items()})
 
-
-def columns_of(usages: Iterable[Usage]) -> dict[str, list[Any]]:
+def frame_of(usages: Iterable[Usage]) -> pandas.DataFrame:
     """Return the columns of usages, without vectors."""
-    rows = [{**usage._asdict(), "form": usage.form} for usage in usages]
-    return {name: [row[name] for row in rows] for name in COLUMNS}
-
-
-def row_groups(usages: Sequence[Usage]) -> Iterator[range]:
-    """Yield the numbers of the usages of each row group: at most `ROWS`, all of one word."""
-    start = 0
-    for stop in range(1, len(usages) + 1):
-        is_last = stop == len(usages)
-        if is_last or stop - start == ROWS or usages[stop].word != usages[start].word:
-            yield range(start, stop)
-            start = stop
-
-
-def sampled(usages: Usages, n: int, seed: int = 0) -> Usages:
-    """Return at most `n` usages, drawn at random, in their order."""
-    if len(usages) <= n:
-        return usages
-    chosen = np.random.default_rng(seed).choice(len(usages), n, replace=False)
-    return usages.where(np.isin(np.arange(len(usages)), chosen))
+    pandas = optional("pandas", "analysis", "tables of usages")
+    rows = ({**usage._asdict(), "form": usage.form} for usage in usages)
+    return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
@@ -288,61 +247,35 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.where(norms > 0, norms, 1)
 
 
-class UsagesWriter:
-    """Writes a table of usages; each call of `write` writes a row group.
+# --- files ---
+
+
+def write_table(
+    path: str | Path, description: Description, dtype: str, words: Iterable[Usages]
+) -> None:
+    """Write a table, which is renamed into place when it is complete.
 
     Args:
         path: the file.
         description: its metadata.
-        dtype: dtype of the stored vectors, one of `DTYPES`.
+        dtype: dtype of the stored vectors, float32 or float16.
+        words: the usages of each word, which are written in row groups of at most `ROWS`.
     """
-
-    def __init__(
-        self,
-        path: str | Path,
-        description: Description,
-        dtype: str = "float32",
-    ):
-        pa = arrow()
-        self.description, self.dtype = description, dtype
-        fields = [(name, pa.string()) for name in COLUMNS]
-        integers = {"line": pa.int64(), "position": pa.int32()}
-        fields = [(name, integers.get(name, kind)) for name, kind in fields]
-        number = pa.float32() if dtype == "float32" else pa.float16()
-        vector = pa.list_(number, description.dim)
-        fields += [(f"layer_{layer}", vector) for layer in description.layers]
-        schema = pa.schema(fields).with_metadata({KEY: description.as_json().encode()})
-        self.schema: pyarrow.Schema = schema
-        self._file = arrow("pyarrow.parquet").ParquetWriter(path, schema)
-
-    def __enter__(self) -> UsagesWriter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def write(
-        self, columns: Mapping[str, Sequence[Any]], vectors: Mapping[int, np.ndarray]
-    ) -> None:
-        """Write a row group: columns by name, and vectors (N, D) by layer."""
-        pa = arrow()
-        arrays = []
-        for kind in self.schema:
-            name = kind.name
-            if name.startswith("layer_"):
-                values = np.ascontiguousarray(
-                    vectors[int(name.removeprefix("layer_"))], dtype=self.dtype
-                )
-                flat = pa.array(values.reshape(-1), kind.type.value_type)
-                arrays.append(pa.FixedSizeListArray.from_arrays(flat, self.description.dim))
-            else:
-                arrays.append(pa.array(_without_nan(columns[name]), kind.type))
-        self._file.write_table(pa.Table.from_arrays(arrays, schema=self.schema))
-
-
-def _without_nan(values: Sequence[Any]) -> list[Any]:
-    """Return values with None instead of nan, which pandas stores for missing strings."""
-    return [None if isinstance(v, float) and v != v else v for v in values]
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    integers = {"line": pa.int64(), "position": pa.int32()}
+    vector = pa.list_(pa.type_for_alias(dtype), description.dim)
+    fields = [(name, integers.get(name, pa.string())) for name in COLUMNS]
+    fields += [(f"layer_{layer}", vector) for layer in description.layers]
+    schema = pa.schema(fields).with_metadata({KEY: description.as_json().encode()})
+    with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as file:
+        for usages in words:
+            columns = pa.Table.from_pandas(
+                usages.frame, pa.schema(fields[: len(COLUMNS)]), preserve_index=False
+            ).columns
+            for layer in description.layers:
+                flat = pa.array(np.ravel(usages.arrays[layer]).astype(dtype))
+                columns.append(pa.FixedSizeListArray.from_arrays(flat, description.dim))
+            file.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=ROWS)
 
 
 class UsagesFile:
@@ -356,14 +289,9 @@ class UsagesFile:
 
     def __init__(self, path: str | Path):
         self.path = str(Path(path).expanduser())
-        try:
-            self._schema = arrow("pyarrow.parquet").read_schema(self.path)
-        except FileNotFoundError as error:
-            raise DataError(f"{self.path}: no such file; write it with bilm usages") from error
-        except (OSError, arrow().ArrowException) as error:
-            raise DataError(f"{self.path}: cannot be read as Parquet: {error}") from error
-        missing = [name for name in COLUMNS if name not in self._schema.names]
-        metadata = self._schema.metadata or {}
+        schema = self._reading("read_schema")
+        missing = [name for name in COLUMNS if name not in schema.names]
+        metadata = schema.metadata or {}
         if missing or KEY not in metadata:
             lack = f"the column {missing[0]}" if missing else f"the metadata {KEY.decode()}"
             raise DataError(f"{self.path}: lacks {lack}; expected a table that bilm usages wrote")
@@ -377,8 +305,7 @@ class UsagesFile:
     @cached_property
     def words(self) -> list[str]:
         """The words that have usages, in the order of the file."""
-        column = self._read(["word"])["word"]
-        return column.unique().to_pylist()
+        return self._reading("read_table", columns=["word"])["word"].unique().to_pylist()
 
     def read(
         self, words: str | Iterable[str] | None = None, layers: Iterable[int] | None = None
@@ -397,31 +324,30 @@ class UsagesFile:
                     f"{self.path}: contains the layers {self.layers}, not {layer}; write it with "
                     f"bilm usages --layers {layer}"
                 )
-        chosen = None if words is None else [words] if isinstance(words, str) else list(words)
-        for word in chosen or ():
+        chosen = [words] if isinstance(words, str) else list(self.words if words is None else words)
+        for word in chosen:
             if word not in self.words:
                 listed = ", ".join(self.words[:10]) + (", ..." if len(self.words) > 10 else "")
                 raise DataError(f"{self.path}: no usages of {word!r}; it contains {listed}")
-        table = self._read([*COLUMNS, *(f"layer_{layer}" for layer in numbers)], chosen)
+        names = [*COLUMNS, *(f"layer_{layer}" for layer in numbers)]
+        filters = None if words is None else [("word", "in", chosen)]
+        table = self._reading("read_table", columns=names, filters=filters, partitioning=None)
         arrays = {}
         for layer in numbers:
-            column = table[f"layer_{layer}"].combine_chunks()
-            flat = column.flatten().to_numpy(zero_copy_only=False)
-            arrays[layer] = flat.reshape(len(table), -1).astype(np.float32, copy=False)
+            values = table[f"layer_{layer}"].combine_chunks().flatten()
+            values = values.to_numpy(zero_copy_only=False).reshape(len(table), -1)
+            arrays[layer] = values.astype(np.float32, copy=False)
         return Usages(table.select(list(COLUMNS)).to_pandas(), arrays, self.description)
 
     def by_word(self, layers: Iterable[int] | None = None) -> Iterator[tuple[str, Usages]]:
         """Yield each word with its usages; only one word is in memory at a time."""
         numbers = None if layers is None else list(layers)
-        for word in self.words:
-            yield word, self.read(word, numbers)
+        return ((word, self.read(word, numbers)) for word in self.words)
 
-    def _read(self, columns: list[str], words: list[str] | None = None) -> pyarrow.Table:
-        filters = None if words is None else [("word", "in", words)]
+    def _reading(self, function: str, **arguments: Any) -> Any:
+        """Return the result of a function of `pyarrow.parquet`."""
         try:
-            return arrow("pyarrow.parquet").read_table(
-                self.path, columns=columns, filters=filters, partitioning=None
-            )
+            return getattr(arrow("pyarrow.parquet"), function)(self.path, **arguments)
         except (OSError, arrow().ArrowException) as error:
             raise DataError(f"{self.path}: cannot be read as Parquet: {error}") from error
 
@@ -438,13 +364,3 @@ def read_usages(
         usages.nearest(0, 5)[["similarity", "grouping", "sentence"]]
     """
     return UsagesFile(path).read(words, layers)
-
-
-@contextmanager
-def writing(path: str | Path, description: Description, dtype: str) -> Iterator[UsagesWriter]:
-    """Yield a writer of a table that gets its name when the block ends without an error."""
-    with (
-        replacing(path) as temporary,
-        UsagesWriter(temporary, description, dtype) as writer,
-    ):
-        yield writer

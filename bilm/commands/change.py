@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import pandas
 
     from bilm.analysis.change import Correlation
-    from bilm.analysis.usages import UsagesFile
 
 MEASURES = ("apd", "prt", "jsd_kmeans")
 NOTE = """
@@ -53,18 +52,11 @@ score on each line, such as graded.txt of SemEval-2020 task 1. Spearman's correl
     opt.option("--measures", opt.TEXT, f"Measures separated by commas: {', '.join(MEASURES)}.",
                default="prt,apd,jsd_kmeans"),
     opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
-    opt.flag("--subtract_word", "Subtract the word's own vector, which does not depend on the "
-             "context (layer 0)."),
     opt.option("--n_resamples", opt.Integer(0), "Number of resamples of intervals and tests; 0 for "
                "neither.", default=1000),
     opt.option("--seed", opt.Integer(0), "Seed of clusters and resamples.", default=0),
-    opt.flag("--baselines", "Add the columns ppmi and sgns: distances of counts and of skip-gram "
-             "vectors, without the biLM."),
-    opt.option("--input", opt.TEXT, "Text of a grouping for --baselines; may be given several "
-               "times.", "the sentences of the usages", dest="input_", multiple=True,
-               metavar="NAME=PATTERN"),
-    opt.column_option,
-    opt.tokenize_option,
+    opt.flag("--baselines", "Add the column ppmi: distances of counts of context words, without "
+             "the biLM."),
 )  # fmt: skip
 @opt.group(
     "Results",
@@ -77,10 +69,9 @@ score on each line, such as graded.txt of SemEval-2020 task 1. Spearman's correl
 )  # fmt: skip
 def change(
     usages: str, between: str | None, layers: list[int] | None, tags: str | None,
-    no_proper_names: bool, measures: str, n_clusters: int, subtract_word: bool,
-    n_resamples: int, seed: int, baselines: bool, input_: Sequence[str], column: str | None,
-    tokenize: str | None, output: str | None, plot: str | None, rank: str | None,
-    gold: str | None, gold_column: str, json: bool,
+    no_proper_names: bool, measures: str, n_clusters: int, n_resamples: int, seed: int,
+    baselines: bool, output: str | None, plot: str | None, rank: str | None, gold: str | None,
+    gold_column: str, json: bool,
 ) -> None:  # fmt: skip
     """Measure how much words differ between groupings.
 
@@ -92,9 +83,9 @@ def change(
       bilm change --usages dwug_en.parquet \\
           --gold dwug_en/stats/opt/stats_groupings.csv
     """
-    from bilm.analysis.change import Settings, correlations, measure_change
-    from bilm.analysis.change_plot import draw_change
-    from bilm.analysis.gold import read_gold
+    from bilm.analysis.change import Settings, correlations, measure_change, ppmi_distances
+    from bilm.analysis.dwug import read_gold
+    from bilm.analysis.pictures import draw_change
     from bilm.analysis.usages import UsagesFile
     from bilm.errors import OptionsError
 
@@ -111,7 +102,6 @@ def change(
         None if between is None else _pair(between),
         n_resamples,
         n_clusters=n_clusters,
-        subtract_word=subtract_word,
         tags=None if tags is None else frozenset(tag.strip() for tag in tags.split(",")),
         proper_names=not no_proper_names,
         seed=seed,
@@ -120,10 +110,8 @@ def change(
     frame = measure_change(file, settings)
     compared = list(names)
     if baselines:
-        found = _baselines(file, frame, input_, column, tokenize, seed)
-        for name, values in found.items():
-            frame[name] = frame["word"].map(values)
-            compared.append(name)
+        frame["ppmi"] = frame["word"].map(ppmi_distances(file, settings))
+        compared.append("ppmi")
     columns = [Column(name, _type(frame, name)) for name in frame.columns]
     if output is not None or (scores is None and not json):
         with table(output, columns, [usages, gold]) as write:
@@ -134,9 +122,7 @@ def change(
     correlated: list[Correlation] = []
     if scores is not None:
         frame["abs_log_ratio"] = frame["log_ratio"].abs()
-        correlated = correlations(
-            frame, scores, [*compared, "abs_log_ratio"], max(n_resamples, 100), seed=seed
-        )
+        correlated = correlations(frame, scores, [*compared, "abs_log_ratio"])
     if json:
         result = {
             "words": frame.to_dict("records"),
@@ -170,42 +156,3 @@ def _lines(found: Sequence[Correlation]) -> Iterable[str]:
             f"{each.measure:<16} {layer:>5} {each.rho:>8.3f}   {interval:<16} {each.p:>7.4f} "
             f"{each.n_words:>5}"
         )
-
-
-def _baselines(
-    file: UsagesFile, frame: pandas.DataFrame, input_: Sequence[str], column: str | None,
-    tokenize: str | None, seed: int,
-) -> Mapping[str, dict[str, float]]:  # fmt: skip
-    """Return the distances of each baseline by word."""
-    from bilm.analysis.baselines import named, ppmi_distances, sgns_distances
-    from bilm.commands.usages import texts_of
-    from bilm.errors import OptionsError
-
-    usages = file.read(layers=[])
-    first, second = (
-        name.removeprefix("usages_") for name in frame.columns if name.startswith("usages_")
-    )
-    forms = dict(zip(usages.frame["form"], usages.frame["word"], strict=True))
-    targets = list(dict.fromkeys(frame["word"]))
-    sentences: dict[str, Any] = {}
-    if input_:
-        texts = texts_of(input_, column, "error", tokenize)
-        missing = [name for name in (first, second) if name not in texts]
-        if missing:
-            raise OptionsError(
-                f"--input gives the groupings {', '.join(texts)}; the text of {missing[0]} is "
-                f"missing, such as --input {missing[0]}=FILE"
-            )
-        for name in (first, second):
-            sentences[name] = [r.words for corpus in texts[name] for r in corpus if r.words]
-    else:
-        for name in (first, second):
-            own = usages.frame[usages.frame["grouping"] == name]
-            distinct = own.drop_duplicates(["text", "line"])["sentence"]
-            sentences[name] = [sentence.split(" ") for sentence in distinct]
-    replaced = {name: list(named(forms, each)) for name, each in sentences.items()}
-    both = (lambda: replaced[first]), (lambda: replaced[second])
-    return {
-        "ppmi": ppmi_distances(*both, targets),
-        "sgns": sgns_distances(*both, targets, seed),
-    }

@@ -30,7 +30,7 @@ MAX_USAGES = 5000
                multiple=True),
     opt.option("--max_usages", opt.Integer(2), "Maximum number of usages per word, drawn at "
                "random.", default=MAX_USAGES),
-    opt.option("--seed", opt.Integer(0), "Seed of the sample, the clusters and UMAP.", default=0),
+    opt.option("--seed", opt.Integer(0), "Seed of the sample and the clusters.", default=0),
 )  # fmt: skip
 @opt.group(
     "Picture",
@@ -39,8 +39,6 @@ MAX_USAGES = 5000
                "the highest"),
     opt.option("--color", opt.OneOf(["grouping", "cluster"]), "What colours mean in a picture.",
                default="grouping"),
-    opt.option("--projection", opt.OneOf(["pca", "umap"]), "Projection to the plane; umap requires "
-               "umap-learn.", default="pca"),
     opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
     opt.option("--neighbours", opt.NUMBERS, "Rows of usages whose most similar usages are "
                "drawn.", metavar="N,N"),
@@ -48,7 +46,7 @@ MAX_USAGES = 5000
 @opt.json_option
 def explore(
     usages: str, word: Sequence[str], max_usages: int, seed: int, output: str, layer: int | None,
-    color: str, projection: str, n_clusters: int, json: bool,
+    color: str, n_clusters: int, json: bool,
 ) -> None:  # fmt: skip
     """Draw maps of usages, as a page or picture.
 
@@ -60,7 +58,7 @@ def explore(
     """
     from bilm.analysis.maps import draw_map
     from bilm.analysis.page import write_page
-    from bilm.analysis.usages import UsagesFile, sampled
+    from bilm.analysis.usages import UsagesFile
     from bilm.errors import OptionsError
 
     file = UsagesFile(usages)
@@ -70,12 +68,12 @@ def explore(
         listed = ", ".join(words[:10]) + (", ..." if len(words) > 10 else "")
         raise OptionsError(f"a picture shows one word: choose one with --word; there are {listed}")
     if is_page:
-        every = [sampled(file.read(name), max_usages, seed) for name in words]
-        write_page(every, output, layer, projection, n_clusters, seed)
+        every = [file.read(name).sample(max_usages, seed) for name in words]
+        write_page(every, output, layer, n_clusters, seed)
         n = sum(map(len, every))
     else:
-        own = sampled(file.read(words[0]), max_usages, seed)
-        draw_map(own, output, layer, color, projection, n_clusters, seed)
+        own = file.read(words[0]).sample(max_usages, seed)
+        draw_map(own, output, layer, color, n_clusters, seed)
         n = len(own)
     result = {"output": output, "words": words, "usages": n}
     show(result, f"wrote {output}: {n:,} usages", json)

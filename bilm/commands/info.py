@@ -82,7 +82,7 @@ def info(
         if folder.measured_file.exists() and folder.read_measured() is None:
             found["problems"].append(f"{folder.measured_file}: not the record of an evaluation")
         if plot:
-            from bilm.analysis.curves import plot_history
+            from bilm.analysis.pictures import plot_history
 
             plot_history(read_history(folder.history_file), plot, stored.folder.name)
     elif plot:

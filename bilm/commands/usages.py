@@ -38,14 +38,12 @@ position (from 0), sentence, form, lemma, tag, date, description and one vector 
 (independent of the context), layer_1, ... It is a Parquet file: read it with pandas.read_parquet,
 or with bilm.analysis.read_usages. "bilm change" compares groupings, "bilm explore" draws maps.
 """
-DWUG = "dwug"
 NAMED = re.compile(r"([^=/\\]+)=(.+)")
 
 
 @command(notes=[NOTE, opt.input_forms_help, opt.MODEL_FORMS])
 @opt.model_options(
-    help="Stored model to use; not required with --to dwug.",
-    required=False,
+    help="Stored model to use.",
 )
 @opt.group(
     "Words and texts",
@@ -64,10 +62,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
 )  # fmt: skip
 @opt.group(
     "Table",
-    opt.option("--output", opt.FILE, "Table to write (.parquet), or the folder of --to dwug.",
-               required=True),
-    opt.option("--to", opt.OneOf(["parquet", DWUG]), "Form of the output: dwug writes "
-               "data/<lemma>/uses.csv without vectors.", default="parquet"),
+    opt.option("--output", opt.FILE, "Table to write (.parquet).", required=True),
     opt.option("--sample", opt.Integer(0), "Maximum number of usages per word and grouping, drawn "
                "at random; 0 keeps all.", default=1000),
     opt.option("--seed", opt.Integer(0), "Seed of the sample.", default=0),
@@ -79,9 +74,9 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
 )  # fmt: skip
 @opt.json_option
 def usages(
-    model: str | None, weights: str | None, vocab: str | None,
+    model: str, weights: str | None, vocab: str | None,
     words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, output: str,
-    to: str, layers: list[int] | None, dtype: str, precision: str, json: bool,
+    layers: list[int] | None, dtype: str, precision: str, json: bool,
     **how: Any
 ) -> None:  # fmt: skip
     """Collect the usages of words in texts, with vectors.
@@ -96,26 +91,15 @@ def usages(
       bilm usages --model novels-en --dwug dwug_en --output dwug_en.parquet --layers 0,2
     """
     from bilm.analysis.collecting import write_usages
-    from bilm.analysis.usages import Usages, arrow
+    from bilm.analysis.usages import arrow
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.errors import OptionsError
     from bilm.support.model_files import protect
 
     arrow()  # an error before anything is computed
-    if to == "parquet" and not output.endswith(".parquet"):
-        raise OptionsError(f"{output}: unknown ending; expected .parquet, or --to dwug")
+    if not output.endswith(".parquet"):
+        raise OptionsError(f"{output}: unknown ending; expected .parquet")
     find = _search(words, word, input_, dwug, **how)
-    if to == DWUG:
-        from bilm.analysis.dwug import write_dwug
-
-        found = find()
-        paths = write_dwug(Usages.without_vectors(*found), output)
-        n = len(found.usages)
-        result = {"output": output, "usages": n, "files": list(map(str, paths))}
-        show(result, f"wrote {output}: {n:,} usages of {len(paths):,} words", json)
-        return
-    if model is None:
-        raise click.UsageError("--model is missing")
     protect(output)
     embedder = ElmoEmbedder(model, weights, vocab, precision=precision)
     embedder.selection("all" if layers is None else layers)  # an error before the text is read
@@ -137,9 +121,8 @@ def _search(
     ignore_case: bool, lemma: bool, seed: int,
 ) -> Callable[[], Found]:  # fmt: skip
     """Return a function that finds the usages that the command line describes."""
-    from bilm.analysis.collecting import find_usages
+    from bilm.analysis.collecting import find_usages, parse_query, read_queries
     from bilm.analysis.dwug import read_dwug
-    from bilm.analysis.queries import parse_query, read_queries
 
     if (dwug is None) == (not input_):
         raise click.UsageError("expected --dwug, or --input once per grouping")

@@ -45,7 +45,6 @@ def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch,
             assert done.returncode == 0, done.stderr
     for name in ("change.csv", "change.png", "words.html", "spring.png"):
         assert Path(name).stat().st_size > 100
-    assert (Path("my_dwug") / "data" / "spring" / "uses.csv").is_file()
     Path("story.txt").write_text(TEXT)
     files = ("--input", "story.txt", "--output", "story.csv")
     assert run_here("bilm surprisal", "--model", "novels-en", *files).returncode == 0

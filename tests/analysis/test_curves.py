@@ -4,7 +4,7 @@ import pytest
 from command_runs import assert_fails
 from tiny_runs import tiny_run
 
-from bilm.analysis.curves import plot_history
+from bilm.analysis.pictures import plot_history
 from bilm.errors import DataError, OptionsError
 from bilm.training.history import COLUMNS
 

@@ -12,11 +12,10 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
 from bilm.analysis.change import Settings, measure_change
-from bilm.analysis.change_plot import draw_change
-from bilm.analysis.clusters import cluster
-from bilm.analysis.maps import context_of, draw_map, usage_map
+from bilm.analysis.maps import cluster, context_of, draw_map, usage_map
 from bilm.analysis.page import write_page
-from bilm.analysis.usages import Description, Grouping, Usage, Usages, sampled
+from bilm.analysis.pictures import draw_change
+from bilm.analysis.usages import Description, Grouping, Usage, Usages, frame_of
 from bilm.errors import OptionsError
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -42,7 +41,7 @@ def make_usages(n, word="cell", seed=0):
         layer: (draw.normal(size=(n, 8)) + 6 * layer * (2 * sense[:, None] - 1)).astype(np.float32)
         for layer in (1, 2)
     }
-    return Usages(Usages.without_vectors(rows, description).frame, arrays, description)
+    return Usages(frame_of(rows), arrays, description)
 
 
 # --- clusters, coordinates, context ---
@@ -80,13 +79,14 @@ def test_context_is_cut_at_both_sides_of_the_word():
 
 def test_sample_keeps_the_order():
     usages = make_usages(50)
-    lines = sampled(usages, 10, seed=1).frame["line"].tolist()
+    lines = usages.sample(10, seed=1).frame["line"].tolist()
     assert len(lines) == 10 and lines == sorted(lines)
 
 
 # --- pictures ---
 
 
+@pytest.mark.filterwarnings("ignore:Glyph")  # DejaVu has no emoji
 @pytest.mark.parametrize("n", [10, 300])
 def test_pictures_of_maps(n, tmp_path):
     draw_map(make_usages(n), tmp_path / "m.png", color="cluster")
@@ -112,12 +112,8 @@ def test_wrong_arguments_are_errors(tmp_path):
     usages = make_usages(5)
     with pytest.raises(OptionsError, match="unknown ending"):
         draw_map(usages, tmp_path / "m.bmp")
-    with pytest.raises(OptionsError, match="the projection is 'x'"):
-        usage_map(usages, projection="x")
     with pytest.raises(OptionsError, match="layer 7 is not in the table"):
         write_page([usages], tmp_path / "m.html", layer=7)
-    with pytest.raises(OptionsError, match="row is 9, expected 0 to 4"):
-        usages.nearest(9)
 
 
 # --- the page ---
