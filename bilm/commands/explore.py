@@ -40,8 +40,6 @@ MAX_USAGES = 5000
     opt.option("--color", opt.OneOf(["grouping", "cluster"]), "What colours mean in a picture.",
                default="grouping"),
     opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
-    opt.option("--neighbours", opt.NUMBERS, "Rows of usages whose most similar usages are "
-               "drawn.", metavar="N,N"),
 )  # fmt: skip
 @opt.json_option
 def explore(
