@@ -20,7 +20,7 @@ from bilm.layers.functional import dropout as apply_dropout
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import SampledSoftmax, SoftmaxRows
 from bilm.layers.stack import LSTMStack
-from bilm.layers.state import LSTMState, TableRows
+from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
 
@@ -167,7 +167,7 @@ class BiLM(keras.layers.Layer):
 
         Args:
             vectors: for each direction, or for one of them, in its reading order, token vectors
-                float (B, T, P), or `TableRows` with places (B, T) (not in training).
+                float (B, T, P).
             state: the initial state, such as `zero_state`.
             mask: boolean (B, T) or None, for both directions.
             dropout_masks: the result of `dropout_masks`; None for no dropout.
@@ -267,7 +267,7 @@ class BiLM(keras.layers.Layer):
         outputs, last = {}, {}
         for name in vectors:
             layers, last[name] = self.stacks[name](
-                _vectors_time_first(vectors[name]),
+                ops.transpose(vectors[name], (1, 0, 2)),
                 state[name],
                 steps_mask=_time_first(mask),
                 fresh=_time_first(fresh),
@@ -277,15 +277,6 @@ class BiLM(keras.layers.Layer):
             )
             outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
         return outputs, last
-
-
-def _vectors_time_first(vectors):
-    """Swap the first two axes of float (B, T, P), or of the places of `TableRows`."""
-    if isinstance(vectors, TableRows):
-        # As float32, which is exact: oneDNN logs that it cannot transpose integers.
-        places = ops.transpose(ops.cast(vectors.places, "float32"))
-        return TableRows(vectors.table, ops.cast(places, "int32"))
-    return ops.transpose(vectors, (1, 0, 2))
 
 
 def _time_first(mask):

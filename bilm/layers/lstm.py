@@ -20,7 +20,7 @@ from bilm.layers.functional import (
     product,
 )
 from bilm.layers.int8_weights import int8_cell
-from bilm.layers.state import LSTMState, TableRows
+from bilm.layers.state import LSTMState
 from bilm.layers.weighted import WeightedLayer
 
 
@@ -133,13 +133,12 @@ class LSTM(keras.layers.Layer):
     Args:
         dim, projection_dim, cell_clip, proj_clip, precision: see `LSTMCell`.
 
-    Inputs: x float `(T, B, input)`, time first, or `TableRows`; an `LSTMState`; `steps_mask`
-    boolean `(T, B)` or None; `reverse`, whether to run from the last step to the first; `fresh`
-    boolean `(T, B)` or None, the steps at which a row starts from zero state (not in training).
+    Inputs: x float `(T, B, input)`, time first; an `LSTMState`; `steps_mask` boolean `(T, B)` or
+    None; `reverse`, whether to run from the last step to the first; `fresh` boolean `(T, B)` or
+    None, the steps at which a row starts from zero state (not in training).
     Returns: outputs float `(T, B, P)` and the last `LSTMState`.
     Masking: a step outside the mask keeps the state, so both directions skip padding.
-    Raises: ValueError for `fresh` or `TableRows` in training; WeightsError for training a frozen
-    cell.
+    Raises: ValueError for `fresh` in training; WeightsError for training a frozen cell.
     """
 
     def __init__(
@@ -182,8 +181,6 @@ class LSTM(keras.layers.Layer):
             self.cell.refuse_frozen("weights")
             if fresh is not None:
                 raise ValueError("fresh has no gradient; do not pass it in training")
-            if isinstance(x, TableRows):
-                raise ValueError("x: TableRows has no gradient; gather the rows for training")
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
 
@@ -199,10 +196,7 @@ def scan_cell(
     cell: LSTMCell, x: Any, state: LSTMState, steps_mask: Any, reverse: bool, fresh: Any = None
 ) -> Any:
     """Run a cell over time on any backend: see `LSTM` for the shapes."""
-    if isinstance(x, TableRows):
-        input_gates = ops.take(cell.project_input(x.table), x.places, axis=0)
-    else:
-        input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
+    input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
     shape = ops.shape(input_gates)[:2]
     if steps_mask is None:
         steps_mask = ops.ones(shape, dtype="bool")

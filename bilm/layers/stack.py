@@ -25,7 +25,7 @@ class LSTMStack(keras.layers.Layer):
             Ghahramani 2016, arXiv:1512.05287) instead of one mask per step.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
-    Inputs: x float `(T, B, P)`, time first, or `TableRows`; a list of `n_layers` `LSTMState`;
+    Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`;
     `steps_mask`, `reverse` and `fresh`, see `LSTM`; the masks of `dropout_masks`, or None for no
     dropout.
     Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states. With

@@ -7,7 +7,7 @@ from keras import ops
 
 from bilm.errors import WeightsError
 from bilm.layers.lstm import LSTM, scan_cell
-from bilm.layers.state import LSTMState, TableRows
+from bilm.layers.state import LSTMState
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)
@@ -189,25 +189,3 @@ def test_lstm_fresh_rows_start_from_zero_state(case, frozen):
         np.testing.assert_allclose(outputs[2:3, ::3], afresh[:, ::3], atol=1e-6)
     with pytest.raises(ValueError, match="fresh has no gradient"):
         layer(x, state, fresh=ops.convert_to_tensor(fresh), training=True)
-
-
-@pytest.mark.usefixtures("products")
-def test_lstm_of_table_rows_equals_the_gathered_vectors(case):
-    layer, x, state, mask, reverse = case
-    places = tf.constant(np.random.default_rng(5).integers(3, size=(STEPS, ROWS)), tf.int32)
-    rows = TableRows(x[:3, 0], places)
-    vectors = tf.gather(*rows)
-    expected, last = by_the_cell(layer, vectors, state, mask, reverse)
-    table_spec, places_spec = tf.TensorSpec((None, INPUT)), tf.TensorSpec((None, None), tf.int32)
-    for run in (layer, frozen_copy(layer)):
-
-        @tf.function(input_signature=[table_spec, places_spec])
-        def fast(table, places, run=run):
-            return run(TableRows(table, places), state, steps_mask=mask, reverse=reverse)
-
-        neutral = scan_cell(layer.cell, rows, state, mask, reverse)
-        for outputs, final in (fast(*rows), neutral):
-            for found, wanted in zip((outputs, *final), (expected, *last), strict=True):
-                np.testing.assert_allclose(found, wanted, atol=1e-6)
-    with pytest.raises(ValueError, match="x: TableRows has no gradient"):
-        layer(rows, state, training=True)

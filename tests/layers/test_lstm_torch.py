@@ -9,7 +9,7 @@ if keras.backend.backend() != "torch":
 import torch
 
 from bilm.layers.lstm import LSTM, scan_cell
-from bilm.layers.state import LSTMState, TableRows
+from bilm.layers.state import LSTMState
 from bilm.layers.torch import lstm
 
 BOTH = [(a, b) for a in (False, True) for b in (False, True)]
@@ -59,15 +59,6 @@ def test_golden_lstm_on_pytorch_equals_the_scanned_cell(projection_dim, frozen, 
         assert_equal(found, expected)
 
 
-def test_golden_lstm_on_pytorch_reads_rows_of_a_table():
-    layer = make()
-    _, state, _, _ = inputs()
-    draw = np.random.default_rng(3)
-    table = torch.tensor(draw.normal(size=(6, INPUT)), dtype=torch.float32)
-    rows = TableRows(table, torch.tensor(draw.integers(0, 6, (STEPS, ROWS))))
-    assert_equal(layer(rows, state), layer(table[rows.places], state))
-
-
 def test_golden_lstm_on_pytorch_without_steps_keeps_the_state():
     layer = make()
     x, state, _, _ = inputs()
@@ -88,7 +79,6 @@ def test_golden_lstm_on_pytorch_in_bfloat16_is_close():
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("can_pack", [False, True])
 def test_golden_lstm_on_pytorch_with_packed_weights(can_pack, frozen, precision, monkeypatch):
-    """Without gradients; then with them and without again, with the weights of a frozen cell."""
     if not can_pack:  # as in a build of PyTorch without these operations
         monkeypatch.setattr(lstm, "can_pack", lambda dtype: False)
     monkeypatch.setattr(lstm, "PACKED_FROM", 1)
@@ -97,9 +87,10 @@ def test_golden_lstm_on_pytorch_with_packed_weights(can_pack, frozen, precision,
     expected = scan_cell(layer.cell, x, state, mask, False, fresh)
     for gradients in (False, True, False):
         with torch.set_grad_enabled(gradients):
-            packed = lstm._is_packed(lstm.weights_of(layer.cell, 1))
+            packed = isinstance(lstm.weights_of(layer.cell, 1).recurrent, lstm.Packed)
             found = layer(x, state, steps_mask=mask, fresh=fresh)
-        assert packed == (can_pack and lstm.can_pack(torch.float32) and not gradients)
+        may_pack = can_pack and lstm.can_pack(torch.float32)
+        assert packed == (may_pack and (frozen or not gradients))
         assert_equal(found, expected, atol=1e-6 if precision == "float32" else 0.01)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.state import LSTMState, TableRows
+from bilm.layers.state import LSTMState
 from bilm.layers.tensorflow.lstm_loop import Spec, clipped, loop, next_cell
 from bilm.layers.tensorflow.lstm_training import run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
@@ -41,13 +41,9 @@ def run_over_time(
 
 
 def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: Spec) -> tuple:
-    """Run over time: x (T, B, input) or `TableRows` -> outputs (T, B, P) and the last state."""
-    in_order = x  # T, B, ...
-    if isinstance(x, TableRows):
-        in_order = tf.cast(x.places, tf.int64)  # TensorFlow slices int32 on the host
-        x = TableRows(x.table, in_order)
+    """Run over time: x (T, B, input) -> outputs (T, B, P) and the last state."""
     gates_at = weights.gates(x)
-    dtype, n_steps = state.cell.dtype, in_order.shape[0] or tf.shape(in_order)[0]
+    dtype, n_steps = state.cell.dtype, x.shape[0] or tf.shape(x)[0]
     # Multiplying by 0 or 1 is several times as fast as tf.where, and is equivalent because states
     # are finite.
     going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, dtype)[:, :, None]

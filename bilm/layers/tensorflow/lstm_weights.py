@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers.state import TableRows
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, with_forget_bias
 from bilm.support.process import return_freed_memory
 
@@ -157,21 +156,17 @@ class CellWeights(NamedTuple):
         each (B, D).
 
         Args:
-            x: float (T, B, input) or `TableRows`. Gates have its dtype; D includes spare units.
+            x: float (T, B, input). Gates have its dtype; D includes spare units.
         """
         dtype = self.biases[0].dtype
-        vectors, places = x if isinstance(x, TableRows) else (x, None)
-        operands = tf.cast(vectors, dtype)
-        # One product for all steps, or all rows of the table, kept in the dtype of its inputs.
+        operands = tf.cast(x, dtype)
+        # One product for all steps, kept in the dtype of its inputs.
         of_input = [self._times_all(operands, matrix) for matrix in self.of_input]
 
         def gates_at(t, hidden):
-            def at_step(series):
-                return series[t] if places is None else tf.gather(series, places[t])
-
             hidden = tf.cast(hidden, dtype)
             joint = self.layout.joint
-            read = tf.concat([at_step(operands), hidden], axis=1) if joint else hidden
+            read = tf.concat([operands[t], hidden], axis=1) if joint else hidden
             # TensorFlow fuses tf.nn.bias_add with the product.
             parts = [
                 tf.nn.bias_add(self._times(read, matrix), bias)
@@ -179,11 +174,11 @@ class CellWeights(NamedTuple):
             ]
             if of_input:
                 pairs = zip(parts, of_input, strict=True)
-                parts = [tf.cast(part + at_step(other), vectors.dtype) for part, other in pairs]
+                parts = [tf.cast(part + other[t], x.dtype) for part, other in pairs]
             if not self.layout.apart:
-                parts = tf.split(tf.cast(parts[0], vectors.dtype), 4, axis=1)
+                parts = tf.split(tf.cast(parts[0], x.dtype), 4, axis=1)
             pairs = zip(GATE_ACTIVATIONS, parts, strict=True)
-            i, j, f, o = (tf.cast(activate(part), vectors.dtype) for activate, part in pairs)
+            i, j, f, o = (tf.cast(activate(part), x.dtype) for activate, part in pairs)
             return i, j, 1.0 - f if self.layout.forgetting else f, o
 
         return gates_at

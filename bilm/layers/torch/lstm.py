@@ -3,7 +3,7 @@
 The products of the inputs of all steps are one product. The columns of the weights are in the order
 i, f, o, j, so that one call computes three gates, and contiguous, so that a product of a few rows
 does not copy them. Rows after the last one that is not padding are not computed. Without gradients,
-the weights are `Packed`, and the arithmetic of a step is in place.
+large products read `Packed` weights: `original` is then twice as fast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bilm.layers.state import LSTMState, TableRows
+from bilm.layers.state import LSTMState
 
 ROWS = 32  # for which oneDNN chooses the layout of a packed matrix
 PACKED_FROM = 64  # tokens of a window for which packing saves more time than it takes
@@ -69,19 +69,16 @@ class Weights(NamedTuple):
 def weights_of(cell: Any, n_tokens: int) -> Weights:
     """Return the weights of a cell in this layout; the weights of a frozen cell are computed once.
 
-    Without gradients on the CPU they are `Packed`, if the cell is frozen or a window of `n_tokens`
-    is worth the time that packing takes.
+    On the CPU they are `Packed` if the cell is frozen, or if no gradient is computed and a window
+    of `n_tokens` is worth the time that packing takes.
     """
+    if cell.laid_out is not None:
+        return cell.laid_out
     kernel, bias, projection = map(_tensor, (cell.kernel, cell.bias, cell.projection))
     operands = torch.bfloat16 if cell.precision == "bfloat16" else kernel.dtype
-    is_packed = (
-        not torch.is_grad_enabled()
-        and kernel.device.type == "cpu"
-        and (cell.frozen or n_tokens >= PACKED_FROM)
-        and can_pack(operands)
-    )
-    if cell.frozen and cell.laid_out is not None and (is_packed or not _is_packed(cell.laid_out)):
-        return cell.laid_out
+    is_worth_packing = n_tokens >= PACKED_FROM and not torch.is_grad_enabled()
+    on_cpu = kernel.device.type == "cpu"
+    is_packed = on_cpu and (cell.frozen or is_worth_packing) and can_pack(operands)
 
     def ordered(columns: torch.Tensor) -> torch.Tensor:
         i, j, f, o = columns.chunk(4, dim=-1)
@@ -93,20 +90,15 @@ def weights_of(cell: Any, n_tokens: int) -> Weights:
     kernel = ordered(kernel)
     units = torch.zeros(4, device=bias.device, dtype=bias.dtype)
     units[1] = 1.0
-    bias = ordered(bias) + units.repeat_interleave(cell.dim)
     found = Weights(
         stored(kernel[: cell.input_dim]),
         stored(kernel[cell.input_dim :]),
-        bias,
+        ordered(bias) + units.repeat_interleave(cell.dim),
         None if projection is None else stored(projection),
     )
-    if cell.frozen and (is_packed or cell.laid_out is None):
+    if cell.frozen:
         cell.laid_out = found
     return found
-
-
-def _is_packed(weights: Weights) -> bool:
-    return isinstance(weights.recurrent, Packed)
 
 
 def _tensor(variable: Any) -> Any:
@@ -119,44 +111,31 @@ def run_over_time(
 ) -> Any:
     """Run a cell over time: see `LSTM` for the shapes."""
     old_cell, old_hidden = map(_tensor, state)
+    n_steps, n_rows = len(x), len(old_cell)
     keep = None if steps_mask is None else steps_mask.bool()[:, :, None]
-    n_steps = len(x.places if isinstance(x, TableRows) else x)
-    sizes = _rows_to_run(keep) if keep is not None else [len(old_cell)] * n_steps
+    sizes = [n_rows] * n_steps if keep is None else _rows_to_run(keep)
     weights = weights_of(cell, sum(sizes))
-    if isinstance(x, TableRows):
-        table = _gates(x.table, weights)
-        places = x.places.long()
-        gates_at = [table[places[t, :n]] for t, n in enumerate(sizes)]
-    elif keep is None:
-        gates_at = list(_gates(x, weights).unbind(0))
-    else:
-        steps = [x[t, :n] for t, n in enumerate(sizes)]
-        gates_at = list(_gates(torch.cat(steps), weights).split(sizes)) if steps else []
     going_on = None if fresh is None else (~fresh.bool()).to(old_cell.dtype)[:, :, None]
-    needs_gradient = torch.is_grad_enabled() and any(
-        isinstance(tensor, torch.Tensor) and tensor.requires_grad
-        for tensor in (*weights, *gates_at[:1], old_cell, old_hidden)
-    )
-    step = _step if needs_gradient else _step_in_place
-    proj_clip = cell.proj_clip if cell.has_projection else None
+    if n_steps == 0:
+        return old_hidden.new_zeros((0, *old_hidden.shape)), LSTMState(old_cell, old_hidden)
+    # One product for all steps, without rows of padding.
+    rows = torch.cat([x[t, :n] for t, n in enumerate(sizes)])
+    gates_at = (_product(rows, weights.inputs) + weights.bias).split(sizes)
     outputs: list[Any] = [None] * n_steps
     for t in reversed(range(n_steps)) if reverse else range(n_steps):
         if going_on is not None:
             old_cell, old_hidden = old_cell * going_on[t], old_hidden * going_on[t]
         n = sizes[t]
-        new_cell, hidden = step(
-            gates_at[t], old_cell[:n], old_hidden[:n], weights, cell.cell_clip, proj_clip
-        )
+        new_cell, hidden = _step(cell, gates_at[t], old_cell[:n], old_hidden[:n], weights)
         if keep is not None:
             new_cell = torch.where(keep[t, :n], new_cell, old_cell[:n])
             hidden = torch.where(keep[t, :n], hidden, old_hidden[:n])
-        if n < len(old_cell):
+        if n < n_rows:
             new_cell = torch.cat([new_cell, old_cell[n:]])
             hidden = torch.cat([hidden, old_hidden[n:]])
         outputs[t] = hidden
         old_cell, old_hidden = new_cell, hidden
-    series = torch.stack(outputs) if outputs else old_hidden.new_zeros((0, *old_hidden.shape))
-    return series, LSTMState(old_cell, old_hidden)
+    return torch.stack(outputs), LSTMState(old_cell, old_hidden)
 
 
 def _rows_to_run(keep: torch.Tensor) -> list[int]:
@@ -167,14 +146,25 @@ def _rows_to_run(keep: torch.Tensor) -> list[int]:
     return ends.amax(dim=1).tolist() if keep.shape[1] else [0] * len(keep)
 
 
-def _gates(x: Any, weights: Weights) -> torch.Tensor:
-    """Return x W_x + b for all positions: float (..., input) -> (..., 4 D)."""
-    flat = x.reshape(-1, x.shape[-1])
-    if isinstance(weights.inputs, torch.Tensor) and weights.inputs.dtype == flat.dtype:
-        gates = torch.addmm(weights.bias, flat, weights.inputs)
-    else:
-        gates = _product(flat, weights.inputs) + weights.bias
-    return gates.reshape(*x.shape[:-1], gates.shape[-1])
+def _step(
+    cell: Any,
+    gates: torch.Tensor,
+    old_cell: torch.Tensor,
+    old_hidden: torch.Tensor,
+    weights: Weights,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run one step: gates (B, 4 D) without their recurrent part, states -> states."""
+    gates = gates + _product(old_hidden, weights.recurrent)
+    i, f, o = torch.sigmoid(gates[:, : 3 * cell.dim]).chunk(3, dim=1)
+    new = torch.addcmul(f * old_cell, i, torch.tanh(gates[:, 3 * cell.dim :]))
+    if cell.cell_clip:
+        new = new.clamp(-cell.cell_clip, cell.cell_clip)
+    hidden = o * torch.tanh(new)
+    if weights.projection is not None:
+        hidden = _product(hidden, weights.projection)
+        if cell.proj_clip:
+            hidden = hidden.clamp(-cell.proj_clip, cell.proj_clip)
+    return new, hidden
 
 
 def _product(x: torch.Tensor, weight: torch.Tensor | Packed) -> torch.Tensor:
@@ -182,53 +172,3 @@ def _product(x: torch.Tensor, weight: torch.Tensor | Packed) -> torch.Tensor:
     if isinstance(weight, Packed):
         return weight.product(x.to(weight.dtype)).to(x.dtype)
     return torch.mm(x.to(weight.dtype), weight).to(x.dtype)
-
-
-def _step(
-    gates: torch.Tensor,
-    old_cell: torch.Tensor,
-    old_hidden: torch.Tensor,
-    weights: Weights,
-    cell_clip: float | None,
-    proj_clip: float | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run one step: gates (B, 4 D) without their recurrent part, states -> states."""
-    gates = gates + _product(old_hidden, weights.recurrent)
-    n_units = old_cell.shape[1]
-    i, f, o = torch.sigmoid(gates[:, : 3 * n_units]).chunk(3, dim=1)
-    cell = f * old_cell + i * torch.tanh(gates[:, 3 * n_units :])
-    if cell_clip:
-        cell = cell.clamp(-cell_clip, cell_clip)
-    hidden = o * torch.tanh(cell)
-    if weights.projection is not None:
-        hidden = _product(hidden, weights.projection)
-        if proj_clip:
-            hidden = hidden.clamp(-proj_clip, proj_clip)
-    return cell, hidden
-
-
-def _step_in_place(
-    gates: torch.Tensor,
-    old_cell: torch.Tensor,
-    old_hidden: torch.Tensor,
-    weights: Weights,
-    cell_clip: float | None,
-    proj_clip: float | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run `_step` without gradients, which keeps fewer intermediate results."""
-    if isinstance(weights.recurrent, torch.Tensor) and weights.recurrent.dtype == gates.dtype:
-        gates = torch.addmm(gates, old_hidden, weights.recurrent)
-    else:
-        gates = _product(old_hidden, weights.recurrent).add_(gates)
-    n_units = old_cell.shape[1]
-    i, f, o = gates[:, : 3 * n_units].sigmoid_().chunk(3, dim=1)
-    candidate = gates[:, 3 * n_units :].tanh_()
-    cell = torch.addcmul(f * old_cell, i, candidate)
-    if cell_clip:
-        cell.clamp_(-cell_clip, cell_clip)
-    hidden = torch.tanh(cell).mul_(o)
-    if weights.projection is not None:
-        hidden = _product(hidden, weights.projection)
-        if proj_clip:
-            hidden.clamp_(-proj_clip, proj_clip)
-    return cell, hidden
