@@ -1,12 +1,7 @@
 """The files of a corpus, and shares of nearly equal size for several processes.
 
-The files are placed end to end, in the order of their names, and the bytes are divided evenly. The
-records of all shares, in order, are the records of the corpus:
-
-- a line of a text or JSON Lines file that is not compressed belongs to the share that contains its
-  first byte;
-- other files cannot be sought. If several shares have a part of such a file, it is divided by the
-  number of its records, and each process reads the file from its start.
+The records of all shares, in order, are the records of the corpus. Each process counts the records
+of the whole corpus and then reads those of its share.
 """
 
 from __future__ import annotations
@@ -16,13 +11,11 @@ import re
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from bilm.data.readers import Corpora, Corpus, form_of
-from bilm.data.readers.form import BYTES
+from bilm.data.readers import Corpora, Corpus
 from bilm.data.shards import matching_files
 from bilm.data.text import require_files
-from bilm.errors import DataError, OptionsError
-from bilm.support.remote import stat
-from bilm.support.urls import is_url, masked
+from bilm.errors import OptionsError
+from bilm.support.progress import progress
 
 MAX_SHARES = 100_000
 
@@ -76,41 +69,8 @@ def open_corpus(
     whole = Corpora(os.fspath(pattern), [Corpus(path, **reading) for path in paths])
     if share is None:
         return whole
-    parts = [Corpus(path, **reading, span=span) for path, span in _parts(paths, share, reading)]
-    found = Corpora(f"{os.fspath(pattern)} (share {share.number} of {share.n})", parts)
-    found.has_ids, found.is_text = whole.has_ids, whole.is_text  # also if the share is empty
-    return found
-
-
-def _parts(
-    paths: list[str], share: Share, reading: dict[str, Any]
-) -> list[tuple[str, tuple[int, int] | None]]:
-    """Return the files of a share, each with the span of `Corpus` that belongs to it."""
-    sizes = [_size(path) for path in paths]
-    low, high = (sum(sizes) * i // share.n for i in (share.number, share.number + 1))
-    found: list[tuple[str, tuple[int, int] | None]] = []
-    start = 0
-    for path, size in zip(paths, sizes, strict=True):
-        first, last = max(low - start, 0), min(high - start, size)
-        start += size
-        if first >= last:
-            continue
-        if last - first == size:
-            found.append((path, None))
-        elif form_of(path).unit(path) == BYTES:
-            found.append((path, (first, last)))
-        else:
-            n_records = sum(1 for _ in Corpus(path, **reading))
-            found.append((path, (-(-first * n_records // size), -(-last * n_records // size))))
-    return found
-
-
-def _size(path: str) -> int:
-    """Return the size of a file or URL in bytes. Raises: DataError if the server hides it."""
-    size = stat(path).size if is_url(path) else os.path.getsize(path)
-    if size is None:
-        raise DataError(
-            f"{masked(path)}: the server does not state the size of the file, so it cannot be "
-            "divided; download it"
-        )
-    return size
+    with progress("counting", "sentences") as shown:
+        n_records = sum(1 for _ in shown.over(whole))
+    first, last = (n_records * i // share.n for i in (share.number, share.number + 1))
+    name = f"{whole.path} (share {share.number} of {share.n})"
+    return Corpora(name, [Corpus(path, **reading) for path in paths], (first, last))

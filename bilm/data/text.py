@@ -36,12 +36,7 @@ def require_files(paths: Iterable[str | os.PathLike]) -> None:
             raise DataError(f"{path}: must be a regular file: it is read more than once")
 
 
-def read_lines(
-    path: str | os.PathLike,
-    errors: str = "strict",
-    span: tuple[int, int] | None = None,
-    n_before: int = 0,
-) -> Iterator[tuple[int, str]]:
+def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tuple[int, str]]:
     r"""Yield the number, starting at 1, and the stripped text of each line.
 
     Only "\n" ends a line; U+2028, U+0085 and similar characters do not. The file is decompressed
@@ -51,45 +46,14 @@ def read_lines(
     Args:
         path: the file, or its URL.
         errors: "strict", or "replace" to decode invalid UTF-8 as U+FFFD.
-        span: byte positions; only the lines that start at the first one or after it, and before the
-            second one, are read. None for all lines.
-        n_before: number of lines before the span.
     Raises: DataError, naming the file and, if known, the line, if the file cannot be read, is
         truncated, is not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
     """
-    start, stop = span or (0, None)
-    start = _next_line(path, start)
-    lines = placed_lines(path, errors, start, n_before, stop)
-    return ((number, text) for number, _, _, text in lines)
-
-
-def _next_line(path: str | os.PathLike, position: int) -> int:
-    """Return the position of the first line that starts at a byte position or after it."""
-    if position == 0:
-        return 0
-    try:
-        with _open(path) as file:
-            file.seek(position - 1)
-            while line := file.readline(MAX_LINE_BYTES):
-                position += len(line)
-                if line.endswith(b"\n"):
-                    break
-    except DAMAGED as error:
-        raise DataError(f"{path}: cannot be read at byte {position}: {error}") from error
-    return position - 1
-
-
-def count_lines(path: str | os.PathLike, stop: int) -> int:
-    """Return the number of lines that start before a byte position. Raises: DataError."""
-    return sum(1 for _ in raw_lines(path, stop=stop))
+    return ((number, text) for number, _, _, text in placed_lines(path, errors))
 
 
 def placed_lines(
-    path: str | os.PathLike,
-    errors: str,
-    offset: int = 0,
-    number: int = 0,
-    stop: int | None = None,
+    path: str | os.PathLike, errors: str, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, int, str]]:
     """Yield the number, the start and end byte positions, and the stripped text of each line.
 
@@ -98,10 +62,9 @@ def placed_lines(
     Args:
         path, errors: see `read_lines`.
         offset, number: byte position at which to start, and number of lines before it.
-        stop: byte position; lines that start there or later are not read.
     Raises: DataError as `read_lines` does.
     """
-    for number, start, line in raw_lines(path, offset, number, stop):  # noqa: B020
+    for number, start, line in raw_lines(path, offset, number):  # noqa: B020
         try:
             text = decoded(line, start, errors)
         except UnicodeDecodeError as error:
@@ -147,7 +110,7 @@ def decoding(on_bad_utf8: str) -> str:
 
 
 def raw_lines(
-    path: str | os.PathLike, offset: int = 0, number: int = 0, stop: int | None = None
+    path: str | os.PathLike, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield the number, the start position and the bytes of each line; see `placed_lines`."""
     end = offset
@@ -157,8 +120,6 @@ def raw_lines(
                 file.seek(offset)
             # The file's own iterator would read a line of any length into memory.
             for line in iter(partial(file.readline, MAX_LINE_BYTES + 1), b""):
-                if stop is not None and end >= stop:
-                    return
                 number += 1
                 if len(line) > MAX_LINE_BYTES:
                     raise DataError(

@@ -113,29 +113,6 @@ def test_share_is_read_from_its_text_and_names_its_output():
             Share.parse(text)
 
 
-def test_share_with_an_error_names_the_line_of_the_file(tmp_path):
-    path = tmp_path / "a.txt"
-    lines = [f"line {i}".encode() for i in range(1, 101)]
-    lines[79] = b"\xff"
-    path.write_bytes(b"\n".join(lines))
-    assert len(list(open_corpus(path, Share(0, 2)))) > 40
-    with pytest.raises(DataError, match=r"a\.txt, line 80: not UTF-8"):
-        list(open_corpus(path, Share(1, 2)))
-    table = tmp_path / "a.jsonl"
-    rows = [json.dumps({"text": f"line {i}"}) for i in range(1, 101)]
-    rows[79] = "{"
-    table.write_text("\n".join(rows))
-    with pytest.raises(DataError, match=r"a\.jsonl, line 80: not JSON"):
-        list(open_corpus(table, Share(3, 4), column="text"))
-
-
-def test_share_of_a_long_line_is_read_once(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("short\n" + "long " * 1000 + "\nlast\n")
-    counts = [len(list(open_corpus(path, Share(i, 9)))) for i in range(9)]
-    assert sum(counts) == 3 and counts[0] == 2 and counts[-1] == 1
-
-
 def test_files_of_which_only_some_have_ids_are_refused(tmp_path):
     (tmp_path / "a.fasta").write_text(">p\nGAT\n")
     write_text(tmp_path / "b.txt")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -17,15 +16,8 @@ from pathlib import Path
 from absl import logging
 
 from bilm.data.compression import unpacked_name
-from bilm.data.readers.form import (
-    RECORDS,
-    Annotated,
-    Form,
-    InputFile,
-    Record,
-    unit_of_lines,
-)
-from bilm.data.text import count_lines, decoding, raw_lines, read_lines
+from bilm.data.readers.form import Annotated, Form, InputFile, Record
+from bilm.data.text import decoding, raw_lines, read_lines
 from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
 from bilm.errors import DataError
 from bilm.support.urls import is_url
@@ -35,8 +27,7 @@ MAX_SKIPPED = 1_000  # lines before the first one of `_first_line`
 
 def read_text(source: InputFile) -> Iterator[Record]:
     """Yield a record per line, also for an empty one; or the sentences of each paragraph."""
-    numbered = read_lines(source.path, source.errors, source.span, source.n_before)
-    lines = (line for _, line in numbered)
+    lines = (line for _, line in read_lines(source.path, source.errors))
     for text in paragraphs(lines) if source.wrapped else lines:
         for words in source.split(text):
             yield Record(words)
@@ -48,7 +39,6 @@ TEXT = Form(
     help="text, one sentence per line, words separated by blanks; --tokenize splits other text",
     read=read_text,
     options=frozenset({"tokenize"}),
-    unit=unit_of_lines,
 )
 MODULES = ("tables", "conllu", "fasta")
 FORMS: tuple[Form, ...] = (*(import_module(f"{__name__}.{m}").FORM for m in MODULES), TEXT)
@@ -80,8 +70,6 @@ class Corpus:
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
         split_sentences: also split text into sentences by the rules of `tokenize`; lines of a text
             file are joined to paragraphs first.
-        span: the part of the file to read, in units of `form.unit`: the numbers of the first unit
-            and of the one after the last. None for the whole file.
     Attributes: `path`; `form`; `has_ids`, whether records have ids; `is_text`, whether sentences
         are natural language.
     Raises: DataError if an argument is missing or does not apply to the form; BilmError if a
@@ -97,7 +85,6 @@ class Corpus:
         tokenize: str | None = None,
         on_bad_utf8: str = "error",
         split_sentences: bool = False,
-        span: tuple[int, int] | None = None,
     ):
         self.path = os.path.expanduser(os.fspath(path))
         self.form = form_of(self.path)
@@ -118,27 +105,12 @@ class Corpus:
 
         errors = decoding(on_bad_utf8)
         self._source = InputFile(
-            self.path, errors, split, split_sentences, column, id_column, id_field, span
+            self.path, errors, split, split_sentences, column, id_column, id_field
         )
         warn_of_other_form(self.path)
 
     def __iter__(self) -> Iterator[Record]:
-        span = self._source.span
-        if span is None:
-            return self.form.read(self._source)
-        if self.form.unit(self.path) == RECORDS:
-            return islice(self.form.read(replace(self._source, span=None)), *span)
-        return self._read_bytes(span[0])
-
-    def _read_bytes(self, start: int) -> Iterator[Record]:
-        """Yield the records of a span of bytes. Lines before it are counted only for an error."""
-        try:
-            yield from self.form.read(self._source)
-        except DataError:
-            source = replace(self._source, n_before=count_lines(self.path, start))
-            for _ in self.form.read(source):
-                pass  # raises the same error with the number of the line in the file
-            raise
+        return self.form.read(self._source)
 
     def annotated(self) -> Iterator[Annotated]:
         """Yield the sentences with the lemmas and parts of speech that the file states."""
@@ -152,13 +124,14 @@ class Corpora:
 
     Args:
         name: name of all files for messages, such as a pattern.
-        corpora: the files, or parts of files.
+        corpora: the files.
+        span: numbers of the first record to read and of the one after the last; None for all.
     Attributes: `path`, the name; `has_ids` and `is_text`, as for `Corpus`.
     Raises: DataError if only some of them have ids.
     """
 
-    def __init__(self, name: str, corpora: Sequence[Corpus]):
-        self.path, self._corpora = name, corpora
+    def __init__(self, name: str, corpora: Sequence[Corpus], span: tuple[int, int] | None = None):
+        self.path, self._corpora, self._span = name, corpora, span or (0, None)
         self.has_ids = any(corpus.has_ids for corpus in corpora)
         self.is_text = all(corpus.is_text for corpus in corpora)
         without = [corpus.path for corpus in corpora if not corpus.has_ids]
@@ -169,7 +142,7 @@ class Corpora:
             )
 
     def __iter__(self) -> Iterator[Record]:
-        return chain.from_iterable(self._corpora)
+        return islice(chain.from_iterable(self._corpora), *self._span)
 
 
 def require_text(path: str | os.PathLike, reads: bool = True) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bilm.data.text import STANDARD_INPUT, is_compressed
 from bilm.errors import DataError
 
 MAX_ID = 1000  # characters
-BYTES, RECORDS = "bytes", "records"  # units of `Form.unit`
 
 
 class Record(NamedTuple):
@@ -45,10 +43,6 @@ class InputFile:
         wrapped: whether a sentence of a text file may continue on the next line.
         column, id_column: columns of a table with the text and the ids.
         id_field: position of the id in a FASTA header.
-        span: the units of `Form.unit` to read, from the first number to before the second one;
-            None for the whole file, also for a file whose unit is `RECORDS`: `Corpus` selects its
-            records.
-        n_before: number of lines before a span of bytes, for messages.
     """
 
     path: str
@@ -58,8 +52,6 @@ class InputFile:
     column: str | None = None
     id_column: str | None = None
     id_field: int | None = None
-    span: tuple[int, int] | None = None
-    n_before: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,8 +71,6 @@ class Form:
         start: prefix of the first line of every such file; empty if there is no common prefix.
         annotations: yields the sentences with lemmas and parts of speech; None if the form has
             none.
-        unit: returns the unit of a span of a file: `BYTES` are sought; `RECORDS` are counted from
-            the start of the file.
     """
 
     name: str
@@ -93,12 +83,6 @@ class Form:
     is_text: bool = True
     start: str = ""
     annotations: Callable[[InputFile], Iterator[Annotated]] | None = None
-    unit: Callable[[str], str] = lambda path: RECORDS
-
-
-def unit_of_lines(path: str) -> str:
-    """Return `BYTES` for a file of lines that is not compressed, and `RECORDS` for others."""
-    return RECORDS if path == STANDARD_INPUT or is_compressed(path) else BYTES
 
 
 def checked_id(id_: str, where: str) -> str:
