@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.output import Column, show, table, table_ending
+from bilm.commands.output import Column, as_json, print_table, table
 
 if TYPE_CHECKING:
     import pandas
@@ -15,6 +14,10 @@ if TYPE_CHECKING:
     from bilm.analysis.change import Correlation
 
 MEASURES = ("apd", "prt", "jsd_kmeans")
+CORRELATIONS = [
+    Column("measure", str), Column("layer", int), Column("Spearman", float),
+    Column("95 % interval", str), Column("p", float), Column("words", int),
+]  # fmt: skip
 NOTE = """
 Measures of the change of a word between the groupings A and B:
   apd              mean cosine distance between a usage in A and a usage in B
@@ -89,8 +92,6 @@ def change(
     from bilm.analysis.usages import UsagesFile
     from bilm.errors import OptionsError
 
-    if output is not None:
-        table_ending(output)
     names = tuple(name.strip() for name in measures.split(","))
     rank = rank or names[0]
     if rank not in names:
@@ -124,13 +125,15 @@ def change(
         frame["abs_log_ratio"] = frame["log_ratio"].abs()
         correlated = correlations(frame, scores, [*compared, "abs_log_ratio"])
     if json:
-        result = {
-            "words": frame.to_dict("records"),
-            "correlations": [each._asdict() for each in correlated],
-        }
-        show(result, "", True)
+        as_objects = [each._asdict() for each in correlated]
+        print(as_json({"words": frame.to_dict("records"), "correlations": as_objects}))
     elif scores is not None:
-        show({}, "\n".join(_lines(correlated)), False)
+        rows = (
+            (c.measure, c.layer if c.layer is not None else "-", round(c.rho, 3),
+             f"{c.low:.3f} to {c.high:.3f}", round(c.p, 4), c.n_words)
+            for c in correlated
+        )  # fmt: skip
+        print_table(CORRELATIONS, rows)
 
 
 def _pair(between: str) -> tuple[str, str]:
@@ -145,14 +148,3 @@ def _pair(between: str) -> tuple[str, str]:
 def _type(frame: pandas.DataFrame, name: str) -> type:
     kind = frame[name].dtype.kind
     return {"i": int, "f": float}.get(kind, str)
-
-
-def _lines(found: Sequence[Correlation]) -> Iterable[str]:
-    yield f"{'measure':<16} {'layer':>5} {'Spearman':>8}   {'95 % interval':<16} {'p':>7} words"
-    for each in found:
-        layer = "-" if each.layer is None else each.layer
-        interval = f"{each.low:6.3f} to {each.high:6.3f}"
-        yield (
-            f"{each.measure:<16} {layer:>5} {each.rho:>8.3f}   {interval:<16} {each.p:>7.4f} "
-            f"{each.n_words:>5}"
-        )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import math
-import os
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +14,7 @@ from absl import logging
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.output import as_json, printable
+from bilm.commands.output import Column, as_json, print_table, printable
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.options.schema import read_object
@@ -92,7 +90,9 @@ def info(
         return
     print(printable("\n".join(_lines(found))))
     if evaluations:
-        _print_table(evaluations)
+        columns = [Column(name.replace("_", " "), float) for name in evaluations[0]]
+        rows = (list(map(_number, row.values())) for row in evaluations)
+        print_table(columns, rows, "Last evaluations")
 
 
 def describe(model: StoredModel) -> dict[str, Any]:
@@ -260,34 +260,12 @@ def _evaluations(path: Path) -> list[dict[str, str]]:
     return ([row for row in rows if row["heldout_perplexity"]] or rows)[-HISTORY_ROWS:]
 
 
-def _print_table(rows: list[dict[str, str]]) -> None:
-    """Print rows as a table."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, title="Last evaluations", title_justify="left")
-    for name in rows[0]:
-        title = name.replace("_", " ")
-        widest = max(map(len, title.split()))  # whole words, also in a narrow terminal
-        table.add_column(title, justify="right", min_width=widest)
-    for row in rows:
-        table.add_row(*(Text(printable(_rounded(value))) for value in row.values()))
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
-    Console(file=sys.stdout, width=width, highlight=False).print(table)
-
-
-def _rounded(value: str) -> str:
-    """Return a number with five digits, and other text unchanged."""
-    try:
-        return f"{int(value):,}"
-    except ValueError:
-        pass
-    try:
-        return f"{float(value):,.5g}"
-    except ValueError:
-        return value
+def _number(text: str) -> int | float | str:
+    """Return the number that a text represents, and other text unchanged."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
+from cloup.constraints import If, constraint, require_all
 
 from bilm.commands import options as opt
+from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Column, Row, show, table
+from bilm.commands.output import Column, Row, as_json, print_table, table
 
 if TYPE_CHECKING:
     from bilm.analysis.minimal_pairs import Accuracy, PairResults, PairScore
@@ -17,23 +18,21 @@ if TYPE_CHECKING:
 NAN = float("nan")
 DIRECTIONS = ("forward", "backward", "both")
 GROUP_COLUMNS = (
-    Column("group", str),
-    Column("linguistics_term", str),
-    Column("UID", str),
-    Column("pairs", int),
-    Column("unknown_pairs", int),
+    Column("group", str), Column("linguistics_term", str), Column("UID", str),
+    Column("pairs", int), Column("unknown_pairs", int),
     *(Column(name, float) for name in DIRECTIONS),
     *(Column(f"{name}_ties", int) for name in DIRECTIONS),
-)
+)  # fmt: skip
 PAIR_COLUMNS = (
-    Column("pair", int),
-    Column("linguistics_term", str),
-    Column("UID", str),
+    Column("pair", int), Column("linguistics_term", str), Column("UID", str),
     *(Column(name, float) for name in DIRECTIONS),
-    Column("unknown", str),
-    Column("sentence_good", str),
-    Column("sentence_bad", str),
-)
+    Column("unknown", str), Column("sentence_good", str), Column("sentence_bad", str),
+)  # fmt: skip
+PRINTED_COLUMNS = (
+    Column("accuracy in %", str), Column("pairs", int),
+    *(Column(name, float) for name in DIRECTIONS), Column("ties", int), Column("unknown", int),
+)  # fmt: skip
+NAMES = {"known": "without unknown words", "overall": "overall"}
 NOTE = """
 --input is one or more tables (.jsonl, .ndjson, .csv, .tsv or .parquet, also compressed)
 with the columns of BLiMP (Warstadt et al. 2020, arXiv:1912.00582); other columns are ignored:
@@ -55,7 +54,7 @@ log2 p(bad) in bits (forward, backward, both), unknown (words), sentence_good an
 
 
 @command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
-@opt.scorer_options
+@scoring.model_options
 @opt.group(
     "Pairs",
     opt.option("--input", opt.FILE_OR_URL, "Table of minimal pairs, or a quoted pattern.",
@@ -67,11 +66,12 @@ log2 p(bad) in bits (forward, backward, both), unknown (words), sentence_good an
     "Results",
     opt.table_option,
     opt.flag("--per_pair", "Write one row per pair to --output instead of one row per group."),
-    opt.flag("--json", "Print one JSON object."),
+    opt.flag("--json", "Print one JSON object, with a row per group."),
 )
+@constraint(If("per_pair", require_all), ["output"])
 def minimal_pairs(
-    input_: str, on_bad_utf8: str, tokenize: str | None, output: str | None, per_pair: bool,
-    json: bool, **model: str | None
+    files: scoring.Files, input_: str, on_bad_utf8: str, tokenize: str | None, output: str | None,
+    per_pair: bool, json: bool
 ) -> None:  # fmt: skip
     """Measure accuracy on minimal pairs of sentences.
 
@@ -87,16 +87,11 @@ def minimal_pairs(
     from contextlib import nullcontext
 
     from bilm.analysis.minimal_pairs import MinimalPair, PairResults, read_pairs, score_pairs
-    from bilm.commands.output import table_ending
     from bilm.data.shards import matching_files
     from bilm.data.tokenization import TokenizationCheck
     from bilm.errors import DataError
     from bilm.support.progress import progress
 
-    if per_pair and output is None:
-        raise click.UsageError("--per_pair writes a table: add --output")
-    if output is not None:
-        table_ending(output)
     paths = matching_files(input_)
     with progress("reading", "pairs") as shown:
         pairs = [
@@ -104,7 +99,7 @@ def minimal_pairs(
         ]
     if not pairs:
         raise DataError(f"{input_}: found no pairs, expected at least one")
-    scorer = opt.open_scorer(model)
+    scorer = files.open()
     check = TokenizationCheck(input_, frozenset(scorer.words))
 
     def checked() -> Iterator[MinimalPair]:
@@ -115,10 +110,9 @@ def minimal_pairs(
 
     columns = PAIR_COLUMNS if per_pair else GROUP_COLUMNS
     with (
-        nullcontext() if output is None else table(output, columns, [*paths, *model.values()])
-        as write,
+        nullcontext() if output is None else table(output, columns, [*paths, *files]) as write,
         progress("scoring", "pairs", len(pairs)) as shown,
-    ):  # fmt: skip
+    ):
 
         def scores() -> Iterator[PairScore]:
             for number, found in enumerate(shown.over(score_pairs(scorer, checked()))):
@@ -126,33 +120,21 @@ def minimal_pairs(
                     write(_pair_row(number, found))
                 yield found
 
-        results = PairResults.of(scores())
+        groups = list(_groups(PairResults.of(scores())))
         if write is not None and not per_pair:
-            for row in _group_rows(results):
-                write(row)
-    show(_as_object(results), "\n".join(_lines(results)), json)
+            for group in groups:
+                write(_group_row(*group))
+    if json:
+        names = [column.name for column in GROUP_COLUMNS]
+        print(as_json({"groups": [dict(zip(names, _group_row(*g), strict=True)) for g in groups]}))
+    else:
+        print_table(PRINTED_COLUMNS, (_printed_row(*group) for group in groups))
 
 
 def _pair_row(number: int, found: PairScore) -> Row:
-    pair = found.pair
-    return (
-        number,
-        pair.phenomenon,
-        pair.uid,
-        *(found.preference.get(name, NAN) for name in DIRECTIONS),
-        " ".join(found.unknown),
-        " ".join(pair.good),
-        " ".join(pair.bad),
-    )
-
-
-def _group_rows(results: PairResults) -> Iterator[Row]:
-    """Yield the rows of all groups."""
-    for name, phenomenon, uid, found in _groups(results):
-        percent = found.percent
-        accuracies = (percent.get(direction, NAN) for direction in DIRECTIONS)
-        ties = (found.n_ties.get(direction, 0) for direction in DIRECTIONS)
-        yield name, phenomenon, uid, found.n_pairs, found.n_unknown, *accuracies, *ties
+    good, bad, phenomenon, uid = found.pair
+    bits = (found.preference.get(name, NAN) for name in DIRECTIONS)
+    return number, phenomenon, uid, *bits, " ".join(found.unknown), " ".join(good), " ".join(bad)
 
 
 def _groups(results: PairResults) -> Iterator[tuple[str, str, str, Accuracy]]:
@@ -166,50 +148,13 @@ def _groups(results: PairResults) -> Iterator[tuple[str, str, str, Accuracy]]:
     yield "overall", "", "", results.overall
 
 
-def _as_object(results: PairResults) -> dict[str, Any]:
-    """Return the results for JSON."""
-    return {
-        "overall": _counts(results.overall),
-        "known": _counts(results.known),
-        "phenomena": {
-            phenomenon: {
-                **_counts(found),
-                "UIDs": {
-                    uid: _counts(part)
-                    for (term, uid), part in results.uids.items()
-                    if term == phenomenon
-                },
-            }
-            for phenomenon, found in results.phenomena.items()
-        },
-    }
+def _group_row(kind: str, phenomenon: str, uid: str, found: Accuracy) -> Row:
+    accuracies = (found.percent.get(direction, NAN) for direction in DIRECTIONS)
+    ties = (found.n_ties.get(direction, 0) for direction in DIRECTIONS)
+    return kind, phenomenon, uid, found.n_pairs, found.n_unknown, *accuracies, *ties
 
 
-def _counts(found: Accuracy) -> dict[str, Any]:
-    return {
-        "pairs": found.n_pairs,
-        "unknown_pairs": found.n_unknown,
-        "accuracy": found.percent,
-        "ties": found.n_ties,
-    }
-
-
-def _lines(results: PairResults) -> Iterator[str]:
-    """Yield the lines of a table for people: phenomena, and their kinds of pairs indented."""
-    names = {"known": "without unknown words", "overall": "overall"}
-    rows = [
-        (names.get(kind) or phenomenon * (not uid) or f"  {uid}", found)
-        for kind, phenomenon, uid, found in _groups(results)
-    ]
-    width = max(len(name) for name, _ in rows)
-    yield f"{'accuracy in %':<{width}}    pairs  forward  backward    both   ties  unknown"
-    for name, found in rows:
-        percent = found.percent
-        forward, backward, both = (
-            f"{percent[direction]:.1f}" if direction in percent else "-" for direction in DIRECTIONS
-        )
-        ties = max(found.n_ties.values(), default=0)
-        yield (
-            f"{name:<{width}}  {found.n_pairs:>7,}  {forward:>7}  {backward:>8}  {both:>6}  "
-            f"{ties:>5,}  {found.n_unknown:>7,}"
-        )
+def _printed_row(kind: str, phenomenon: str, uid: str, found: Accuracy) -> Row:
+    name = NAMES.get(kind) or phenomenon * (not uid) or f"  {uid}"
+    accuracies = (round(found.percent.get(direction, NAN), 1) for direction in DIRECTIONS)
+    return name, found.n_pairs, *accuracies, max(found.n_ties.values(), default=0), found.n_unknown

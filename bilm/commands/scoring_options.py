@@ -1,0 +1,162 @@
+"""The text, the model and the adaptation of commands that score sentences."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from cloup.constraints import If, IsSet, accept_none, constraint
+
+from bilm.commands import options as opt
+from bilm.commands.output import Column
+from bilm.data.text import STANDARD_INPUT
+
+if TYPE_CHECKING:
+    from bilm.scoring.adaptation import Adaptation
+    from bilm.scoring.scorer import Scorer
+
+Result = TypeVar("Result")
+PLACE_NOTE = """
+The first columns state the place of a row, with the same numbers in "bilm score" and "bilm
+surprisal":
+  file                 name of the file, if --input matches several
+  id                   id of the sentence, if there are ids (--id_column or FASTA)
+  sentence             number of the sentence, line or row in its file, from 0. Sentences without
+                       words, such as blank lines, are numbered, but skipped
+"""
+TABLE_NOTE = """
+Rows are written to standard output, separated by tabs, or to --output as .csv, .tsv or .parquet.
+Fields are quoted where necessary. So that pandas does not read the word NA as a missing value, use
+pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for tabs.
+"""
+NOTES = [TABLE_NOTE, opt.input_forms_help, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
+
+
+# --- models ---
+
+
+class Files(NamedTuple):
+    """The files of a model with its softmax."""
+
+    model: str
+    weights: str | None
+    vocab: str | None
+    softmax: str | None
+
+    def open(self) -> Scorer:
+        """Load the scorer. Raises: BilmError."""
+        from bilm.scoring.scorer import load_scorer
+
+        weights, softmax = self.weights, self.softmax
+        return load_scorer(self.model, self.vocab, weight_file=weights, softmax_file=softmax)
+
+
+model_options = opt.gathered("files", Files, opt.model_options(
+    opt.option("--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",
+               "<stem>_softmax.hdf5 beside the weights"),
+    help="Stored model with its softmax.",
+))  # fmt: skip
+
+
+# --- text ---
+
+
+class Text:
+    """Sentences to score, from the values of the options. Raises: DataError.
+
+    Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place.
+    """
+
+    def __init__(
+        self, input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
+        tokenize: str | None
+    ):  # fmt: skip
+        from bilm.data.readers import Corpus
+        from bilm.data.shards import matching_files
+
+        self.name = input_
+        self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
+        self._corpora = [
+            Corpus(path, column, id_column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+            for path in self.files
+        ]
+        self._has_files = len(self.files) > 1
+        self._has_ids = any(corpus.has_ids for corpus in self._corpora)
+        names = ["file"] * self._has_files + ["id"] * self._has_ids
+        self.columns = [*(Column(name, str) for name in names), Column("sentence", int)]
+
+    def scored(
+        self, scorer: Scorer, score: Callable[[Iterator[list[str]]], Iterable[Result]]
+    ) -> Iterator[tuple[list[str | int], Result]]:
+        """Yield the place and the result of each sentence with words, in order, in bounded memory.
+
+        Args:
+            scorer: the language model, whose words show whether the text is tokenized alike.
+            score: function from sentences to their results.
+        """
+        from bilm.data.tokenization import TokenizationCheck
+
+        places: deque[list[str | int]] = deque()  # of the sentences read, but not yet scored
+
+        def sentences() -> Iterator[list[str]]:
+            for corpus in self._corpora:
+                for number, record in enumerate(corpus):
+                    if record.words:
+                        keys = [corpus.path] * self._has_files + [record.id or ""] * self._has_ids
+                        places.append([*keys, number])
+                        yield record.words
+
+        check = TokenizationCheck(self.name, frozenset(scorer.words))
+        for result in score(check.watch(sentences())):
+            yield places.popleft(), result
+
+
+text_options = opt.gathered("text", Text, opt.group(
+    "Text",
+    opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
+    opt.column_option,
+    opt.id_column_option,
+    opt.bad_utf8_option,
+    opt.tokenize_option,
+))  # fmt: skip
+
+
+# --- adaptation ---
+
+
+def _adaptation(
+    adapt: float | None, adapt_decay: float | None, adapt_steps: int | None, cache: float | None,
+    cache_theta: float | None, cache_words: int | None,
+) -> Adaptation | None:  # fmt: skip
+    """Return the adaptation that the values of the options select; None for none."""
+    if adapt is None and cache is None:
+        return None
+    from bilm.scoring.adaptation import Adaptation
+
+    values: dict[str, Any] = {
+        "rate": adapt, "decay": adapt_decay, "n_steps": adapt_steps, "cache": cache,
+        "theta": cache_theta, "cache_words": cache_words,
+    }  # fmt: skip
+    return Adaptation()._replace(**{k: v for k, v in values.items() if v is not None})
+
+
+adaptation_options = opt.gathered("adaptation", _adaptation, opt.every(
+    opt.group(
+        "Adaptation to the text (reported separately)",
+        opt.option("--adapt", opt.Number(0), "Learning rate of dynamic evaluation, such as 0.0003: "
+                   "after every --adapt_steps predictions, the model is trained on them.",
+                   "no dynamic evaluation"),
+        opt.option("--adapt_decay", opt.Number(0, 1), "Share of the distance to the stored weights "
+                   "by which each update returns.", "0"),
+        opt.option("--adapt_steps", opt.Integer(1), "Predictions between two updates.", "20"),
+        opt.option("--cache", opt.Number(0, 1, max_open=True), "Weight of a cache of the words "
+                   "that followed similar contexts, such as 0.1.", "no cache"),
+        opt.option("--cache_theta", opt.Number(0), "Flatness of the cache; 0 makes all remembered "
+                   "words equally likely.", "0.3"),
+        opt.option("--cache_words", opt.Integer(1), "Maximum number of predictions that the cache "
+                   "remembers.", "2000"),
+    ),
+    constraint(If(~IsSet("adapt"), accept_none), ["adapt_decay", "adapt_steps"]),
+    constraint(If(~IsSet("cache"), accept_none), ["cache_theta", "cache_words"]),
+))  # fmt: skip
