@@ -13,32 +13,24 @@ from bilm.commands.main import command
 from bilm.commands.output import printable
 
 
-def _hdf5(
-    model: str, output: str, include_softmax: bool, vocab: str | None, precision: str, **_: Any
-) -> str:
-    from bilm.export.hdf5 import dump_int8_weights, dump_weights
+def _hdf5(model: str, output: str, include_softmax: bool, vocab: str | None, **_: Any) -> str:
+    from bilm.export.hdf5 import dump_weights
     from bilm.export.model_card import write_card
     from bilm.storage.stored_model import open_model
 
     stored = open_model(model)
-    if precision == "int8":
-        if include_softmax or vocab is not None:
-            raise click.UsageError("--precision int8 does not write the softmax")
-        return "\n".join(f"wrote {path}" for path in dump_int8_weights(stored, output))
     written = dump_weights(stored, output, include_softmax, vocab)
     card = write_card(stored, written)
     return "\n".join(f"wrote {path}" for path in [*written, *([card] if card else [])])
 
 
-def _saved_model(
-    model: str, weights: str | None, output: str, max_sentences: int, max_tokens: int, **_: Any
-) -> str:
+def _saved_model(model: str, weights: str | None, output: str, **_: Any) -> str:
     from bilm.elmo.layer import Elmo
     from bilm.export.saved_model import export_saved_model
 
     elmo = Elmo(model, weights, combine="average")
-    export_saved_model(elmo, output, max_sentences, max_tokens)
-    return f"wrote {output}: up to {max_sentences} sentences of {max_tokens} tokens per request"
+    export_saved_model(elmo, output)
+    return f"wrote {output}"
 
 
 def _onnx(model: str, weights: str | None, output: str, precision: str, **_: Any) -> str:
@@ -70,16 +62,15 @@ class Form(NamedTuple):
 FORMS = {
     "hdf5": Form(
         _hdf5,
-        ("include_softmax", "vocab", "precision"),
+        ("include_softmax", "vocab"),
         "HDF5 weights and options.json in the format of bilm-tf and AllenNLP. Both files are read "
         "back and compared before they are renamed into place. --model must be a run. The command "
         "also writes a model card, README.md beside weights.hdf5 or <stem>_README.md; an edited "
-        "card is not overwritten. With --precision int8, weights_int8.hdf5 has a quarter of the "
-        "size, --model may be any model of bilm embed, and only bilm reads the file.",
+        "card is not overwritten.",
     ),
     "saved_model": Form(
         _saved_model,
-        ("weights", "max_sentences", "max_tokens"),
+        ("weights",),
         "a folder for TensorFlow Serving and other programs that load a SavedModel. The signature "
         "serving_default reads sentences, with tokens separated by white space, and returns the "
         "layers and one vector per sentence: the average of the layers, averaged over the tokens. "
@@ -96,7 +87,7 @@ FORMS = {
 }
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
 NOTE = """
-For --to hdf5 in float32, --model is a run of bilm or of the TensorFlow 1 reference: its folder, an
+For --to hdf5, --model is a run of bilm or of the TensorFlow 1 reference: its folder, an
 archive of it (ZIP, tar, tar.gz) or the URL of one. saved_model and onnx accept any stored biLM that
 reads characters.
 """
@@ -119,14 +110,7 @@ reads characters.
     opt.flag("--include_softmax", "Also write the softmax and its words to <stem>_softmax.hdf5."),
 )
 @opt.group(
-    "saved_model",
-    opt.option("--max_sentences", opt.Integer(1), "Maximum number of sentences in a request.",
-               default=256),
-    opt.option("--max_tokens", opt.Integer(1), "Maximum number of tokens in a sentence of a "
-               "request.", default=512),
-)  # fmt: skip
-@opt.group(
-    "hdf5 and onnx",
+    "onnx",
     opt.option("--precision", opt.OneOf(["float32", "int8"]), "dtype of the weights of LSTMs, "
                "highway layers and projections.", default="float32"),
 )  # fmt: skip
@@ -137,7 +121,6 @@ def export(context: click.Context, to: str, **values: Any) -> None:
     Examples:
       bilm export --model run --output elmo
       bilm export --model run --output elmo/weights.hdf5 --include_softmax
-      bilm export --model elmo --precision int8 --output elmo_int8
       bilm export --model elmo --to saved_model --output served/elmo/1
       bilm export --model elmo --to onnx --output elmo.onnx
       bilm export --model elmo --to onnx --precision int8 --output elmo_int8.onnx

@@ -14,28 +14,24 @@ from absl import logging
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.export.model_card import missing_for_allennlp
-from bilm.options.model_options import EXPORT_ID, N_CHARACTERS_WITH_PADDING
+from bilm.options.model_options import EXPORT_ID
 from bilm.options.run_options import load_model_options
 from bilm.options.schema import write as write_options
 from bilm.storage import names as weights
 from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
-from bilm.storage.int8_tensors import Int8Tensors, in_int8
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded, keep_inputs, replacing
+from bilm.support.files import expanded, replacing
 from bilm.support.model_files import (
     CHECKPOINT_LIST,
     HDF5_SUFFIXES,
     OPTIONS,
     SOFTMAX_ENDING,
     WEIGHTS,
-    protect,
 )
 from bilm.support.urls import require_local
 from bilm.training.run_folder import RunFolder
-
-INT8_WEIGHTS = "weights_int8.hdf5"
 
 
 def dump_weights(
@@ -73,18 +69,19 @@ def dump_weights(
         logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)
 
     values, options = weights.stored_values(model), model.options.for_export()
-    bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}
     mark = {EXPORT_ID: export_id(options, values)}
-    softmax_file = outfile.with_name(outfile.stem + SOFTMAX_ENDING)
+    written = [outfile, options_file]
     # Files are renamed into place only after they have been read back and compared. The options
     # are first: they are the only file that may lack an id, if an older bilm wrote them.
     with ExitStack() as names:
         if vocabulary is not None:
+            written.append(outfile.with_name(outfile.stem + SOFTMAX_ENDING))
             words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
-            new_softmax = names.enter_context(replacing(softmax_file))
+            new_softmax = names.enter_context(replacing(written[-1]))
             save_hdf5(new_softmax, _softmax_values(values, words), mark)
         new_weights = names.enter_context(replacing(outfile))
         new_options = names.enter_context(replacing(options_file))
+        bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}
         save_hdf5(new_weights, bilm_values, mark)
         write_options(new_options, options | mark)
         loaded = weights.stored_values(open_model(new_options, new_weights).build())
@@ -93,46 +90,7 @@ def dump_weights(
                 raise WeightsError(
                     f"{name} differs after it was written and read back; no file was kept"
                 )
-    return [outfile, options_file, *([softmax_file] if vocabulary else [])]
-
-
-def dump_int8_weights(model: str | Path | StoredModel, outfile: str | Path) -> list[Path]:
-    """Write a stored biLM with its matrices in eight bits, about a quarter of the size.
-
-    `bilm.storage.int8_tensors` describes the datasets. bilm reads the file as any other model;
-    programs that require float32 do not find the matrices. The softmax is not written.
-
-    Args:
-        model: a stored biLM that reads characters or words, but not those of lexicons.
-        outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, where the file is
-            named `weights_int8.hdf5`. The options are written beside it, as by `dump_weights`.
-            Files of an earlier export in eight bits are replaced, but no other model's files.
-    Returns: the paths written.
-    Raises: OptionsError for a model with lexicons; DataError, WeightsError.
-    """
-    require_local(outfile, "an exported model")
-    stored, outfile = open_model(model), _weights_path(Path(expanded(outfile)), INT8_WEIGHTS)
-    if stored.options.lexicon_encoder is not None:
-        raise OptionsError(f"{stored}: HDF5 files cannot store lexicons")
-    options_file = _options_path(outfile)
-    if options_file in stored.own_files:
-        options_file = outfile.with_name(f"{outfile.stem}_{OPTIONS}")
-    keep = keep_inputs if _is_int8_export(outfile, options_file) else protect
-    for path in (outfile, options_file):
-        keep(path, *stored.own_files)
-    options = stored.options.for_export()
-    values = in_int8(weights.stored_values(stored.build()))
-    mark = {EXPORT_ID: export_id(options, values)}
-    with replacing(outfile) as new_weights, replacing(options_file) as new_options:
-        save_hdf5(new_weights, values, mark)
-        write_options(new_options, options | mark)
-        loaded = in_int8(weights.stored_values(open_model(new_options, new_weights).build()))
-        for name, value in values.items():
-            if not np.allclose(loaded[name], value, rtol=1e-6, atol=0):
-                raise WeightsError(
-                    f"{name} differs after it was written and read back; no file was kept"
-                )
-    return [outfile, options_file]
+    return written
 
 
 def export_id(options: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> str:
@@ -153,15 +111,14 @@ def _softmax_values(values: dict[str, np.ndarray], words: list[str]) -> dict[str
     }
 
 
-def _weights_path(outfile: Path, name: str = WEIGHTS) -> Path:
-    """Return the path of the HDF5 file; a path without its ending is a folder, and the name of the
-    file is then `name`."""
+def _weights_path(outfile: Path) -> Path:
+    """Return the path of the HDF5 file; a path without its ending is a folder."""
     if outfile.is_file() and outfile.suffix not in HDF5_SUFFIXES:
         expected = f"a name that ends in {' or '.join(HDF5_SUFFIXES)}, or a folder"
         raise WeightsError(f"{outfile}: is a file; expected {expected}")
     if outfile.suffix in HDF5_SUFFIXES and not outfile.is_dir():
         return outfile
-    return outfile / name
+    return outfile / WEIGHTS
 
 
 def _options_path(outfile: Path) -> Path:
@@ -201,22 +158,9 @@ def _id_of(path: Path) -> str | None:
         return None
 
 
-def _is_int8_export(outfile: Path, options_file: Path) -> bool:
-    """Return whether two files are from one export in eight bits, so that another may replace
-    them."""
-    mark = _id_of(outfile) if outfile.is_file() and options_file.is_file() else None
-    if mark is None or not Int8Tensors(outfile).rounded:
-        return False
-    return load_model_options(options_file).other.get(EXPORT_ID) == mark
-
-
 def _is_exported(options_file: Path) -> bool:
     """Return whether options are from an export, so that another export may replace them."""
     try:
-        options = load_model_options(options_file)
+        return EXPORT_ID in load_model_options(options_file).other
     except OptionsError:
         return False
-    if EXPORT_ID in options.other:
-        return True
-    cnn = options.char_cnn  # older exports have a row of padding instead of an id
-    return cnn is not None and cnn.n_characters == N_CHARACTERS_WITH_PADDING

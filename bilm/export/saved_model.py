@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +9,6 @@ import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
 from bilm.errors import OptionsError
-from bilm.storage.checkpoint import reason
 from bilm.support.files import replacing_folder
 
 MARK = "saved_model.pb"
@@ -25,7 +20,7 @@ WHITE_SPACE = (
 )
 
 
-def _module(elmo: Elmo, max_sentences: int | None, max_tokens: int | None) -> tf.Module:
+def _module(elmo: Elmo) -> tf.Module:
     """Return a module whose attributes are the signatures of an `Elmo` layer.
 
     The module refers to the variables and not to the layer: TensorFlow would write each variable of
@@ -35,37 +30,23 @@ def _module(elmo: Elmo, max_sentences: int | None, max_tokens: int | None) -> tf
     module.weights = [variable.value for variable in elmo.variables]
     module.speller = elmo.speller()  # so that its lexicons are saved
 
-    def bounded(tokens: Any) -> Any:
-        """Refuse a request that is too large before computing anything."""
-        shape, bounds = tf.shape(tokens), (max_sentences, max_tokens)
-        names = "sentences", "tokens in a sentence"
-        checks = [
-            tf.debugging.assert_less_equal(
-                shape[axis], bound, f"this model accepts at most {bound} {names[axis]} per request"
-            )
-            for axis, bound in enumerate(bounds)
-            if bound is not None
-        ]
-        with tf.control_dependencies(checks):
-            return tf.identity(tokens)
-
     lengths = tf.TensorSpec((None,), tf.int32, name="sequence_len")
 
     @tf.function(input_signature=[tf.TensorSpec((None, None), tf.string, name="tokens"), lengths])
     def tokens(tokens: Any, sequence_len: Any) -> dict[str, tf.Tensor]:
         """Embed tokens string (B, T), the first `sequence_len` (B,) of each row."""
         there = tf.sequence_mask(sequence_len, tf.shape(tokens)[1])
-        return _hub_outputs(elmo, tf.where(there, bounded(tokens), ""))
+        return _hub_outputs(elmo, tf.where(there, tokens, ""))
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
     def default(strings: Any) -> dict[str, tf.Tensor]:
         """Embed sentences string (B,), split at white space."""
-        return _hub_outputs(elmo, bounded(_split(strings)))
+        return _hub_outputs(elmo, _split(strings))
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
     def serving_default(sentences: Any) -> dict[str, tf.Tensor]:
         """Embed sentences string (B,), split at white space."""
-        return serving_outputs(elmo, bounded(_split(sentences)))
+        return serving_outputs(elmo, _split(sentences))
 
     module.tokens, module.default, module.serving_default = tokens, default, serving_default
     return module
@@ -108,9 +89,7 @@ def outputs_of_layers(elmo: Elmo, layers: Any, mask: Any, vectors: Any) -> dict[
     return {"mean": mean, "layers": layers * there[:, None], "n_tokens": n_tokens}
 
 
-def export_saved_model(
-    elmo: Elmo, path: str | Path, max_sentences: int | None = None, max_tokens: int | None = None
-) -> None:
+def export_saved_model(elmo: Elmo, path: str | Path) -> None:
     """Write an `Elmo` layer as a SavedModel with three signatures, all with float32 outputs.
 
     It runs without bilm and Python: in TensorFlow Serving, C++, `saved_model_cli` and the loader of
@@ -132,9 +111,6 @@ def export_saved_model(
         elmo: the layer; its first representation is exported.
         path: the folder to write, replaced if it contains a SavedModel. TensorFlow Serving requires
             a number as its name.
-        max_sentences, max_tokens: maximum number of sentences in a request, and of tokens in a
-            sentence; None for no limit. TensorFlow answers a larger request with an error before
-            it allocates memory for it.
     Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if it has
         no weights; DataError if the folder contains other files; OSError if it cannot be written.
 
@@ -143,20 +119,10 @@ def export_saved_model(
         module.signatures["serving_default"](sentences=tf.constant(["the cat sat"]))["mean"]
     """
     require_strings(elmo, "a SavedModel")
-    module = _module(elmo, max_sentences, max_tokens)
+    module = _module(elmo)
     names = "serving_default", "tokens", "default"
-    with _naming(path), replacing_folder(path, MARK, OTHERS) as folder:
+    with replacing_folder(path, MARK, OTHERS) as folder:
         tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
-
-
-@contextmanager
-def _naming(path: str | Path) -> Iterator[None]:
-    """Convert TensorFlow's errors in writing, such as a full disk, to OSError with the path."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        cause = reason(error).rpartition("; ")[2]  # the rest is the name of a temporary file
-        raise OSError(errno.EIO, cause, os.fspath(path)) from error
 
 
 def require_strings(elmo: Elmo, form: str) -> None:

@@ -1,4 +1,4 @@
-"""Weights of a biLM that are stored in eight bits, in HDF5.
+"""Weights of a biLM that are stored in eight bits, in HDF5, as bilm 0.1.0 exported them.
 
 In place of a matrix `X`, float32 (K, N), the file contains `X_int8`, int8 (K, N), and
 `X_int8_scales`, float32 (N,), one per column: X = X_int8 * X_int8_scales. Programs that require
@@ -7,7 +7,7 @@ float32 find no dataset `X`. The matrices are those of LSTMs, highway layers and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,6 @@ from bilm.storage.formats.base import LazyTensor
 from bilm.storage.hdf5 import HDF5Tensors, numbers, open_hdf5
 
 VALUES, SCALES = "_int8", "_int8_scales"  # ends of the names of datasets
-MATRICES = ("/W_0", "/W_P_0", "/W_carry", "/W_transform", "/W_proj")
-
-
-def in_int8(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the datasets of a file for weights by name, float32, with the matrices rounded."""
-    from bilm.layers.int8_weights import quantized
-
-    found: dict[str, np.ndarray] = {}
-    for name, value in values.items():
-        if name.endswith(MATRICES):
-            found[name + VALUES], found[name + SCALES] = quantized(value)
-        else:
-            found[name] = value
-    return found
 
 
 class Int8Tensors(HDF5Tensors):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import golden_cases
-from small_disk import small_disk
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm import Elmo, export_saved_model
@@ -82,7 +81,7 @@ def exported(tmp_path_factory, request):
     layer.build()
     weights = layer.mixes[0].weights_before_softmax
     weights.assign(np.linspace(0.3, -0.2, weights.shape[0]))
-    export_saved_model(layer, folder / "module", max_sentences=4, max_tokens=6)
+    export_saved_model(layer, folder / "module")
     tokens = keras.Input((None,), dtype="string")
     models = {
         "functional": keras.Model(tokens, keras.layers.Dense(3)(layer(tokens))),
@@ -186,44 +185,20 @@ def test_c_api_runs_the_saved_model(exported):
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
 
 
-def test_saved_model_refuses_requests_over_its_limits(exported):
-    module = tf.saved_model.load(exported[0] / "module")
-    serve, tokens = (module.signatures[name] for name in ("serving_default", "tokens"))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="accepts at most 4 sentences"):
-        serve(sentences=tf.constant(["a"] * 5))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 6 tokens in a sentence"):
-        serve(sentences=tf.constant(["a", "a " * 7]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 6 tokens in a sentence"):
-        tokens(tokens=tf.constant([["a"] * 7]), sequence_len=tf.constant([7]))
-    assert serve(sentences=tf.constant(["a " * 6] * 4))["n_tokens"].numpy().tolist() == [6] * 4
-
-
 def test_export_saved_model_replaces_a_saved_model_only(tmp_path):
     layer = Elmo(CASE)
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "thesis.txt").write_text("years of work")
-    with pytest.raises(
-        DataError, match=r"module: contains files other than .*\(saved_model\.pb is missing\)"
-    ):
+    with pytest.raises(DataError, match=r"module: contains thesis\.txt"):
         export_saved_model(layer, tmp_path / "module")
     assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
     (tmp_path / "module" / "saved_model.pb").touch()
-    with pytest.raises(DataError, match=r"contains thesis\.txt in addition to saved_model\.pb"):
+    with pytest.raises(DataError, match=r"module: contains thesis\.txt"):
         export_saved_model(layer, tmp_path / "module")
     assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
     (tmp_path / "module" / "thesis.txt").unlink()
     export_saved_model(layer, tmp_path / "module")
     assert (tmp_path / "module" / "saved_model.pb").exists() and len(list(tmp_path.iterdir())) == 1
-
-
-def test_export_saved_model_to_a_full_disk_is_an_error_of_one_line(tmp_path):
-    layer = Elmo(CASE)
-    layer.build()
-    with small_disk(5000), pytest.raises(OSError) as caught:
-        export_saved_model(layer, tmp_path / "module")
-    assert caught.value.strerror == "File too large"
-    assert caught.value.filename == str(tmp_path / "module")
-    assert not list(tmp_path.iterdir())
 
 
 def test_export_saved_model_refuses_a_stateful_layer(tmp_path):

@@ -14,12 +14,13 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails
 from conftest import GOLDEN, golden_cases
+from int8_files import write_int8
 from stored_files import load_bilm, make_zip
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_cpu, tiny_run
 
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.export.hdf5 import dump_int8_weights, dump_weights
+from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.storage.names import is_bilm, stored_values
@@ -120,7 +121,7 @@ def test_finetune_from_weights_in_eight_bits_starts_from_the_rounded_values_and_
     tmp_path, log
 ):
     (tmp_path / "int8").mkdir()
-    weight_file, options_file = dump_int8_weights(STORED[0], tmp_path / "int8")
+    weight_file, options_file = write_int8(STORED[0], tmp_path / "int8")
     words = {"weight_file": weight_file, "new_vocab_file": VOCABULARY}
     found = first_weights(options_file, tmp_path / "run", **words)
     assert_same(found, stored_values(load_bilm(options_file, weight_file)))
