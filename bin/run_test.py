@@ -1,31 +1,25 @@
 #!/usr/bin/env python
-"""Measure perplexity with the options of bilm-tf's script of this name; `bilm test` has more."""
+"""Measure the perplexity of held-out text, by default in 256 rows, on which the result depends.
 
-import click
+The script accepts the options of bilm-tf's script of this name and those of "bilm test".
 
-from bilm.commands.main import command, run_script
-from bilm.commands.options import FILE, Integer, option
+Example:
+  python bin/run_test.py --test_prefix 'heldout/*' --vocab_file vocab.txt --save_dir run
+"""
+
+from typing import Any
+
+from bilm.commands.main import like_reference, run_script
 from bilm.commands.test import test
 
+NAMES = {"input_": "test_prefix", "vocab": "vocab_file", "model": "save_dir"}
 
-@command()
-@option("--test_prefix", FILE, "Held-out text, quoted.", metavar="PATTERN", required=True)
-@option("--vocab_file", FILE, "Vocabulary of the run.", required=True)
-@option("--save_dir", FILE, "Folder of the run.", metavar="FOLDER", required=True)
-@option("--batch_size", Integer(1), "Number of rows.", default=256)
-@click.pass_context
-def run_test(
-    context: click.Context, test_prefix: str, vocab_file: str, save_dir: str, batch_size: int
-) -> None:
-    """Measure the perplexity of held-out text. The same as "bilm test".
 
-    Example:
-      python bin/run_test.py --test_prefix 'heldout/*' --vocab_file vocab.txt --save_dir run
-    """
-    context.invoke(
-        test, input_=test_prefix, vocab=vocab_file, model=save_dir, batch_size=batch_size
-    )
+def complete(values: dict[str, Any]) -> None:
+    """Set the reference's number of rows, unless the model adapts to the text in one row."""
+    if values["batch_size"] is None and values["adapt"] is None and values["cache"] is None:
+        values["batch_size"] = 256
 
 
 if __name__ == "__main__":
-    run_script(run_test)
+    run_script(like_reference(test, __doc__, NAMES, complete))

@@ -1,34 +1,30 @@
 #!/usr/bin/env python
-"""Train a biLM with the options of bilm-tf's script of this name; `bilm train` has more."""
+"""Train a biLM on text, by default with the recipe of bilm-tf, original_2018.
 
-import click
+A run that exists in the folder continues with its own options. The script accepts the options of
+bilm-tf's script of this name and those of "bilm train".
 
-from bilm.commands.main import command, run_script
-from bilm.commands.options import FILE, option
+Examples:
+  python bin/train_elmo.py --train_prefix 'corpus/*' --vocab_file vocab.txt --save_dir run
+  python bin/train_elmo.py --train_prefix 'corpus/*' --vocab_file vocab.txt --save_dir run \\
+      --options small --n_epochs 2
+"""
+
+from typing import Any
+
+from bilm.commands.main import like_reference, run_script
 from bilm.commands.train import train
 
+NAMES = {"save_dir": "save_dir", "vocab": "vocab_file", "train_prefix": "train_prefix"}
 
-@command()
-@option("--save_dir", FILE, "Folder of the run.", metavar="FOLDER", required=True)
-@option("--vocab_file", FILE, "Vocabulary, one word per line.", required=True)
-@option("--train_prefix", FILE, "Training text, quoted.", metavar="PATTERN", required=True)
-@click.pass_context
-def train_elmo(context: click.Context, save_dir: str, vocab_file: str, train_prefix: str) -> int:
-    """Train a biLM on text, with the reference's recipe, original_2018.
 
-    A run that exists in the folder continues with its own options. The same as
-    "bilm train --options original_2018".
-
-    Example:
-      python bin/train_elmo.py --train_prefix 'corpus/*' --vocab_file vocab.txt --save_dir run
-    """
+def complete(values: dict[str, Any]) -> None:
+    """Set the reference's recipe for a new run."""
     from bilm.training.run_folder import RunFolder
 
-    options = None if RunFolder(save_dir).stored_options_file() else "original_2018"
-    return context.invoke(
-        train, train_prefix=train_prefix, vocab=vocab_file, save_dir=save_dir, options=options
-    )
+    if values["options"] is None and not RunFolder(values["save_dir"]).stored_options_file():
+        values["options"] = "original_2018"
 
 
 if __name__ == "__main__":
-    run_script(train_elmo)
+    run_script(like_reference(train, __doc__, NAMES, complete))

@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from functools import partial
 from inspect import cleandoc
 from logging import WARNING, Formatter, LogRecord
@@ -125,6 +126,34 @@ def run_script(command: click.Command, program: str | None = None) -> NoReturn:
         flush_output()
         sys.stderr.flush()
     os._exit(status)
+
+
+def like_reference(
+    command: click.Command,
+    help: str,
+    names: Mapping[str, str],
+    complete: Callable[[dict[str, Any]], None] = lambda values: None,
+) -> click.Command:
+    """Return a command that also accepts the options of one of bilm-tf's scripts.
+
+    Args:
+        command: the command.
+        help: its help.
+        names: names of the options in bilm-tf, by the names of the function's arguments.
+        complete: sets values that the reference does not have as options.
+    """
+    command, callback = deepcopy(command), command.callback
+    assert callback is not None
+    for option in command.params:
+        if option.name in names:
+            option.opts.insert(0, f"--{names[option.name]}")
+
+    def call(**values: Any) -> Any:
+        complete(values)
+        return callback(**values)
+
+    command.help, command.callback = _with_kept_lines(help), call
+    return command
 
 
 def run(command: click.Command, program: str, words: Sequence[str]) -> int:

@@ -117,6 +117,21 @@ def test_train_help_shows_the_usual_options_first(helps):
     assert "--input" not in helps["bilm train"][advanced:].partition("\n\nThe text")[0]
 
 
+@pytest.mark.parametrize(
+    ("script", "command", "expected"),
+    [
+        ("train_elmo.py", "train", {"save_dir", "vocab_file", "train_prefix"}),
+        ("run_test.py", "test", {"test_prefix", "vocab_file", "save_dir", "batch_size"}),
+        ("dump_weights.py", "export", {"save_dir", "outfile"}),
+    ],
+)
+def test_scripts_in_bin_have_the_options_of_the_reference_and_of_the_command(
+    script, command, expected, helps
+):
+    flags = set(re.findall(r"--(\w+)", helps[script]))
+    assert flags >= expected | shown_options(helps[f"bilm {command}"])
+
+
 # --- completion ---
 
 COMPLETE = """
