@@ -95,10 +95,10 @@ clean:  ## remove the environments, built files and demo_run
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(EXTRAS)/installed: PACKAGES := jax torch pandas polars selenium
-$(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sklearn,spacy,tensorboard
+$(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sklearn,spacy,tensorboard,zstd
 
 $(ENGINES)/installed: PACKAGES := moto[server] pandas dask[distributed] datasets pyspark ray
-$(ENGINES)/installed: OPTIONAL := ,parquet,remote
+$(ENGINES)/installed: OPTIONAL := ,parquet,remote,zstd
 
 $(DOCS)/installed: PACKAGES := build twine
 $(DOCS)/installed: OPTIONAL := ,analysis,docs,spacy

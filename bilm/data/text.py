@@ -7,15 +7,16 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, TextIO, cast
 
-from bilm.data.compression import DAMAGED, ENDINGS, compressing, compression_of, decompressing
+from bilm.data.compression import compressing, decompressing, ending_of
 from bilm.errors import DataError
 from bilm.support.files import replacing
-from bilm.support.remote import open_reader, stat
+from bilm.support.remote import reading, stat
 from bilm.support.urls import is_url
 
 STANDARD_INPUT = "/dev/stdin"
+URL_BUFFER = 1 << 17
 MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
 # Encodings, with the residues mod 4 of the positions of NUL bytes: those that occur in any text of
 # the encoding, and those that may occur.
@@ -40,8 +41,7 @@ def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tupl
     r"""Yield the number, starting at 1, and the stripped text of each line.
 
     Only "\n" ends a line; U+2028, U+0085 and similar characters do not. The file is decompressed
-    if its first bytes are those of gzip, bz2, xz or zstd. A byte order mark at the start is
-    skipped.
+    if its name ends with .gz, .bz2, .xz or .zst. A byte order mark at the start is skipped.
 
     Args:
         path: the file, or its URL.
@@ -95,7 +95,7 @@ def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> It
             for offset in offsets:
                 file.seek(offset)
                 yield decoded(file.readline(), offset, errors)
-    except (*DAMAGED, EOFError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
 
 
@@ -130,9 +130,7 @@ def raw_lines(
                     raise _contains_nul(path, number, line, end)
                 start, end = end, end + len(line)
                 yield number, start, line
-    except EOFError as error:
-        raise DataError(f"{path}: {error}, after line {number}") from error
-    except DAMAGED as error:
+    except OSError as error:
         where = f" after line {number}" if number else ""
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
@@ -167,38 +165,29 @@ def not_utf8(path: str | os.PathLike, number: int, error: UnicodeDecodeError) ->
 @contextmanager
 def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Open a file or URL for reading bytes and decompress it."""
-    with _open_packed(path) as file, decompressing(file) as unpacked:
-        yield unpacked
-
-
-@contextmanager
-def _open_packed(path: str | os.PathLike) -> Iterator[io.BufferedReader]:
-    """Open a file or URL for reading bytes, without decompressing it."""
-    # Standard input is opened by its descriptor, because sockets, and standard input under sudo,
-    # cannot be opened by path.
-    own = os.fspath(path) != STANDARD_INPUT
-    with open_reader(path) if is_url(path) else open(path if own else 0, "rb", closefd=own) as file:
-        if not own and file.seekable():
-            file.seek(0)  # reading it again starts at the beginning, as for a named file
-        yield file
+    with ExitStack() as stack:
+        if is_url(path):
+            raw = cast(io.RawIOBase, stack.enter_context(reading(path)))
+            file: BinaryIO = io.BufferedReader(raw, URL_BUFFER)
+        elif os.fspath(path) == STANDARD_INPUT:
+            # By its descriptor: sockets, and standard input under sudo, cannot be opened by path.
+            file = stack.enter_context(open(0, "rb", closefd=False))
+            if file.seekable():
+                file.seek(0)  # reading it again starts at the beginning, as for a named file
+        else:
+            file = stack.enter_context(open(path, "rb"))
+        yield stack.enter_context(decompressing(path, file))
 
 
 def is_compressed(path: str | os.PathLike) -> bool:
-    """Return whether the first bytes of a file or URL belong to a compression.
-
-    Raises: DataError if it cannot be read.
-    """
-    try:
-        with _open_packed(path) as file:
-            return compression_of(file) is not None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    """Return whether the name of a file or URL has the ending of a compression."""
+    return ending_of(path) != ""
 
 
 def plain_size(path: str | os.PathLike) -> int | None:
-    """Return the size of a regular file or URL in bytes; None if its name ends with the
-    ending of a compression, or if the size is unknown. Raises: OSError, DataError."""
-    if os.fspath(path).lower().endswith(ENDINGS):
+    """Return the size of a regular file or URL in bytes; None if it is compressed, or if the size
+    is unknown. Raises: OSError, DataError."""
+    if is_compressed(path):
         return None
     if is_url(path):
         return stat(path).size

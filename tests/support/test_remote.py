@@ -1,34 +1,44 @@
-"""URLs without access to any: names, secrets, and errors where URLs are not accepted."""
+"""URLs: names, secrets, errors, and the file systems of fsspec that need no server."""
 
+import gzip
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from command_runs import assert_fails
 
 from bilm.data.shards import resolve_shards
+from bilm.data.stream import describe_shards
+from bilm.data.text import read_lines
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
-from bilm.support.files import keep_inputs, output_path, replacing_folder
+from bilm.support.files import keep_inputs, output_path, replacing, replacing_folder
 from bilm.support.imports import MissingExtraError
 from bilm.support.remote import (
+    RemoteError,
     check_writable,
     is_file,
     listed_under,
     matching,
-    open_reader,
+    reading,
+    stat,
     writing,
 )
 from bilm.support.urls import is_url, masked, name_of, require_local
 from bilm.training.run_folder import RunFolder
 
 URL = "s3://bucket/folder/text.txt"
+LINES = [f"sentence {i}" for i in range(100_000)]
+TEXT = "".join(f"{line}\n" for line in LINES).encode()
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
         (URL, True), ("https://host/a", True), ("HTTP://host", True), ("hf:owner/name", False),
-        ("text.txt", False), ("/a://b", False), ("c://folder", False), ("", False),
+        ("text.txt", False), ("/a://b", False), ("c://folder", False), ("a::b.txt", False),
     ],
 )  # fmt: skip
 def test_urls_are_recognized(path, expected):
@@ -52,17 +62,24 @@ def test_secrets_are_masked():
     )
 
 
-def test_url_without_the_extra_names_it(monkeypatch, run_here, tmp_path):
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(MissingExtraError, match=r"s3://.*requires fsspec.*'\.\[remote\]'"):
-        resolve_shards(URL)
+def test_local_name_with_colons_is_a_local_file(tmp_path, monkeypatch):
+    """fsspec would read it as a chain of file systems."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zip::b.txt").write_text("a b\n")
+    assert list(resolve_shards("zip::b.txt").texts()) == ["a b"]
+
+
+def test_url_of_a_missing_package_names_the_extra(monkeypatch, run_here, tmp_path):
+    for package in ("s3fs", "aiohttp"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for url in (URL, "https://host/text.txt"):
+        with pytest.raises(MissingExtraError, match=rf"{url}: .* '\.\[remote\]'"):
+            list(read_lines(url))
     done = run_here("bilm vocab", f"--input={URL}", "--output", tmp_path / "vocab.txt")
-    assert_fails(done, URL, "requires fsspec")
-    done = run_here("bilm score", "--model=novels-en", f"--vocab={URL}", "--input", __file__)
-    assert_fails(done, URL, "requires fsspec")
+    assert_fails(done, URL, "a package is missing")
 
 
-def test_folders_and_exports_must_be_local(tmp_path, stored_model):
+def test_folders_and_exports_must_be_local(stored_model):
     for write in (
         lambda: RunFolder(URL),
         lambda: dump_weights(stored_model, URL),
@@ -71,13 +88,6 @@ def test_folders_and_exports_must_be_local(tmp_path, stored_model):
     ):
         with pytest.raises(DataError, match=f"{URL}: found a URL, but .* must be a local"):
             write()
-
-
-@pytest.mark.parametrize("command", ["export --model=novels-en", "train --input=a --vocab=b"])
-def test_commands_name_the_option_that_must_be_local(run_here, command):
-    name, *arguments = command.split()
-    done = run_here(f"bilm {name}", *arguments, f"--output={URL}")
-    assert_fails(done, "--output", "is a URL; expected a local path", status=2)
 
 
 def test_temporary_files_of_a_url_are_in_the_working_folder(tmp_path, monkeypatch):
@@ -99,39 +109,82 @@ def test_output_url_must_not_be_an_input():
 @pytest.fixture(params=["memory", "file"])
 def place(request, tmp_path):
     """The URL of an empty folder."""
-    pytest.importorskip("fsspec")
-    if request.param == "file":
-        return f"file://{tmp_path}/place"
-    return f"memory://{tmp_path.name}"
+    return f"file://{tmp_path}/place" if request.param == "file" else f"memory://{tmp_path.name}"
 
 
-def write(url, content):
-    with writing(url) as file:
-        file.write(content)
-
-
-@pytest.mark.clients
 def test_files_of_other_schemes_are_written_listed_and_read(place, tmp_path):
     (tmp_path / "place" / "inner").mkdir(parents=True)
     urls = [f"{place}/{name}" for name in ("a.txt", "b.txt", "inner/c.txt")]
-    for k, url in enumerate(urls):
+    for url in urls:
         check_writable(url)
-        write(url, b"line %d\n" % k * 100_000)
-    assert matching(f"{place}/*.txt") == urls[:2]
+        with replacing(url) as temporary:
+            temporary.write_bytes(TEXT)
+    assert [name_of(url) for url in matching(f"{place}/*.txt")] == ["a.txt", "b.txt"]
     assert set(listed_under(place)) == {"a.txt", "b.txt", "inner/c.txt"}
     assert is_file(urls[0]) and not is_file(f"{place}/missing.txt")
-    assert list(resolve_shards(f"{place}/*.txt").texts())[99_999:100_001] == ["line 0", "line 1"]
-    with open_reader(urls[1]) as file:
-        file.seek(-7, 2)
-        assert file.read() == b"line 1\n"
+    shards = resolve_shards(f"{place}/*.txt")
+    assert list(shards.texts()) == LINES * 2
+    start = TEXT.index(b"sentence 77777\n")
+    assert list(shards.lines_at(1, [start])) == ["sentence 77777"]
+    with reading(urls[1]) as file:
+        file.seek(-6, 2)
+        assert file.read() == b"99999\n"
+    assert stat(urls[0]).size == len(TEXT)
 
 
-@pytest.mark.clients
-def test_interrupted_write_of_another_scheme_keeps_the_earlier_file(tmp_path):
-    pytest.importorskip("fsspec")
-    url = f"file://{tmp_path}/a.txt"
-    write(url, b"old\n")
+def test_interrupted_write_keeps_the_earlier_file(place, tmp_path):
+    (tmp_path / "place").mkdir()
+    url = f"{place}/a.txt"
+    with writing(url) as file:
+        file.write(b"old\n")
     with pytest.raises(KeyboardInterrupt), writing(url) as file:
         file.write(b"new\n")
         raise KeyboardInterrupt
     assert list(resolve_shards(url).texts()) == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("memory://missing/a.txt", "no file matches"),
+        ("unknown://a/b", "cannot be used"),
+    ],
+)
+def test_wrong_address_is_one_line(url, expected):
+    with pytest.raises(RemoteError, match=f"^{url}: {expected}[^\n]*$"):
+        resolve_shards(url)
+
+
+def test_truncated_compressed_text_behind_a_url_is_an_error(tmp_path):
+    (tmp_path / "text.gz").write_bytes(gzip.compress(TEXT)[:-100])
+    with pytest.raises(DataError, match=r"text.gz: cannot be read: damaged or truncated .gz file"):
+        list(read_lines(f"file://{tmp_path}/text.gz"))
+
+
+# --- web servers ---
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A web server that does not answer ranges."""
+
+    def log_message(self, *_):
+        pass
+
+
+def test_text_of_a_web_server_is_read(tmp_path):
+    pytest.importorskip("aiohttp")
+    (tmp_path / "text.txt").write_bytes(TEXT)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(TEXT))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        for name in ("text.txt?version=1", "text.gz"):
+            assert list(resolve_shards(f"{address}/{name}").texts()) == LINES
+        assert describe_shards([f"{address}/text.txt"])[0].startswith(
+            f"text.txt, {len(TEXT)} bytes, "
+        )
+        with pytest.raises(RemoteError, match=rf"^{address}/none.txt: cannot be read: [^\n]*$"):
+            list(read_lines(f"{address}/none.txt"))
+        with pytest.raises(RemoteError, match="web addresses cannot be written"):
+            check_writable(f"{address}/a.txt")
+        server.shutdown()

@@ -19,7 +19,7 @@ from bilm.data.readers.form import Form, InputFile, Record, checked_id
 from bilm.data.text import read_lines, whole_lines
 from bilm.errors import DataError
 from bilm.support.imports import optional
-from bilm.support.remote import open_reader
+from bilm.support.remote import reading
 from bilm.support.urls import is_url
 
 BATCH_ROWS = 1024  # rows of a Parquet file read at a time
@@ -73,7 +73,10 @@ def parquet_rows(source: InputFile) -> Rows:
     pyarrow = optional("pyarrow", "parquet", f"{path}: Parquet")
     parquet = optional("pyarrow.parquet", "parquet", f"{path}: Parquet")
     try:
-        with parquet.ParquetFile(open_reader(path) if is_url(path) else path) as file:
+        with (
+            reading(path) if is_url(path) else open(path, "rb") as opened,
+            parquet.ParquetFile(opened) as file,
+        ):
             columns = _check_columns(source, file.schema_arrow.names, path)
             for batch in file.iter_batches(BATCH_ROWS, columns=columns):
                 for row in batch.to_pylist():

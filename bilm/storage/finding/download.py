@@ -17,7 +17,7 @@ from bilm.errors import BilmError, WeightsError
 from bilm.storage.finding.cache import cached, filling, write_record
 from bilm.support.files import replacing, sha256_of
 from bilm.support.progress import progress
-from bilm.support.remote import open_reader, stat
+from bilm.support.remote import reading, stat
 from bilm.support.urls import WEB, is_url, masked, scheme_of
 
 SECONDS = 30  # to connect, and between two pieces
@@ -80,7 +80,7 @@ def copy_of(url: str) -> Path:
 
 def copy_object(url: str, target: Path) -> None:
     """Copy a file of an object store, whole or not at all. Raises: RemoteError, OSError."""
-    with replacing(target) as temporary, open_reader(url) as file, open(temporary, "wb") as out:
+    with replacing(target) as temporary, reading(url) as file, open(temporary, "wb") as out:
         shutil.copyfileobj(file, out, COPY_BYTES)
 
 
