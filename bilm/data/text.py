@@ -179,15 +179,10 @@ def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
         yield stack.enter_context(decompressing(path, file))
 
 
-def is_compressed(path: str | os.PathLike) -> bool:
-    """Return whether the name of a file or URL has the ending of a compression."""
-    return ending_of(path) != ""
-
-
 def plain_size(path: str | os.PathLike) -> int | None:
     """Return the size of a regular file or URL in bytes; None if it is compressed, or if the size
     is unknown. Raises: OSError, DataError."""
-    if is_compressed(path):
+    if ending_of(path):
         return None
     if is_url(path):
         return stat(path).size

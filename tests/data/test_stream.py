@@ -34,7 +34,8 @@ def write_shards(folder, shards, packed, blank=False):
     for i, (lengths, pack) in enumerate(zip(shards, packed, strict=True)):
         lines = [" ".join(islice(words, n)) for n in lengths]
         text = "".join(f"{line} \n{' ' * blank}\n" for line in lines).encode("utf-8-sig")
-        (folder / f"{i:03}.txt").write_bytes(gzip.compress(text) if pack else text)
+        name = f"{i:03}.txt{'.gz' * pack}"
+        (folder / name).write_bytes(gzip.compress(text) if pack else text)
     return [f"é{i}" for i in range(int(next(words)[1:]))]
 
 
@@ -66,7 +67,7 @@ def test_continued_stream_equals_uninterrupted_one(
 
     def read(position=None):
         reader = LMDataset(
-            folder / "*.txt", vocab, reverse, False, True, seed, shuffle_buffer=buffer_size
+            folder / "*.txt*", vocab, reverse, False, True, seed, shuffle_buffer=buffer_size
         )
         return reader.iter_placed_batches(n_rows, n_steps, position)
 
@@ -78,7 +79,7 @@ def test_continued_stream_equals_uninterrupted_one(
         np.testing.assert_equal(trace.position, there.position)
         assert trace.sources == there.sources
     check_rows([window for window, _ in straight], folder, vocab, n_rows, reverse)
-    shards = LMDataset(folder / "*.txt", vocab).shards
+    shards = LMDataset(folder / "*.txt*", vocab).shards
     for window, trace in straight:
         check_sources(window, read_references(shards, np.array(trace.sources)), vocab)
 
@@ -94,7 +95,7 @@ def check_sources(window, texts, vocab):
 
 def check_rows(windows, folder, vocab, n_rows, reverse):
     """Every row is whole sentences, one after the other; an epoch has each of them once."""
-    texts = list(Shards(sorted(folder.glob("*.txt"))).texts())
+    texts = list(Shards(sorted(folder.glob("*.txt*"))).texts())
     sentences = {tuple(vocab.encode(text.split()[:: -1 if reverse else 1], reverse, split=False))
                  for text in texts}  # fmt: skip
     assert len(sentences) == len(texts)
@@ -123,7 +124,7 @@ def test_bidirectional_dataset_continues_from_a_position(folders):
     folder = next(folders)
     words = write_shards(folder, [[3, 1, 4, 1, 5], [9, 2, 6]], [False, True])
     (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
-    reader = BidirectionalLMDataset(folder / "*.txt", Vocabulary(folder / "vocab"), False, True, 3)
+    reader = BidirectionalLMDataset(folder / "*.txt*", Vocabulary(folder / "vocab"), False, True, 3)
     straight = list(islice(reader.iter_placed_batches(3, length), 9))
     assert [window["token_ids"].shape for window, _ in straight[:3]] == [(3, 4), (3, 3), (3, 4)]
     trace = straight[4][1]
@@ -148,7 +149,9 @@ def test_continuing_does_not_read_from_the_start(folders, monkeypatch):
     (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
 
     def read(position=None):
-        reader = LMDataset(folder / "*.txt", Vocabulary(folder / "vocab"), False, False, True, 0, 8)
+        reader = LMDataset(
+            folder / "*.txt*", Vocabulary(folder / "vocab"), False, False, True, 0, 8
+        )
         return reader.iter_placed_batches(2, 3, position)
 
     position = next(islice(read(), 150, None))[1].position
@@ -186,8 +189,8 @@ def test_shuffled_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
 
 def test_references_are_described_as_lines(tmp_path):
     (tmp_path / "a").write_text("one\n\ntwo\nthree\nfour\nfive\n")
-    (tmp_path / "b").write_bytes(gzip.compress(b"one\ntwo\n"))
-    shards = Shards([tmp_path / "a", tmp_path / "b"])
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    shards = Shards([tmp_path / "a", tmp_path / "b.gz"])
     offsets = [0, 5, 5, 9, 20, SHARD_BYTES + 4]
     assert describe_lines(shards, offsets) == [
         f"{shards[0]}, lines 1, 3-4, 6",

@@ -30,9 +30,9 @@ def test_missing_shards_and_folders_are_errors(tmp_path):
         resolve_shards(f"{tmp_path}/f*")
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_lines_end_with_line_feeds_only(tmp_path, pack):
-    path = tmp_path / "text"
+@pytest.mark.parametrize(("pack", "ending"), [(bytes, ""), (gzip.compress, ".gz")])
+def test_lines_end_with_line_feeds_only(tmp_path, pack, ending):
+    path = tmp_path / f"text{ending}"
     content = "\ufeff a\u2028b \r\n\nc\x0bd\x85e\rf\n\ufefflast"
     path.write_bytes(pack(content.encode()))
     expected = [(1, "a\u2028b"), (2, ""), (3, "c\x0bd\x85e\rf"), (4, "\ufefflast")]
@@ -42,8 +42,8 @@ def test_lines_end_with_line_feeds_only(tmp_path, pack):
 
 def test_empty_files_have_no_lines(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
-    (tmp_path / "packed").write_bytes(gzip.compress(b""))
-    assert list(Shards([tmp_path / "plain", tmp_path / "packed"]).sentences()) == []
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(b""))
+    assert list(Shards([tmp_path / "plain", tmp_path / "packed.gz"]).sentences()) == []
 
 
 def test_unreadable_text_is_named_with_its_line(tmp_path):
@@ -58,13 +58,13 @@ def test_unreadable_text_is_named_with_its_line(tmp_path):
 
 
 def test_broken_gzip_is_named(tmp_path):
-    path = tmp_path / "text"
+    path = tmp_path / "text.gz"
     packed = gzip.compress(np.random.default_rng(0).bytes(10_000).hex().encode())
     path.write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(DataError, match="text: truncated gzip file"):
+    with pytest.raises(DataError, match=r"text.gz: cannot be read.*: damaged or truncated"):
         list(read_lines(path))
     path.write_bytes(packed[:20] + b"\xff" * 200 + packed[220:])
-    with pytest.raises(DataError, match="text: cannot be read"):
+    with pytest.raises(DataError, match=r"text.gz: cannot be read"):
         list(read_lines(path))
 
 
@@ -78,18 +78,18 @@ def test_shards_sentences_and_count_tokens_skip_blank_lines(tmp_path):
     assert progress == [(1, 2), (2, 2)]
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_invalid_utf8_can_be_replaced(tmp_path, pack):
-    path = tmp_path / "text"
+@pytest.mark.parametrize(("pack", "ending"), [(bytes, ""), (gzip.compress, ".gz")])
+def test_invalid_utf8_can_be_replaced(tmp_path, pack, ending):
+    path = tmp_path / f"text{ending}"
     path.write_bytes(pack(b"\xef\xbb\xbfa \xff\nfine\n\xed\xa0\x80 b\n"))
-    with pytest.raises(DataError, match="text, line 1: not UTF-8"):
+    with pytest.raises(DataError, match=f"text{ending}, line 1: not UTF-8"):
         list(read_lines(path))
     expected = ["a \ufffd", "fine", "\ufffd\ufffd\ufffd b"]
     replaced = Shards([path], "replace")
     assert list(replaced.texts()) == expected
     counts = count_tokens(replaced)
     assert (counts.n_tokens, counts.n_replaced) == (5, 2)
-    with pytest.raises(DataError, match="text, line 1: not UTF-8"):
+    with pytest.raises(DataError, match=f"text{ending}, line 1: not UTF-8"):
         count_tokens(Shards([path]))
     with pytest.raises(DataError, match="on_bad_utf8=ignore: expected one of"):
         Shards([path], "ignore")
@@ -103,9 +103,9 @@ def test_resolve_shards_accepts_shards_and_patterns(tmp_path):
     assert list(shards.sentences()) == [["a", "\ufffd"]]
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_line_of_10_mb_is_read_whole(tmp_path, pack):
-    path = tmp_path / "text"
+@pytest.mark.parametrize(("pack", "ending"), [(bytes, ""), (gzip.compress, ".gz")])
+def test_line_of_10_mb_is_read_whole(tmp_path, pack, ending):
+    path = tmp_path / f"text{ending}"
     path.write_bytes(pack(b"before\n" + b"long line " * (1 << 20) + b"\nafter\n"))
     before, long, after = Shards([path]).sentences()
     assert (before, after, len(long)) == (["before"], ["after"], 2 << 20)
