@@ -145,11 +145,10 @@ class StoredModel:
         return self.digest_with()
 
     def digest_with(self, *others: Path) -> str:
-        """Return a SHA-256 of the content of the model's files and of other files, and of the name
-        of the chosen model if the files contain several."""
+        """Return a SHA-256 of the content of the model's files and of other files."""
         files = [*self.format.fingerprint_files(), *others]
         try:
-            digests = [*map(_digest_of, files), self.format.part or ""]
+            digests = map(_digest_of, files)
             return hashlib.sha256("".join(digests).encode()).hexdigest()
         except FileNotFoundError as error:
             raise _changed(error.filename) from error

@@ -1,7 +1,6 @@
 """AllenNLP models: the ELMo in `weights.th` against AllenNLP's own numbers, and its files."""
 
 import json
-import pickle
 import shutil
 import tarfile
 import zipfile
@@ -149,6 +148,12 @@ def test_elmo_is_found_in_any_module(tmp_path, module):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_file_with_several_elmos_is_refused(tmp_path):
+    folder = write(tmp_path / "model", tensors("en.elmo") | tensors("de.elmo"))
+    with pytest.raises(WeightsError, match=r"found 'en\..*, 'de\..*, expected one ELMo"):
+        open_model(folder).options  # noqa: B018
+
+
 def test_bare_bilm_is_found(tmp_path):
     """The state of AllenNLP's `_ElmoBiLm`, in a module of another name."""
     content = {
@@ -162,40 +167,6 @@ def test_bare_bilm_is_found(tmp_path):
     np.testing.assert_array_equal(vectors(model)[0], expected[0])
     with pytest.raises(WeightsError, match="contains no learned mix"):
         Elmo(model, mix="stored")
-
-
-def test_one_of_several_elmos_is_chosen_by_name(tmp_path):
-    names = (
-        "text_field_embedder.token_embedder_en._elmo",
-        "text_field_embedder.token_embedder_de._elmo",
-    )
-    content = {k: v for i, name in enumerate(names) for k, v in tensors(name, seed=i).items()}
-    folder = write(tmp_path / "model", content)
-    with pytest.raises(WeightsError, match="several ELMos") as error:
-        open_model(folder).options  # noqa: B018
-    assert all(name in str(error.value) for name in names)
-    archive = shutil.make_archive(str(tmp_path / "m"), "gztar", folder)
-    found = {}
-    for source in (folder, folder / "weights.th", archive):
-        for part in (*names, "en", "de"):
-            model = open_model(f"{source}#{part}")
-            found.setdefault(model.digest, vectors(model)[0])
-            np.testing.assert_array_equal(
-                vectors(pickle.loads(pickle.dumps(model)))[0], found[model.digest]
-            )
-    first, second = found.values()
-    assert np.abs(first - second).max() > 0.01
-    keys = {open_model(f"{folder}#{name}").weights().key for name in names}
-    assert len(keys) == 2
-    with pytest.raises(WeightsError, match="expected fr to name one of these"):
-        open_model(f"{folder}#fr").options  # noqa: B018
-    with pytest.raises(WeightsError, match="expected text_field_embedder to name one"):
-        open_model(f"{folder}#text_field_embedder").options  # noqa: B018
-
-
-def test_other_formats_have_one_model_per_file(stored_model):
-    with pytest.raises(OptionsError, match=r"contain one model; remove #x"):
-        open_model(f"{stored_model}#x")
 
 
 OTHER = OPTIONS | {"lstm": OPTIONS["lstm"] | {"cell_clip": 0, "proj_clip": 0.25}}
@@ -226,21 +197,6 @@ def test_options_outside_the_folder_are_not_read(tmp_path):
         arguments = {"options_file": path}
         (folder / "config.json").write_text(json.dumps({"model": {"elmo": arguments}}))
         assert open_model(folder).options.lstm.cell_clip == 3
-
-
-def test_options_of_each_of_several_elmos(tmp_path):
-    embedders, content = {}, {}
-    folder = tmp_path / "model"
-    for i, name in enumerate(("en", "de")):
-        content |= tensors(f"_text_field_embedder.token_embedder_{name}._elmo", seed=i)
-        embedders[name] = {"type": "elmo_token_embedder", "options_file": f"{name}/options.json"}
-        (folder / name).mkdir(parents=True)
-        clipped = OPTIONS["lstm"] | {"cell_clip": i + 1}
-        (folder / name / "options.json").write_text(json.dumps(OPTIONS | {"lstm": clipped}))
-    config = {"model": {"text_field_embedder": embedders}}  # as before AllenNLP 1.0
-    (write(folder, content) / "config.json").write_text(json.dumps(config))
-    assert open_model(f"{folder}#en").options.lstm.cell_clip == 1
-    assert open_model(f"{folder}#de").options.lstm.cell_clip == 2
 
 
 def test_folder_of_a_stopped_training(tmp_path):
@@ -309,7 +265,7 @@ def test_tensors_of_other_types_are_allowed_outside_the_elmo(tmp_path, packed):
 
 def test_file_without_an_elmo_is_refused(tmp_path):
     folder = write(tmp_path / "model", {"encoder.weight": np.ones((2, 2), "f4")})
-    with pytest.raises(WeightsError, match=r"weights\.th: contains no ELMo; expected a tensor"):
+    with pytest.raises(WeightsError, match=r"weights\.th: found none, expected one ELMo"):
         open_model(folder).build()
     (folder / "weights.th").write_bytes(b"x")
     with pytest.raises(WeightsError, match="not a whole state dict of PyTorch"):

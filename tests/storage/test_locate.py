@@ -128,9 +128,7 @@ def test_options_beside_weights_given_by_name(tmp_path, weights):
 
 
 FOREIGN = {
-    "a TensorFlow Hub module": ["saved_model.pb", "tfhub_module.pb"],
     "a TensorFlow SavedModel": ["saved_model.pb", "variables/variables.index"],
-    "a spaCy model": ["meta.json", "config.cfg", "tokenizer"],
     "a Keras model": ["model.keras"],
     "a PyTorch model of another kind": ["config.json", "pytorch_model.bin"],
 }
@@ -151,14 +149,9 @@ def test_foreign_model_is_recognized(tmp_path, cache, name, packed):
     assert not files_in(cache)
 
 
-@pytest.mark.parametrize("below", ["3", "elmo/3"])
-def test_parent_of_a_tensorflow_hub_module_is_recognized(tmp_path, below):
-    module = tmp_path / "modules" / below
-    module.mkdir(parents=True)
-    for name in ("saved_model.pb", "tfhub_module.pb"):
-        (module / name).write_bytes(b"x")
-    with pytest.raises(WeightsError, match=r"a TensorFlow Hub module; .*name the folder"):
-        resolve(tmp_path / "modules")
+def test_weights_alone_are_an_error_that_names_the_options():
+    with pytest.raises(WeightsError, match=r"HDF5 weights without their options.*--model options"):
+        resolve(WEIGHTS)
 
 
 def test_foreign_file_is_recognized(tmp_path):
@@ -173,7 +166,7 @@ def test_locate_weights_that_share_options_are_listed_and_chosen(tmp_path):
     shutil.copy(OPTIONS, folder / "options262.json")
     for language in ("fi", "sl"):
         shutil.copy(WEIGHTS, folder / f"{language}_weights.hdf5")
-    listed = r"found fi_weights\.hdf5, sl_weights\.hdf5, .*#fi_weights\" or --weights fi_weights"
+    listed = r"found fi_weights\.hdf5, sl_weights\.hdf5, .* with --weights.*#fi_weights"
     with pytest.raises(WeightsError, match=listed):
         resolve(folder)
     expected = folder / "options262.json", folder / "sl_weights.hdf5"
@@ -218,7 +211,7 @@ def test_locate_one_of_several_models_in_a_folder_or_archive(tmp_path, packed, n
     assert resolve(f"{where}#{name}")[1].read_text() == expected
     with pytest.raises(WeightsError, match=rf'found .*choose one with "{where}#b"'):
         resolve(where)
-    with pytest.raises(WeightsError, match="found "):
+    with pytest.raises(WeightsError, match="neither a folder nor weights of this name"):
         resolve(f"{where}#unknown")
 
 

@@ -24,7 +24,6 @@ from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
-from bilm.support.model_files import protect
 from bilm.training.finetuning import Source
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -107,26 +106,6 @@ def test_run_is_found_in_one_folder_below(tmp_path):
         WeightsError, match=r"found checkpoints, but options\.json beside them is missing"
     ):
         resolve(inside)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_run_with_a_folder_for_each_epoch(tmp_path, packed):
-    saves = tmp_path / "model" / "saves"
-    for epoch in ("2", "10"):
-        home = shutil.copytree(CHECKPOINT, saves / "epochs" / epoch)
-        (home / "options.json").unlink()
-    shutil.copy(CHECKPOINT / "options.json", saves)
-    last = saves / "epochs" / "10"
-    where = tmp_path / "model"
-    if packed:
-        where = shutil.make_archive(str(tmp_path / "m"), "gztar", where)
-    else:
-        assert resolve(where) == resolve(saves) == (saves / "options.json", last)
-        assert resolve(f"{where}#saves/epochs/2")[1] == saves / "epochs" / "2"
-        assert last / "checkpoint" in open_model(where).own_files
-        with pytest.raises(DataError, match="is a file of the model"):
-            protect(last / "checkpoint")
-    assert_same(stored_values(load_bilm(where)), stored_values(load_bilm(CHECKPOINT)))
 
 
 def test_truncated_checkpoint_in_an_archive_is_an_error(tmp_path):

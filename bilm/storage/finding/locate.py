@@ -16,8 +16,7 @@ from bilm.storage.finding.archive import check_archive, is_archive, open_archive
 from bilm.storage.finding.cache import cached, filling, read_record, write_record
 from bilm.storage.finding.download import copy_object, fetch
 from bilm.storage.formats.base import Format
-from bilm.storage.formats.bilm_tf import options_names
-from bilm.storage.formats.foreign import what_it_is
+from bilm.storage.formats.bilm_tf import options_names, what_it_is
 from bilm.storage.formats.known import FORMATS, find, model_at, narrowed, unpacked
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import version_of
@@ -27,7 +26,7 @@ from bilm.support.urls import WEB, is_url, masked, scheme_of
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
 # Files at the fourth level identify models of other programs.
-PLACES = ("*", "*/*", "*/*/*", "*/*/*/*", "*/saves/epochs/*/*")
+PLACES = ("*", "*/*", "*/*/*", "*/*/*/*")
 MAX_FILES = 10_000  # files of a folder that are looked at, for each of `PLACES`
 
 
@@ -49,19 +48,19 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
             options, their URL or a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
             checkpoint; or a folder, archive or `weights.th` of AllenNLP.
-    A path may be followed by `#` and the name of one of several models in it: a folder, a weight
-    file with or without `_weights.hdf5`, or a module in a file of AllenNLP.
+    The path of a folder or archive may be followed by `#` and the name of one of several models in
+    it: a folder, or a weight file with or without `_weights.hdf5`.
     Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
     """
     if "" in (source, weights):  # an empty path would be the current folder
         raise WeightsError("found an empty string; expected the path, URL or name of a model")
-    named = os.path.expanduser(source if weights is None else weights)
-    path, mark, name = named.rpartition("#")
-    has_part = mark and os.path.exists(path) and not os.path.exists(named)
-    path, part = (path, name) if has_part else (named, None)
-    if weights is None:
+    source = os.path.expanduser(source)
+    if weights is not None:
+        return _with_options(source, os.path.expanduser(weights))
+    path, mark, part = source.rpartition("#")
+    if mark and os.path.exists(path) and not os.path.exists(source):
         return _located(path, part)
-    return _choosing(_with_options(os.path.expanduser(source), path), part)
+    return _located(source)
 
 
 def _located(source: str, part: str | None = None) -> Format:
@@ -80,13 +79,13 @@ def _located(source: str, part: str | None = None) -> Format:
             f"{registry.near(source)}"
         )
     if path.is_dir():
-        base, files, part = narrowed(_files_in(path), part)
+        base, files = narrowed(_files_in(path), part, path)
         format_, chosen = find(files, path / base)
         options_file, weight_file, *_ = [path / base / place for place in chosen.values()] * 2
-        return _choosing(format_.found(options_file, weight_file), part)
+        return format_.found(options_file, weight_file)
     whole = next((format_ for format_ in FORMATS if format_.is_model(path)), None)
     if whole is not None:
-        return _choosing(whole(path, path), part)
+        return whole(path, path)
     if is_archive(path):
         return _unpacked(path, part)
     foreign = what_it_is([PurePath(path.name)])
@@ -95,13 +94,6 @@ def _located(source: str, part: str | None = None) -> Format:
         "the weight file"
     )
     raise WeightsError(f"{source}: {what}")
-
-
-def _choosing(found: Format, part: str | None) -> Format:
-    """Return a model, after choosing one of those in its files if `part` names one."""
-    if part is not None:
-        found.choose(part)
-    return found
 
 
 def _with_options(source: str, weights: str) -> Format:
@@ -143,16 +135,16 @@ def _unpacked(archive: Path, part: str | None = None) -> Format:
         with filling(folder):
             if unpacked(folder) is None:  # no other process has unpacked it in the meantime
                 _unpack(archive, folder, part)
-    return _choosing(_in_cache(folder, archive), read_record(folder).get("part"))
+    return _in_cache(folder, archive)
 
 
 def _unpack(archive: Path, folder: Path, part: str | None) -> None:
     """Unpack a model's files. The two files that identify it are written last."""
     with open_archive(archive) as opened:
-        base, files, part = narrowed(list(opened.members), part)
+        base, files = narrowed(list(opened.members), part, archive)
         _, chosen = find(files, archive)
         source = read_record(archive.parent).get("source", str(archive.resolve()))
-        write_record(folder, source, archive=str(archive.resolve()), part=part)
+        write_record(folder, source, archive=str(archive.resolve()))
         opened.copy({name: base / place for name, place in chosen.items()}, folder)
 
 

@@ -9,7 +9,6 @@ al. 2018, AllenNLP, arXiv:1803.07640, modules `elmo` and `elmo_lstm`.
 from __future__ import annotations
 
 import functools
-import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
@@ -40,7 +39,6 @@ from bilm.support.model_files import (
 )
 
 MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
-MAX_MIXES = 64
 TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
 CHARACTERS = f"{TOKENS}_char_embedding_weights"
 OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`, and the LSTMs in the biLM
@@ -75,7 +73,6 @@ class AllenNlp(Format):
 
     name = "AllenNLP"
     has_softmax = False
-    separate_options = True
     copies = (ALLENNLP_WEIGHTS, ALLENNLP_WEIGHTS)
 
     def __init__(self, options_file: Path, weight_file: Path):
@@ -124,14 +121,6 @@ class AllenNlp(Format):
         """Return the model of the first file that `find` has chosen."""
         return cls(options_file, options_file)
 
-    def choose(self, part: str) -> None:
-        """Choose one of several ELMos by its module's name, or by one part of the name.
-
-        Raises: WeightsError if there is not exactly one of this name.
-        """
-        self.part = part
-        self.part = self._name
-
     def files(self) -> list[Path]:
         """Return the weights, the configuration and the options, as far as they exist."""
         source, config = self._options_source, self.weight_file.parent / CONFIG
@@ -165,8 +154,7 @@ class AllenNlp(Format):
     def tensors(self, options: ModelOptions) -> StateDictTensors:
         """Open the weights. Raises: OptionsError, WeightsError."""
         _check_projections(options, self.weight_file)
-        source = f"{self.weight_file}#{self.part}" if self.part else str(self.weight_file)
-        found = StateDictTensors(source, [(self._stored, ROWS, self._prefix)])
+        found = StateDictTensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
         logging.info(
             "%s: reading the ELMo in %r; %d other tensors of the file are not used",
             self.weight_file, self._name or "the top module", len(found.unused[self._stored.path]),
@@ -175,76 +163,56 @@ class AllenNlp(Format):
 
     def mixes(self) -> list[Mix]:
         """Read the learned mixes, `scalar_mix_0` and following. Raises: WeightsError."""
-        outer, entry = self._prefix.removesuffix(OUTER), self._entry
-        found: list[Mix] = []
+        shapes = Shapes(self.weight_file, self._stored.shapes)
+        start, entry = f"{self._prefix.removesuffix(OUTER)}scalar_mix_", self._entry
         do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
-        n_layers = self._derived_options().lstm.n_layers + 1
-        for k in range(MAX_MIXES):
-            mix = f"{outer}scalar_mix_{k}."
-            if f"{mix}gamma" not in self._stored.shapes:
-                break
-            names = [f"{mix}gamma", *(f"{mix}scalar_parameters.{j}" for j in range(n_layers))]
-            gamma, *weights = (self._number(name) for name in names)
+        found: list[Mix] = []
+        for k in range(shapes.n_numbered(start, ".gamma")):
+            mix = f"{start}{k}.scalar_parameters."
+            weights = [self._number(f"{mix}{j}") for j in range(shapes.n_numbered(mix, ""))]
+            gamma = self._number(f"{start}{k}.gamma")
             found.append(Mix(np.array(weights, np.float32), gamma, do_layer_norm))
         return found
 
     def _number(self, name: str) -> float:
-        shape = self._stored.shapes.get(name)
-        if shape is None or math.prod(shape) != 1:
-            what = "is missing" if shape is None else f"has shape {shape}"
-            raise WeightsError(f"{self.weight_file}: {name} {what}, expected one number")
-        value = float(self._stored.read(name).reshape(()))
-        if self._stored.dtypes[name].kind != "f" or not math.isfinite(value):
+        found = self._stored.read(name)
+        if found.size != 1 or found.dtype.kind != "f" or not np.isfinite(found).all():
             raise WeightsError(f"{self.weight_file}: {name} is not a finite number")
-        return value
+        return float(found.reshape(()))
 
     @functools.cached_property
     def _stored(self) -> StateDict:
         return StateDict(self.weight_file)
 
     @functools.cached_property
-    def _name(self) -> str:
-        """The name of the module that contains the ELMo. Raises: WeightsError."""
-        found = elmos(self._stored.shapes)
-        if not found:
+    def _prefix(self) -> str:
+        """What precedes the names in `ROWS`: the name of the biLM's module. Raises: WeightsError
+        if the file does not contain exactly one."""
+        names = [name for name in self._stored.shapes if name.endswith(CHARACTERS)]
+        found = [
+            prefix for name in names if (prefix := name.removesuffix(CHARACTERS))[-1:] in ("", ".")
+        ]
+        if len(found) != 1:
+            listed = ", ".join(map(ascii, found[:20])) or "none"
             raise WeightsError(
-                f"{self.weight_file}: contains no ELMo; expected a tensor whose name ends with "
-                f"{CHARACTERS}"
+                f"{self.weight_file}: found {listed}, expected one ELMo: one tensor whose name "
+                f"ends with {CHARACTERS}"
             )
-        chosen = list(found)
-        if self.part is not None:
-            chosen = [name for name in found if name == self.part]
-            chosen = chosen or [name for name in found if self.part in _parts(name)]
-        if len(chosen) != 1:
-            listed = ", ".join(ascii(name)[1:-1] or "the top module" for name in list(found)[:20])
-            what = (
-                f"expected {self.part} to name one of these"
-                if self.part
-                else (
-                    f"name one of them as in {self.weight_file.name}#"
-                    f"{ascii(next(filter(None, found)))[1:-1]}"
-                )
-            )
-            raise WeightsError(f"{self.weight_file}: contains several ELMos: {listed}; {what}")
-        return chosen[0]
+        return found[0]
 
     @property
-    def _prefix(self) -> str:
-        """What precedes the names in `ROWS`."""
-        return elmos(self._stored.shapes)[self._name]
+    def _name(self) -> str:
+        """The name of AllenNLP's module `Elmo`, empty at the top."""
+        return self._prefix.removesuffix(OUTER).removesuffix(".")
 
     @functools.cached_property
     def _entry(self) -> Entry | None:
-        """The ELMo in `config.json`, None if it cannot be found there."""
+        """The ELMo in `config.json`, None without exactly one."""
         config = self.weight_file.parent / CONFIG
         if not config.is_file():
             return None
         entries = list(configured(schema.read_object(config)))
-        own = _plain(self._name.split("."))
-        matching = [entry for entry in entries if _plain(entry.path) == own]
-        if not matching and len(elmos(self._stored.shapes)) == 1:
-            matching = entries
-        return matching[0] if len(matching) == 1 else None
+        return entries[0] if len(entries) == 1 else None
 
     @functools.cached_property
     def _options_source(self) -> Path | None:
@@ -297,20 +265,6 @@ class AllenNlp(Format):
         )
 
 
-def elmos(names: Mapping[str, Any]) -> dict[str, str]:
-    """Return the ELMos of a state dict: the names of their modules, and the prefixes of the names
-    of their tensors."""
-    prefixes = [name.removesuffix(CHARACTERS) for name in names if name.endswith(CHARACTERS)]
-    prefixes = [prefix for prefix in prefixes if not prefix or prefix.endswith(".")]
-    return {prefix.removesuffix(OUTER).removesuffix("."): prefix for prefix in prefixes}
-
-
-def _parts(name: str) -> set[str]:
-    """Return the parts of a module's name, with and without AllenNLP's own prefixes."""
-    parts = name.split(".")
-    return {*parts, *_plain(parts)}
-
-
 def configured(values: Mapping[str, Any]) -> Iterator[Entry]:
     """Yield the ELMos in the content of a `config.json`, at any depth."""
     waiting: list[Entry] = [Entry((), values)]
@@ -320,20 +274,6 @@ def configured(values: Mapping[str, Any]) -> Iterator[Entry]:
             yield Entry(path, found)
         below = ((name, value) for name, value in found.items() if isinstance(value, dict))
         waiting += [Entry((*path, name), value) for name, value in below]
-
-
-def _plain(path: tuple[str, ...] | list[str]) -> list[str]:
-    """Return what the path of a module and its path in the configuration have in common.
-
-    `_text_field_embedder.token_embedder_x._elmo` is
-    `model.text_field_embedder.token_embedders.x` in the configuration.
-    """
-    parts = [part.removeprefix("_") for part in path if part != "token_embedders"]
-    if parts[:1] == ["model"]:
-        parts = parts[1:]
-    if len(parts) > 1 and parts[-1] == "elmo" and parts[-2].startswith("token_embedder_"):
-        parts = parts[:-1]
-    return [part.removeprefix("token_embedder_") for part in parts]
 
 
 def _check_projections(options: ModelOptions, path: Path) -> None:

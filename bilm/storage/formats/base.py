@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -51,6 +51,35 @@ class LazyTensor(NamedTuple):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return np.asarray(self.read(), dtype)
+
+
+class LazyTensors:
+    """`Tensors` of files that are opened when a value is read.
+
+    Args:
+        source, paths: see `Tensors`.
+        found: the tensors by name.
+        held: the number of tensors and of values in the files.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        paths: Iterable[Path],
+        found: Mapping[str, LazyTensor],
+        held: Held,
+    ):
+        self.source, self.paths = source, tuple(path.absolute() for path in paths)
+        self.names, self._found, self._held = set(found), found, held
+
+    def held(self) -> Held:
+        """Return the numbers of tensors and of values."""
+        return self._held
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
+        """Yield the function that returns a tensor."""
+        yield self._found.__getitem__
 
 
 class Softmax(NamedTuple):
@@ -118,30 +147,26 @@ class Format(ABC):
         name: the format's name in messages, such as "ELMoForManyLangs".
         trainable: whether models of this format can be trained further.
         has_softmax: whether models of this format may have a softmax.
-        separate_options: whether options can be given for the weights of a folder or archive.
         expects: the kind of tokens that its models were trained on.
         copies: names, or name patterns, of the cached copies of the two paths.
     Attributes:
         softmax_path: path of the softmax of an export, whether it exists or not.
-        part: name of the chosen model if the files contain several, else None; see `choose`.
     """
 
     name: ClassVar[str]
     trainable: ClassVar[bool] = True
     has_softmax: ClassVar[bool] = True
-    separate_options: ClassVar[bool] = False
     expects: ClassVar[str] = WORDS_AS_TRAINED
     copies: ClassVar[tuple[str, str]]
 
     def __init__(self, options_file: Path, weight_file: Path):
         self.options_file, self.weight_file = options_file.absolute(), weight_file.absolute()
         self.folder = self.options_file.parent
-        self.part: str | None = None
         self.softmax_path = self.weight_file.with_name(self.weight_file.stem + SOFTMAX_ENDING)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the paths and the choice for pickle, without the parts that were read."""
-        kept = "options_file", "weight_file", "folder", "part", "softmax_path"
+        """Return the paths for pickle, without the parts that were read."""
+        kept = "options_file", "weight_file", "folder", "softmax_path"
         return {name: getattr(self, name) for name in kept}
 
     @classmethod
@@ -200,14 +225,6 @@ class Format(ABC):
         """Return the learned weightings of the layers. Raises: OptionsError, WeightsError."""
         return []
 
-    def choose(self, part: str) -> None:
-        """Choose one of the models in the files. Raises: OptionsError if the format has only one
-        model per file."""
-        raise OptionsError(
-            f"{self.weight_file}#{part}: files of format {self.name} contain one model; remove "
-            f"#{part}"
-        )
-
     def use_softmax(self, path: Path) -> None:
         """Replace the file of the softmax.
 
@@ -244,20 +261,10 @@ def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> Pur
     found = sorted(set(folders))
     if len(found) > 1 and found[0].parts:
         listed = ", ".join(folder.as_posix() for folder in found)
-        expected = f"expected one{choosing(where, found)}"
-        raise WeightsError(f"{where}: found {kind} in {listed}; {expected}")
+        raise WeightsError(
+            f'{where}: found {kind} in {listed}; expected one; choose it with "{where}#{found[0]}"'
+        )
     return found[0] if found else None
-
-
-def choosing(where: str | Path, places: Iterable[PurePath]) -> str:
-    """Return the end of a message that explains how to choose one of several models.
-
-    Args:
-        where: the folder or archive.
-        places: names of the models in it, as after `#`.
-    """
-    named = sorted({place.as_posix() for place in places if place.parts})
-    return f', or choose one with "{where}#{named[0]}"' if named else ""
 
 
 class Shapes(NamedTuple):

@@ -7,8 +7,7 @@ from pathlib import Path, PurePath
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import EXPORT_ID, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.formats.base import Format, Softmax, choosing
-from bilm.storage.formats.foreign import what_it_is
+from bilm.storage.formats.base import Format, Softmax
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
 from bilm.storage.int8_tensors import Int8Tensors
 from bilm.storage.names import with_directions
@@ -17,6 +16,7 @@ from bilm.support.model_files import (
     HDF5_SUFFIXES,
     META,
     OPTIONS,
+    RENAME_STATE_DICT,
     SOFTMAX_ENDING,
     VOCABULARY,
     WEIGHTS,
@@ -27,7 +27,23 @@ MAX_DEPTH = 4  # parts of the path of the options in a folder or archive
 EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run"
 EXPECTED_WEIGHTS = (
     ".hdf5 file with the weights, or the checkpoints of a run, beside the options; name the file "
-    "weights.hdf5"
+    "weights.hdf5, or choose it with --weights"
+)
+# Ends of the names of other files, what they are, and advice.
+OTHERS = (
+    (("saved_model.pb",), "a TensorFlow SavedModel", "load it with tf.saved_model.load"),
+    ((".keras", ".weights.h5"), "a Keras model", "load it with keras.models.load_model"),
+    (
+        HDF5_SUFFIXES,
+        "HDF5 weights without their options",
+        "name the folder of options.json and the weights, or pass both, as in "
+        "--model options.json --weights weights.hdf5",
+    ),
+    (
+        (".pt", ".pth", ".th", ".pkl", ".ckpt", ".safetensors", "pytorch_model.bin"),
+        "a PyTorch model of another kind than ELMoForManyLangs and AllenNLP",
+        RENAME_STATE_DICT,
+    ),
 )
 
 
@@ -52,12 +68,7 @@ class BilmTf(Format):
         depth = min((len(p.parts) for p in options if len(p.parts) <= MAX_DEPTH), default=0)
         options = [p for p in options if len(p.parts) == depth]
         if len({p.parent for p in options}) != 1:
-            _only(
-                options,
-                EXPECTED_OPTIONS + choosing(where, [p.parent for p in options]),
-                where,
-                paths,
-            )
+            raise _unexpected(options, EXPECTED_OPTIONS, where, paths)
         beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
         weights = [p for p in beside if not p.stem.endswith("_softmax")]
         preferred = (
@@ -67,14 +78,13 @@ class BilmTf(Format):
             weights,
         )
         candidates = next(filter(None, preferred), [])
-        expected = EXPECTED_WEIGHTS
-        if len(candidates) > 1:
-            expected += choosing(where, [p.with_suffix("") for p in candidates])
-            if Path(where).is_dir():
-                expected += f" or --weights {min(candidates).name}"
-        chosen = _only(candidates, expected, where, paths)
+        if len(candidates) != 1:
+            raise _unexpected(candidates, EXPECTED_WEIGHTS, where, paths)
+        chosen = candidates[0]
         named = [p for p in map(chosen.with_name, options_names(chosen)) if p in options]
-        its_options = named[0] if named else _only(options, EXPECTED_OPTIONS, where, paths)
+        if not named and len(options) != 1:
+            raise _unexpected(options, EXPECTED_OPTIONS, where, paths)
+        its_options = [*named, *options][0]
         companions = {
             f"weights{SOFTMAX_ENDING}": chosen.with_name(chosen.stem + SOFTMAX_ENDING),
             **{name: chosen.with_name(name) for name in (VOCABULARY, CARD, META)},
@@ -152,13 +162,23 @@ def read_export_id(path: str | Path) -> str | None:
         return attribute(file, EXPORT_ID)
 
 
-def _only(
+def what_it_is(paths: list[PurePath]) -> str | None:
+    """Return a description of a model of another kind, and advice; None if unknown."""
+    for endings, name, advice in OTHERS:
+        if any(part.endswith(endings) for path in paths for part in path.parts):
+            return f"found {name}; expected a model in a format that bilm reads; {advice}"
+    return None
+
+
+def _unexpected(
     found: list[PurePath], expected: str, where: str | Path, paths: list[PurePath]
-) -> PurePath:
-    if len(found) != 1:
-        foreign = what_it_is(paths) if not found else None
-        if foreign is not None:
-            raise WeightsError(f"{where}: {foreign}")
-        listed = ", ".join(sorted(p.as_posix() for p in found)) or "none"
-        raise WeightsError(f"{where}: found {listed}, expected one {expected}")
-    return found[0]
+) -> WeightsError:
+    if not found and (other := what_it_is(paths)):
+        return WeightsError(f"{where}: {other}")
+    listed = ", ".join(sorted(p.as_posix() for p in found)) or "none"
+    if found:
+        place = (
+            min(found).with_suffix("") if min(found).suffix in HDF5_SUFFIXES else min(found).parent
+        )
+        expected += f', or choose one with "{where}#{place}"'
+    return WeightsError(f"{where}: found {listed}, expected one {expected}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePath, PurePosixPath
-from typing import NamedTuple
 
+from bilm.errors import WeightsError
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import OPTIONS_262, BilmTf
@@ -17,13 +17,7 @@ TEXT_SUFFIXES = (".json", ".txt", ".md")  # of files without weights
 OPTIONS_ENDINGS = (OPTIONS, OPTIONS_262, CONFIG)
 
 # They are tried in this order; the last one owns all other paths.
-FORMATS: tuple[type[Format], ...] = (
-    ManyLangs,
-    TfHub,
-    Run,
-    AllenNlp,
-    BilmTf,
-)
+FORMATS: tuple[type[Format], ...] = (ManyLangs, TfHub, Run, AllenNlp, BilmTf)
 
 
 def find(paths: list[PurePath], where: str | Path) -> tuple[type[Format], dict[str, PurePath]]:
@@ -37,47 +31,37 @@ def find(paths: list[PurePath], where: str | Path) -> tuple[type[Format], dict[s
     return next((format_, files) for format_, files in tried if files)
 
 
-class Narrowed(NamedTuple):
-    """The files of a folder or archive that remain when a name chooses one of several models.
-
-    Fields:
-        base: a folder in it, or the top.
-        paths: the files, relative to `base`.
-        part: the name, None if it chose by files.
-    """
-
-    base: PurePath
-    paths: list[PurePath]
-    part: str | None
-
-
-def narrowed(paths: list[PurePath], part: str | None) -> Narrowed:
+def narrowed(
+    paths: list[PurePath], part: str | None, where: str | Path
+) -> tuple[PurePath, list[PurePath]]:
     """Remove the files of other models.
 
     Args:
         paths: relative to a folder or archive.
         part: a folder; or the weights of one model, with or without `.hdf5` or `_weights.hdf5`,
-            which may share the options; or another name, or None.
+            which may share the options; None for all files.
+        where: the folder or archive, for the message.
+    Returns: a folder in it, or the top; and the files, relative to that.
+    Raises: WeightsError if `part` is neither.
     """
     top = PurePosixPath()
     if part is None:
-        return Narrowed(top, paths, None)
+        return top, paths
     place = PurePosixPath(part.strip("/"))
     inside = [path for path in paths if place in path.parents]
     if any(path.suffix not in TEXT_SUFFIXES for path in inside):
         has_options = any(path.name.endswith(OPTIONS_ENDINGS) for path in inside)
         above = [p for p in paths if p.parent in place.parents and p.name.endswith(OPTIONS)]
         if above and not has_options:
-            return Narrowed(top, [*inside, *above], None)
-        return Narrowed(place, [path.relative_to(place) for path in inside], None)
+            return top, [*inside, *above]
+        return place, [path.relative_to(place) for path in inside]
     names = [place.parent / f"{place.name}{ending}" for ending in ("", ".hdf5", "_weights.hdf5")]
     chosen = next((name for name in names if name in paths and name.suffix in HDF5_SUFFIXES), None)
     if chosen is None:
-        return Narrowed(top, paths, part)
+        raise WeightsError(f"{where}#{part}: contains neither a folder nor weights of this name")
     kept = chosen.name, f"{chosen.stem}{SOFTMAX_ENDING}"
     beside = [path for path in paths if path.parent == chosen.parent]
-    beside = [p for p in beside if p.suffix not in HDF5_SUFFIXES or p.name in kept]
-    return Narrowed(top, beside, None)
+    return top, [p for p in beside if p.suffix not in HDF5_SUFFIXES or p.name in kept]
 
 
 def unpacked(folder: Path) -> Format | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -19,7 +18,7 @@ import numpy as np
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import DIRECTIONS
-from bilm.storage.formats.base import LazyTensor
+from bilm.storage.formats.base import LazyTensor, LazyTensors
 from bilm.storage.hdf5 import Held
 
 GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
@@ -166,8 +165,8 @@ class LoadedStateDict:
         self.read = arrays.__getitem__
 
 
-class StateDictTensors:
-    """See `bilm.storage.formats.base.Tensors`.
+class StateDictTensors(LazyTensors):
+    """The tensors of a model in state dicts.
 
     Args:
         source: name of the files, for messages.
@@ -179,31 +178,20 @@ class StateDictTensors:
     """
 
     def __init__(self, source: str | Path, parts: Sequence[tuple[Stored, Sequence[Row], str]]):
-        self.source = str(source)
-        self.paths: tuple[Path, ...] = tuple(file.path for file, _, _ in parts)
         self.unused: dict[Path, set[str]] = {}
-        self._found: dict[str, LazyTensor] = {}
+        found: dict[str, LazyTensor] = {}
         for file, rows, prefix in parts:
             unused = set(file.shapes)
             names = {n.removeprefix(prefix): n for n in file.shapes if n.startswith(prefix)}
             for row in rows:
                 for variable, stored in row.found_in(names):
                     used = [prefix + name for name in stored]
-                    self._found[variable] = _lazy(file, used, row.layout)
+                    found[variable] = _lazy(file, used, row.layout)
                     unused.difference_update(used)
             self.unused[file.path] = unused
-        self.names = set(self._found)
-        n_tensors = sum(len(file.shapes) for file, _, _ in parts)
-        self._held = Held(n_tensors, sum(file.n_numbers for file, _, _ in parts))
-
-    def held(self) -> Held:
-        """Count the tensors of the files and their numbers."""
-        return self._held
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
-        """Yield the function that returns a tensor; each one opens its file when it is read."""
-        yield self._found.__getitem__
+        files = [file for file, _, _ in parts]
+        held = Held(sum(len(f.shapes) for f in files), sum(f.n_numbers for f in files))
+        super().__init__(str(source), (file.path for file in files), found, held)
 
 
 def _lazy(source: Stored, names: list[str], layout: Layout) -> LazyTensor:

@@ -7,8 +7,6 @@ the latest checkpoint whose weights can be read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath
 
@@ -16,18 +14,22 @@ from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage import names
-from bilm.storage.formats.base import Checkpoint, Format, LazyTensor, Softmax, one_folder
-from bilm.storage.hdf5 import Held
+from bilm.storage.formats.base import (
+    Checkpoint,
+    Format,
+    LazyTensor,
+    LazyTensors,
+    Softmax,
+    one_folder,
+)
 from bilm.support.files import version_of
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, OPTIONS, VOCABULARY
 
 INDEX = ".index"
-EPOCHS = "epochs"
 PART = re.compile(r".+(\.index|\.data-\d+-of-\d+)")
 OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+)?")
-
 # Version of the last whole checkpoint, by folder and by whether the softmax was required.
-_whole: dict[tuple[Path, bool], tuple] = {}
+_whole: dict[tuple[Path, bool], list[tuple]] = {}
 
 
 class Run(Format):
@@ -42,14 +44,11 @@ class Run(Format):
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
-        """Choose the files of a run, at the top or in one folder inside; or the last epoch's files
-        if checkpoints are in folders `epochs/<number>`, with the options two levels above.
+        """Choose the files of a run, at the top or in one folder inside.
 
         Raises: WeightsError if there are several runs, or no options beside the checkpoints.
         """
         indexed = {p.parent for p in paths if p.suffix == INDEX}
-        if found := cls._last_epoch(paths, indexed, where):
-            return found
         homes = {
             p.parent
             for p in paths
@@ -65,33 +64,12 @@ class Run(Format):
         beside = {p.name: p for p in paths if p.parent == home}
         if OPTIONS not in beside:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
-        return cls._files(beside[OPTIONS], beside)
-
-    @classmethod
-    def _last_epoch(
-        cls, paths: list[PurePath], indexed: set[PurePath], where: str | Path
-    ) -> dict[str, PurePath] | None:
-        """Choose the files of the last epoch of a run whose epochs have folders."""
-        options = {p.parent: p for p in paths if p.name == OPTIONS}
-        epochs = [p for p in indexed if p.parent.name == EPOCHS and p.name.isdecimal()]
-        epochs = [p for p in epochs if p not in options and p.parent.parent in options]
-        home = one_folder((p.parent.parent for p in epochs), where, "runs")
-        if home is None:
-            return None
-        last = max((p for p in epochs if p.parent.parent == home), key=lambda p: int(p.name))
-        beside = {p.name: p for p in paths if p.parent == home and p.suffix == ".txt"}
-        beside |= {p.name: p for p in paths if p.parent == last}
-        return cls._files(options[home], beside)
-
-    @classmethod
-    def _files(cls, options: PurePath, beside: dict[str, PurePath]) -> dict[str, PurePath]:
-        """Return the files of a run, given the files beside its checkpoints by name."""
         parts = {n: beside[n] for n in sorted(beside) if PART.fullmatch(n) or OURS.fullmatch(n)}
         index = min(parts.values(), key=lambda p: p.suffix != INDEX)
-        vocabularies = [p for p in beside.values() if re.fullmatch(r"vocab.*\.txt", p.name)]
-        found = {OPTIONS: options, index.name: index, **parts}
+        found = {OPTIONS: beside[OPTIONS], index.name: index, **parts}
         if CHECKPOINT_LIST in beside:
             found[CHECKPOINT_LIST] = beside[CHECKPOINT_LIST]
+        vocabularies = [p for n, p in beside.items() if re.fullmatch(r"vocab.*\.txt", n)]
         return found | ({VOCABULARY: vocabularies[0]} if len(vocabularies) == 1 else {})
 
     @classmethod
@@ -102,9 +80,7 @@ class Run(Format):
     @classmethod
     def found(cls, options_file: Path, weight_file: Path) -> Run:
         """Return the run in the folder of the checkpoints."""
-        home = weight_file.parent
-        is_listed = home == options_file.parent or (home / CHECKPOINT_LIST).exists()
-        return cls(options_file, home if is_listed else weight_file)
+        return cls(options_file, weight_file.parent)
 
     @property
     def description(self) -> str:
@@ -122,14 +98,14 @@ class Run(Format):
         options = load_model_options(self.options_file)
         return names.with_directions(options, lambda: self.checkpoint().shapes)
 
-    def tensors(self, options: ModelOptions) -> RunTensors:
+    def tensors(self, options: ModelOptions) -> LazyTensors:
         """Open the checkpoint. Raises: WeightsError."""
-        return RunTensors(self.checkpoint())
+        return _tensors(self.checkpoint())
 
     def softmax(self) -> Softmax:
         """Open the checkpoint, whose words are in a vocabulary file. Raises: WeightsError."""
         checkpoint = self.checkpoint(with_softmax=True)
-        return Softmax(RunTensors(checkpoint), checkpoint.n_words, None)
+        return Softmax(_tensors(checkpoint), checkpoint.n_words, None)
 
     def checkpoint(self, with_softmax: bool = False) -> Checkpoint:
         """Return the checkpoint: the latest one whose weights can be read, or the given one.
@@ -149,11 +125,10 @@ class Run(Format):
         if not self.weight_file.is_dir():
             return Checkpoint.open(self.weight_file.with_suffix(""), needed)
         key = self.weight_file, with_softmax
-        if key in _whole:  # already found whole: each weight is read when it is used
-            found = latest_checkpoint(self.weight_file, none)
-            if found is not None and _version(found) == _whole[key]:
-                return found
-        found = latest_checkpoint(self.weight_file, needed)
+        # Checkpoints that were found whole are not read again.
+        found = latest_checkpoint(self.weight_file, none) if key in _whole else None
+        if found is None or _version(found) != _whole[key]:
+            found = latest_checkpoint(self.weight_file, needed)
         if found is None:
             raise WeightsError(
                 f"{self.weight_file}: the folder does not contain a checkpoint; expected a run"
@@ -166,32 +141,14 @@ class Run(Format):
         options_file, *parts = self.files()
         return [options_file, *([p for p in parts if p.suffix == INDEX] or parts)]
 
-    def own_files(self) -> list[Path]:
-        """Return the files of the model and those of all checkpoints in the folder."""
-        home = self.weight_file if self.weight_file.is_dir() else self.weight_file.parent
-        parts = [p for p in sorted(home.iterdir()) if PART.fullmatch(p.name)]
-        return [*super().own_files(), home / CHECKPOINT_LIST, *parts]
+
+def _tensors(checkpoint: Checkpoint) -> LazyTensors:
+    """Return the weights in a checkpoint."""
+    shapes, dtypes = checkpoint.shapes, checkpoint.dtypes
+    found = {n: LazyTensor(shapes[n], dtypes[n], partial(checkpoint.read, n)) for n in shapes}
+    return LazyTensors(checkpoint.path, checkpoint.files, found, checkpoint.held)
 
 
-class RunTensors:
-    """The weights in a checkpoint: see `bilm.storage.formats.base.Tensors`."""
-
-    def __init__(self, checkpoint: Checkpoint):
-        self._checkpoint, self.source = checkpoint, checkpoint.path
-        self.paths = tuple(path.absolute() for path in checkpoint.files)
-        self.names = set(checkpoint.shapes)
-
-    def held(self) -> Held:
-        """Count the tensors of the checkpoint and their numbers."""
-        return self._checkpoint.held
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
-        """Yield the function that returns a tensor, which is read when it is converted."""
-        found = self._checkpoint
-        yield lambda n: LazyTensor(found.shapes[n], found.dtypes[n], partial(found.read, n))
-
-
-def _version(checkpoint: Checkpoint) -> tuple:
+def _version(checkpoint: Checkpoint) -> list[tuple]:
     """Return a value that changes when the files of a checkpoint change."""
-    return tuple((path.absolute(), *version_of(path)) for path in checkpoint.files)
+    return [(path, *version_of(path)) for path in checkpoint.files]

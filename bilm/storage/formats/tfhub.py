@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
@@ -19,11 +18,10 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bilm.errors import OptionsError, WeightsError
-from bilm.options import schema
+from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.formats.base import Format, LazyTensor, Mix, Shapes, one_folder
+from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, Shapes, one_folder
 from bilm.storage.hdf5 import Held
 from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
 
@@ -38,7 +36,7 @@ MIXES = (  # weights and gamma: Google's names, DeepPavlov's
     ("aggregation/elmo_output_ELMo_W", "aggregation/elmo_output_ELMo_gamma"),
 )
 STATES = "Variable"  # start of the names of the LSTM states, after `SCOPE`
-FIRST_CELL = "bilm/RNN_0/RNN/MultiRNNCell/Cell0/"
+CLIP = re.compile(r"bilm/RNN_0/RNN/MultiRNNCell/Cell0/.*/clip_by_value[^/]*/Minimum")
 SKIP = re.compile(r"bilm/RNN_0/RNN/MultiRNNCell/Cell1/rnn/while/add[^/]*")
 # Used where the graph has another form than the known modules: the published model's.
 RECIPE = {"activation": "relu", "max_characters_per_token": 50}
@@ -49,7 +47,6 @@ class TfHub(Format):
 
     name = "TensorFlow Hub module"
     has_softmax = False
-    separate_options = True
     copies = (HUB_GRAPH, HUB_INDEX)
 
     @classmethod
@@ -88,66 +85,61 @@ class TfHub(Format):
         if self.options_file != self.graph_file:
             options = load_model_options(self.options_file)
             return options.replace(bidirectional=options.bidirectional is not False)
-        try:
-            found = schema.read(ModelOptions, self._derived(), strict=False)
-        except OptionsError as error:
-            raise WeightsError(
-                f"{self.weight_file}: its variables do not fit an ELMo ({error})"
-            ) from None
-        return found
+        with self.tensors().opened() as read:
+            stored = {name: read(name).shape for name in self.tensors().names}
+        return _derived_options(Shapes(self.weight_file, stored), _Graph(self.graph_file))
 
-    def tensors(self, options: ModelOptions) -> TfHubTensors:
+    def tensors(self, options: ModelOptions | None = None) -> LazyTensors:
         """Open the variables. Raises: WeightsError."""
-        return self._variables
+        return self._variables.tensors
 
     def mixes(self) -> list[Mix]:
         """Read the learned mix. Raises: WeightsError."""
         variables, found = self._variables, []
-        for weights, gamma in MIXES:
-            if weights in variables.shapes and gamma in variables.shapes:
-                stored = variables.read(weights), variables.read(gamma)
-                values: list[np.ndarray] = [np.asarray(value, np.float32) for value in stored]
-                if values[0].ndim != 1 or values[1].size != 1:
-                    raise WeightsError(f"{self.weight_file}: {weights} is not a learned mix")
-                if not all(np.isfinite(value).all() for value in values):
-                    raise WeightsError(f"{self.weight_file}: {weights} is not finite")
-                found.append(Mix(values[0], float(values[1].reshape(()))))
+        for names in MIXES:
+            if variables.shapes.keys() >= set(names):
+                weights, gamma = (np.asarray(variables.read(n), np.float32) for n in names)
+                is_finite = np.isfinite(weights).all() and np.isfinite(gamma).all()
+                if weights.ndim != 1 or gamma.size != 1 or not is_finite:
+                    raise WeightsError(f"{self.weight_file}: {names[0]} is not a learned mix")
+                found.append(Mix(weights, float(gamma.reshape(()))))
         return found
 
     @functools.cached_property
-    def _variables(self) -> TfHubTensors:
-        return TfHubTensors(self.weight_file)
+    def _variables(self) -> _Variables:
+        return _Variables(self.weight_file)
 
-    def _derived(self) -> dict[str, Any]:
-        """Return options from the shapes and the graph."""
-        shapes = Shapes(self.weight_file, self._variables.stored_shapes)
-        cell = "RNN_0/RNN/MultiRNNCell/Cell"
 
-        n_rows, embedding_dim = shapes.of("char_embed", 2)
-        filters = [
-            shapes.of(f"CNN/W_cnn_{i}", 4) for i in range(shapes.n_numbered("CNN/W_cnn_", ""))
-        ]
-        dim = shapes.of(f"{cell}0/LSTMCell/B", 1)[0] // 4
-        has_projection = f"{cell}0/LSTMCell/W_P_0" in shapes.by_name
-        projection_dim = shapes.of(f"{cell}0/LSTMCell/W_P_0", 2)[1] if has_projection else dim
-        graph = _Graph(self.graph_file)
-        first_width = filters[0][1] if filters else 1
-        shown, length = graph.activation(), graph.word_length(first_width)
-        if shown is None or length is None:
-            logging.warning(
-                "%s: the graph does not show the activation or the length of words; using those of "
-                "the published model: %s", self.graph_file, RECIPE,
-            )  # fmt: skip
-        cell_clip, proj_clip = graph.clips()
-        logging.info(
-            "%s: sizes are derived from the shapes of the variables; activation, clips (cell %s, "
-            "projection %s), skip connections and length of words are read from its graph",
-            self.graph_file, cell_clip, proj_clip,
-        )  # fmt: skip
-        return {
+def _derived_options(shapes: Shapes, graph: _Graph) -> ModelOptions:
+    """Return options from the shapes and the graph. Raises: WeightsError."""
+    cell = "RNN_0/RNN/MultiRNNCell/Cell"
+    n_rows, embedding_dim = shapes.of("char_embed", 2)
+    n_filters = shapes.n_numbered("CNN/W_cnn_", "")
+    filters = [shapes.of(f"CNN/W_cnn_{i}", 4) for i in range(n_filters)]
+    dim = shapes.of(f"{cell}0/LSTMCell/B", 1)[0] // 4
+    has_projection = f"{cell}0/LSTMCell/W_P_0" in shapes.by_name
+    projection_dim = shapes.of(f"{cell}0/LSTMCell/W_P_0", 2)[1] if has_projection else dim
+    activation, length = graph.activation(), graph.word_length(filters[0][1] if filters else 1)
+    if activation is None or length is None:
+        logging.warning(
+            "%s: the graph does not show the activation or the length of words; those of the "
+            "published model are used: %s",
+            graph.path,
+            RECIPE,
+        )
+    cell_clip, proj_clip = graph.clips()
+    logging.info(
+        "%s: sizes are derived from the shapes of the variables; activation, clips (cell %s, "
+        "projection %s), skip connections and length of words are read from its graph",
+        graph.path,
+        cell_clip,
+        proj_clip,
+    )
+    return shapes.options(
+        {
             "bidirectional": any(name.startswith("RNN_1/") for name in shapes.by_name),
             "char_cnn": {
-                "activation": shown or RECIPE["activation"],
+                "activation": activation or RECIPE["activation"],
                 "embedding": {"dim": embedding_dim},
                 "filters": [[width, number] for _, width, _, number in filters],
                 "max_characters_per_token": length or RECIPE["max_characters_per_token"],
@@ -163,34 +155,32 @@ class TfHub(Format):
                 "use_skip_connections": graph.has_skip_connections(),
             },
         }
+    )
 
 
 class _Graph:
     """What the graph of a module shows about the options. Raises: WeightsError."""
 
     def __init__(self, path: Path):
-        _require_tensorflow(path)
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+        self.path = path
         try:
             with open(path, "rb") as file:
-                content = file.read(MAX_GRAPH_BYTES + 1)
-            if len(content) > MAX_GRAPH_BYTES:
-                raise WeightsError(f"{path}: more than {MAX_GRAPH_BYTES:,} bytes, expected a graph")
-            found = SavedModel.FromString(content)
+                found = SavedModel.FromString(file.read(MAX_GRAPH_BYTES))
         except OSError as error:
             raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
         except DecodeError as error:
             raise WeightsError(f"{path}: truncated or damaged: {error}") from error
         if not found.meta_graphs:
             raise WeightsError(f"{path}: contains no graph")
-        self.path = path
         self.nodes = {node.name: node for node in found.meta_graphs[0].graph_def.node}
 
     def activation(self) -> str | None:
         """Return the activation of the character CNN, None if the graph does not show it."""
-        found = {node.op for node in self._below("bilm/CNN/")} & {"Relu", "Tanh"}
+        found = {node.op for name, node in self.nodes.items() if name.startswith("bilm/CNN/")}
+        found &= {"Relu", "Tanh"}
         return found.pop().lower() if len(found) == 1 else None
 
     def word_length(self, first_width: int) -> int | None:
@@ -202,17 +192,17 @@ class _Graph:
     def clips(self) -> tuple[float | None, float | None]:
         """Return the clips of the cell and of the projection, None for none."""
         cell = projection = None
-        for node in self._below(FIRST_CELL):
-            if not re.search(r"/clip_by_value[^/]*/Minimum$", node.name) or len(node.input) < 2:
+        for name, node in self.nodes.items():
+            if not CLIP.fullmatch(name) or len(node.input) < 2:
                 continue
-            value, limit = (self.nodes.get(self._plain(name)) for name in node.input[:2])
+            plain = (each.removeprefix("^").partition(":")[0] for each in node.input[:2])
+            value, limit = map(self.nodes.get, plain)
             if value is None or limit is None or limit.op != "Const":
-                raise WeightsError(f"{self.path}: {node.name} has no constant limit")
-            found = _constant(limit, self.path)
+                raise WeightsError(f"{self.path}: {name} has no constant limit")
             if value.op == "MatMul":
-                projection = found
+                projection = self._constant(limit)
             else:
-                cell = found
+                cell = self._constant(limit)
         return cell, projection
 
     def has_skip_connections(self) -> bool:
@@ -222,95 +212,70 @@ class _Graph:
             for name, node in self.nodes.items()
         )
 
-    def _below(self, scope: str) -> list[Any]:
-        return [node for name, node in self.nodes.items() if name.startswith(scope)]
+    def _constant(self, node: Any) -> float:
+        import tensorflow as tf
 
-    @staticmethod
-    def _plain(name: str) -> str:
-        return name.removeprefix("^").partition(":")[0]
-
-
-def _constant(node: Any, path: Path) -> float:
-    """Return the number of a constant. Raises: WeightsError."""
-    import tensorflow as tf
-
-    tensor = node.attr["value"].tensor
-    if math.prod(max(d.size, 0) for d in tensor.tensor_shape.dim) != 1:
-        raise WeightsError(f"{path}: {node.name} is not one number")
-    try:
-        return float(f"{float(tf.make_ndarray(tensor).reshape(())):.7g}")  # 0.3, not 0.300000012
-    except (TypeError, ValueError) as error:
-        raise WeightsError(f"{path}: {node.name} is not a number ({error})") from error
+        tensor = node.attr["value"].tensor
+        try:
+            if math.prod(max(d.size, 0) for d in tensor.tensor_shape.dim) != 1:
+                raise ValueError("several values")
+            value = float(tf.make_ndarray(tensor).reshape(()))
+            return float(f"{value:.7g}")  # 0.3, not 0.300000012
+        except (TypeError, ValueError) as error:
+            raise WeightsError(f"{self.path}: {node.name} is not a number ({error})") from error
 
 
-def _require_tensorflow(path: Path) -> None:
-    try:
-        import tensorflow as tf  # noqa: F401
-    except ImportError as error:
-        raise WeightsError(
-            f"{path}: reading a TensorFlow Hub module requires TensorFlow; install it with pip "
-            "install tensorflow"
-        ) from error
-
-
-class TfHubTensors:
-    """The variables of a module: see `bilm.storage.formats.base.Tensors`.
+class _Variables:
+    """The variables of a module.
 
     Args:
         index: the index of the variables.
     Attributes:
         shapes: shapes of all variables, by their names in the module.
-        stored_shapes: shapes of the biLM's tensors by bilm's names, without the padding row.
+        tensors: those of the biLM by bilm's names, without the padding row.
     Raises: WeightsError if it cannot be read or the data files are too small.
     """
 
     def __init__(self, index: Path):
-        _require_tensorflow(index)
-        import tensorflow as tf
-
-        self.source = str(index.parent.parent)
-        self._index = index
+        try:
+            import tensorflow as tf
+        except ImportError as error:
+            raise WeightsError(
+                f"{index}: reading a TensorFlow Hub module requires TensorFlow; install it with "
+                "pip install tensorflow"
+            ) from error
+        self.index = index
         self._errors = (tf.errors.OpError, RuntimeError, IndexError, ValueError)
         try:
             self._reader = tf.train.load_checkpoint(str(index.with_suffix("")))
-            self.shapes = {
-                name: tuple(shape)
-                for name, shape in self._reader.get_variable_to_shape_map().items()
-            }
+            stored = self._reader.get_variable_to_shape_map()
             types = self._reader.get_variable_to_dtype_map()
         except self._errors as error:
             raise self._damaged(error) from error
-        self.paths: tuple[Path, ...] = tuple(sorted(index.parent.glob("variables.*")))
-        n_bytes = sum(p.stat().st_size for p in self.paths if p != index)
+        self.shapes: dict[str, tuple[int, ...]] = {n: tuple(shape) for n, shape in stored.items()}
+        paths = sorted(index.parent.glob("variables.*"))
+        n_bytes = sum(p.stat().st_size for p in paths if p != index)
         needed = sum(math.prod(s) * (types[n].size or 0) for n, s in self.shapes.items())
         if needed > n_bytes:
             raise WeightsError(
                 f"{index}: the variables need {needed:,} bytes, but the data files have {n_bytes:,}"
             )
-        self._names = dict(_renamed(self.shapes))
-        self.names = set(self._names)
-        self.dtypes = {own: types[name].as_numpy_dtype for own, name in self._names.items()}
-        self.stored_shapes = {own: self.shapes[name] for own, name in self._names.items()}
-        characters = self.stored_shapes.get("char_embed", ())
-        if characters[:1] == (N_CHARACTERS_WITH_PADDING,):
-            self.stored_shapes["char_embed"] = (characters[0] - 1, *characters[1:])
-        elif characters:
-            raise WeightsError(
-                f"{index}: char_embed has shape {characters}, expected "
-                f"{N_CHARACTERS_WITH_PADDING} rows"
+        found = {
+            own: LazyTensor(
+                self.shapes[name], np.dtype(types[name].as_numpy_dtype), partial(self.read, name)
             )
-        self._held = Held(len(self.shapes), sum(map(math.prod, self.shapes.values())))
-
-    def held(self) -> Held:
-        """Count the variables and their numbers."""
-        return self._held
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
-        """Yield the function that returns a variable, which is read when it is converted."""
-        yield lambda name: LazyTensor(
-            self.stored_shapes[name], np.dtype(self.dtypes[name]), partial(self._value, name)
-        )
+            for own, name in _names_of_bilm(self.shapes).items()
+        }
+        if (padded := found.get("char_embed")) is not None:
+            n_rows, *width = padded.shape or (0,)
+            if n_rows != N_CHARACTERS_WITH_PADDING:
+                expected = f"expected {N_CHARACTERS_WITH_PADDING} rows"
+                raise WeightsError(f"{index}: char_embed has shape {padded.shape}, {expected}")
+            found["char_embed"] = LazyTensor(
+                (n_rows - 1, *width), padded.dtype, lambda: padded.read()[1:]
+            )
+        held = Held(len(self.shapes), sum(map(math.prod, self.shapes.values())))
+        self.tensors = LazyTensors(str(index.parent.parent), paths, found, held)
 
     def read(self, name: str) -> np.ndarray:
         """Return a variable by its name in the module. Raises: WeightsError."""
@@ -319,21 +284,19 @@ class TfHubTensors:
         except self._errors as error:
             raise self._damaged(error) from error
 
-    def _value(self, own: str) -> np.ndarray:
-        value = self.read(self._names[own])
-        return value[1:] if own == "char_embed" else value
-
     def _damaged(self, error: Exception) -> WeightsError:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        return WeightsError(f"{self._index}: truncated or damaged ({first})")
+        return WeightsError(f"{self.index}: truncated or damaged ({first})")
 
 
-def _renamed(names: Any) -> Iterator[tuple[str, str]]:
-    """Yield bilm's name and the module's name of each variable of the biLM."""
+def _names_of_bilm(names: Mapping[str, Any]) -> dict[str, str]:
+    """Return the module's name of each variable of the biLM, by bilm's name."""
+    found = {}
     for name in names:
         own = name.removeprefix(SCOPE)
         if own == name or own.startswith(STATES):
             continue
         if cell := CELL.fullmatch(own):
             own = f"{cell[1]}/LSTMCell/{NAMES[cell[2]]}"
-        yield own, name
+        found[own] = name
+    return found
