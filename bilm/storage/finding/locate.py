@@ -35,8 +35,7 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
 
     An existing path takes precedence over a name. The model is at the top level of a folder or
     archive, or in a single folder inside it, at most three folders deep. A folder with checkpoints
-    is always read as a run, with the options in `options.json`. Of checkpoints in folders
-    `epochs/<number>`, with the options two levels above them, the last epoch is read. An
+    is always read as a run, with the options in `options.json`. An
     ELMoForManyLangs model has `config.json` and `encoder.pkl`. In other folders the weights are
     `model.hdf5`, or else `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one
     HDF5 file except `*_softmax.hdf5`; their options are `<stem>_options.json`, or else
