@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, command
 from bilm.errors import OptionsError
+from bilm.options import schema
 from bilm.options.run_options import AUTO, RunOptions, load_run_options, packaged_options
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def train(
     if vocab is None and not vocabulary.is_file():
         raise click.UsageError(f"--vocab is required: {vocabulary} does not exist")
     stored = folder.stored_options_file()
-    is_auto = options == AUTO or (options is None and (stored is None or folder.read_auto()))
+    chose_auto = stored is None or bool(folder.record().get("auto"))
+    is_auto = options == AUTO or (options is None and chose_auto)
     if hours is not None and not is_auto:
         raise click.UsageError("--hours requires --options auto; the length of other runs is set "
                                "with --n_epochs or --n_steps")  # fmt: skip
@@ -125,19 +127,18 @@ def choose(
     from bilm.training import auto, timing
     from bilm.training.plan import load_vocabulary
 
-    record = folder.read_auto()
-    if record is not None:
-        stored = load_run_options(folder.options_file)
+    record = folder.record()
+    if record.get("auto"):
+        stored = schema.read(RunOptions, record["options"], strict=False)
         if n_train_tokens is not None:
             stored = stored.replace(n_train_tokens=n_train_tokens)
-        return stored.replace(**changes), auto.resumed(record, stored, changes, request)
+        return stored.replace(**changes), auto.resumed(record["auto"], stored, changes, request)
     if folder.holds_run:
         raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
                            "--options to resume it, or use another folder")  # fmt: skip
     start = time.monotonic()
     auto.check_hours(request.hours)
     folder.check_usable()
-    folder.check_writable()
     folder.check_resume(run["resume"])
     pattern = run["train_prefix"]
     shards = resolve_shards(pattern, run["on_bad_utf8"])

@@ -15,7 +15,6 @@ from absl import logging
 import bilm
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.options.run_options import load_model_options
-from bilm.options.schema import read_object
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
@@ -167,9 +166,8 @@ def _training(
         facts["held-out perplexity"] = f"{found}, over {found.n_predictions:,} predictions"
     elif math.isfinite(saved.best):
         facts["best held-out perplexity up to this step"] = f"{saved.best:,.2f}"
-    if run.tuning_file.exists():
-        source = read_object(run.tuning_file).get("source") or []
-        facts["fine-tuned from"] = ", ".join(map(str, source))
+    if record := run.record().get("finetuning"):
+        facts["fine-tuned from"] = ", ".join(map(str, record["source"]))
     return facts
 
 

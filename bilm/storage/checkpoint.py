@@ -1,28 +1,28 @@
 """Checkpoints of training: names of their keys, writing, reading, validation, pruning, the list.
 
-A checkpoint has TensorFlow's format: an index and data files. Ours are named `model.ckpt-<step>`;
-the file `checkpoint` lists them. `Checkpoint` reads both ours and the TensorFlow 1 reference's.
-`CheckpointContent` and `CheckpointFolder` write ours. The keys of our checkpoints, without
-`SUFFIX`:
+A checkpoint has TensorFlow's format, an index and data files, and a JSON file that is renamed into
+place after them. Ours are named `model.ckpt-<step>`; the file `checkpoint` lists them. `Checkpoint`
+reads both ours and the TensorFlow 1 reference's. `CheckpointContent` and `CheckpointFolder` write
+ours. The keys of the tensors, without `SUFFIX`:
 
     weights/<name>, <slot>/<name>   by stored name, with `.S` instead of `/`
     state/<i>                       LSTM states (rows, width), in the order of `BiLM.flatten_state`
-    step, n_steps, seed             steps that were done and requested; the run's seed
-    batch                           rows of the global batch; rows per replica as requested at first
-    best                            lowest held-out perplexity so far, infinite before the first
     position/<direction>_<part>     where the readers are in the text
-    shards                          name and size of each file of the text
-    vocabulary                      digest of the words, absent in checkpoints of older versions
+
+`model.ckpt-<step>.json` contains a `RunRecord`. In checkpoints of version 0.1.0 its first values
+are tensors, and the others are in separate files of the run.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,11 @@ SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 WEIGHTS, STATE, POSITION = "weights/", "state/", "position/"
 AVERAGED = "trained/"  # in checkpoints of version 0.1.0 with an average of the weights
 POSITION_PARTS = ("reader", "buffer", "rows")
-FACTS = ("step", "n_steps", "seed", "batch", "best", "shards", "vocabulary")
+# Values of the record that version 0.1.0 stored as tensors.
+TENSORS = ("step", "n_steps", "seed", "batch", "best", "shards", "vocabulary")
 
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
-CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+)"
+CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+|json)"
 UNFINISHED = re.escape(PREFIX) + r"-\d+_temp"  # the folder that TensorFlow writes to first
 
 
@@ -59,6 +60,34 @@ def none(name: str) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class RunRecord:
+    """The content of a checkpoint's JSON file.
+
+    Args:
+        step, n_steps: steps that were done; steps that were requested.
+        seed: the run's seed.
+        batch: rows of the global batch; rows per replica as requested at first.
+        best: lowest held-out perplexity so far; None before the first.
+        shards: name and size of each file of the text.
+        vocabulary: `Vocabulary.digest` of the words.
+        options: the options of the run, with the requested `batch_size`.
+        auto: length and precision that `--options auto` chose; None without.
+        finetuning: the source of a fine-tuning run and its perplexity at the start; None without.
+    """
+
+    step: int
+    n_steps: int
+    seed: int
+    batch: tuple[int, int]
+    best: float | None
+    shards: Sequence[str]
+    vocabulary: str
+    options: Mapping[str, Any]
+    auto: Mapping[str, Any] | None = None
+    finetuning: Mapping[str, Any] | None = None
+
+
 class Checkpoint:
     """An open checkpoint of training.
 
@@ -69,7 +98,7 @@ class Checkpoint:
     Args:
         path: path of the checkpoint, without the endings of its files.
     Attributes:
-        files: the index and the data files.
+        files: the index, the data files and the JSON file.
         is_reference: whether the TensorFlow 1 reference wrote it. The facts are then None, the
             shards are empty and there are no states.
         shapes, dtypes: shape and dtype of each weight, by stored name.
@@ -106,21 +135,19 @@ class Checkpoint:
             expected = "expected the checkpoint of a biLM's training"
             raise WeightsError(f"{self.path}: softmax/b is missing; {expected}")
         self.n_words = bias[0]
-        facts: dict[str, Any] = {
-            k: self._tensor(k + SUFFIX) for k in FACTS if k + SUFFIX in self._shapes
-        }
+        # Empty for the TensorFlow 1 reference, and if a save was interrupted before the JSON file.
+        self.record = read_record(self.path) or self._record_of_tensors()
         n_rows = next(iter(self._shapes.get(f"{STATE}0{SUFFIX}", [])), None)
-        self.has_facts = "step" in facts and n_rows is not None
         try:
-            self.step = int(facts["step"]) if self.has_facts else None
-            self.seed = int(facts["seed"]) if self.has_facts else None
-            self.n_steps = int(facts["n_steps"]) if "n_steps" in facts else None
-            rows = [int(n) for n in facts["batch"]] if "batch" in facts else [n_rows, n_rows]
-            self.n_rows: int | None = rows[0]
-            self.batch_size: int | None = rows[1]
-            self.best = float(facts.get("best", math.inf))
-            self.shards = [os.fsdecode(name) for name in facts.get("shards", [])]
-            self.vocabulary = os.fsdecode(facts.get("vocabulary", b""))
+            self.step = int(self.record["step"]) if self.record else None
+            self.seed = int(self.record["seed"]) if self.record else None
+            n_steps = self.record.get("n_steps")
+            self.n_steps = None if n_steps is None else int(n_steps)
+            self.n_rows, self.batch_size = map(int, self.record.get("batch", (n_rows or 0,) * 2))
+            best = self.record.get("best")
+            self.best = math.inf if best is None else float(best)
+            self.shards = [os.fsdecode(name) for name in self.record.get("shards", [])]
+            self.vocabulary = os.fsdecode(self.record.get("vocabulary", b""))
         except (TypeError, ValueError, KeyError) as error:
             raise WeightsError(f"{self.path}: not a checkpoint of training ({error!r})") from error
         places = [key for key in self._shapes if key.startswith(POSITION)]
@@ -161,10 +188,9 @@ class Checkpoint:
 
     def check_all(self) -> None:
         """Read every tensor once. Raises: WeightsError if one is damaged or not finite."""
-        if not self.has_facts:
+        if not self.record:
             raise WeightsError(
-                f"{self.path}: contains no step and no states; expected a checkpoint of bilm's "
-                "training"
+                f"{self.path}: the step is missing; expected a whole checkpoint of bilm's training"
             )
         if any(key.startswith(AVERAGED) for key in self._shapes):
             raise WeightsError(
@@ -172,6 +198,10 @@ class Checkpoint:
             )
         for key in self._shapes:
             self._tensor(key)
+
+    def _record_of_tensors(self) -> dict[str, Any]:
+        """Return the values that version 0.1.0 stored as tensors; empty if there are none."""
+        return {k: self._tensor(k + SUFFIX) for k in TENSORS if k + SUFFIX in self._shapes}
 
     def _tensor(self, key: str) -> np.ndarray:
         try:
@@ -193,7 +223,8 @@ class Checkpoint:
             # A checkpoint in TensorFlow's first format is one file, possibly compressed: require
             # only one byte per value.
             needed += size * (dtype.size if len(self.files) > 1 and is_number else 1)
-        n_bytes = sum(path.stat().st_size for path in self.files if path.suffix != ".index")
+        is_data = (path for path in self.files if path.suffix not in (".index", ".json"))
+        n_bytes = sum(path.stat().st_size for path in is_data)
         if needed > n_bytes:
             raise WeightsError(
                 f"{self.path}: not a whole checkpoint ({total:,} numbers, {n_bytes:,} bytes)"
@@ -231,6 +262,23 @@ def latest_checkpoint(
     if failed:
         raise WeightsError(f"{[*failed.values()][-1]}; no other checkpoint in {folder} is whole")
     return None
+
+
+def read_record(path: str) -> dict[str, Any]:
+    """Return the content of a checkpoint's JSON file; empty if there is none.
+
+    Raises: WeightsError if it is damaged.
+    """
+    try:
+        with open(f"{path}.json", "rb") as file:
+            record = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise WeightsError(f"{path}.json: cannot be read: {error}") from None
+    if not isinstance(record, dict) or not isinstance(record.get("options"), dict):
+        raise WeightsError(f"{path}.json: expected the record of a checkpoint")
+    return record
 
 
 # --- files of a folder ---
@@ -291,7 +339,7 @@ def _open(path: str) -> Any:
 def _files(path: str) -> tuple[Path, ...]:
     name = f"{os.path.basename(path)}."
     parts = [p for p in _entries(os.path.dirname(path) or ".") if p.name.startswith(name)]
-    ours = [p for p in parts if re.fullmatch(r"index|data-\d+-of-\d+", p.name[len(name) :])]
+    ours = [p for p in parts if re.fullmatch(r"index|data-\d+-of-\d+|json", p.name[len(name) :])]
     return tuple(sorted(ours)) or (Path(path),)  # TensorFlow's first format is one file
 
 
@@ -328,24 +376,21 @@ def _entries(folder: str | Path) -> list[Path]:
 
 def _remove(path: str) -> None:
     """Remove the files of a checkpoint."""
-    name = os.path.basename(path)
-    for part in _entries(os.path.dirname(path)):
-        if part.name.startswith(f"{name}."):
-            part.unlink(missing_ok=True)
+    for part in _files(path):
+        part.unlink(missing_ok=True)
 
 
 # --- writing ---
 
 
 class CheckpointContent:
-    """Everything that a run's checkpoint contains, as TensorFlow writes and restores it.
+    """The tensors of a run's checkpoints, as TensorFlow writes and restores them.
 
     Args:
         weights: variables of the model, by stored name.
         slots: the optimizer's variables, by slot and stored name.
         state: LSTM states of all rows, in the order of `BiLM.flatten_state`.
         directions: directions of the readers whose positions are saved.
-        n_steps, seed, batch_size, shards, vocabulary: facts of the run, see `Checkpoint`.
     """
 
     def __init__(
@@ -354,20 +399,10 @@ class CheckpointContent:
         slots: Mapping[str, Mapping[str, Any]],
         state: Sequence[np.ndarray],
         directions: Sequence[str],
-        n_steps: int,
-        seed: int,
-        batch_size: int,
-        shards: Sequence[str],
-        vocabulary: str,
     ):
-        self.seed, self.batch_size, self.n_rows = seed, batch_size, len(state[0])
         self._state = [tf.Variable(array) for array in state]
         self._model = {WEIGHTS[:-1]: dict(weights), STATE[:-1]: self._state, **slots}
-        shard_names = [os.fsencode(name) for name in shards]
         with tf.device("CPU:0"):
-            self._step = tf.Variable(0, dtype=tf.int64)
-            self._best = tf.Variable(math.inf, dtype=tf.float64)
-            self._vocabulary = tf.Variable(vocabulary)
             self._position = {
                 f"{direction}_{part}": tf.Variable(
                     tf.zeros((0,), tf.int64), shape=tf.TensorShape(None)
@@ -375,22 +410,10 @@ class CheckpointContent:
                 for direction in directions
                 for part in POSITION_PARTS
             }
-            self.variables = tf.train.Checkpoint(
-                **self._model,
-                step=self._step,
-                n_steps=tf.Variable(n_steps, dtype=tf.int64),
-                seed=tf.Variable(seed, dtype=tf.int64),
-                batch=tf.Variable([self.n_rows, batch_size], dtype=tf.int64),
-                best=self._best,
-                vocabulary=self._vocabulary,
-                position=self._position,
-                shards=tf.Variable(tf.constant(shard_names, tf.string, (len(shard_names),))),
-            )
+        self.variables = tf.train.Checkpoint(**self._model, position=self._position)
 
-    def set_place(self, step: int, best: float, position: Position | None) -> None:
-        """Set the step, the best score and the position to save."""
-        self._step.assign(step)
-        self._best.assign(best)
+    def set_position(self, position: Position | None) -> None:
+        """Set the position of the readers; None keeps it."""
         for name, array in (position or {}).items():
             self._position[name].assign(array)
 
@@ -400,18 +423,11 @@ class CheckpointContent:
             variable.assign(array)
 
     def restore(self, checkpoint: Checkpoint) -> list[np.ndarray]:
-        """Set weights and slots from a checkpoint; return the LSTM states of all rows.
+        """Set weights, slots and position from a checkpoint; return the LSTM states of all rows.
 
-        Raises: WeightsError if it is another model's, or of another seed or number of rows.
+        Raises: WeightsError if it is another model's.
         """
         path = checkpoint.path
-        if checkpoint.n_rows != self.n_rows:
-            raise WeightsError(
-                f"{path}: saved with {checkpoint.n_rows} rows, but this run has {self.n_rows} "
-                "(batch_size times replicas)"
-            )
-        if checkpoint.seed != self.seed:  # the order of the text would differ
-            raise WeightsError(f"{path}: saved with seed {checkpoint.seed}, not {self.seed}")
         try:
             status = tf.train.Checkpoint(**self._model).read(path)
             status.assert_existing_objects_matched().expect_partial()
@@ -419,8 +435,7 @@ class CheckpointContent:
             raise WeightsError(
                 f"{path}: not a checkpoint of this model ({reason(error)})"
             ) from error
-        if checkpoint.vocabulary:  # absent in checkpoints of older versions
-            self._vocabulary.assign(checkpoint.vocabulary)
+        self.set_position(checkpoint.position)
         return [variable.numpy() for variable in self._state]
 
     def check_finite(self, step: int) -> None:
@@ -465,17 +480,19 @@ class CheckpointFolder:
         """Return the path of a step's checkpoint, without the endings of its files."""
         return f"{self.folder}/{PREFIX}-{step}"
 
-    def write(self, content: CheckpointContent, step: int) -> str:
+    def write(self, content: CheckpointContent, record: RunRecord) -> str:
         """Write a checkpoint, whole or not at all; list it and remove the oldest ones.
 
         Returns: its path.
         Raises: WeightsError if it cannot be written; earlier checkpoints are not touched then.
         """
-        path = self.path(step)
+        path = self.path(record.step)
         try:
             # TensorFlow would create the folder, without the other files of a run.
             os.stat(self.folder)
             content.variables.write(path)
+            with replacing(f"{path}.json") as temporary:
+                temporary.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
             # earlier one.
             paths = checkpoint_paths(self.folder)

@@ -8,16 +8,14 @@ docs/experiments.md lists the runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
 from bilm.errors import OptionsError
-from bilm.options import schema
 from bilm.options.run_options import RunOptions, load_run_options
-from bilm.training.plan import MAX_STEPS
 
 PRECISIONS = ("float32", "bfloat16")
 START_SECONDS = 40.0  # until the first step is done
@@ -67,7 +65,7 @@ BY_TEXT = {20_000: 0.247, 350_000: 0.177, 1_040_000: 0.171, 3_580_000: 0.104}
 
 
 class Choice(NamedTuple):
-    """What `auto` has chosen, as `auto.json` stores it.
+    """What `auto` has chosen, as checkpoints store it.
 
     Fields:
         n_steps: length of the run; None to derive it from `n_epochs`.
@@ -83,20 +81,6 @@ class Choice(NamedTuple):
     hours: float
     perplexity: tuple[float, float]
     budget: float | None = None
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Choice:
-        """Restore it from the content of `auto.json`. Raises: OptionsError."""
-        n_steps, precision = record.get("n_steps"), record.get("precision")
-        if not isinstance(n_steps, int) or not 1 <= n_steps <= MAX_STEPS:
-            raise schema.unexpected("n_steps", n_steps, f"an integer from 1 to {MAX_STEPS}")
-        if precision not in PRECISIONS:
-            raise schema.unexpected("precision", precision, f"one of {', '.join(PRECISIONS)}")
-        perplexity = record.get("perplexity") or (math.nan, math.nan)
-        hours, budget = record.get("hours", math.nan), record.get("budget")
-        if not (isinstance(perplexity, Sequence) and len(perplexity) == 2):
-            raise schema.unexpected("perplexity", perplexity, "two numbers")
-        return cls(n_steps, precision, hours, (perplexity[0], perplexity[1]), budget)
 
 
 class Times(NamedTuple):
@@ -233,13 +217,12 @@ def resumed(
     The run keeps its length unless `request.n_steps` or another `n_epochs` is given.
 
     Args:
-        record: the content of `auto.json`.
+        record: the stored `Choice`, as a mapping.
         stored: options of the run.
         changes: values of options that the user has set.
         request: what the user has requested; its time budget has no effect.
-    Raises: OptionsError for a damaged record.
     """
-    choice = Choice.from_record(record)
+    choice = Choice(**record)
     n_steps = request.n_steps
     if n_steps is None and changes.get("n_epochs", stored.n_epochs) == stored.n_epochs:
         n_steps = choice.n_steps

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from dataclasses import asdict, fields
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +19,8 @@ from bilm.data.stream import describe_part
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.language_model import BiLM
-from bilm.layers.regularization import Regularization
-from bilm.options import schema
 from bilm.options.model_options import N_CHARACTERS
-from bilm.options.run_options import RunOptions, without_removed
+from bilm.options.run_options import CHANGEABLE, RunOptions, without_removed
 from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, heldout_windows
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
@@ -35,28 +33,21 @@ from bilm.training.plan import check_words, file_id, refuse_text
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 
-RECORD = "source", "before", "after", "text"  # keys of finetuning.json
-
-# Options that a run inherits from its source, with the values used if the source omits them.
-KEPT = asdict(Regularization()) | {
+# Values of options without a default, if the source omits them.
+FALLBACKS = {
     "dropout": 0.1,
     "all_clip_norm_val": 10.0,
     "batch_size": 128,
     "unroll_steps": 20,
     "n_negative_samples_batch": 8192,
-    "sample_softmax": True,
-    "optimizer": "adagrad",
-    "learning_rate": None,
-    "warmup_steps": 0,
-    "decay": "none",
-    "decay_start": 0.0,
-    "decay_floor": 0.0,
-    "softmax_bias": "zeros",
-    "share_negatives": False,
-    "weight_decay": 0.0,
 }
-# Options that depend on the new corpus, not on the source.
-OWN = {"n_epochs": 1, "state_reset_probability": 0.05}
+# Options of training that a run does not inherit from its source.
+OWN = {
+    "n_epochs": 1,
+    "state_reset_probability": 0.05,
+    "n_train_tokens": None,
+    "n_tokens_vocab": None,
+}
 # The slots are new, as in the source's first step, but the weights are not, so a tenth of the
 # source's warm-up is enough. It is not shortened below 15 steps, so that repeated fine-tuning does
 # not shorten it each time.
@@ -112,21 +103,19 @@ def finetune(
     if heldout_prefix:
         heldout = resolve_shards(heldout_prefix, on_bad_utf8)
         text = describe_part(heldout)
-    record = _read_record(folder, start, text)
+    record = _stored_record(folder, start, text)
     options = start.run_options(changes or {})
-    given_vocabulary = vocab_file or new_vocab_file
-    own, vocab_file = choose_vocabulary(start, vocab_file, new_vocab_file)
+    own, chosen = choose_vocabulary(start, vocab_file, new_vocab_file)
     _check_text(resolve_shards(train_prefix, on_bad_utf8), start, own, folder)
     # Only options and vocabulary are compared here: the weights are compared before the first step,
     # and the paths of the sources may differ.
     compared = agreement.flat(start.options.to_dict(), "the source's ")
     compared["SHA-256 of the source's vocabulary"] = own and agreement.digest_of_file(own)
-    own_words = (
-        words_of(own) if own else None
-    )  # before the run starts: the file may be edited later
+    # Before the run starts: the file may be edited later.
+    own_words = Vocabulary(own) if own else None
     agreement.check_alike(hosts, "source", compared)
 
-    def initialize(model: BiLM) -> None:
+    def initialize(model: BiLM) -> dict[str, Any]:
         _set_weights(model, start, own_words, run.vocab)
         logging.info(
             "LSTM states are reset with probability %g; the source was trained with %g",
@@ -139,22 +128,22 @@ def finetune(
             found = Evaluator(model)(heldout_windows(dataset, options.batch_size))
             logging.info("before: held-out perplexity from zero state: %s", found)
             measured = found._asdict()
-        record.update(source=start.id, before=measured, after=None, text=text)
-        folder.write_tuning(record)
+        return {"source": start.id, "before": measured, "text": text}
 
     run = TrainingRun(
-        options, vocab_file, train_prefix, folder.path, heldout_prefix,
-        initialize=initialize, **training,
+        options, chosen, train_prefix, folder.path, heldout_prefix,
+        initialize=initialize, finetuning=record, **training,
     )  # fmt: skip
     if new_vocab_file is not None and not folder.holds_run:
         check_words(run.vocab)
-    if given_vocabulary is None:  # the file may be temporary, so messages name the model
+    if vocab_file is None and new_vocab_file is None:
+        # The file may be temporary, so messages name the model.
         run.vocab.filename = f"the vocabulary of {start.model}"
     result = run.train()
-    if result.finished and result.heldout is not None:
-        record.update(after=result.heldout._asdict(), text=text)
-        folder.write_tuning(record)
-    return TuneResult(result.step, result.finished, *_perplexities(record))
+    before = (run.finetuning or {}).get("before")
+    return TuneResult(
+        result.step, result.finished, before and Perplexity.from_record(before), result.heldout
+    )
 
 
 def _check_text(shards: Shards, start: Source, own: Path | None, folder: RunFolder) -> None:
@@ -173,47 +162,35 @@ def _check_text(shards: Shards, start: Source, own: Path | None, folder: RunFold
             refuse_text(path, f"a file of {start.model}", folder)
 
 
-def _perplexities(record: dict[str, Any]) -> list[Perplexity | None]:
-    found = record["before"], record["after"]
-    return [None if value is None else Perplexity.from_record(value) for value in found]
+def _stored_record(
+    folder: RunFolder, start: Source, text: list[str] | None
+) -> Mapping[str, Any] | None:
+    """Return the record of the folder's fine-tuning run, None without a run.
 
+    The perplexity of another held-out text is removed.
 
-def _read_record(folder: RunFolder, start: Source, text: list[str] | None) -> dict[str, Any]:
-    """Return the record of the folder's fine-tuning; refuse a folder of another run.
-
-    Perplexities of another held-out text are removed.
+    Raises: BilmError for the folder of another run.
     """
-    path = folder.tuning_file
     if not folder.holds_run:
-        return {}
-    if not path.exists():
+        return None
+    record = folder.record().get("finetuning")
+    if not record:
         raise BilmError(f"{folder}: contains a run that is not a fine-tuning; use another save_dir")
-    try:
-        record = schema.read_object(path)
-        record.setdefault("text", None)  # missing in older records
-        names = record.get("source")
-        are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        if set(record) != set(RECORD) or not are_names:
-            raise BilmError("expected the keys source (a list of paths), before, after and text")
-        _perplexities(record)
-    except BilmError as error:
-        message = str(error).removeprefix(f"{path}: ")
-        raise BilmError(f"{path}: not the record of a fine-tuning ({message})") from None
     if record["source"] != start.id:
         raise BilmError(
             f"{folder}: this folder's run started from {' '.join(record['source'])}, but "
             f"{' '.join(start.id)} was requested"
         )
-    if text and record["text"] not in (None, text):
+    if text and record.get("text") not in (None, text):
         logging.warning(
             "%s: the perplexity before the first step was measured on another held-out text "
-            "(%s, now %s) and is discarded", path, record["text"], text,
+            "(%s, now %s) and is discarded", folder, record["text"], text,
         )  # fmt: skip
-        record.update(before=None, after=None, text=text)
+        record = record | {"before": None, "text": text}
     return record
 
 
-def _set_weights(model: BiLM, start: Source, own: list[str] | None, vocab: Vocabulary) -> None:
+def _set_weights(model: BiLM, start: Source, own: Vocabulary | None, vocab: Vocabulary) -> None:
     """Assign the source's weights to a model, and the softmax rows of the words that both
     vocabularies contain; `own` is the source's, None if it is unknown."""
     path, stored_softmax = start.model.tensors.source, start.softmax
@@ -229,7 +206,7 @@ def _set_weights(model: BiLM, start: Source, own: list[str] | None, vocab: Vocab
         )
         logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, why)
         return
-    places = {word: i for i, word in enumerate(own)}
+    places = {own.id_to_word(i): i for i in range(own.size)}
     words = (vocab.id_to_word(i) for i in range(vocab.size))
     rows = np.array([places.get(word, -1) for word in words])
     if len(rows) == len(places) and (rows == np.arange(len(rows))).all():
@@ -285,17 +262,19 @@ class Source:
             changes: option values by key; other options are the source's or defaults.
         Raises: OptionsError.
         """
-        possible = {field.name for field in fields(RunOptions)}
+        possible = {*CHANGEABLE, *FALLBACKS, *OWN, "optimizer"}
         if unknown := set(changes) - possible:
             raise OptionsError(
                 f"{', '.join(sorted(unknown))}: not an option that fine-tuning can change"
             )
         lstm, char_cnn = self.options.lstm, self.options.char_cnn
         other = without_removed(self.options.other)
-        kept = {name: other.get(name, default) for name, default in KEPT.items()}
-        if changes.get("optimizer", kept["optimizer"]) != kept["optimizer"]:
+        kept = FALLBACKS | {name: other[name] for name in possible if name in other}
+        optimizer = kept.get("optimizer", "adagrad")
+        if changes.get("optimizer", optimizer) != optimizer:
             kept["learning_rate"] = None
-        if type(warmup := kept["warmup_steps"]) is int and warmup > 0:  # RunOptions checks the rest
+        warmup = kept.get("warmup_steps")
+        if type(warmup) is int and warmup > 0:  # RunOptions checks the rest
             kept["warmup_steps"] = max(math.ceil(warmup / WARMUP_SHARE), min(warmup, SHORT_WARMUP))
         try:
             return RunOptions(
@@ -364,9 +343,3 @@ def choose_vocabulary(
     chosen = new or own
     assert chosen is not None  # an error was raised above
     return (Path(own) if own else None), Path(chosen)
-
-
-def words_of(vocab_file: Path) -> list[str]:
-    """Return the words of a vocabulary, in order."""
-    vocab = Vocabulary(vocab_file)
-    return [vocab.id_to_word(i) for i in range(vocab.size)]

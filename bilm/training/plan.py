@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +15,13 @@ from bilm.data.shards import Shards, count_tokens
 from bilm.data.stream import describe_part, describe_shards
 from bilm.data.survey import survey
 from bilm.data.vocabulary import MARKS, Vocabulary, vocabulary_of
-from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
 from bilm.training.run_folder import RunFolder
-
-MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
+from bilm.training.settings import RunSettings
 
 
 class Heldout(NamedTuple):
@@ -97,10 +95,8 @@ def read_heldout(
         vocab, options: vocabulary and options of the run.
         max_sentences: maximum number of sentences in the part, which contains every k-th sentence;
             None for all.
-    Raises: DataError if the text contains no sentence, OptionsError for a number below 1.
+    Raises: DataError if the text contains no sentence.
     """
-    if max_sentences is not None:
-        integer("heldout_sentences", max_sentences, 1)
     described = describe_shards(shards)
     n_sentences = count_tokens(shards).n_sentences
     if not n_sentences:
@@ -202,19 +198,14 @@ def complete_options(
     vocab: Vocabulary,
     shards: Shards,
     stored: Mapping[str, Any],
-    checkpoint: Checkpoint | None,
 ) -> RunOptions:
     """Return the options with the sizes of corpus and vocabulary.
 
     Args:
         stored: training options stored by the resumed run; empty for a new run. If they contain
             `n_train_tokens`, the corpus is not counted again.
-        checkpoint: checkpoint of the resumed run; None for a new run. Its `batch_size` replaces the
-            one in `stored`, which earlier versions overwrote with the rows of a replica.
     Raises: DataError if the corpus contains no sentence.
     """
-    if checkpoint is not None and options.batch_size == stored.get("batch_size"):
-        options = options.replace(batch_size=checkpoint.batch_size)
     n_train_tokens = stored.get("n_train_tokens")
     if options.n_train_tokens is None:
         options = options.replace(n_train_tokens=n_train_tokens)
@@ -247,14 +238,14 @@ def replica_options(
         )  # fmt: skip
         options = options.replace(sample_softmax=False)
     requested = options.batch_size * n_replicas
-    if checkpoint is None or checkpoint.n_rows in (None, requested):
+    if checkpoint is None or checkpoint.n_rows == requested:
         return options
     if options.batch_size != checkpoint.batch_size:
         raise WeightsError(
             f"{checkpoint.path}: saved with {checkpoint.n_rows} rows, but this run has "
             f"{requested} (batch_size times replicas)"
         )
-    batch_size, left = divmod(checkpoint.n_rows or 0, n_replicas)
+    batch_size, left = divmod(checkpoint.n_rows, n_replicas)
     if left:
         raise WeightsError(
             f"{checkpoint.path}: its {checkpoint.n_rows} rows cannot be shared by {n_replicas} "
@@ -273,26 +264,15 @@ class Plan:
     Args:
         options: options of a replica, including `n_train_tokens`.
         n_replicas: number of replicas.
-        n_steps: total steps; None derives them from `n_epochs`.
-        eval_steps: steps between evaluations; None for an epoch.
-    Raises: OptionsError if a number of steps is out of range.
+        settings: numbers of steps that were requested.
     """
 
-    def __init__(
-        self,
-        options: RunOptions,
-        n_replicas: int,
-        n_steps: int | None = None,
-        eval_steps: int | None = None,
-    ):
+    def __init__(self, options: RunOptions, n_replicas: int, settings: RunSettings):
         n_tokens = options.n_train_tokens or 0
         self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
         self.epoch_steps = max(1, int(n_tokens // self.predictions_a_step))
-        default = options.n_epochs * self.epoch_steps
-        self.n_steps = integer("n_steps", default if n_steps is None else n_steps, 1, MAX_STEPS)
-        self.eval_steps = integer(
-            "eval_steps", self.epoch_steps if eval_steps is None else eval_steps, 1
-        )
+        self.n_steps = settings.n_steps or options.n_epochs * self.epoch_steps
+        self.eval_steps = settings.eval_steps or self.epoch_steps
 
     def log(self, n_train_tokens: int) -> None:
         """Log the number of steps; warn if the text is smaller than a step."""
@@ -303,12 +283,3 @@ class Plan:
                 "sentences more than once; reduce batch_size or unroll_steps",
                 f"{n_train_tokens:,}", f"{self.predictions_a_step:,.0f}",
             )  # fmt: skip
-
-
-def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Return an argument as an integer. Raises: OptionsError if it is not one, or out of range."""
-    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
-    if is_integer and least <= value <= (value if most is None else most):
-        return int(value)
-    upper = "" if most is None else f" to {most}"
-    raise OptionsError(f"{name}: found {value!r}, expected an integer from {least}{upper}")

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,17 +15,19 @@ from absl import logging
 
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
-from bilm.options.run_options import CHANGEABLE, RunOptions, load_model_options, without_removed
-from bilm.options.schema import write as write_options
+from bilm.options.model_options import ModelOptions
+from bilm.options.run_options import CHANGEABLE, RunOptions, without_removed
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
     LIST,
     PREFIX,
     Checkpoint,
     check_name,
+    checkpoint_paths,
     holds_checkpoint,
     latest_checkpoint,
     none,
+    read_record,
     remove_unfinished,
 )
 from bilm.support.files import replacing, try_lock
@@ -40,8 +42,6 @@ from bilm.support.model_files import (
     VOCABULARY,
 )
 from bilm.support.urls import require_local
-
-RESUME = ("auto", "never", "must")
 
 
 class Measurement(NamedTuple):
@@ -94,10 +94,7 @@ class RunFolder:
         self.path, self.writes = Path(os.path.expanduser(path)), writes
         self.best, self.logs, self.export = (self.path / k for k in ("best", LOGS, "export"))
         self.options_file, self.vocab_file = self.path / OPTIONS, self.path / VOCABULARY
-        self.measured_file = self.path / MEASURED
-        self.tuning_file = self.path / TUNING
-        self.auto_file = self.path / AUTO
-        self.history_file = self.path / HISTORY
+        self.measured_file, self.history_file = self.path / MEASURED, self.path / HISTORY
         self.lock_file = self.path / LOCK
         self._lock: os.stat_result | None = None  # of the lock file, while this object holds it
 
@@ -112,9 +109,8 @@ class RunFolder:
             return False
         if inside:
             return first in (self.best.name, self.logs.name, self.export.name)
-        files = (self.options_file, self.vocab_file, self.measured_file, self.tuning_file,
-                 self.auto_file, self.history_file, self.lock_file)  # fmt: skip
-        return first == LIST or first.startswith(PREFIX) or first in {file.name for file in files}
+        names = (LIST, OPTIONS, VOCABULARY, MEASURED, TUNING, AUTO, HISTORY, LOCK)
+        return first.startswith(PREFIX) or first in names
 
     # --- whether it can be written to ---
 
@@ -127,16 +123,6 @@ class RunFolder:
         for path in (self.path, self.logs, self.best):
             if path.exists() and not path.is_dir():
                 raise BilmError(f"{path}: is a file; expected a folder, or nothing")
-
-    def check_writable(self) -> None:
-        """Refuse a folder that this process may not create or write to, without writing.
-
-        Raises: BilmError, naming the folder.
-        """
-        path = self.path.absolute()
-        place = next(folder for folder in (path, *path.parents) if folder.exists())
-        if not os.access(place, os.W_OK | os.X_OK):
-            raise BilmError(f"{self}: this process may not write to {place}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -196,20 +182,29 @@ class RunFolder:
         return holds_checkpoint(self.path)
 
     def check_resume(self, resume: str) -> None:
-        """Compare the content of the folder with what was requested.
+        """Compare the content of the folder with the setting `resume` of a run.
 
-        Args:
-            resume: "auto", "never" to refuse a folder with a run, "must" to refuse one without.
         Raises: BilmError, naming the folder.
         """
-        if resume not in RESUME:
-            raise BilmError(f"resume={resume}: expected one of {', '.join(RESUME)}")
         if resume == "never" and self.holds_run:
             raise BilmError(
                 f"{self}: contains a run; use another folder, or continue it: --resume=auto"
             )
         if resume == "must" and not self.holds_run:
             raise BilmError(f"{self}: contains no checkpoint of a run that can be resumed")
+
+    def record(self) -> dict[str, Any]:
+        """Return the record of the run's latest checkpoint that has one: see `RunRecord`.
+
+        In a run of version 0.1.0 some of its values are in other files. Empty without a run.
+        """
+        for path in checkpoint_paths(self.path):
+            with suppress(WeightsError):
+                if record := read_record(path):
+                    return record
+        files = {"options": OPTIONS, "auto": AUTO, "finetuning": TUNING} if self.holds_run else {}
+        paths = {name: self.path / file for name, file in files.items()}
+        return {name: schema.read_object(path) for name, path in paths.items() if path.exists()}
 
     def check_same_run(
         self, options: RunOptions, vocab_file: str | Path, vocab_content: bytes
@@ -224,24 +219,23 @@ class RunFolder:
         if not self.holds_run:
             self._check_unused()
             return
-        path = self.options_file
-        stored = load_model_options(path) if path.exists() else options.model
-        without_removed(stored.other)
-        found = schema.difference(stored, options.model)
-        # Another unroll_steps would change the position in the text; another optimizer has other
-        # slots.
-        defaults = {"unroll_steps": options.unroll_steps, "optimizer": options.optimizer}
-        if path.exists():  # written by a version without this key
-            defaults["optimizer"] = "adagrad"
-        for name, default in defaults.items():
-            found = found or schema.difference(
-                stored.other.get(name, default), getattr(options, name), name
-            )
-        if found:
-            name, old, new = found
-            raise OptionsError(
-                f"{path}: {name} is {old} in this folder's run, but {new} was requested"
-            )
+        values = self.record().get("options")
+        if values is not None:
+            without_removed(values)
+            stored = schema.read(ModelOptions, values, strict=False)
+            found = schema.difference(stored, options.model)
+            # Another unroll_steps would change the position in the text; another optimizer has
+            # other slots. Options of early versions lack the optimizer.
+            defaults = {"unroll_steps": options.unroll_steps, "optimizer": "adagrad"}
+            for name, default in defaults.items():
+                found = found or schema.difference(
+                    values.get(name, default), getattr(options, name), name
+                )
+            if found:
+                name, old, new = found
+                raise OptionsError(
+                    f"{self}: {name} is {old} in this folder's run, but {new} was requested"
+                )
         path = self.vocab_file
         if path.exists() and path.read_bytes() != vocab_content:
             raise DataError(
@@ -268,24 +262,19 @@ class RunFolder:
 
         A key that an older version did not store had its default value.
         """
-        stored = self.stored_options()
+        stored = self.record().get("options", {})
         defaults = {field.name: field.default for field in schema.keys(RunOptions)}
         for name in CHANGEABLE if stored else ():
             old, new = stored.get(name, defaults[name]), getattr(options, name)
             if old != new and (name in stored or old not in (None, MISSING)):
                 logging.warning(
                     "%s: %s was %s so far, and is %s from here",
-                    self.options_file, name, old, new,
+                    self, name, old, new,
                 )  # fmt: skip
 
     def stored_options_file(self) -> Path | None:
         """Return the options file of the folder's run; None without a run."""
         return self.options_file if self.holds_run and self.options_file.exists() else None
-
-    def stored_options(self) -> Mapping[str, Any]:
-        """Return the options of training that the folder's run has stored; empty without a run."""
-        path = self.stored_options_file()
-        return {} if path is None else load_model_options(path).other
 
     def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
         """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""
@@ -301,33 +290,22 @@ class RunFolder:
 
     # --- files beside the checkpoints ---
 
-    def write_inputs(self, options: RunOptions, vocab_content: bytes) -> None:
+    def write_inputs(self, options: Mapping[str, Any], vocab_content: bytes) -> None:
         """Write the options, and the vocabulary unless a resumed run contains it."""
         if not self.writes:
             return
-        write_options(self.options_file, options.to_dict())
+        schema.write(self.options_file, options)
         if not (self.holds_run and self.vocab_file.exists()):
             with replacing(self.vocab_file) as temporary:
                 temporary.write_bytes(vocab_content)
-        if holds_checkpoint(self.best):
-            # Earlier versions wrote these files after the checkpoint, so a kill could omit them.
-            self.copy_inputs_to_best(only_missing=True)
 
-    def copy_inputs_to_best(self, only_missing: bool = False) -> None:
+    def copy_inputs_to_best(self) -> None:
         """Copy options and vocabulary into `best`, so that it can be evaluated and exported on its
-        own.
-
-        Args:
-            only_missing: whether to keep files that `best` already contains.
-        """
-        if not self.writes:
-            return
+        own."""
         self.best.mkdir(exist_ok=True)
         for path in (self.options_file, self.vocab_file):
-            copy = self.best / path.name
-            if path.exists() and not (only_missing and copy.exists()):
-                with replacing(copy) as temporary:
-                    shutil.copyfile(path, temporary)
+            with replacing(self.best / path.name) as temporary:
+                shutil.copyfile(path, temporary)
 
     def read_measured(self) -> Measurement | None:
         """Return the last evaluation; None if there was none or its record is damaged."""
@@ -357,28 +335,6 @@ class RunFolder:
         """Store an evaluation for `read_measured`."""
         if self.writes:
             schema.write(self.measured_file, measured.to_record())
-
-    def write_tuning(self, record: Mapping[str, Any]) -> None:
-        """Store the record of a fine-tuning run."""
-        if self.writes:
-            schema.write(self.tuning_file, record)
-
-    def write_auto(self, record: Mapping[str, Any]) -> None:
-        """Store the length and precision that `auto` chose."""
-        if self.writes:
-            schema.write(self.auto_file, record)
-
-    def remove_auto(self) -> None:
-        """Remove what `write_auto` stored for a run that ended before its first checkpoint."""
-        if self.writes:
-            self.auto_file.unlink(missing_ok=True)
-
-    def read_auto(self) -> dict[str, Any] | None:
-        """Return what `write_auto` stored for the folder's run; None without. Raises:
-        OptionsError."""
-        if not (self.holds_run and self.auto_file.exists()):
-            return None
-        return schema.read_object(self.auto_file)
 
     # --- which checkpoint to use ---
 

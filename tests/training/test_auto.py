@@ -1,6 +1,5 @@
 """`--options auto`: recipes by the size of a text, length by a time budget, what is stored."""
 
-import json
 import math
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tiny_runs import (
     WORDS,
     on_cpu,
     tiny_options,
-    tiny_train,
     train,
 )
 
@@ -22,7 +20,7 @@ from bilm.commands import options
 from bilm.data.shards import resolve_shards
 from bilm.data.survey import word_statistics
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.options.run_options import load_run_options
 from bilm.training import auto, timing
 from bilm.training.hosts.exchange import Alone
@@ -165,20 +163,6 @@ def test_short_runs_have_a_short_warmup():
     assert auto.with_warmup(options, 1).warmup_steps == 1
 
 
-def test_choice_is_restored_from_json():
-    choice = auto.choose(auto.options_for(20_000), 500.0, STEP)
-    assert auto.Choice.from_record(json.loads(json.dumps(choice._asdict()))) == choice
-
-
-@pytest.mark.parametrize(
-    "change", [{"n_steps": 0}, {"n_steps": "9"}, {"precision": "int8"}, {"perplexity": 5}]
-)
-def test_damaged_record_is_refused(change):
-    record = auto.choose(auto.options_for(20_000), 500.0, STEP)._asdict()
-    with pytest.raises(OptionsError, match=next(iter(change))):
-        auto.Choice.from_record(record | change)
-
-
 def test_word_statistics(tmp_path):
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\na\nb\n")
     (tmp_path / "text.txt").write_text("a a b\n\nb zzz\n")
@@ -211,53 +195,15 @@ def test_hours_and_n_steps_exclude_each_other(tmp_path, run_here):
     assert_fails(run_here(*command), "--hours and --n_steps", status=2)
 
 
-def test_new_run_with_other_options_removes_a_record_of_auto(tmp_path):
-    """A run of `auto` that was killed before its first checkpoint has left a record."""
-    folder = RunFolder(tmp_path)
-    folder.lock_file.touch()
-    folder.write_auto(auto.choose(auto.options_for(20_000), 500.0, STEP)._asdict())
-    tiny_train(tmp_path, n_steps=1, **WORDS)
-    assert folder.holds_run and folder.read_auto() is None
-
-
-def test_run_stores_its_record_of_auto_only_if_no_other_process_trains_in_the_folder(tmp_path):
-    run = [tiny_options(**WORDS), str(VOCABULARY), TEXT, tmp_path]
-    how = {"strategy": on_cpu(), "n_steps": 1}
-    with RunFolder(tmp_path).locked(), pytest.raises(BilmError, match="is training in this folder"):
-        train(*run, **how, auto={"n_steps": 1})
-    assert not RunFolder(tmp_path).auto_file.exists()
-    train(*run, **how, auto={"n_steps": 1})
-    assert RunFolder(tmp_path).read_auto() == {"n_steps": 1}
-
-
 def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_replicas(tmp_path):
     run = [str(VOCABULARY), TEXT, tmp_path]
     record = auto.choose(auto.options_for(20_000), 500.0, STEP)._asdict()
     options = tiny_options(**WORDS, n_epochs=1).replace(n_train_tokens=100)
     train(options, *run, strategy=on_cpu(), auto=record)
-    assert RunFolder(tmp_path).read_auto()["n_steps"] == 10  # of 2 rows x 5 tokens
+    assert RunFolder(tmp_path).record()["auto"]["n_steps"] == 10  # of 2 rows x 5 tokens
     twice, record = options.replace(n_epochs=2), record | {"n_steps": None}
     train(twice, *run, strategy=on_cpu(2), auto=record)
-    assert RunFolder(tmp_path).read_auto()["n_steps"] == 20
-
-
-def test_kill_after_auto_json_leaves_the_old_epochs_so_the_same_command_plans_again(
-    tmp_path, monkeypatch
-):
-    run = [str(VOCABULARY), TEXT, tmp_path]
-    record = auto.choose(auto.options_for(20_000), 500.0, STEP)._asdict() | {"n_steps": None}
-    once, twice = (tiny_options(**WORDS, n_epochs=n).replace(n_train_tokens=20) for n in (1, 2))
-    train(once, *run, strategy=on_cpu(), auto=record)
-
-    def killed(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(RunFolder, "write_inputs", killed)
-        train(twice, *run, strategy=on_cpu(), auto=record)
-    stored = load_run_options(tmp_path / "options.json")
-    record = RunFolder(tmp_path).read_auto()
-    assert auto.resumed(record, stored, {"n_epochs": 2}, auto.Request()).n_steps is None
+    assert RunFolder(tmp_path).record()["auto"]["n_steps"] == 20
 
 
 def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
@@ -284,7 +230,7 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
         assert run_here("bilm train", *command, *length).returncode == 0
         n_steps = int(length[1]) if length else 3
         assert RunFolder(folder).latest_checkpoint().step == n_steps
-        assert RunFolder(folder).read_auto()["n_steps"] == n_steps
+        assert RunFolder(folder).record()["auto"]["n_steps"] == n_steps
     assert len(measured) == 1
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 

@@ -15,12 +15,11 @@ from tiny_runs import HELDOUT, VOCABULARY, damage, load_run, run, tiny_options, 
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
-from bilm.training import report
-from bilm.training import run as training
+from bilm.training import callbacks, report
 from bilm.training.history import read_history
 from bilm.training.plan import read_heldout
 from bilm.training.run_folder import RunFolder
@@ -35,7 +34,7 @@ def measured_as(monkeypatch, *values):
         score = next(scores)
         return Perplexity({"forward": score}, score, 10)
 
-    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+    monkeypatch.setattr(callbacks.Evaluator, "__call__", evaluate)
 
 
 def test_best_checkpoint_resumes_like_any_other(tmp_path):
@@ -102,16 +101,6 @@ def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
     assert best is None or best.step == 4
 
 
-@pytest.mark.parametrize("missing", ["options.json", "vocab.txt"])
-def test_best_checkpoint_gets_its_missing_inputs_on_resume(a_run, missing):
-    """As earlier versions left it after a kill."""
-    expected = (a_run / "best" / missing).read_bytes()
-    (a_run / "best" / missing).unlink()
-    run(a_run, 3, heldout=HELDOUT)
-    assert (a_run / "best" / missing).read_bytes() == expected
-    load_run(a_run / "best")
-
-
 # --- evaluations that were killed ---
 
 
@@ -135,7 +124,7 @@ def test_interrupted_evaluation_is_repeated_on_resume(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(training.Evaluator, "__call__", killed)
+        patched.setattr(callbacks.Evaluator, "__call__", killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, n_steps=2, heldout=HELDOUT)
     assert not (tmp_path / "best").exists()
@@ -144,23 +133,6 @@ def test_interrupted_evaluation_is_repeated_on_resume(tmp_path, monkeypatch):
     assert (tmp_path / "best" / "model.ckpt-2.index").exists()
     # Told again, not made again.
     assert run(tmp_path, n_steps=2, heldout=HELDOUT).heldout == result.heldout
-
-
-def test_interrupted_last_evaluation_is_repeated_on_resume(a_run, monkeypatch):
-    """An earlier evaluation does not replace it."""
-    assert RunFolder(a_run).read_measured()[0] == 3
-    evaluate = training.Evaluator.__call__
-
-    def killed(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(training.Evaluator, "__call__", killed)
-    with pytest.raises(KeyboardInterrupt):
-        run(a_run, 4, heldout=HELDOUT)
-    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
-    result = run(a_run, 4, heldout=HELDOUT)
-    assert result.step == 4 and result.heldout is not None
-    assert RunFolder(a_run).read_measured()[0] == 4
 
 
 @pytest.mark.parametrize("with_record", [True, False])
@@ -216,32 +188,6 @@ def test_best_score_of_another_heldout_text_is_ignored(tmp_path, monkeypatch):
     assert RunFolder(tmp_path / "run").find_best().best == 6.5
 
 
-def test_best_score_of_an_earlier_heldout_text_stays_ignored(tmp_path, monkeypatch):
-    measured_as(monkeypatch, 5.0, 7.0, 6.0)
-    run(tmp_path / "run", 2, heldout=HELDOUT, eval_steps=2)
-    run(tmp_path / "run", 2, heldout=another_text(tmp_path))  # measured, not saved again
-    run(tmp_path / "run", 3, heldout=another_text(tmp_path))
-    best = RunFolder(tmp_path / "run").find_best()
-    assert (best.best, best.step) == (6.0, 3)
-
-
-def test_missing_heldout_record_keeps_the_best_score(tmp_path, monkeypatch):
-    measured_as(monkeypatch, 5.0, 7.0)
-    run(tmp_path / "run", 1, heldout=HELDOUT)
-    (tmp_path / "run" / "heldout.json").unlink()
-    run(tmp_path / "run", 2, heldout=HELDOUT)
-    assert RunFolder(tmp_path / "run").find_best().best == 5.0
-
-
-def test_heldout_record_without_a_text_is_accepted(a_run, tmp_path, log):
-    path = a_run / "heldout.json"
-    record = json.loads(path.read_text())
-    del record["text"]
-    path.write_text(json.dumps(record))
-    found = run(a_run, 3, heldout=another_text(tmp_path)).heldout
-    assert found.mean == record["mean"] and "the held-out text was" not in log.text
-
-
 @pytest.mark.parametrize("moment", ["while it is measured", "between evaluations"])
 def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypatch, moment):
     heldout = tmp_path / "heldout.txt"
@@ -256,11 +202,11 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
         return name, call
 
     name, function = {
-        "while it is measured": ("Evaluator.__call__", training.Evaluator.__call__),
+        "while it is measured": ("Evaluator.__call__", callbacks.Evaluator.__call__),
         "between evaluations": ("RunFolder.write_measured", RunFolder.write_measured),
     }[moment]
     owner, method = name.split(".")
-    monkeypatch.setattr(getattr(training, owner), *edit_after(method, function))
+    monkeypatch.setattr(getattr(callbacks, owner), *edit_after(method, function))
     match = r"heldout\.txt: has changed during training: found .*108 bytes, but .*48 bytes when"
     with pytest.raises(DataError, match=match):
         run(tmp_path / "run", 6, heldout=str(heldout), eval_steps=2)
@@ -268,22 +214,6 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
     measured = [row["step"] for row in read_history(folder.history_file) if row["heldout_text"]]
     assert measured == (["2"] if moment == "between evaluations" else [])
     assert latest_checkpoint(folder.path).step == (4 if measured else 2)
-
-
-def test_heldout_text_is_described_before_it_is_measured(tmp_path, monkeypatch):
-    """The record of an evaluation never describes a later text."""
-    heldout = tmp_path / "heldout.txt"
-    heldout.write_text("the cat sat\n" * 4)
-    flush = training.RunReport.flush
-
-    def flush_and_edit(self, step):
-        flush(self, step)
-        if any(row.get("heldout_text") for row in self.history._rows.values()):
-            heldout.write_text("the cat sat\n" * 9)
-
-    monkeypatch.setattr(training.RunReport, "flush", flush_and_edit)
-    run(tmp_path / "run", 1, heldout=str(heldout))
-    assert RunFolder(tmp_path / "run").read_measured().text == ["heldout.txt, 48 bytes"]
 
 
 # --- a part of the text ---
@@ -314,12 +244,6 @@ def test_heldout_part_of_all_sentences_is_the_whole():
     for enough in (None, n_sentences, 10**9):
         whole, part, _ = readers(enough)
         assert whole is part
-
-
-@pytest.mark.parametrize("number", [0, -3])
-def test_heldout_part_of_no_sentence_is_refused(number):
-    with pytest.raises(OptionsError, match=f"heldout_sentences: found {number}, expected an int"):
-        readers(number)
 
 
 def test_heldout_part_is_measured_until_the_end(tmp_path, log, monkeypatch):

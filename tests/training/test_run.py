@@ -1,6 +1,5 @@
 """A run from start to end: what it leaves in its folder, stopping and resuming, what it refuses."""
 
-import errno
 import gzip
 import json
 import os
@@ -29,7 +28,6 @@ from tiny_runs import (
     run,
     tiny_options,
     tiny_run,
-    train,
     weights_of,
 )
 
@@ -42,7 +40,7 @@ from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
-from bilm.training import memory_estimate, plan
+from bilm.training import callbacks, memory_estimate, plan
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.history import read_history
@@ -157,16 +155,6 @@ def test_relative_folder_and_a_change_of_the_working_folder(tmp_path, monkeypatc
     assert (tmp_path / "run" / "model.ckpt-1.index").exists() and not os.listdir(".")
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
-def test_training_on_a_file_system_without_locks_warns(tmp_path, monkeypatch, log, number):
-    def flock(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr("fcntl.flock", flock)
-    assert run(tmp_path / "run", 2).finished
-    assert f"{tmp_path / 'run'}: this file system has no locks" in log.text
-
-
 # --- memory ---
 
 
@@ -225,7 +213,7 @@ def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
         signal.raise_signal(signal.SIGTERM)
         return Perplexity({"forward": 9.0}, 9.0, 10)
 
-    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+    monkeypatch.setattr(callbacks.Evaluator, "__call__", evaluate)
     result = run(tmp_path, 6, heldout=HELDOUT, eval_steps=2, saving=Saving())
     assert (result.step, result.finished) == (2, False)
     assert (tmp_path / "model.ckpt-2.index").exists()
@@ -237,7 +225,7 @@ def test_second_signal_interrupts_evaluation(tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
             time.sleep(0.01)  # two that wait for the interpreter at once are one
 
-    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
+    monkeypatch.setattr(callbacks.Evaluator, "__call__", evaluate)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, 2, heldout=HELDOUT, saving=Saving())
     assert (tmp_path / "model.ckpt-2.index").exists()
@@ -288,27 +276,6 @@ def test_resume_is_bit_identical(tmp_path, log, n_replicas):
     assert (result.step, result.finished) == (6, True)
     assert "continuing at step 3 of 6" in log.text
     assert_same_weights(straight, killed)
-
-
-def test_finished_run_ends_at_once(tmp_path, log):
-    folder = shutil.copytree(tiny_run("characters"), tmp_path / "run")
-    assert run(folder, 2, changes={}) == (2, True, None)
-    assert "finished at step 2" in log.text
-
-
-def test_resume_never_refuses_a_run(a_run, tmp_path):
-    with pytest.raises(BilmError, match=rf"{a_run}: contains a run; use another folder"):
-        run(a_run, resume="never")
-    assert run(a_run, n_steps=4, resume="must").step == 4
-    assert run(tmp_path / "new", n_steps=1, resume="never").step == 1
-
-
-def test_resume_must_requires_a_run(tmp_path):
-    with pytest.raises(BilmError, match=r"run: contains no checkpoint"):
-        run(tmp_path / "run", resume="must")
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(BilmError, match="resume=perhaps: expected one of auto, never, must"):
-        run(tmp_path, resume="perhaps")
 
 
 def test_resume_does_not_count_the_corpus_again(a_run, monkeypatch):
@@ -379,7 +346,7 @@ def test_resume_with_another_vocabulary_is_refused(a_run, tmp_path, monkeypatch)
 
 def test_resume_logs_changed_options(a_run, log):
     run(a_run, n_steps=4, changes=WORDS | {"dropout": 0.5})
-    assert f"{a_run / 'options.json'}: dropout was 0.1 so far, and is 0.5 from here" in log.text
+    assert f"{a_run}: dropout was 0.1 so far, and is 0.5 from here" in log.text
 
 
 # --- replicas ---
@@ -423,21 +390,6 @@ def test_resume_with_another_number_of_replicas(tmp_path, losses, log):
     assert_same_weights(tmp_path / "straight", tmp_path / "run", 1e-5)
 
 
-def test_resume_without_options_after_a_change_of_replicas(tmp_path):
-    """The folder's own options say what was requested, not the rows of a replica."""
-    path = tmp_path / "options.json"
-    run(tmp_path, 2, changes=WORDS | {"batch_size": 4})
-    for n_steps, n_replicas in ((3, 2), (4, 1), (5, 2), (6, 1)):
-        options = load_run_options(path)
-        assert options.batch_size == 4
-        if n_steps == 6:  # earlier versions overwrote it with the rows of a replica
-            options = options.replace(batch_size=2)
-            path.write_text(json.dumps(options.to_dict()))
-        flags = {"strategy": on_cpu(n_replicas), "n_steps": n_steps}
-        assert train(options, VOCABULARY, TEXT, tmp_path, **flags).finished
-    assert load_run_options(path).batch_size == 4
-
-
 def test_replicas_that_do_not_divide_the_rows_are_refused(tmp_path):
     run(tmp_path, changes=WORDS | {"batch_size": 3})
     with pytest.raises(WeightsError, match="its 3 rows cannot be shared by 2 replicas"):
@@ -447,35 +399,33 @@ def test_replicas_that_do_not_divide_the_rows_are_refused(tmp_path):
 # --- arguments ---
 
 
-@pytest.mark.parametrize("seed", [-1, 2**31, 2**40, 1.5, "1"])
-def test_seed_out_of_range_is_refused(tmp_path, seed):
-    with pytest.raises(OptionsError, match=r"seed: found .*, expected an integer from 0 to 2147"):
-        run(tmp_path / "run", 1, seed=seed)
-    assert not (tmp_path / "run").exists()
-
-
-def test_largest_seed_trains(tmp_path):
-    assert run(tmp_path, 1, seed=2**31 - 1).finished
-
-
-@pytest.mark.parametrize("n_steps", [0, 2.5, True, 10**30])
-def test_invalid_number_of_steps_is_refused(tmp_path, n_steps):
-    with pytest.raises(BilmError, match=f"n_steps: found {n_steps}, expected an integer from 1"):
-        run(tmp_path, n_steps)
-
-
 @pytest.mark.parametrize(
-    "wrong", [{"steps": 0}, {"keep": 0}, {"steps": 2.5}, {"minutes": -1}, {"minutes": "15"}]
+    ("name", "value", "expected"),
+    [
+        ("seed", 2**31, "an integer from 0 to 2147483647"),
+        ("n_steps", 2**31, "an integer from 1 to 2147483647"),
+        ("eval_steps", 0, "an integer from 1"),
+        ("resume", "perhaps", "auto or never or must"),
+        ("log_dir", 5, "a path"),
+        ("saving", None, "an object"),
+    ],
 )
-def test_invalid_saving_is_refused(wrong):
-    ((name, value),) = wrong.items()
-    with pytest.raises(OptionsError, match=f"Saving.{name}: found {value!r}, expected"):
-        Saving(**wrong)
+def test_setting_out_of_range_is_refused(tmp_path, name, value, expected):
+    arguments = {"strategy": on_cpu(), name: value}
+    with pytest.raises(OptionsError, match=f"^{name}: found .*, expected {expected}"):
+        TrainingRun(tiny_options(**WORDS), VOCABULARY, TEXT, tmp_path / "run", **arguments)
+    with pytest.raises(OptionsError, match=r"^minutes: found -1, expected a number from 0"):
+        Saving(minutes=-1)
+    assert not list(tmp_path.iterdir())
 
 
-def test_integers_of_numpy_and_long_evaluation_intervals(tmp_path):
-    saving = Saving(np.int64(2), np.float32(15), np.int32(3))
-    assert run(tmp_path, np.int64(2), heldout=HELDOUT, eval_steps=2**40, saving=saving).finished
+def test_setting_resume_is_compared_with_the_folder(a_run, tmp_path):
+    with pytest.raises(BilmError, match=rf"{a_run}: contains a run; use another folder"):
+        run(a_run, resume="never")
+    with pytest.raises(BilmError, match=r"new: contains no checkpoint"):
+        run(tmp_path / "new", resume="must")
+    assert run(a_run, n_steps=4, resume="must").step == 4
+    assert run(tmp_path / "new", n_steps=1, resume="never").step == 1
 
 
 # --- texts ---
@@ -487,57 +437,11 @@ def test_blank_text_is_refused(tmp_path):
         run(tmp_path / "run", text=str(tmp_path / "blank.txt"))
 
 
-def test_warning_if_the_text_is_smaller_than_a_step(tmp_path, log):
-    (tmp_path / "text").write_text("the cat\n")
-    assert run(tmp_path / "run", 2, text=str(tmp_path / "text")).finished
-    assert "the text has 3 predictions and a step uses 10" in log.text
-
-
 def test_warning_if_heldout_text_is_trained_on(tmp_path, log):
     link = tmp_path / "link"
     link.symlink_to(next(Path(TEXT).parent.iterdir()))
     run(tmp_path / "run", 1, heldout=str(link))
     assert f"{link}: also occurs in the training text" in log.text
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("options", "small", "a RunOptions"),
-        ("vocab_file", ["the"], "a path"),
-        ("train_prefix", None, "a path"),
-        ("save_dir", None, "a path"),
-        ("save_dir", "", "a path"),
-        ("heldout_prefix", 5, "a path"),
-        ("log_dir", 5, "a path"),
-        ("saving", None, "a Saving"),
-        ("n_steps", 1.5, "an integer from 1 to"),
-        ("n_steps", 2**31, "an integer from 1 to"),
-        ("eval_steps", True, "an integer from 1"),
-        ("log_steps", "2", "an integer from 1"),
-        ("heldout_sentences", "5", "an integer from 1"),
-    ],
-)
-def test_arguments_of_wrong_types_are_refused(tmp_path, monkeypatch, name, value, expected):
-    monkeypatch.chdir(tmp_path)
-    arguments = {
-        "options": tiny_options(**WORDS),
-        "vocab_file": VOCABULARY,
-        "train_prefix": TEXT,
-        "save_dir": tmp_path / "run",
-        "strategy": on_cpu(),
-    }
-    match = f"^{name}: found {re.escape(repr(value))}, expected {expected}"
-    with pytest.raises(OptionsError, match=match):
-        TrainingRun(**arguments | {name: value})
-    assert not list(tmp_path.iterdir())
-
-
-def test_vocabulary_without_words_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "words").write_text("<S>\n</S>\n<UNK>\n")
-    monkeypatch.setattr("tiny_runs.VOCABULARY", tmp_path / "words")
-    with pytest.raises(BilmError, match="words: "):
-        run(tmp_path / "run", 1)
 
 
 @pytest.mark.parametrize("word", ["New York", "the\t17", "New\u00a0York"])

@@ -1,0 +1,82 @@
+"""The settings of a run that are not options of the model or of its training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bilm.options.run_options import MAX_SEED
+from bilm.options.schema import LARGEST, Checked, Rule, choice, integer, key
+
+MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
+COUNT = integer(1, LARGEST)
+PATH = Rule(lambda value: isinstance(value, str | os.PathLike) and bool(os.fspath(value)), "a path")
+
+
+@dataclass(frozen=True)
+class Saving(Checked):
+    """Intervals between checkpoints, in steps and in minutes (whichever ends first), and number of
+    checkpoints to keep.
+
+    Args:
+        steps: steps between checkpoints.
+        minutes: minutes between checkpoints.
+        keep: number of recent checkpoints to keep, in addition to the best one.
+    Raises: OptionsError for less than 1 step, 1 checkpoint or 0 minutes.
+    """
+
+    steps: int = key(COUNT, 1_000)
+    minutes: float = key(
+        Rule(lambda value: isinstance(value, int | float) and value >= 0, "a number from 0"), 15.0
+    )
+    keep: int = key(COUNT, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Checked):
+    """Length, evaluations, checkpoints, logs and devices' settings of a run.
+
+    Args:
+        n_steps: total steps of the run; None derives them from `n_epochs`.
+        eval_steps: steps between evaluations; None for one per epoch.
+        heldout_sentences: maximum number of held-out sentences, evenly spaced, in evaluations
+            before the last one; None for all. The last evaluation uses all sentences.
+        seed: determines the initial weights, the order of the text, dropout and negatives.
+        resume: "auto" resumes a run if the folder contains one, "never" refuses a folder that
+            contains a run, "must" refuses a folder that contains none.
+        saving: when to save and how many checkpoints to keep. A run also saves before each
+            evaluation and at its end.
+        log_steps: steps between reports; None for one every few seconds.
+        log_dir: folder of TensorBoard's files; None for `logs` in the run's folder.
+        precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
+            other dtype.
+        xla: whether XLA compiles windows and losses: "auto" uses it on GPUs if a test in another
+            process succeeds; "on" or "off". Numbers agree up to rounding.
+        on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
+        auto: length and precision that `--options auto` chose, a `bilm.training.auto.Choice` as a
+            mapping, which checkpoints store.
+    Raises: OptionsError for a value that is not allowed.
+    """
+
+    n_steps: int | None = key(integer(1, MAX_STEPS), None)
+    eval_steps: int | None = key(COUNT, None)
+    heldout_sentences: int | None = key(COUNT, None)
+    seed: int = key(integer(0, MAX_SEED), 0)
+    resume: str = key(choice("auto", "never", "must"), "auto")
+    saving: Saving = key(Saving, Saving())
+    log_steps: int | None = key(COUNT, None)
+    log_dir: str | Path | None = key(PATH, None)
+    precision: str = key(choice("float32", "bfloat16"), "float32")
+    xla: str = key(choice("auto", "on", "off"), "auto")
+    on_bad_utf8: str = key(choice("error", "replace"), "error")
+    auto: Mapping[str, Any] | None = key(
+        Rule(lambda value: isinstance(value, Mapping), "a mapping"), None
+    )
+
+    def shared(self) -> dict[str, Any]:
+        """Return the settings that must be the same on all workers, as JSON values."""
+        own = ("log_steps", "log_dir", "xla", "auto")
+        return {name: value for name, value in self.to_dict().items() if name not in own}
