@@ -306,7 +306,7 @@ class TrainingRun:
             batch=(n_rows, batch_size),
             best=None,
             shards=shards,
-            vocabulary=self.vocab.digest,
+            vocabulary=(checkpoint and checkpoint.vocabulary) or self.vocab.digest,
             options=requested.replace(batch_size=batch_size).to_dict(),
             auto=None if auto is None else {**auto, "n_steps": plan.n_steps},
             finetuning=self.finetuning,
