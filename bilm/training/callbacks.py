@@ -5,21 +5,53 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from absl import logging
 
 from bilm.data.dataset import Reader
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
+from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_windows
+from bilm.storage.checkpoint import Checkpoint
+from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.hosts import agreement
-from bilm.training.plan import Plan, check_unchanged
+from bilm.training.plan import Heldout, Plan, check_unchanged
 from bilm.training.report import RunReport
 from bilm.training.run_folder import Measurement, RunFolder
+from bilm.training.settings import Saving
+from bilm.training.step import Trainer
 
-if TYPE_CHECKING:
-    from bilm.training.run import Setup, TrainingRun
+
+class Setup(NamedTuple):
+    """A run before its next step.
+
+    Fields:
+        options: options of one replica.
+        plan: numbers of steps in the run, in an epoch and between evaluations.
+        heldout: what is measured; None to measure nothing.
+        trainer, checkpoints: the model with its optimizer, and its checkpoints; restored if the run
+            is resumed.
+        checkpoint: the restored checkpoint; None for a new run.
+        step: number of steps that were done before.
+        perplexity: of the held-out text after these steps; None if it was not measured then.
+    """
+
+    options: RunOptions
+    plan: Plan
+    heldout: Heldout | None
+    trainer: Trainer
+    checkpoints: RunCheckpoints
+    checkpoint: Checkpoint | None
+    step: int
+    perplexity: Perplexity | None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no step and no evaluation is left."""
+        is_measured = self.heldout is None or self.perplexity is not None
+        return self.step > self.plan.n_steps or (self.step == self.plan.n_steps and is_measured)
 
 
 @dataclass
@@ -63,8 +95,8 @@ class Watch:
 class Evaluate:
     """Measures the held-out text when an evaluation is due, and keeps the best checkpoint."""
 
-    def __init__(self, run: TrainingRun, setup: Setup, report: RunReport):
-        self.folder, self.hosts = run.folder, run.hosts
+    def __init__(self, setup: Setup, report: RunReport):
+        self.folder, self.hosts = setup.checkpoints.folder, setup.trainer.devices.hosts
         self.plan, self.heldout, self.checkpoints = setup.plan, setup.heldout, setup.checkpoints
         self.report, self.evaluator = report, Evaluator(setup.trainer.model)
 
@@ -116,9 +148,9 @@ class Save:
     """Saves a checkpoint when one is due: see `Saving`, before an evaluation and at the end."""
 
     def __init__(
-        self, run: TrainingRun, setup: Setup, report: RunReport, watch: Watch, evaluate: Evaluate
+        self, setup: Setup, saving: Saving, report: RunReport, watch: Watch, evaluate: Evaluate
     ):
-        self.saving, self.hosts = run.settings.saving, run.hosts
+        self.saving, self.hosts = saving, setup.trainer.devices.hosts
         self.plan, self.checkpoints = setup.plan, setup.checkpoints
         self.report, self.watch, self.evaluate = report, watch, evaluate
         self.last = time.monotonic()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -20,12 +20,12 @@ from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
-from bilm.scoring.perplexity import Perplexity, explaining_memory
+from bilm.scoring.perplexity import explaining_memory
 from bilm.storage.checkpoint import Checkpoint, RunRecord
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
 from bilm.support.urls import is_url
-from bilm.training.callbacks import Evaluate, Progress, Save, Watch
+from bilm.training.callbacks import Evaluate, Progress, Save, Setup, Watch
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.history import History
@@ -54,36 +54,6 @@ from bilm.training.xla import use_xla
 __all__ = ["RunSettings", "Saving", "TrainResult", "TrainingRun"]
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
-
-
-class Setup(NamedTuple):
-    """A run before its next step.
-
-    Fields:
-        options: options of one replica.
-        plan: numbers of steps in the run, in an epoch and between evaluations.
-        heldout: what is measured; None to measure nothing.
-        trainer, checkpoints: the model with its optimizer, and its checkpoints; restored if the run
-            is resumed.
-        checkpoint: the restored checkpoint; None for a new run.
-        step: number of steps that were done before.
-        perplexity: of the held-out text after these steps; None if it was not measured then.
-    """
-
-    options: RunOptions
-    plan: Plan
-    heldout: Heldout | None
-    trainer: Trainer
-    checkpoints: RunCheckpoints
-    checkpoint: Checkpoint | None
-    step: int
-    perplexity: Perplexity | None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether no step and no evaluation is left."""
-        is_measured = self.heldout is None or self.perplexity is not None
-        return self.step > self.plan.n_steps or (self.step == self.plan.n_steps and is_measured)
 
 
 class TrainingRun:
@@ -168,8 +138,8 @@ class TrainingRun:
         progress = Progress(setup.step, checkpoint.position if checkpoint else None, None)
         report = self._report(setup)
         watch = Watch(self.folder, text.shards, setup.checkpoints.record.shards, plan)
-        evaluate = Evaluate(self, setup, report)
-        save = Save(self, setup, report, watch, evaluate)
+        evaluate = Evaluate(setup, report)
+        save = Save(setup, self.settings.saving, report, watch, evaluate)
         batches = text.batches(self.devices, checkpoint)
         if self.devices.several_hosts:
             trainer.expect(batches.element_spec)
