@@ -41,12 +41,12 @@ class Undisturbed(NamedTuple):
 
 
 def vocab(folder: Path) -> Start:
-    """Write a text whose word counts need temporary files."""
+    """Write a text."""
     rng = random.Random(0)
     words = [f"w{int(rng.paretovariate(0.5)) % 50_000}" for _ in range(200_000)]
     lines = (" ".join(words[i : i + 10]) + "\n" for i in range(0, len(words), 10))
     (folder / "text.txt").write_text("".join(lines))
-    flags = [f"--input={folder}/text.txt", "--words_in_memory=1000"]
+    flags = [f"--input={folder}/text.txt"]
     return lambda out: ["vocab", *flags, f"--output={out}/v", f"--counts={out}/c"]
 
 

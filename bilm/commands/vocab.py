@@ -9,9 +9,7 @@ from bilm.commands.output import show
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
 Words of equal frequency are sorted by their characters. <S>, </S> and <UNK> in the text are not
-counted as words. If the text has more distinct words than --words_in_memory, sorted counts are
-written to a temporary folder beside --output. The output files are renamed into place when they are
-complete. Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
+counted as words. The output files are renamed into place when they are complete. Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 """
 
 
@@ -31,13 +29,11 @@ complete. Files may be URLs, such as s3://BUCKET/NAME; this requires the extra r
                default=1),
     opt.option("--max_size", opt.Integer(4), "Maximum number of lines, marks included.",
                "no limit"),
-    opt.option("--words_in_memory", opt.Integer(1), "Maximum number of distinct words in memory.",
-               default=2_000_000),
 )  # fmt: skip
 @opt.json_option
 def vocab(
     input_: str, output: str, counts: str | None, on_bad_utf8: str, min_count: int,
-    max_size: int | None, words_in_memory: int, json: bool
+    max_size: int | None, json: bool
 ) -> None:  # fmt: skip
     """Build a vocabulary from text.
 
@@ -55,7 +51,6 @@ def vocab(
     check_tokenization(resolve_shards(input_, on_bad_utf8))
     found = build_vocabulary(
         input_, output, counts, min_count=min_count, max_size=max_size, on_bad_utf8=on_bad_utf8,
-        words_in_memory=words_in_memory,
     )  # fmt: skip
     lines = [
         f"wrote {output}: {found.n_words:,} of {found.n_distinct:,} distinct words, "

@@ -1,4 +1,4 @@
-"""A vocabulary from text: the order, the limits, and the same answer through files."""
+"""A vocabulary from text: the order, the limits, the outputs."""
 
 import gzip
 import subprocess
@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_disk import small_disk
 
-from bilm.data import vocabulary_builder
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import DataError
@@ -59,22 +58,18 @@ def test_vocabulary_builder_min_count_and_max_size_limit_the_words(corpus, tmp_p
 @settings(deadline=None)
 @given(
     st.lists(st.lists(st.text("abé\x01\ufeff", min_size=1, max_size=2), max_size=6), max_size=12),
-    st.integers(1, 4),
     st.integers(1, 3),
     st.sampled_from([None, 4, 7]),
-    st.sampled_from([2, 64]),
 )
-def test_counting_through_files_gives_the_same_vocabulary(
-    tmp_path_factory, sentences, words_in_memory, min_count, max_size, max_runs
+def test_vocabulary_of_any_text_is_that_of_a_counter(
+    tmp_path_factory, sentences, min_count, max_size
 ):
     folder = tmp_path_factory.mktemp("v")
     sentences = [["a", "a", "a", "a"], *sentences]
     text = "".join(" ".join(words) + "\n" for words in sentences)
     (folder / "text").write_text(text, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary_builder, "MAX_RUNS", max_runs)
-        limits = {"min_count": min_count, "max_size": max_size, "words_in_memory": words_in_memory}
-        build_vocabulary(folder / "text", folder / "v", folder / "c", **limits)
+    limits = {"min_count": min_count, "max_size": max_size}
+    build_vocabulary(folder / "text", folder / "v", folder / "c", **limits)
     expected = [pair for pair in expected_counts(sentences) if pair[1] >= min_count]
     expected = expected[: None if max_size is None else max_size - len(MARKS)]
     assert read_counts(folder / "c") == expected
@@ -83,29 +78,11 @@ def test_counting_through_files_gives_the_same_vocabulary(
     assert sorted(p.name for p in folder.iterdir()) == ["c", "text", "v"]  # nothing is left over
 
 
-def test_vocabulary_builder_memory_is_bounded(tmp_path, monkeypatch):
-    text = tmp_path / "text"
-    text.write_text("".join(f"w{i} w{i // 2} w{i // 3}\n" for i in range(2000)))
-    largest, add = [], vocabulary_builder._Runs.add
-
-    def watched(self, pairs, **arguments):
-        pairs = list(pairs)
-        largest.append(len(pairs))
-        add(self, pairs, **arguments)
-
-    monkeypatch.setattr(vocabulary_builder._Runs, "add", watched)
-    found = build_vocabulary(text, tmp_path / "v", words_in_memory=100)
-    assert found.n_distinct == found.n_words == 2000
-    assert len(largest) > 20 and max(largest) <= 103  # a sentence's words come in one piece
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"min_count": 9}, "no word is left"),
-        ({"min_count": 0}, "min_count: found 0, expected at least 1"),
-        ({"max_size": 3}, "max_size: found 3, expected at least 4"),
-        ({"words_in_memory": 0}, "words_in_memory: found 0"),
+        ({"max_size": 3}, "no word is left"),
         ({"on_bad_utf8": "ignore"}, "on_bad_utf8=ignore: expected one of"),
         ({"filepattern": "nowhere/*"}, r"nowhere/\*: no file matches"),
     ],
@@ -143,15 +120,14 @@ def test_vocabulary_does_not_replace_a_file_of_a_model(corpus, stored_model, tmp
 def test_vocabulary_on_a_full_disk_leaves_nothing(tmp_path):
     text = tmp_path / "text"
     text.write_text("".join(f"w{i}\n" for i in range(3000)))
-    for words_in_memory in (100, 10_000):  # the counts that go through files, and the outputs
-        with small_disk(5000), pytest.raises(OSError, match=r"File too large: '.*/v'"):
-            build_vocabulary(text, tmp_path / "v", words_in_memory=words_in_memory)
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["text"]
+    with small_disk(5000), pytest.raises(OSError, match=r"File too large: '.*/v'"):
+        build_vocabulary(text, tmp_path / "v")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["text"]
 
 
 def test_paths_in_the_home_folder(corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    build_vocabulary("~/corpus/*", "~/v", "~/c", words_in_memory=2)
+    build_vocabulary("~/corpus/*", "~/v", "~/c")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c", "corpus", "v"]
 
 
