@@ -9,7 +9,8 @@ from bilm.commands.output import show
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
 Words of equal frequency are sorted by their characters. <S>, </S> and <UNK> in the text are not
-counted as words. The output files are renamed into place when they are complete. Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
+counted as words. The output files are renamed into place when they are complete. Files may be
+URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 """
 
 

@@ -12,7 +12,7 @@ from itertools import count, islice
 import numpy as np
 
 from bilm.data.shards import Shards, resolve_shards
-from bilm.data.stream import Position, SentenceStream, Trace, read_references, text_changed
+from bilm.data.stream import Position, SentenceStream, read_references, text_changed
 from bilm.data.vocabulary import BOS, EOS, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.windows import KEY_SUFFIX, Row, Sentence, Spelled, Window, empty_window
 from bilm.errors import DataError
@@ -69,7 +69,7 @@ class LMDataset:
             ids, characters = self._encode(words)
             yield ids, None if characters is None else characters[:]
 
-    def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
+    def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training. Each row continues in the next window.
 
         When a row's sentence ends, the row takes the next sentence from a queue that all rows
@@ -78,13 +78,11 @@ class LMDataset:
         Args:
             batch_size: B, rows.
             num_steps: T, predictions of a row.
-            first_batch: number of windows to skip, without the cost of building them.
         Returns: dicts of `token_ids` and `next_token_id`, int32 (B, T), and `tokens_characters`,
             int32 (B, T, C) or None.
         Raises: DataError as `get_sentence` does, or if a count is below 1.
         """
-        placed = self.iter_placed_batches(batch_size, num_steps, first_batch=first_batch)
-        return (window for window, _ in placed)
+        return (window for window, _ in self.iter_placed_batches(batch_size, num_steps))
 
     def iter_placed_batches(
         self,
@@ -93,7 +91,7 @@ class LMDataset:
         position: Position | None = None,
         first_batch: int = 0,
         own: range | None = None,
-    ) -> Iterator[tuple[Window, Trace]]:
+    ) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training as `iter_batches` does, each with its position in the text.
 
         Args:
@@ -118,14 +116,13 @@ class LMDataset:
             window = None
             if number >= first_batch:
                 window = empty_window(len(own), num_steps, self.max_word_length)
-            sources: list[int] = []
             for i, row in enumerate(rows):
-                if row.advance(num_steps, window if i in own else None, sources) < num_steps:
+                if row.advance(num_steps, window if i in own else None) < num_steps:
                     return
             if window is not None:
                 places = np.array([(row.reference, row.at) for row in rows], np.int64)
                 parts = stream.position() | {"rows": places}
-                yield window, Trace({mine + name: part for name, part in parts.items()}, sources)
+                yield window, {mine + name: part for name, part in parts.items()}
 
     def _put_back(self, rows: list[Row], places: np.ndarray) -> None:
         """Move each row back to its place in its sentence. Raises: DataError if it is beyond it."""
@@ -263,10 +260,9 @@ class BidirectionalLMDataset:
         self.shards, self.filepattern, self.vocab = shards, shards.name, vocab
         self.max_word_length = self.readers[0].max_word_length
 
-    def iter_batches(self, batch_size: int, num_steps: int, first_batch: int = 0) -> Windows:
+    def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training: see `LMDataset.iter_batches`."""
-        placed = self.iter_placed_batches(batch_size, num_steps, first_batch=first_batch)
-        return (window for window, _ in placed)
+        return (window for window, _ in self.iter_placed_batches(batch_size, num_steps))
 
     def iter_placed_batches(
         self,
@@ -275,13 +271,12 @@ class BidirectionalLMDataset:
         position: Position | None = None,
         first_batch: int = 0,
         own: range | None = None,
-    ) -> Iterator[tuple[Window, Trace]]:
-        """Yield windows for training with their `Trace`: see `LMDataset.iter_placed_batches`."""
+    ) -> Iterator[tuple[Window, Position]]:
+        """Yield windows for training with their positions: see `LMDataset.iter_placed_batches`."""
         arguments = batch_size, num_steps, position, first_batch, own
         both = (r.iter_placed_batches(*arguments) for r in self.readers)
         for (forward, one), (backward, other) in zip(*both, strict=True):
-            trace = Trace(one.position | other.position, one.sources + other.sources)
-            yield _join(forward, backward), trace
+            yield _join(forward, backward), one | other
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False

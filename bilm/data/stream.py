@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,19 +21,6 @@ SHARD_BYTES = 1 << 44  # larger than any shard
 SKIPPED_AT_ONCE = 1 << 20  # random numbers skipped at a time, which bounds memory
 
 Position = dict[str, np.ndarray]  # integer arrays by name
-
-
-class Trace(NamedTuple):
-    """The position of a training window in the text.
-
-    Fields:
-        position: position of the readers after the window, for `LMDataset.iter_placed_batches`.
-        sources: references of the sentences in the window, including those that are only partly in
-            it.
-    """
-
-    position: Position
-    sources: list[int]
 
 
 class SentenceStream:
@@ -191,22 +177,3 @@ def check_shards(shards: Sequence[str], expected: Sequence[str]) -> None:
         raise DataError(
             f"found {len(found)} shards, but the run in this folder was trained on {len(expected)}"
         )
-
-
-def describe_lines(shards: Shards, references: Sequence[int]) -> list[str]:
-    """Return, for each shard, a line with its name and the numbers of the referenced lines."""
-    described, shards = [], Shards(shards, "replace")  # only byte positions matter
-    for shard, group in groupby(sorted(set(references)), lambda r: r // SHARD_BYTES):
-        offsets = {reference % SHARD_BYTES for reference in group}
-        found = (number for number, start, _, _ in shards.lines(shard) if start in offsets)
-        numbers = list(islice(found, len(offsets)))  # reading stops after the last
-        described.append(f"{shards[shard]}, {_ranges(numbers)}")
-    return described
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Return ascending numbers as "line 7" or "lines 3-5, 9"."""
-    starts = [n for i, n in enumerate(numbers) if not i or numbers[i - 1] != n - 1]
-    ends = [n for i, n in enumerate(numbers) if numbers[i + 1 : i + 2] != [n + 1]]
-    ranges = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
-    return f"line{'s' * (len(numbers) > 1)} {', '.join(ranges)}"

@@ -65,10 +65,9 @@ class Row:
         self.reference, self.words, self.encoded = reference, words, None
         self.at, self.end = at, len(words) + 1
 
-    def advance(self, n_steps: int, window: dict | None, sources: list[int] | None = None) -> int:
+    def advance(self, n_steps: int, window: dict | None) -> int:
         """Advance by up to `n_steps` predictions and write them into `window`, if given.
 
-        The references of the sentences read are appended to `sources`.
         Returns: the number of predictions.
         """
         done = 0
@@ -78,8 +77,6 @@ class Row:
                     break
                 self.go_to(*sentence, 0)
             n = min(n_steps - done, self.end - self.at)
-            if sources is not None:
-                sources.append(self.reference)
             if window is not None:
                 # Sentences are encoded here, because skipped windows do not need ids.
                 self.encoded = self.encoded or self.encode(self.words)

@@ -159,7 +159,7 @@ class TrainingRun:
             except DataError:
                 save.before_error(progress)
                 raise
-            progress.position = text.traces.popleft().position
+            progress.position = text.positions.popleft()
             report.add(progress.step, result)
             progress.step += 1
             watch(progress)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
-from bilm.data.stream import Trace, describe_lines
+from bilm.data.stream import Position
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import distinct_shapes, model_batch
 from bilm.errors import BilmError, NotFiniteError
@@ -34,8 +34,9 @@ ENDS = tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError
 class TrainingText:
     """The text of a run, read ahead of the steps.
 
-    `traces` contains one trace for each window that was read and not yet trained on; the training
-    loop removes one from its left end for each step. Call `close` when no more steps follow.
+    `positions` contains one position for each window that was read and not yet trained on; the
+    training loop removes one from its left end for each step. Call `close` when no more steps
+    follow.
 
     Args:
         options: of a replica.
@@ -49,7 +50,7 @@ class TrainingText:
         reader = BidirectionalLMDataset if options.bidirectional else LMDataset
         self.reader = reader(shards, vocab, shuffle_on_load=True, seed=seed)
         self.shards = shards
-        self.traces: deque[Trace] = deque()
+        self.positions: deque[Position] = deque()
         self.failures: list[BilmError] = []
         self._reading, self._closed = threading.Lock(), False
         self._iterator: Any = iter(())
@@ -73,10 +74,10 @@ class TrainingText:
             # it are read again and skipped.
             skipped = 0 if position else step
             total = n_rows * devices.n_replicas
-            for window, trace in self.reader.iter_placed_batches(
+            for window, place in self.reader.iter_placed_batches(
                 total, options.unroll_steps, position, skipped, rows
             ):
-                self.traces.append(trace)
+                self.positions.append(place)
                 yield window
 
         def batches() -> Iterator[dict]:
@@ -116,14 +117,12 @@ class TrainingText:
 
     @contextmanager
     def explaining(self, step: int) -> Iterator[None]:
-        """Name the text in errors: a bad line, or the window of a loss that is not finite."""
+        """Name the step of a loss that is not finite, and the bad line of a text."""
         try:
             yield
         except NotFiniteError as error:
-            places = describe_lines(self.shards, self.traces[0].sources)
             raise NotFiniteError(
-                f"step {step + 1}: {error}; nothing was updated, and the last checkpoint remains; "
-                f"the window contains {'; '.join(places)}"
+                f"step {step + 1}: {error}; nothing was updated, and the last checkpoint remains"
             ) from None
         except tf.errors.OpError:
             if self.failures:

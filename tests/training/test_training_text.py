@@ -119,10 +119,10 @@ def test_close_stops_reading_and_ends_the_pipeline(text):
     iterator = text.batches(Devices(on_cpu()), None)
     next(iterator)
     text.close()
-    n_read = len(text.traces)
+    n_read = len(text.positions)
     with pytest.raises(ENDS):
         next(iterator)
-    assert n_read > 0 and n_read == len(text.traces)
+    assert n_read > 0 and n_read == len(text.positions)
 
 
 def test_close_ends_a_pipeline_whose_text_failed(text, tmp_path):
