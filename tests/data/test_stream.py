@@ -32,7 +32,8 @@ def write_shards(folder, shards, packed, blank=False):
     for i, (lengths, pack) in enumerate(zip(shards, packed, strict=True)):
         lines = [" ".join(islice(words, n)) for n in lengths]
         text = "".join(f"{line} \n{' ' * blank}\n" for line in lines).encode("utf-8-sig")
-        (folder / f"{i:03}.txt").write_bytes(gzip.compress(text) if pack else text)
+        name = f"{i:03}.txt{'.gz' * pack}"
+        (folder / name).write_bytes(gzip.compress(text) if pack else text)
     return [f"é{i}" for i in range(int(next(words)[1:]))]
 
 
@@ -64,7 +65,7 @@ def test_continued_stream_equals_uninterrupted_one(
 
     def read(position=None):
         reader = LMDataset(
-            folder / "*.txt", vocab, reverse, False, True, seed, shuffle_buffer=buffer_size
+            folder / "*.txt*", vocab, reverse, False, True, seed, shuffle_buffer=buffer_size
         )
         return reader.iter_placed_batches(n_rows, n_steps, position)
 
@@ -79,7 +80,7 @@ def test_continued_stream_equals_uninterrupted_one(
 
 def check_rows(windows, folder, vocab, n_rows, reverse):
     """Every row is whole sentences, one after the other; an epoch has each of them once."""
-    texts = list(Shards(sorted(folder.glob("*.txt"))).texts())
+    texts = list(Shards(sorted(folder.glob("*.txt*"))).texts())
     sentences = {tuple(vocab.encode(text.split()[:: -1 if reverse else 1], reverse, split=False))
                  for text in texts}  # fmt: skip
     assert len(sentences) == len(texts)
@@ -105,7 +106,7 @@ def test_bidirectional_dataset_continues_from_a_position(folders):
     folder = next(folders)
     words = write_shards(folder, [[3, 1, 4, 1, 5], [9, 2, 6]], [False, True])
     (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
-    reader = BidirectionalLMDataset(folder / "*.txt", Vocabulary(folder / "vocab"), False, True, 3)
+    reader = BidirectionalLMDataset(folder / "*.txt*", Vocabulary(folder / "vocab"), False, True, 3)
     straight = list(islice(reader.iter_placed_batches(3, 4), 9))
     position = straight[4][1]
     assert set(position) == {
@@ -129,7 +130,9 @@ def test_continuing_does_not_read_from_the_start(folders, monkeypatch):
     (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
 
     def read(position=None):
-        reader = LMDataset(folder / "*.txt", Vocabulary(folder / "vocab"), False, False, True, 0, 8)
+        reader = LMDataset(
+            folder / "*.txt*", Vocabulary(folder / "vocab"), False, False, True, 0, 8
+        )
         return reader.iter_placed_batches(2, 3, position)
 
     position = next(islice(read(), 150, None))[1]
