@@ -106,7 +106,3 @@ class CharacterCNN(WeightedLayer):
         # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the GPU.
         maximum = ops.squeeze(ops.max(windows, axis=1, keepdims=True), axis=1)
         return ops.cast(maximum, self.embedding.dtype)
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """Replace the character axis with the features."""
-        return (*input_shape[:-1], sum(n for _, n in self.filters))

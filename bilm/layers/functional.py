@@ -23,10 +23,12 @@ def product(x: Any, y: Any, precision: str = "float32") -> Any:
     """Matrix product: float (..., K), (K, N) -> (..., N), with the dtype of x.
 
     With "bfloat16" the inputs are rounded, sums inside the product are in float32, and the result
-    is rounded once.
+    is rounded once. Raises: ValueError for "int8", which Keras does not compute.
     """
     if precision == "float32":
         return ops.matmul(x, y)
+    if precision == "int8":
+        raise ValueError("int8 runs in bilm.embedding.backends.onnx_int8 only")
     return ops.cast(ops.matmul(ops.cast(x, precision), ops.cast(y, precision)), x.dtype)
 
 

@@ -38,7 +38,6 @@ class Highway(WeightedLayer):
         dim = input_shape[-1]
         if dim is None:
             raise ValueError("the last axis of the input of Highway is unknown; expected its width")
-        self.require_frozen_int8()
         self.gates, self.gate_biases, self.transforms, self.biases = [], [], [], []
         for i in range(self.n_layers):
             self.gates.append(self._square(dim, f"gate_{i}"))
@@ -57,13 +56,8 @@ class Highway(WeightedLayer):
 
     def call(self, x: Any) -> Any:
         """Apply the layers in order: float (..., D) -> (..., D)."""
-        self.refuse_int8()
         layers = zip(self.gates, self.gate_biases, self.transforms, self.biases, strict=True)
         for gate, gate_bias, transform, bias in layers:
             g = ops.sigmoid(product(x, gate, self.precision) + gate_bias)
             x = x + g * (ops.relu(product(x, transform, self.precision) + bias) - x)
         return x
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the shape of the input."""
-        return input_shape

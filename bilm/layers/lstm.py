@@ -77,7 +77,6 @@ class LSTMCell(WeightedLayer):
         if self.has_projection:
             shape = (self.dim, self.projection_dim)
             projection = self.add_weight(shape, "glorot_uniform", name="projection")
-        self.require_frozen_int8()
         if self.precision == "int8":
             self.laid_out = int8_cell(kernel, bias, projection)
         elif self.frozen and keras.backend.backend() == "tensorflow":
@@ -90,13 +89,7 @@ class LSTMCell(WeightedLayer):
         self.built = True
 
     def call(self, x: Any, state: LSTMState) -> LSTMState:
-        """Run one step: float (B, input) and state -> state.
-
-        Raises: WeightsError if the cell is frozen on TensorFlow, where only `LSTM` can run it.
-        """
-        self.refuse_int8()
-        if self.frozen and keras.backend.backend() == "tensorflow":
-            self.refuse_frozen("kernel")
+        """Run one step: float (B, input) and state -> state."""
         return self.step(self.project_input(x), state)
 
     def project_input(self, x: Any) -> Any:
@@ -131,35 +124,18 @@ class LSTM(keras.layers.Layer):
     """An `LSTMCell` run over time; the state is an argument and a result.
 
     Args:
-        dim, projection_dim, cell_clip, proj_clip, precision: see `LSTMCell`.
+        cell: the `LSTMCell`. A frozen cell is not trained; on TensorFlow only this layer runs it.
 
     Inputs: x float `(T, B, input)`, time first; an `LSTMState`; `steps_mask` boolean `(T, B)` or
     None; `reverse`, whether to run from the last step to the first; `fresh` boolean `(T, B)` or
     None, the steps at which a row starts from zero state (not in training).
     Returns: outputs float `(T, B, P)` and the last `LSTMState`.
     Masking: a step outside the mask keeps the state, so both directions skip padding.
-    Raises: ValueError for `fresh` in training; WeightsError for training a frozen cell.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        projection_dim: int,
-        cell_clip: float | None = None,
-        proj_clip: float | None = None,
-        precision: str = "float32",
-        **kwargs: Any,
-    ):
-        super().__init__(**kwargs)
-        self.cell = LSTMCell(
-            dim,
-            projection_dim,
-            cell_clip,
-            proj_clip,
-            precision,
-            dtype=self.dtype_policy,
-            name="cell",
-        )
+    def __init__(self, cell: LSTMCell, **kwargs: Any):
+        super().__init__(dtype=cell.dtype_policy, **kwargs)
+        self.cell = cell
 
     def build(self, input_shape: Any) -> None:
         """Create the variables of the cell; only the last axis of the input shape is needed."""
@@ -176,11 +152,6 @@ class LSTM(keras.layers.Layer):
         fresh: Any = None,
     ) -> Any:
         """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
-        self.cell.refuse_int8()
-        if training:
-            self.cell.refuse_frozen("weights")
-            if fresh is not None:
-                raise ValueError("fresh has no gradient; do not pass it in training")
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
 

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from bilm.layers.functional import dropout, dropout_mask, fold_seed
-from bilm.layers.lstm import LSTM
+from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.state import LSTMState
 
 
@@ -30,7 +30,6 @@ class LSTMStack(keras.layers.Layer):
     dropout.
     Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states. With
     masks, the list of outputs has one element more: the last output after its dropout.
-    Raises: ValueError if the number of states is not `n_layers`.
     """
 
     def __init__(
@@ -51,18 +50,9 @@ class LSTMStack(keras.layers.Layer):
         self.dropout = dropout
         self.variational_dropout = variational_dropout
         self.dim, self.projection_dim = dim, projection_dim
-        self.layers = [
-            LSTM(
-                dim,
-                projection_dim,
-                cell_clip,
-                proj_clip,
-                precision,
-                dtype=self.dtype_policy,
-                name=f"layer_{i}",
-            )
-            for i in range(n_layers)
-        ]
+        sizes, dtype = (dim, projection_dim, cell_clip, proj_clip), self.dtype_policy
+        cells = [LSTMCell(*sizes, precision, name="cell", dtype=dtype) for _ in range(n_layers)]
+        self.layers = [LSTM(cell, name=f"layer_{i}") for i, cell in enumerate(cells)]
 
     def build(self, input_shape: Any) -> None:
         """Create the variables of the layers; only the last axis of the input shape is needed."""
@@ -82,8 +72,6 @@ class LSTMStack(keras.layers.Layer):
         fresh: Any = None,
     ) -> Any:
         """Run every layer over time: float (T, B, P) -> [float (T, B, P)], [state]."""
-        if len(states) != len(self.layers):
-            raise ValueError(f"found {len(states)} states, expected {len(self.layers)}")
         outputs, last_states = [], []
         *masks, last_mask = dropout_masks or [None] * (len(self.layers) + 1)
         for i, (layer, state) in enumerate(zip(self.layers, states, strict=True)):

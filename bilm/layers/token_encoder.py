@@ -92,7 +92,6 @@ class TokenEncoder(WeightedLayer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables; the input shape is not needed."""
-        self.require_frozen_int8()
         word_dim = 0
         if self.words is not None:
             word_dim = self.words[1]
@@ -116,7 +115,6 @@ class TokenEncoder(WeightedLayer):
 
     def call(self, char_ids: Any) -> Any:
         """Encode tokens: integer (..., C) or (..., 1 + C) -> float (..., P)."""
-        self.refuse_int8()
         if self.words is None:
             return self._project(self.highway(self.cnn(char_ids)))
         features = [gather_rows(self.word_table, char_ids[..., 0])]
@@ -130,7 +128,6 @@ class TokenEncoder(WeightedLayer):
         In every group except the last, each token is followed by at least as much padding as the
         widest filter is wide.
         """
-        self.refuse_int8()
         *padded, rest = groups
         features = [self.cnn(group, padded=True) for group in padded] + [self.cnn(rest)]
         return self._project(self.highway(ops.concatenate(features, axis=0)))
@@ -139,10 +136,6 @@ class TokenEncoder(WeightedLayer):
         if self.kernel is None:
             return features
         return product(features, self.kernel, self.precision) + self.bias
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the input shape with the character axis replaced by the vector's axis."""
-        return (*input_shape[:-1], self.projection_dim)
 
 
 class WordEncoder(WeightedLayer):
@@ -170,7 +163,3 @@ class WordEncoder(WeightedLayer):
     def call(self, token_ids: Any) -> Any:
         """Look up words: integer (...) -> float (..., P)."""
         return gather_rows(self.embedding, token_ids)
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the input shape with the vector's axis appended."""
-        return (*input_shape, self.projection_dim)

@@ -51,33 +51,14 @@ class WeightedLayer(keras.layers.Layer):
             return ops.cast(value, "bfloat16") if is_rounded else value
         return super().add_weight(shape=shape, initializer=initializer, name=name)
 
-    def require_frozen_int8(self) -> None:
-        """Check that a layer whose precision is int8 is frozen. Raises: ValueError."""
-        if self.precision == "int8" and not self.frozen:
-            raise ValueError(f"{self.path}: int8 is for inference only; call freeze first")
-
-    def refuse_int8(self) -> None:
-        """Raise ValueError if the precision is int8, which Keras' backends cannot compute."""
-        if self.precision == "int8":
-            raise ValueError(f"{self.path}: int8 runs in bilm.embedding.backends.onnx_int8 only")
-
     def own_weight(self, name: str) -> Any:
         """Return the variable with this name, of this layer itself and not of a sublayer.
 
         Raises: WeightsError if the layer is frozen.
         """
-        self.refuse_frozen(name)
-        return next(variable for variable in self.weights if variable.name == name)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Load variables as Keras does. Raises: WeightsError if the layer is frozen."""
-        self.refuse_frozen("its weights")
-        super().load_own_variables(store)
-
-    def refuse_frozen(self, what: str) -> None:
-        """Raise WeightsError if the layer is frozen; `what` names the refused part."""
         if self.frozen:
             raise WeightsError(
-                f"{self.path}: {what} cannot be read, set or trained: the model is frozen for "
-                "inference; load it again without freezing it"
+                f"{self.path}: {name} cannot be read or set: the model is frozen for inference; "
+                "load it again without freezing it"
             )
+        return next(variable for variable in self.weights if variable.name == name)

@@ -104,13 +104,13 @@ CASES = {
         (None, WIDTH),
     ),
     "LSTM": Case(
-        lambda **kwargs: LSTM(UNITS, WIDTH, 1.0, 0.5, **kwargs),
+        lambda **kwargs: LSTM(LSTMCell(UNITS, WIDTH, 1.0, 0.5, **kwargs)),
         lambda: (numbers(N_STEPS, N_ROWS, WIDTH), states()),
         (N_STEPS, N_ROWS, WIDTH),
         VECTORS,
     ),
     "LSTM, without projection": Case(
-        lambda **kwargs: LSTM(UNITS, UNITS, **kwargs),
+        lambda **kwargs: LSTM(LSTMCell(UNITS, UNITS, **kwargs)),
         lambda: (numbers(N_STEPS, N_ROWS, WIDTH), states(1, UNITS)),
         (N_STEPS, N_ROWS, UNITS),
         VECTORS,
@@ -167,8 +167,6 @@ def test_layer_output_has_the_declared_shape_and_type(case):
     outputs = arrays(layer(*case.inputs()))
     assert outputs[0].shape == case.shape
     assert all(output.dtype == np.float32 for output in outputs)
-    if len(case.inputs()) == 1:  # one tensor in, one tensor out
-        assert layer.compute_output_shape(case.inputs()[0].shape) == case.shape
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="tf.function is TensorFlow's")
@@ -257,8 +255,6 @@ def test_layer_freezes_its_weights(case):
     assert not frozen.variables
     with pytest.raises(WeightsError, match="frozen for inference; load it again without"):
         parts[0].own_weight("kernel")
-    with pytest.raises(WeightsError, match="frozen for inference"):
-        parts[0].load_own_variables({})
     with pytest.raises(ValueError, match="the weights exist already; call freeze before build"):
         cells[0].freeze()
     if TENSORFLOW and isinstance(layer, LSTMCell):
@@ -308,9 +304,8 @@ def test_scalar_mix_is_restored_from_its_config():
         (lambda: CharacterCNN(6, 2, [(2, 3)], "gelu"), "activation is 'gelu', expected one of"),
         (lambda: Highway(1).build((3, None)), "last axis"),
         (lambda: TokenEncoder(4, 0, 0, ()), "filters is empty and words is None"),
-        (lambda: built(CASES["LSTMStack"])(numbers(2, 3, WIDTH), [states()]), "found 1 states"),
     ],
-    ids=["activation", "width of the input", "nothing to encode", "number of states"],
+    ids=["activation", "width of the input", "nothing to encode"],
 )
 def test_layer_refuses_wrong_arguments(make, message):
     with pytest.raises(ValueError, match=message):

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from bilm.errors import WeightsError
-from bilm.layers.lstm import LSTM, scan_cell
+from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
 from bilm.layers.state import LSTMState
 
 if keras.backend.backend() != "tensorflow":
@@ -36,7 +35,7 @@ def case(request):
     reverse, masked = options.pop("reverse", False), options.pop("masked", False)
     options.setdefault("projection_dim", PROJECTION)
     rng = np.random.default_rng(3)
-    layer = LSTM(DIM, **options)
+    layer = LSTM(LSTMCell(DIM, **options))
     layer.build((None, None, INPUT))
     layer.cell.bias.assign(rng.normal(size=4 * DIM))
 
@@ -60,7 +59,7 @@ def frozen_copy(layer, precision="float32"):
     """A frozen layer of the same weights."""
     cell = layer.cell
     clips = cell.cell_clip, cell.proj_clip
-    copy = LSTM(cell.dim, cell.projection_dim, *clips, precision=precision)
+    copy = LSTM(LSTMCell(cell.dim, cell.projection_dim, *clips, precision=precision))
     for variable in layer.cell.weights:
         initializer = keras.initializers.Constant(variable.numpy())
         copy.cell.initial[variable.name] = lambda shape, initializer=initializer: initializer
@@ -149,19 +148,8 @@ def test_frozen_lstm_equals_the_cell(case, precision, atol, n_rows):
         np.testing.assert_allclose(found, wanted, atol=atol, rtol=atol)
 
 
-def test_frozen_lstm_refuses_training(case):
-    layer, x, state, _, reverse = case
-    frozen = frozen_copy(layer)
-    for run in (
-        lambda: frozen.cell(x[0], state),
-        lambda: frozen(x, state, reverse=reverse, training=True),
-    ):
-        with pytest.raises(WeightsError, match="frozen for inference; load it again without"):
-            run()
-
-
 def test_lstm_clips_bound_the_cell_and_the_output():
-    layer = LSTM(DIM, PROJECTION, cell_clip=0.1, proj_clip=0.02)
+    layer = LSTM(LSTMCell(DIM, PROJECTION, cell_clip=0.1, proj_clip=0.02))
     layer.build((None, None, INPUT))
     x = 3.0 * tf.ones((STEPS, ROWS, INPUT))
     zeros = LSTMState(tf.zeros((ROWS, DIM)), tf.zeros((ROWS, PROJECTION)))
@@ -187,5 +175,3 @@ def test_lstm_fresh_rows_start_from_zero_state(case, frozen):
         np.testing.assert_allclose(outputs[:2], expected[:2], atol=1e-6)
         np.testing.assert_allclose(outputs[:, 1:3], expected[:, 1:3], atol=1e-6)
         np.testing.assert_allclose(outputs[2:3, ::3], afresh[:, ::3], atol=1e-6)
-    with pytest.raises(ValueError, match="fresh has no gradient"):
-        layer(x, state, fresh=ops.convert_to_tensor(fresh), training=True)

@@ -8,7 +8,7 @@ if keras.backend.backend() != "torch":
     pytest.skip("with KERAS_BACKEND=torch: make test-backends", allow_module_level=True)
 import torch
 
-from bilm.layers.lstm import LSTM, scan_cell
+from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
 from bilm.layers.state import LSTMState
 from bilm.layers.torch import lstm
 
@@ -19,7 +19,7 @@ STEPS, ROWS, INPUT, UNITS, WIDTH = 7, 3, 5, 8, 4
 
 def make(projection_dim=WIDTH, precision="float32", frozen=False, clip=0.3):
     keras.utils.set_random_seed(1)
-    layer = LSTM(UNITS, projection_dim, clip, clip and 0.1, precision=precision)
+    layer = LSTM(LSTMCell(UNITS, projection_dim, clip, clip and 0.1, precision=precision))
     if frozen:
         layer.cell.freeze()
     layer.build((None, None, INPUT))

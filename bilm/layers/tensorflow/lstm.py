@@ -35,8 +35,9 @@ def run_over_time(
     if training:
         tensors = [tf.convert_to_tensor(w) for w in stored if w is not None]
         return run_with_gradient(x, state, tensors, spec)
-    layout = Layout.per_call(cell.kernel.shape[0])
-    weights = CellWeights.of(layout, cell.input_dim, spec.operands, *stored)
+    weights = CellWeights.of(
+        Layout.per_call(cell.kernel.shape[0]), cell.input_dim, spec.operands, *stored
+    )
     return run_without_gradient(x, state, weights, spec)
 
 

@@ -17,15 +17,13 @@ class Layout(NamedTuple):
     """How W and b are arranged in memory. Every layout yields the same gates, [x, h] W + b.
 
     Stored weights have the rows W = [W_x; W_h], input above hidden state, and the columns
-    W = [W_i, W_j, W_f, W_o], the gates. A layout may differ from this in five ways:
+    W = [W_i, W_j, W_f, W_o], the gates. A layout may differ from this in four ways:
 
     Fields:
         joint: one product [x, h] W per step, instead of one product x W_x for all steps together
             and h W_h per step.
         apart: one matrix per gate. Each gate is then contiguous, and TensorFlow fuses a product,
             its bias and its activation into one operation.
-        transposed: matrices contain W_x^T, W_h^T and the transposed projection; products transpose
-            them.
         forgetting: -W_f and -b_f instead of W_f and b_f, which give 1 - f since
             sigmoid(-s) = 1 - sigmoid(s). In bfloat16 f = 0.998 would be rounded to 1, and the cell
             would never forget; 1 - f = 0.002 is kept.
@@ -34,7 +32,6 @@ class Layout(NamedTuple):
 
     joint: bool
     apart: bool = False
-    transposed: bool = False
     forgetting: bool = False
     n_spare: int = 0
 
@@ -49,19 +46,16 @@ class Layout(NamedTuple):
             rounded: whether matrix-multiplication inputs are bfloat16.
         """
         joint = n_rows <= MAX_JOINT
-        # Rows of 2^k float32 values conflict in the processor's cache, which costs a fifth of the
-        # time of a matrix multiplication. Without a projection, spare units would also lengthen the
-        # output.
+        # Rows of 2^k float32 values conflict in the processor's cache, which costs up to a fifth of
+        # the time of a matrix multiplication. Without a projection, spare units would also lengthen
+        # the output.
         n_spare = n_units // 64 if has_projection and not rounded else 0
-        return cls(joint, True, rounded and not joint, rounded and joint, n_spare)
+        return cls(joint, True, rounded and joint, n_spare)
 
     @classmethod
     def per_call(cls, n_rows: int) -> Layout:
         """Return the layout for weights that may change, and which are therefore rearranged in each
-        call.
-
-        Splitting W by gates would copy it, which takes longer than running one or two sentences.
-        """
+        call. Splitting W by gates would take longer than running one or two sentences."""
         return cls(n_rows <= MAX_JOINT)
 
 
@@ -73,14 +67,14 @@ class CellWeights(NamedTuple):
         of_input: W_x, one matrix per gate or one for all gates; empty if `layout.joint`.
         recurrent: W_h, or W if `layout.joint`; one matrix per gate or one for all gates.
         biases: b, with 1 added to the forget gate; one vector per gate or one for all gates.
-        projection: a list of one matrix, or an empty list.
+        projection: the matrix, or None.
     """
 
     layout: Layout
     of_input: list[tf.Tensor]
     recurrent: list[tf.Tensor]
     biases: list[tf.Tensor]
-    projection: list[tf.Tensor]
+    projection: tf.Tensor | None
 
     @classmethod
     def of(
@@ -93,6 +87,7 @@ class CellWeights(NamedTuple):
                 matrix-multiplication inputs.
             kernel, bias, projection: see `LSTMCell`; `projection` may be None.
         """
+        spare = [0, layout.n_spare]
 
         def split(weight, *rows):
             if not layout.apart:
@@ -106,50 +101,31 @@ class CellWeights(NamedTuple):
                 gates.append(tf.pad(gate, [*[[0, 0]] * (len(gate.shape) - 1), spare]))
             return gates
 
-        def matrices(*rows):
-            return [tf.transpose(m) if layout.transposed else m for m in split(kernel, *rows)]
-
-        spare = [0, layout.n_spare]
         kernel = tf.cast(kernel, dtype)
-        of_input = [] if layout.joint else matrices(slice(n_inputs))
-        recurrent = matrices() if layout.joint else matrices(slice(n_inputs, None))
+        of_input = [] if layout.joint else split(kernel, slice(n_inputs))
+        recurrent = split(kernel) if layout.joint else split(kernel, slice(n_inputs, None))
         biases = split(tf.cast(with_forget_bias(tf.convert_to_tensor(bias)), dtype))
-        projections = [] if projection is None else [tf.cast(projection, dtype)]
-        if layout.n_spare:
-            projections = [tf.pad(matrix, [spare, [0, 0]]) for matrix in projections]
-        if layout.transposed:
-            projections = [tf.transpose(matrix) for matrix in projections]
-        return cls(layout, of_input, recurrent, biases, projections)
+        if projection is not None:
+            projection = tf.pad(tf.cast(projection, dtype), [spare, [0, 0]])
+        return cls(layout, of_input, recurrent, biases, projection)
 
     def arrays(
         self, n_inputs: int, n_units: int
     ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray], np.ndarray | None]:
         """Return W_x, W_h and b, each by gate i, j, f, o, and the projection or None, as float32
-        NumPy arrays.
+        NumPy arrays without spare units; only of frozen, joint float32 weights.
 
         Args:
             n_inputs: number of rows of W_x.
-            n_units: number of units of the cell; spare units are left out.
-        Raises: ValueError for a layout that is transposed or not `apart`.
+            n_units: number of units of the cell.
         """
-        layout = self.layout
-        if not layout.apart or layout.transposed:
-            raise ValueError(f"found {layout}, expected one matrix per gate, not transposed")
-
-        def by_gate(tensors):
-            gates = [np.asarray(t, np.float32)[..., :n_units] for t in tensors]
-            if gates and layout.forgetting:
-                gates[2] = -gates[2]
-            return gates
-
-        of_input, recurrent = by_gate(self.of_input), by_gate(self.recurrent)
-        if layout.joint:
-            of_input = [gate[:n_inputs] for gate in recurrent]
-            recurrent = [gate[n_inputs:] for gate in recurrent]
-        projection = None
-        if self.projection:
-            projection = np.asarray(self.projection[0], np.float32)[:n_units]
-        return of_input, recurrent, by_gate(self.biases), projection
+        gates = [np.asarray(gate)[:, :n_units] for gate in self.recurrent]
+        biases = [np.asarray(bias)[:n_units] for bias in self.biases]
+        projection = None if self.projection is None else np.asarray(self.projection)[:n_units]
+        of_input, recurrent = (
+            [gate[rows] for gate in gates] for rows in (slice(n_inputs), slice(n_inputs, None))
+        )
+        return of_input, recurrent, biases, projection
 
     def gates(self, x: Any) -> Any:
         """Return a function that maps a step and a hidden state (B, P) to the gates i, j, f, o,
@@ -161,15 +137,14 @@ class CellWeights(NamedTuple):
         dtype = self.biases[0].dtype
         operands = tf.cast(x, dtype)
         # One product for all steps, kept in the dtype of its inputs.
-        of_input = [self._times_all(operands, matrix) for matrix in self.of_input]
+        of_input = [_times_all(operands, matrix) for matrix in self.of_input]
 
         def gates_at(t, hidden):
             hidden = tf.cast(hidden, dtype)
-            joint = self.layout.joint
-            read = tf.concat([operands[t], hidden], axis=1) if joint else hidden
+            read = tf.concat([operands[t], hidden], axis=1) if self.layout.joint else hidden
             # TensorFlow fuses tf.nn.bias_add with the product.
             parts = [
-                tf.nn.bias_add(self._times(read, matrix), bias)
+                tf.nn.bias_add(tf.matmul(read, matrix), bias)
                 for matrix, bias in zip(self.recurrent, self.biases, strict=True)
             ]
             if of_input:
@@ -185,23 +160,10 @@ class CellWeights(NamedTuple):
 
     def project(self, hidden: Any) -> Any:
         """Multiply with the projection, if there is one: float (B, D) -> (B, P)."""
-        if not self.projection:
+        if self.projection is None:
             return hidden
-        product = self._times(tf.cast(hidden, self.projection[0].dtype), self.projection[0])
+        product = tf.matmul(tf.cast(hidden, self.projection.dtype), self.projection)
         return tf.cast(product, hidden.dtype)
-
-    def _times_all(self, x, matrix):
-        """Multiply vectors of any shape: float (..., M) -> (..., N), as one product."""
-        product = self._times(tf.reshape(x, (-1, x.shape[-1])), matrix)
-        sizes = [x.shape[k] or tf.shape(x)[k] for k in range(len(x.shape) - 1)]
-        return tf.reshape(product, (*sizes, product.shape[1]))
-
-    def _times(self, rows, matrix):
-        if self.layout.transposed and rows.shape[0] == 1:
-            # 1.3 times as fast as a product with one row on the left, in bfloat16.
-            column = tf.matmul(matrix, tf.reshape(rows, (-1, 1)))
-            return tf.reshape(column, (1, -1))
-        return tf.matmul(rows, matrix, transpose_b=self.layout.transposed)
 
 
 def frozen_weights(
@@ -217,3 +179,10 @@ def frozen_weights(
     n_units, has_projection = bias.shape[0] // 4, projection is not None
     layout = Layout.frozen(kernel.shape[0], n_units, has_projection, precision != "float32")
     return CellWeights.of(layout, n_inputs, tf.as_dtype(precision), kernel, bias, projection)
+
+
+def _times_all(x, matrix):
+    """Multiply vectors of all steps: float (T, B, M) -> (T, B, N), as one product."""
+    product = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), matrix)
+    sizes = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
+    return tf.reshape(product, (*sizes, product.shape[1]))
