@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from absl import logging
 
@@ -25,20 +24,7 @@ from bilm.options.model_options import (
     ModelOptions,
     TableOptions,
 )
-from bilm.options.schema import (
-    ACTIVATION,
-    DIM_OR_NONE,
-    FILTERS,
-    LAYERS,
-    LAYERS_OR_NONE,
-    NOT_NEGATIVE,
-    SIZE,
-    TEXT,
-    WORD_LENGTH,
-    Checked,
-    key,
-    unexpected,
-)
+from bilm.options.schema import Checked, unexpected
 from bilm.storage.formats.base import Format, one_folder, paths_inside, plain_path
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
@@ -50,6 +36,7 @@ from bilm.storage.formats.pytorch_rows import (
 )
 from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS, MAX_JSON_DEPTH
 
+T = TypeVar("T", bound=Checked)
 MAX_JSON_FILES = 50
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
@@ -80,58 +67,6 @@ PUBLISHED_CONTENT = {
         "max_characters_per_token": 50,
     },
 }
-
-
-@dataclass(frozen=True)
-class Encoder(Checked):
-    """The LSTMs in a model's configuration; a clip of 0 means no clipping."""
-
-    name: str = key(TEXT)
-    dim: int = key(SIZE)
-    projection_dim: int = key(SIZE)
-    n_layers: int = key(LAYERS)
-    cell_clip: float | None = key(NOT_NEGATIVE, None)
-    proj_clip: float | None = key(NOT_NEGATIVE, None)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.name.lower() != "elmo":
-            raise unexpected("name", self.name, '"elmo"; other encoders are not supported')
-        if self.dim == self.projection_dim:
-            raise unexpected("dim", self.dim, "a width different from projection_dim")
-
-    def to_bilm(self) -> LstmOptions:
-        """Return the options of bilm."""
-        clips = self.cell_clip or None, self.proj_clip or None
-        return LstmOptions(self.dim, self.projection_dim, self.n_layers, *clips, True)
-
-
-@dataclass(frozen=True)
-class TokenEmbedder(Checked):
-    """The token encoder in a model's configuration; a width of 0 omits words or characters."""
-
-    name: str = key(TEXT)
-    word_dim: int = key(DIM_OR_NONE)
-    char_dim: int = key(DIM_OR_NONE)
-    max_characters_per_token: int = key(WORD_LENGTH)
-    activation: str = key(ACTIVATION, "relu")
-    filters: tuple[tuple[int, int], ...] | None = key(FILTERS, None)
-    n_highway: int = key(LAYERS_OR_NONE, 0, null=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.name.lower() != "cnn":
-            raise unexpected("name", self.name, '"cnn"; other token embedders are not supported')
-        if not self.word_dim and not self.char_dim:
-            raise OptionsError("word_dim and char_dim are 0, expected one to be positive")
-
-
-@dataclass(frozen=True)
-class Configuration(Checked):
-    """The parts of a model's configuration that determine its shape."""
-
-    encoder: Encoder = key(Encoder)
-    token_embedder: TokenEmbedder = key(TokenEmbedder)
 
 
 class ManyLangs(Format):
@@ -175,27 +110,40 @@ class ManyLangs(Format):
 
     def options(self) -> ModelOptions:
         """Read configuration and lexicons. Raises: OptionsError, DataError, WeightsError."""
-        home, source = self.weight_file.parent, _configuration_file(self.options_file)
+        source = _configuration_file(self.options_file)
+        values = schema.read_object(source) if isinstance(source, Path) else PUBLISHED_CONTENT
         try:
-            values = schema.read_object(source) if isinstance(source, Path) else PUBLISHED_CONTENT
-            found = schema.read(Configuration, values, strict=False)
-            lstm, embedder = found.encoder.to_bilm(), found.token_embedder
+            encoder = _section(values, "encoder", "elmo")
+            clips = {k: encoder.get(k) or None for k in ("cell_clip", "proj_clip")}
+            lstm = _read(LstmOptions, "encoder", {**encoder, **clips, "use_skip_connections": True})
+            if lstm.dim == lstm.projection_dim:
+                expected = "a width different from projection_dim"
+                raise unexpected("encoder.dim", lstm.dim, expected)
+            embedder = _section(values, "token_embedder", "cnn")
+            tables = {
+                "words": self._table("words", embedder.get("word_dim"), WORDS),
+                "characters": self._table("characters", embedder.get("char_dim"), CHARACTERS),
+            }
+            known = {k: v for k, v in embedder.items() if v is not None}
+            lexicons = _read(LexiconEncoderOptions, "token_embedder", known | tables)
         except OptionsError as error:
-            prefix = "" if str(error).startswith(str(source)) else f"{source}: "
-            raise OptionsError(f"{prefix}{error}") from None
-        shapes = self._embedder.shapes
-        try:
-            encoder = LexiconEncoderOptions(
-                embedder.max_characters_per_token,
-                words=_table(home, "words", embedder.word_dim, shapes.get(WORDS)),
-                characters=_table(home, "characters", embedder.char_dim, shapes.get(CHARACTERS)),
-                activation=embedder.activation,
-                filters=embedder.filters,
-                n_highway=embedder.n_highway,
+            raise OptionsError(f"{source}: {error}") from None
+        return ModelOptions(
+            lstm.replace(other={}), bidirectional=True, lexicon_encoder=lexicons.replace(other={})
+        )
+
+    def _table(self, name: str, dim: Any, stored: str) -> TableOptions | None:
+        """Return a table and its lexicon; None if its width in the configuration is 0."""
+        if not dim:
+            return None
+        home, shape = self.weight_file.parent, self._embedder.shapes.get(stored)
+        if shape is None or len(shape) != 2 or not shape[0]:
+            found = "missing" if shape is None else f"of shape {shape}"
+            raise WeightsError(
+                f"{home / EMBEDDER}: the table of {name} is {found}, expected (n, {dim})"
             )
-        except OptionsError as error:
-            raise OptionsError(f"{source}: token_embedder.{error}") from None
-        return ModelOptions(lstm, bidirectional=True, lexicon_encoder=encoder)
+        marks = WORD_MARKS if name == "words" else CHARACTER_MARKS
+        return TableOptions(dim, shape[0], read_lexicon(home / LEXICONS[name], shape[0], marks))
 
     def tensors(self, options: ModelOptions) -> StateDictTensors:
         """Open the two state dicts; unused tensors give one warning. Raises: WeightsError."""
@@ -212,18 +160,20 @@ class ManyLangs(Format):
         return StateDict(self.weight_file.parent / EMBEDDER)
 
 
-def _table(home: Path, name: str, dim: int, shape: Any) -> TableOptions | None:
-    """Return a table and its lexicon; None if its width in the configuration is 0."""
-    if not dim:
-        return None
-    marks = WORD_MARKS if name == "words" else CHARACTER_MARKS
-    if shape is None or len(shape) != 2 or not shape[0]:
-        found = "missing" if shape is None else f"of shape {shape}"
-        raise WeightsError(
-            f"{home / EMBEDDER}: the table of {name} is {found}, expected (n, {dim})"
-        )
-    lexicon = read_lexicon(home / LEXICONS[name], shape[0], marks)
-    return TableOptions(dim, shape[0], lexicon)
+def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:
+    """Return a part of the configuration, of the only kind that is supported."""
+    found = values.get(name)
+    shown = found.get("name") if isinstance(found, dict) else found
+    if not isinstance(found, dict) or str(shown).lower() != kind:
+        raise unexpected(f"{name}.name", shown, f'"{kind}", the only kind')
+    return found
+
+
+def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
+    try:
+        return schema.read(cls, values, strict=False)
+    except OptionsError as error:
+        raise OptionsError(f"{section}.{error}") from None
 
 
 def _configuration_file(options_file: Path) -> Path | str:
