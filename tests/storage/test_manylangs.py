@@ -10,12 +10,10 @@ import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-from stored_files import load_bilm
 
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
-from bilm.embedding.backends.keras import KerasBackend
 from bilm.embedding.corpus import dump_bilm_embeddings
-from bilm.embedding.token_cache import WordVectors, dump_token_embeddings
+from bilm.embedding.token_cache import dump_token_embeddings
 
 ON_TENSORFLOW = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="strings and SavedModel are TensorFlow's"
@@ -144,23 +142,6 @@ def test_golden_manylangs_token_cache(folder, tmp_path):
     for k, words in enumerate(sentences):
         if words and set(words) <= set(lines):
             np.testing.assert_allclose(found[k][:, : len(words)], theirs[k], atol=LIMIT)
-
-
-def test_manylangs_padding_rows_contain_valid_ids_of_each_column(monkeypatch):
-    """Each column indexes its own table, so it must not contain ids of another one."""
-    folder = next(p.values[0] for p in CASES if "word_and_char" in p.id)
-    vectors = WordVectors(KerasBackend(load_bilm(folder)))
-    n_ids, encode, seen = vectors._alphabet.n_ids, vectors._model._encode, []
-
-    def looking(ids):
-        seen.append(np.array(ids))
-        return encode(ids)
-
-    monkeypatch.setattr(vectors._model, "_encode", looking)
-    vectors(["a", "bb", "ccc"])
-    assert sum(map(len, seen)) > 3  # some rows fill
-    own = {tuple(row) for ids in seen for row in ids}
-    assert len(own) == 3 and all((ids <= n_ids[: ids.shape[1]]).all() for ids in seen)
 
 
 LOAD = """

@@ -15,9 +15,10 @@ from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive
 from bilm.storage.finding.cache import cached, filling, read_record, write_record
 from bilm.storage.finding.download import copy_object, fetch
+from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names, what_it_is
-from bilm.storage.formats.known import FORMATS, find, model_at, narrowed, unpacked
+from bilm.storage.formats.known import find, model_at, narrowed, unpacked
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
@@ -82,9 +83,8 @@ def _located(source: str, part: str | None = None) -> Format:
         format_, chosen = find(files, path / base)
         options_file, weight_file, *_ = [path / base / place for place in chosen.values()] * 2
         return format_.found(options_file, weight_file)
-    whole = next((format_ for format_ in FORMATS if format_.is_model(path)), None)
-    if whole is not None:
-        return whole(path, path)
+    if AllenNlp.owns(path):
+        return AllenNlp(path, path)
     if is_archive(path):
         return _unpacked(path, part)
     foreign = what_it_is([PurePath(path.name)])

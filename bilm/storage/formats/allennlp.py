@@ -112,11 +112,6 @@ class AllenNlp(Format):
         return weight_file.suffix == Path(ALLENNLP_WEIGHTS).suffix
 
     @classmethod
-    def is_model(cls, path: Path) -> bool:
-        """Return whether the path belongs to a state dict."""
-        return cls.owns(path)
-
-    @classmethod
     def found(cls, options_file: Path, weight_file: Path) -> AllenNlp:
         """Return the model of the first file that `find` has chosen."""
         return cls(options_file, options_file)

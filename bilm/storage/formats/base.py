@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -63,11 +63,7 @@ class LazyTensors:
     """
 
     def __init__(
-        self,
-        source: str,
-        paths: Iterable[Path],
-        found: Mapping[str, LazyTensor],
-        held: Held,
+        self, source: str, paths: Iterable[Path], found: Mapping[str, LazyTensor], held: Held
     ):
         self.source, self.paths = source, tuple(path.absolute() for path in paths)
         self.names, self._found, self._held = set(found), found, held
@@ -118,7 +114,7 @@ class Mix(NamedTuple):
 
 class Checkpoint(Protocol):
     """The part of `bilm.storage.checkpoint.Checkpoint` that readers of models use, for modules that
-    do not import TensorFlow."""
+    do not import TensorFlow; see there."""
 
     path: str
     files: tuple[Path, ...]
@@ -132,10 +128,10 @@ class Checkpoint(Protocol):
 
     @property
     def state(self) -> list[np.ndarray]:
-        """See `bilm.storage.checkpoint.Checkpoint.state`."""
+        """The LSTM states."""
 
     def read(self, name: str) -> np.ndarray:
-        """See `bilm.storage.checkpoint.Checkpoint.read`."""
+        """Return a weight by its stored name."""
 
 
 class Format(ABC):
@@ -186,11 +182,6 @@ class Format(ABC):
     @abstractmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether a weights path belongs to this format."""
-
-    @classmethod
-    def is_model(cls, path: Path) -> bool:
-        """Return whether one file is a whole model, judged by its path."""
-        return False
 
     @classmethod
     def found(cls, options_file: Path, weight_file: Path) -> Format:
@@ -303,17 +294,10 @@ class Shapes(NamedTuple):
             ) from None
 
 
-def plain_path(path: str) -> PurePosixPath:
-    """Return a path that was stored on any machine, with slashes."""
-    return PurePosixPath(PureWindowsPath(path).as_posix() if "\\" in path else path)
-
-
 def paths_inside(folder: Path, path: str) -> list[Path]:
     """Return where in a folder the file of a path of another machine may be: below the folder, if
     the path is relative, and directly in the folder."""
-    found = plain_path(path)
-    candidates = [folder / found.name] if found.name else []
-    is_inside = not found.is_absolute() and ".." not in found.parts
-    if is_inside and not PureWindowsPath(path).anchor:
-        candidates.insert(0, folder / found)
-    return candidates
+    found = PureWindowsPath(path)  # splits at either kind of slash
+    is_inside = not found.anchor and ".." not in found.parts
+    candidates = [folder / found.as_posix()] if is_inside else []
+    return [*candidates, folder / found.name] if found.name else []

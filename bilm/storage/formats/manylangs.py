@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any, TypeVar
 
 from absl import logging
@@ -25,7 +25,7 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import Format, one_folder, paths_inside, plain_path
+from bilm.storage.formats.base import Format, one_folder, paths_inside
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
     PLAIN,
@@ -191,13 +191,12 @@ def _configuration_file(options_file: Path) -> Path | str:
     for candidate in paths_inside(options_file.parent, name):
         if candidate.is_file() and candidate != options_file:
             return candidate
-    path = plain_path(name)
-    if path.name in PUBLISHED:
-        return path.name
+    last = PureWindowsPath(name).name
+    if last in PUBLISHED:
+        return last
     raise OptionsError(
-        f"{options_file}: config_path: found {name[-100:]!r}, but {path.name or 'the file'!r} is "
-        f"missing in the folder, and is not one of the published {', '.join(PUBLISHED)}; copy it "
-        "to the folder"
+        f"{options_file}: config_path: found {name[-100:]!r}, but {last or 'the file'!r} is "
+        f"missing in the folder, and is not one of the published {', '.join(PUBLISHED)}; copy it there"
     )
 
 

@@ -28,7 +28,6 @@ LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of 0x19
 LEGACY_VERSION = 1001
 ZIP_MAGIC = b"PK\x03\x04"
 ZIP_DAMAGE = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError)
-PIECE_BYTES = 1 << 20
 MAX_PICKLE_BYTES = 1 << 20  # a state dict needs about 150 bytes per tensor
 MAX_AXES, MAX_COUNT = 8, 1 << 62  # limits on axes, and on sizes, strides and offset, of a tensor
 MAX_SHOWN = 60  # maximum number of characters of a foreign name in a message
@@ -86,7 +85,8 @@ class StateDict:
 
     def __init__(self, path: str | Path):
         self.path = Path(path).absolute()
-        self._read_storage: Callable[[Storage], np.ndarray]
+        self._places: dict[str, int] = {}  # of the storages in a legacy file
+        self._root: str | None = None  # folder in a ZIP archive
         try:
             with open(self.path, "rb") as file:
                 start = file.read(len(LEGACY_MAGIC))
@@ -112,7 +112,7 @@ class StateDict:
         if 0 in tensor.shape:
             return np.zeros(tensor.shape, tensor.storage.dtype)
         try:
-            values = self._read_storage(tensor.storage)[tensor.offset :]
+            values = self._numbers(tensor.storage)[tensor.offset :]
         except (*ZIP_DAMAGE, OSError, ValueError) as error:
             raise WeightsError(f"{self.path}: {name} cannot be read: {error}") from error
         # `_rebuilt` has checked that the last number lies in the storage.
@@ -129,7 +129,7 @@ class StateDict:
         is_list = isinstance(keys, list) and all(map(_is_string, keys))
         if not is_list or sorted(keys) != sorted(self._storages):
             raise WeightsError(f"{self.path}: the list of storages does not match the tensors")
-        places: dict[str, int] = {}
+        places = self._places
         n_bytes = os.fstat(file.fileno()).st_size
         for key in keys:
             storage, count = self._storages[key], int.from_bytes(file.read(8), "little")
@@ -141,14 +141,6 @@ class StateDict:
                     f"expected at byte {places[key]:,} of {n_bytes:,}, found {count:,}"
                 )
             file.seek(end)
-
-        def read(storage: Storage) -> np.ndarray:
-            found = np.fromfile(self.path, storage.dtype, storage.size, offset=places[storage.key])
-            if len(found) != storage.size:
-                raise ValueError("truncated")
-            return found
-
-        self._read_storage = read
 
     def _unpickled_next(self, file: BinaryIO) -> Any:
         start = file.tell()
@@ -162,7 +154,7 @@ class StateDict:
             found = [n for n in members if n.endswith("/data.pkl") and n.count("/") == 1]
             if len(found) != 1:
                 raise WeightsError(f"{self.path}: a ZIP archive, but not a state dict of PyTorch")
-            root = found[0].removesuffix("data.pkl")
+            self._root = root = found[0].removesuffix("data.pkl")
             order = members.get(f"{root}byteorder")
             if order is not None and archive.open(order).read(16) != b"little":
                 raise WeightsError(f"{self.path}: not from a little-endian machine")
@@ -180,23 +172,18 @@ class StateDict:
         if sum(s.n_bytes for s in self._storages.values()) > os.stat(self.path).st_size:
             raise WeightsError(f"{self.path}: its members declare more bytes than the file has")
 
-        def read(storage: Storage) -> np.ndarray:
-            values: np.ndarray = np.empty(storage.size, storage.dtype)
-            place = 0
-            filled: np.ndarray = values.view(np.uint8)
-            # Read in pieces: reading a member at once would take its size a second time.
-            with (
-                zipfile.ZipFile(self.path) as file,
-                file.open(f"{root}data/{storage.key}") as member,
-            ):
-                while piece := member.read(min(PIECE_BYTES, len(filled) - place)):
-                    filled[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
-                    place += len(piece)  # at the member's end its CRC is checked
-            if place != len(filled):
-                raise ValueError("truncated")
-            return values
-
-        self._read_storage = read
+    def _numbers(self, storage: Storage) -> np.ndarray:
+        """Read a storage; the CRC of a member of a ZIP archive is checked."""
+        if self._root is None:
+            place = self._places[storage.key]
+            found = np.fromfile(self.path, storage.dtype, storage.size, offset=place)
+        else:
+            with zipfile.ZipFile(self.path) as archive:
+                content = archive.read(f"{self._root}data/{storage.key}")
+            found = np.frombuffer(content, storage.dtype)
+        if len(found) != storage.size:
+            raise ValueError("truncated")
+        return found
 
     def _set(self, found: Any) -> None:
         """Set the tensors and their storages. Raises: WeightsError for anything else."""

@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import DIRECTIONS
 from bilm.storage.formats.base import LazyTensor, LazyTensors
+from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.hdf5 import Held
 
 GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
@@ -142,18 +143,6 @@ def encoder_rows(convolution: str, highway: str, projection: str) -> tuple[Row, 
     )
 
 
-class Stored(Protocol):
-    """A state dict in a file (`bilm.storage.formats.pytorch.StateDict`) or in memory."""
-
-    path: Path
-    shapes: dict[str, Shape]
-    dtypes: dict[str, np.dtype]
-    n_numbers: int
-
-    def read(self, name: str) -> np.ndarray:
-        """Return the values of a tensor."""
-
-
 class LoadedStateDict:
     """A state dict in memory; `path` is its name in messages."""
 
@@ -163,6 +152,9 @@ class LoadedStateDict:
         self.dtypes = {name: value.dtype for name, value in arrays.items()}
         self.n_numbers = sum(value.size for value in arrays.values())
         self.read = arrays.__getitem__
+
+
+Stored = StateDict | LoadedStateDict
 
 
 class StateDictTensors(LazyTensors):

@@ -38,8 +38,6 @@ MIXES = (  # weights and gamma: Google's names, DeepPavlov's
 STATES = "Variable"  # start of the names of the LSTM states, after `SCOPE`
 CLIP = re.compile(r"bilm/RNN_0/RNN/MultiRNNCell/Cell0/.*/clip_by_value[^/]*/Minimum")
 SKIP = re.compile(r"bilm/RNN_0/RNN/MultiRNNCell/Cell1/rnn/while/add[^/]*")
-# Used where the graph has another form than the known modules: the published model's.
-RECIPE = {"activation": "relu", "max_characters_per_token": 50}
 
 
 class TfHub(Format):
@@ -119,14 +117,6 @@ def _derived_options(shapes: Shapes, graph: _Graph) -> ModelOptions:
     dim = shapes.of(f"{cell}0/LSTMCell/B", 1)[0] // 4
     has_projection = f"{cell}0/LSTMCell/W_P_0" in shapes.by_name
     projection_dim = shapes.of(f"{cell}0/LSTMCell/W_P_0", 2)[1] if has_projection else dim
-    activation, length = graph.activation(), graph.word_length(filters[0][1] if filters else 1)
-    if activation is None or length is None:
-        logging.warning(
-            "%s: the graph does not show the activation or the length of words; those of the "
-            "published model are used: %s",
-            graph.path,
-            RECIPE,
-        )
     cell_clip, proj_clip = graph.clips()
     logging.info(
         "%s: sizes are derived from the shapes of the variables; activation, clips (cell %s, "
@@ -139,10 +129,10 @@ def _derived_options(shapes: Shapes, graph: _Graph) -> ModelOptions:
         {
             "bidirectional": any(name.startswith("RNN_1/") for name in shapes.by_name),
             "char_cnn": {
-                "activation": activation or RECIPE["activation"],
+                "activation": graph.activation(),
                 "embedding": {"dim": embedding_dim},
                 "filters": [[width, number] for _, width, _, number in filters],
-                "max_characters_per_token": length or RECIPE["max_characters_per_token"],
+                "max_characters_per_token": graph.word_length(filters[0][1] if filters else 1),
                 "n_characters": n_rows + 1,
                 "n_highway": shapes.n_numbered("CNN_high_", "/W_carry"),
             },
@@ -177,17 +167,23 @@ class _Graph:
             raise WeightsError(f"{path}: contains no graph")
         self.nodes = {node.name: node for node in found.meta_graphs[0].graph_def.node}
 
-    def activation(self) -> str | None:
-        """Return the activation of the character CNN, None if the graph does not show it."""
+    def activation(self) -> str:
+        """Return the activation of the character CNN."""
         found = {node.op for name, node in self.nodes.items() if name.startswith("bilm/CNN/")}
         found &= {"Relu", "Tanh"}
-        return found.pop().lower() if len(found) == 1 else None
+        if len(found) != 1:
+            raise WeightsError(f"{self.path}: does not show the activation; also pass options.json")
+        return found.pop().lower()
 
-    def word_length(self, first_width: int) -> int | None:
-        """Return the number of characters that the CNN pools over, None if unknown."""
+    def word_length(self, first_width: int) -> int:
+        """Return the number of characters that the CNN pools over."""
         pool = self.nodes.get("bilm/CNN/MaxPool")
         sizes = list(pool.attr["ksize"].list.i) if pool is not None else []
-        return int(sizes[2]) + first_width - 1 if len(sizes) == 4 else None
+        if len(sizes) != 4:
+            raise WeightsError(
+                f"{self.path}: does not show the length of words; also pass options.json"
+            )
+        return int(sizes[2]) + first_width - 1
 
     def clips(self) -> tuple[float | None, float | None]:
         """Return the clips of the cell and of the projection, None for none."""
