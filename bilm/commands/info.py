@@ -171,7 +171,7 @@ def _check_weights(model: StoredModel) -> None:
         parts.append((softmax.tensors, names.is_softmax, sizes["softmax_parameters"]))
     for tensors, only, required in parts:
         with tensors.opened() as read:
-            stored = names.found_names(built, tensors, only).values()
+            stored = names.found_names(names.stored_places(built), tensors, only).values()
             n_found = sum(math.prod(read(name).shape) for name in stored)
         if n_found != required:
             raise WeightsError(

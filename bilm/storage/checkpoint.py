@@ -33,7 +33,6 @@ from absl import logging
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
-from bilm.storage.hdf5 import Held
 from bilm.support.files import expanded, replacing
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST
 
@@ -103,7 +102,6 @@ class Checkpoint:
             shards are empty and there are no states.
         shapes, dtypes: shape and dtype of each weight, by stored name.
         n_words: words of the softmax.
-        held: number of tensors in the checkpoint, and of values in them.
         step, seed: steps that were done; the run's seed.
         n_steps: steps that were requested; None if the checkpoint does not contain it.
         n_rows: rows of the global batch.
@@ -122,7 +120,7 @@ class Checkpoint:
         self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         self._dtypes = self._reader.get_variable_to_dtype_map()
         self.files = _files(self.path)
-        self.held = self._check_sizes()
+        self._check_sizes()
         self.is_reference = not any(key.startswith(WEIGHTS) for key in self._shapes)
         variables = {k: names.OURS.variable_of(k) or names.TF1.variable_of(k) for k in self._shapes}
         self._keys = {name: key for key, name in variables.items() if name is not None}
@@ -213,8 +211,8 @@ class Checkpoint:
             raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
         return value
 
-    def _check_sizes(self) -> Held:
-        """Count tensors and values. Raises: WeightsError if the data files are too small."""
+    def _check_sizes(self) -> None:
+        """Raise WeightsError if the data files are too small for the tensors."""
         total = needed = 0
         for key, shape in self._shapes.items():
             size, dtype = math.prod(shape), self._dtypes[key]
@@ -229,7 +227,6 @@ class Checkpoint:
             raise WeightsError(
                 f"{self.path}: not a whole checkpoint ({total:,} numbers, {n_bytes:,} bytes)"
             )
-        return Held(len(self._shapes), total)
 
 
 def latest_checkpoint(

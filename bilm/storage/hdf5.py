@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5g, h5l, h5o
+from h5py import h5g, h5l, h5o
 
 from bilm.errors import BilmError, WeightsError
 from bilm.options.schema import SWAPPED
@@ -30,13 +30,6 @@ STRINGS_AT_ONCE = 256
 PYTORCH = (b"PK\x03\x04", b"\x80\x02")  # first bytes: ZIP, and pickle of the old format
 # Exceptions that any call of h5py may raise for a damaged file.
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
-
-
-class Held(NamedTuple):
-    """The number of datasets and of numbers that a file actually stores."""
-
-    n_datasets: int
-    n_numbers: int
 
 
 @contextmanager
@@ -211,17 +204,6 @@ def attribute(file: h5py.File, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def held(file: h5py.File) -> Held:
-    """Count the datasets and numbers actually stored in a file. Raises: WeightsError."""
-    n_datasets = total = 0
-    for _, parent, name in _datasets(file):
-        found = h5py.Dataset(h5d.open(parent, name))
-        n_datasets += 1
-        if found.shape is not None and found.dtype.kind in "fiu" and not _is_elsewhere(found):
-            total += min(found.size, _stored_bytes(found) // found.dtype.itemsize)
-    return Held(n_datasets, total)
-
-
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """Return a dataset, following hard links only."""
     found = file
@@ -281,11 +263,6 @@ class HDF5Tensors:
         self.source = str(self.paths[0])
         with open_hdf5(path) as file:
             self.names = dataset_names(file)
-
-    def held(self) -> Held:
-        """Count the datasets and numbers that the file stores."""
-        with open_hdf5(self.source) as file:
-            return held(file)
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[str], h5py.Dataset]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,14 +19,13 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.storage.formats.base import Tensors
-from bilm.storage.hdf5 import Held
 
 if TYPE_CHECKING:
     from bilm.layers.weighted import WeightedLayer
 
 SOFTMAX = "softmax/"
-# Options that require more than `FAR` times the values in a file belong to another model. No check
-# is necessary below `SMALL_MODEL` values and `SMALL_PARTS` variables.
+# Options that require more than `FAR` values for each byte of a file, or `FAR` times its tensors,
+# belong to another model. No check is necessary below `SMALL_MODEL` values and `SMALL_PARTS`.
 FAR = 4
 SMALL_MODEL, SMALL_PARTS = 1 << 20, 64
 PADDED = ("char_embed", "embedding", "word_embed")
@@ -187,21 +186,15 @@ def stored_values(model: Any) -> dict[str, np.ndarray]:
 
 
 def found_names(
-    model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+    wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool] = lambda name: True
 ) -> dict[str, str]:
-    """Return, for each variable of a model, its name in a file; unused tensors cause one warning.
+    """Return, for the name of each variable, its name in a file; unused tensors cause one warning.
 
     Args:
+        wanted: the names of a model's variables: see `stored_places`.
         only: selects variables by name.
     Raises: WeightsError if a variable is missing in the file.
     """
-    return found_among(stored_places(model), tensors, only)
-
-
-def found_among(
-    wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool] = lambda name: True
-) -> dict[str, str]:
-    """Return, for the name of each variable, its name in a file: see `found_names`."""
     found = {}
     for name in filter(only, wanted):
         stored = next((other for other in HDF5.names_of(name) if other in tensors.names), None)
@@ -239,7 +232,7 @@ def values_of(
     """
     variables = stored_variables(model)
     with tensors.opened() as read:
-        for name, stored in found_names(model, tensors, only).items():
+        for name, stored in found_names(variables, tensors, only).items():
             where = f"{tensors.source}: {stored}"
             padded = model.padding and name in PADDED
             yield name, checked(read(stored), tuple(variables[name].shape), padded, where)
@@ -305,27 +298,24 @@ def n_words(stored: Tensors) -> int:
     return shape[0]
 
 
-def check_held(options: ModelOptions, found: Held, source: str, n_rows: int | None = None) -> None:
+def check_size(options: ModelOptions, files: Sequence[Tensors], n_rows: int | None = None) -> None:
     """Check that files are large enough for their options, before memory is allocated.
 
     `assign_tensors` detects smaller differences and names the variable.
 
     Args:
-        found: the numbers of datasets and of values in the files.
-        source: names the files in messages.
+        files: the weights, and the tables of words if they are in other files.
         n_rows: number of rows of `embedding` or `softmax/W`, which have one row per word; None
             without such a table.
     Raises: WeightsError.
     """
     sizes = list(dense_sizes(options))
-    if len(sizes) > FAR * found.n_datasets + SMALL_PARTS:
-        raise WeightsError(
-            f"{source}: contains {found.n_datasets:,} datasets, but the options require "
-            f"{len(sizes):,}; use the options that belong to these weights"
-        )
+    n_names = len(set().union(*(tensors.names for tensors in files)))
+    n_bytes = sum(path.stat().st_size for path in {p for t in files for p in t.paths})
     required = sum(sizes) + (n_rows or 0) * options.lstm.projection_dim
-    if required > FAR * found.n_numbers + SMALL_MODEL:
+    if len(sizes) > FAR * n_names + SMALL_PARTS or required > FAR * n_bytes + SMALL_MODEL:
         raise WeightsError(
-            f"{source}: contains {found.n_numbers:,} values, but the options require "
-            f"{required:,}; use the options that belong to these weights"
+            f"{files[0].source}: contains {n_names:,} datasets in {n_bytes:,} bytes, but the "
+            f"options require {len(sizes):,} datasets and {required:,} values; use the options "
+            "that belong to these weights"
         )

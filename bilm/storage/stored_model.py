@@ -14,7 +14,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.finding.locate import locate
 from bilm.storage.formats.base import Checkpoint, Format, Mix, Softmax, Tensors
-from bilm.storage.hdf5 import HDF5Tensors, Held
+from bilm.storage.hdf5 import HDF5Tensors
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of, version_of
 from bilm.support.model_files import VOCABULARY
@@ -217,7 +217,7 @@ class StoredModel:
         """
         options, tensors = self.options, self.tensors
         if not options.reads_words and not token_ids:
-            names.check_held(options, tensors.held(), tensors.source)
+            names.check_size(options, [tensors])
             return StoredWeights(options, None, tensors)
         if token_table is None and options.lexicon_encoder is not None:
             raise OptionsError(
@@ -228,7 +228,7 @@ class StoredModel:
         if token_table is not None:
             table = HDF5Tensors(os.path.expanduser(token_table))
         options, n_words = options.with_table(), names.n_words(table)
-        names.check_held(options, _held(tensors, table), tensors.source, n_words)
+        names.check_size(options, [tensors, table], n_words)
         return StoredWeights(options, n_words, tensors, table)
 
     def build(
@@ -271,8 +271,8 @@ class StoredModel:
 
     def check_size(self) -> None:
         """Check that the files are large enough for the options. Raises: WeightsError."""
-        found = _held(self.tensors, self.softmax.tensors if self.softmax else self.tensors)
-        names.check_held(self.options, found, self.tensors.source, self.n_words)
+        files = [self.tensors, *([self.softmax.tensors] if self.softmax else [])]
+        names.check_size(self.options, files, self.n_words)
 
     def assign(self, model: BiLM, softmax: bool = True) -> None:
         """Set the variables of a built model.
@@ -355,13 +355,6 @@ class StoredModel:
                 f"{vocabulary.filename}: differs from the vocabulary that {self.checkpoint.path} "
                 "was trained with; use that vocabulary"
             )
-
-
-def _held(*tensors: Tensors) -> Held:
-    """Return the number of datasets and of values in the files of several `Tensors`, counting
-    each file once."""
-    counts = [found.held() for found in {found.paths: found for found in tensors}.values()]
-    return Held(sum(c.n_datasets for c in counts), sum(c.n_numbers for c in counts))
 
 
 def _changed(what: object) -> WeightsError:

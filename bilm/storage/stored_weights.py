@@ -104,7 +104,7 @@ class _Unchanging:
 
     def start(self, model: BiLM) -> None:
         places = names.stored_places(model)
-        for name, stored in names.found_names(model, self.tensors, self.only).items():
+        for name, stored in names.found_names(places, self.tensors, self.only).items():
             layer, attribute = places[name]
             padded = model.padding and name in names.PADDED
             layer.initial[attribute] = partial(self._initializer, stored, padded)

@@ -151,7 +151,6 @@ def test_tensors_are_those_of_the_built_model(case, folder):
     with model.tensors.opened() as read:
         for name, value in values.items():
             np.testing.assert_array_equal(np.asarray(read(name), np.float32), value, err_msg=name)
-    assert model.tensors.held().n_numbers >= sum(value.size for value in values.values())
     assert all(path.is_file() for path in model.tensors.paths)
 
 

@@ -212,10 +212,10 @@ class NumpyBackend(Backend):
     def open(cls, stored: StoredModel, precision: str) -> NumpyBackend:
         """Load a model: see `Backend.open`."""
         options, tensors = stored.options, stored.tensors
-        names.check_held(options, tensors.held(), tensors.source)
+        names.check_size(options, [tensors])
         assert options.char_cnn is not None
         with tensors.opened() as opened:
-            found = names.found_among(_weights(options), tensors, names.is_bilm)
+            found = names.found_names(_weights(options), tensors, names.is_bilm)
 
             def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
                 where = f"{tensors.source}: {found[name]}"

@@ -14,7 +14,6 @@ from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import MAX_LAYERS
-from bilm.storage.hdf5 import Held
 from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
 
 WORDS_AS_TRAINED = "words tokenized like the training text, in their original case"
@@ -32,10 +31,6 @@ class Tensors(Protocol):
     source: str
     paths: tuple[Path, ...]
     names: set[str]
-
-    def held(self) -> Held:
-        """Count the datasets and numbers that the files contain, regardless of the sizes that
-        they declare."""
 
     def opened(self) -> AbstractContextManager[Callable[[str], Any]]:
         """Open the files; yield a function from a name to an object with a shape and a dtype that
@@ -59,18 +54,11 @@ class LazyTensors:
     Args:
         source, paths: see `Tensors`.
         found: the tensors by name.
-        held: the number of tensors and of values in the files.
     """
 
-    def __init__(
-        self, source: str, paths: Iterable[Path], found: Mapping[str, LazyTensor], held: Held
-    ):
+    def __init__(self, source: str, paths: Iterable[Path], found: Mapping[str, LazyTensor]):
         self.source, self.paths = source, tuple(path.absolute() for path in paths)
-        self.names, self._found, self._held = set(found), found, held
-
-    def held(self) -> Held:
-        """Return the numbers of tensors and of values."""
-        return self._held
+        self.names, self._found = set(found), found
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
@@ -124,7 +112,6 @@ class Checkpoint(Protocol):
     vocabulary: str
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype]
-    held: Held
 
     @property
     def state(self) -> list[np.ndarray]:

@@ -196,7 +196,8 @@ def _configuration_file(options_file: Path) -> Path | str:
         return last
     raise OptionsError(
         f"{options_file}: config_path: found {name[-100:]!r}, but {last or 'the file'!r} is "
-        f"missing in the folder, and is not one of the published {', '.join(PUBLISHED)}; copy it there"
+        f"missing in the folder, and is not one of the published {', '.join(PUBLISHED)}; copy it "
+        "there"
     )
 
 

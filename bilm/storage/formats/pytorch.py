@@ -78,7 +78,6 @@ class StateDict:
         path: the file, which must not change.
     Attributes:
         shapes, dtypes: shape and dtype of each tensor, by name.
-        n_numbers: number of values in the file.
     Raises: WeightsError if it is not a whole state dict in one of the two formats, or contains
         other objects.
     """
@@ -104,7 +103,6 @@ class StateDict:
             raise WeightsError(f"{path}: truncated or damaged: {error}") from error
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
         self.dtypes = {k: np.dtype(tensor.storage.dtype) for k, tensor in self._tensors.items()}
-        self.n_numbers = sum(storage.size for storage in self._storages.values())
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of a tensor in their stored type. Raises: WeightsError."""

@@ -20,7 +20,6 @@ from bilm.errors import WeightsError
 from bilm.options.model_options import DIRECTIONS
 from bilm.storage.formats.base import LazyTensor, LazyTensors
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.hdf5 import Held
 
 GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
 Shape = tuple[int, ...]
@@ -150,7 +149,6 @@ class LoadedStateDict:
         self.path = Path(path)
         self.shapes = {name: value.shape for name, value in arrays.items()}
         self.dtypes = {name: value.dtype for name, value in arrays.items()}
-        self.n_numbers = sum(value.size for value in arrays.values())
         self.read = arrays.__getitem__
 
 
@@ -181,9 +179,7 @@ class StateDictTensors(LazyTensors):
                     found[variable] = _lazy(file, used, row.layout)
                     unused.difference_update(used)
             self.unused[file.path] = unused
-        files = [file for file, _, _ in parts]
-        held = Held(sum(len(f.shapes) for f in files), sum(f.n_numbers for f in files))
-        super().__init__(str(source), (file.path for file in files), found, held)
+        super().__init__(str(source), (file.path for file, _, _ in parts), found)
 
 
 def _lazy(source: Stored, names: list[str], layout: Layout) -> LazyTensor:

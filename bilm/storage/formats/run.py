@@ -146,7 +146,7 @@ def _tensors(checkpoint: Checkpoint) -> LazyTensors:
     """Return the weights in a checkpoint."""
     shapes, dtypes = checkpoint.shapes, checkpoint.dtypes
     found = {n: LazyTensor(shapes[n], dtypes[n], partial(checkpoint.read, n)) for n in shapes}
-    return LazyTensors(checkpoint.path, checkpoint.files, found, checkpoint.held)
+    return LazyTensors(checkpoint.path, checkpoint.files, found)
 
 
 def _version(checkpoint: Checkpoint) -> list[tuple]:

@@ -22,7 +22,6 @@ from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, Shapes, one_folder
-from bilm.storage.hdf5 import Held
 from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
 
 MAX_GRAPH_BYTES = 256 << 20  # the graphs of known modules have less than 1 MB
@@ -270,8 +269,7 @@ class _Variables:
             found["char_embed"] = LazyTensor(
                 (n_rows - 1, *width), padded.dtype, lambda: padded.read()[1:]
             )
-        held = Held(len(self.shapes), sum(map(math.prod, self.shapes.values())))
-        self.tensors = LazyTensors(str(index.parent.parent), paths, found, held)
+        self.tensors = LazyTensors(str(index.parent.parent), paths, found)
 
     def read(self, name: str) -> np.ndarray:
         """Return a variable by its name in the module. Raises: WeightsError."""
