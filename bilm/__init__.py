@@ -1,7 +1,5 @@
 """bilm: the bidirectional language model behind ELMo on TensorFlow 2 and Keras 3."""
 
-from typing import Any
-
 from bilm.support.imports import lazily
 from bilm.support.process import choose_backend
 
@@ -9,7 +7,7 @@ __version__ = "0.2.0"
 
 choose_backend()  # before Keras is imported
 
-_get, __dir__, __all__ = lazily(
+__getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "Batcher": "data.vocabulary",
@@ -38,11 +36,3 @@ _get, __dir__, __all__ = lazily(
     },
     optional={"ElmoVectorizer": "integrations.vectorizer"},
 )
-
-
-def __getattr__(name: str) -> Any:
-    value = _get(name)
-    from bilm.support.imports import warn_of_conflict  # only when bilm is used
-
-    warn_of_conflict()
-    return value

@@ -26,7 +26,6 @@ import cloup
 import bilm
 from bilm.commands.output import flush_output, open_streams, printable, say
 from bilm.errors import BilmError
-from bilm.support.imports import conflict
 from bilm.support.process import (
     LOG_LEVEL,
     MUTE,
@@ -230,8 +229,6 @@ class Command(cloup.Command):
         """Start the log and TensorFlow, then call the function. Raises: Failure, Exit."""
         start_log(ctx.meta[QUIET])
         try:
-            if message := conflict():
-                raise BilmError(message)
             keep_freed_memory()
             grow_gpu_memory()
             if self.tensorflow:

@@ -1,18 +1,15 @@
-"""Importing public names on first use, optional packages, and a conflicting package `bilm`."""
+"""Importing public names on first use, and optional packages."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from bilm.errors import BilmError
 
 DISTRIBUTION = "bilm-keras"  # this project's name for pip; `bilm` is another project
-THEIRS = "bilm/data.py"  # a file of the other package; here `bilm.data` is a folder
 
 Exports = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
@@ -38,17 +35,13 @@ def lazily(package: str, homes: Mapping[str, str], optional: Mapping[str, str] =
     return get, lambda: sorted(known), sorted(homes)
 
 
-# --- optional packages; each one belongs to an extra in pyproject.toml ---
-
-
 class MissingExtraError(ImportError, BilmError):
-    """An optional package is not installed or cannot be imported."""
+    """An optional package is not installed."""
 
 
 @contextmanager
 def needed(extra: str, what: str) -> Iterator[None]:
-    """Turn a failed import in the block into an error that names the extra to install, or the
-    reason why an installed package cannot be imported.
+    """Turn a failed import in the block into an error that names the extra to install.
 
     Args:
         extra: the extra's name in pyproject.toml.
@@ -58,15 +51,9 @@ def needed(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = error.name or str(error)
         raise MissingExtraError(
-            f"{what} requires {missing}, which is not installed: in a checkout of bilm, run "
-            f"pip install '.[{extra}]'",
-            name=error.name,
-        ) from error
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{what}: a package of the extra {extra} cannot be imported: {error}; install it again",
+            f"{what} requires {error.name or error}, which is not installed: in a checkout of "
+            f"bilm, run pip install '.[{extra}]'",
             name=error.name,
         ) from error
 
@@ -75,33 +62,3 @@ def optional(module: str, extra: str, what: str) -> Any:
     """Import a module of an extra by its dotted name and return it; see `needed`."""
     with needed(extra, what):
         return importlib.import_module(module)
-
-
-# --- the TensorFlow 1 package `bilm` ---
-
-
-def conflict() -> str | None:
-    """Return an error message if the TensorFlow 1 package `bilm` shares this package's folder.
-
-    The files of the two packages overwrite each other, and uninstalling one removes files of both.
-    """
-    from importlib.metadata import distributions  # slow, so not imported with bilm
-
-    folder = Path(__file__).resolve().parents[1]
-    for other in distributions(name="bilm", path=[str(folder.parent)]):
-        if any(file.as_posix() == THEIRS for file in other.files or ()):
-            return (
-                f"{folder}: bilm {other.version}, for TensorFlow 1, and {DISTRIBUTION} are both "
-                "installed here and overwrite each other's files; uninstall both (pip uninstall "
-                f"bilm {DISTRIBUTION}), then reinstall {DISTRIBUTION}"
-            )
-    return None
-
-
-@cache
-def warn_of_conflict() -> None:
-    """Log a warning once if there is a conflict."""
-    from absl import logging
-
-    if message := conflict():
-        logging.warning("%s", message)
