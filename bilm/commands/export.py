@@ -125,13 +125,12 @@ def export(context: click.Context, to: str, **values: Any) -> None:
       bilm export --model elmo --to onnx --output elmo.onnx
       bilm export --model elmo --to onnx --precision int8 --output elmo_int8.onnx
     """
-    from bilm.support.progress import progress
+    from absl import logging
 
     form = FORMS[to]
     for name in OPTIONS:
         is_given = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
         if is_given and name not in form.options:
             raise click.UsageError(f"--{name} has no effect with --to {to}")
-    with progress(f"exporting to {to}"):
-        text = form.write(**values)
-    print(printable(text))
+    logging.info("exporting to %s", to)
+    print(printable(form.write(**values)))

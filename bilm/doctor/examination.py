@@ -112,11 +112,9 @@ def _version(distribution: str) -> str | None:
 
 def _settings() -> Values:
     """Describe the machine and the settings in the environment."""
-    load = machine_load()
-    return {
-        "cores": f"{available_cores()} of {os.cpu_count()}",
-        "load": None if load is None else f"{load:.1f}",
-    } | {name: os.environ[name] for name in sorted(os.environ) if name.startswith(SETTINGS)}
+    cores, load = f"{available_cores()} of {os.cpu_count()}", f"{machine_load():.1f}"
+    names = [name for name in sorted(os.environ) if name.startswith(SETTINGS)]
+    return {"cores": cores, "load": load, **{name: os.environ[name] for name in names}}
 
 
 def _devices(report: Report) -> tuple[Values, list[str] | None]:

@@ -55,14 +55,11 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 def replacing_folder(path: str | os.PathLike, mark: str, others: Collection[str]) -> Iterator[Path]:
     """Yield a temporary folder to fill; rename it to `path` if the block succeeds.
 
-    If the block fails, the temporary folder is removed and an existing folder is unchanged.
-
     Args:
         path: the folder. An existing one is replaced if it is empty or an earlier output.
         mark: name of the file that every earlier output contains.
         others: names of the other entries that an earlier output may contain.
-    Raises: DataError if `path` exists and is neither empty nor an earlier output; OSError if the
-        folder cannot be written.
+    Raises: DataError if `path` contains other files; OSError if it cannot be written.
     """
     require_local(path, "a folder to write")
     target = Path(os.path.realpath(expanded(path)))
@@ -111,16 +108,16 @@ def _locked_folder(target: Path) -> tuple[Path, AbstractContextManager]:
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
-        try:
-            lock = try_lock(folder / LOCK)
+        with suppress(FileNotFoundError):
+            try:
+                lock = try_lock(folder / LOCK)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError):
+                    raise
+                lock = nullcontext()
             if lock is not None:
                 (folder / CONTENT).mkdir()
                 return folder, lock
-        except FileNotFoundError:
-            continue
-        except OSError:
-            (folder / CONTENT).mkdir()
-            return folder, nullcontext()
 
 
 def remove_leftovers(path: str | os.PathLike) -> None:
@@ -155,50 +152,33 @@ def output_path(path: str | os.PathLike) -> Path:
 
     Raises: OSError if it exists and is not a regular file, or if the path ends with a slash.
     """
-    if os.fspath(path).endswith(("/", os.sep)):
-        raise IsADirectoryError(
-            errno.EISDIR, "Ends with a slash, expected a file name", os.fspath(path)
-        )
+    target = Path(os.path.realpath(expanded(path)))
+    if target.is_dir() or os.fspath(path).endswith("/"):
+        message = "Found a folder, expected a file name"
+        raise IsADirectoryError(errno.EISDIR, message, os.fspath(path))
     if is_url(path):
         return beside(Path.cwd() / name_of(path), f".{_digest(path)}")
-    target = Path(os.path.realpath(expanded(path)))
-    with suppress(FileNotFoundError, NotADirectoryError):
-        mode = os.stat(target).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(
-                errno.EISDIR, "Found a folder, expected a file name", os.fspath(path)
-            )
-        if not stat.S_ISREG(mode):
-            raise OSError(
-                errno.EINVAL, "Not a regular file, so it cannot be replaced", os.fspath(path)
-            )
+    if target.exists() and not target.is_file():
+        message = "Not a regular file, so it cannot be replaced"
+        raise OSError(errno.EINVAL, message, os.fspath(path))
     return target
 
 
 def keep_inputs(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
-    """Check that an output replaces no input, not even by another name.
+    """Check that an output replaces no input, not even by another name, except a hard link.
 
-    Raises: DataError if it does.
+    Raises: DataError if it does; OSError if it is a folder.
     """
-    output_path(output)  # raises OSError for a folder
-    target = _identity(output)
-    if any(target == _identity(path) for path in inputs if path is not None):
+    output_path(output)
+    names = [p if is_url(p) else os.path.realpath(expanded(p)) for p in (output, *inputs) if p]
+    if names[0] in names[1:]:
         raise DataError(
             f"{output}: is also an input or another output of this command; choose another name"
         )
 
 
-def _identity(path: str | os.PathLike) -> str:
-    """Return a text that is the same for all names of a file, except hard links."""
-    return path if is_url(path) else os.path.realpath(expanded(path))
-
-
 @overload
 def expanded(path: str | os.PathLike) -> str: ...
-
-
-@overload
-def expanded(path: None) -> None: ...
 
 
 @overload
@@ -225,12 +205,10 @@ def sha256_of(path: str | os.PathLike) -> str:
 
 
 def version_of(path: str | os.PathLike) -> tuple[int, ...]:
-    """Return numbers that change when a file is replaced or its content changes.
+    """Return numbers that change when a file is replaced or its content changes. Raises: OSError.
 
     They include the time of the last change of its status, because programs such as `cp -p` set
     the time of the last change of its content.
-
-    Raises: OSError.
     """
     found = os.stat(path)
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -32,8 +32,7 @@ MEASURED, TUNING, AUTO, HISTORY, LOCK, LOGS = (
 )  # fmt: skip
 MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its configuration
 
-# A folder with a file of each of the first two kinds contains a model. HDF5 files of other names
-# are of the second kind if they contain weights.
+# A folder with a file of each of the first two kinds contains a model.
 OPTIONS_NAMES = (OPTIONS, f"*_{OPTIONS}", CONFIG, CHECKPOINT_LIST)
 WEIGHTS_NAMES = (
     f"{CHECKPOINT}-*", "model.hdf5", "*weights*.hdf5", f"*{SOFTMAX_ENDING}", ENCODER, EMBEDDER,
@@ -46,64 +45,28 @@ OTHER_NAMES = (
 
 def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
     """Check that an output does not replace an input, or a file of a run or other stored model; for
-    a URL, that the store accepts an upload.
+    a URL, that it can be written.
 
     Raises: DataError if it does, or if a URL cannot be written.
     """
     keep_inputs(output, *inputs)
     if is_url(output):
         check_writable(output)
-        return
-    target = output_path(output)
-    if not target.is_file():
-        return
-    folder = _model_of(target)
-    if folder is not None:
+    elif is_model_file(target := output_path(output)):
         raise DataError(
-            f"{output}: is a file of the model in {folder}; choose another name, or remove "
+            f"{output}: is a file of the model in {target.parent}; choose another name, or remove "
             "the file first"
         )
 
 
 def is_model_file(path: Path) -> bool:
-    """Return whether a file belongs to a run or other stored model."""
-    return path.is_file() and _model_of(path) is not None
-
-
-def _model_of(target: Path) -> Path | None:
-    """Return the folder of the model that a file belongs to, None if it belongs to none."""
-    patterns = (*OPTIONS_NAMES, *WEIGHTS_NAMES, *OTHER_NAMES)
-    is_named = _matching([target.name], patterns) or _has_weights(target)
-    if is_named and _is_model(target.parent):
-        return target.parent
-    for folder in list(target.parents)[:MAX_JSON_DEPTH]:
-        is_configured = (folder / CONFIG).is_file() and (folder / ENCODER).is_file()
-        if is_configured and target.suffix == ".json":
-            return folder
-        if folder.name == LOGS and _is_model(folder.parent):
-            return folder.parent
-    return None
-
-
-def _is_model(folder: Path) -> bool:
-    paths = list(folder.iterdir())
-    names = [path.name for path in paths]
-    return _matching(names, OPTIONS_NAMES) and (
-        _matching(names, WEIGHTS_NAMES) or any(map(_has_weights, paths))
-    )
-
-
-def _has_weights(path: Path) -> bool:
-    """Return whether an HDF5 file contains the weights of a biLM or a softmax."""
-    if path.suffix not in HDF5_SUFFIXES or not path.is_file():
+    """Return whether a file belongs to a run or other stored model, judged by the names of the
+    files in its folder."""
+    if not path.is_file():
         return False
-    import h5py
-
-    try:
-        with h5py.File(path) as file:
-            return "RNN_0/RNN" in file or "softmax/W" in file
-    except OSError:  # not HDF5
-        return False
+    names = os.listdir(path.parent)
+    is_model = _matching(names, OPTIONS_NAMES) and _matching(names, WEIGHTS_NAMES)
+    return is_model and _matching([path.name], OPTIONS_NAMES + WEIGHTS_NAMES + OTHER_NAMES)
 
 
 def _matching(names: Iterable[str], patterns: tuple[str, ...]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,25 +21,13 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
 def choose_backend() -> str:
     """Return the name of Keras' backend; without TensorFlow, choose another one.
 
-    If TensorFlow is not installed, and neither KERAS_BACKEND nor Keras' configuration file names
-    another backend, KERAS_BACKEND is set to `torch` or `jax`, the first one that is installed.
-    Keras reads it when it is imported.
+    If TensorFlow is not installed and the user has not chosen a backend, KERAS_BACKEND is set to
+    `torch` or `jax`, the first one that is installed. Keras reads it when it is imported.
     """
-    chosen = os.environ.get(BACKEND) or _configured_backend()
-    if chosen != "tensorflow" or BACKEND in os.environ or _is_installed("tensorflow"):
-        return chosen
-    for name in OTHER_BACKENDS:
-        if _is_installed(name):
+    if not backend_is_chosen() and find_spec("tensorflow") is None:
+        for name in filter(find_spec, reversed(OTHER_BACKENDS)):
             os.environ[BACKEND] = name
-            return name
-    return chosen
-
-
-def _is_installed(name: str) -> bool:
-    """Return whether a package is installed or has been imported."""
-    if name in sys.modules:
-        return sys.modules[name] is not None
-    return find_spec(name) is not None
+    return os.environ.get(BACKEND) or _configured_backend()
 
 
 def backend_is_chosen() -> bool:
@@ -50,11 +37,11 @@ def backend_is_chosen() -> bool:
 
 def _configured_backend() -> str:
     """Return the backend that Keras' configuration file names, by default TensorFlow."""
-    folder = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
     try:
         with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
-            return str(json.load(file).get("backend", "tensorflow"))
-    except (OSError, ValueError, AttributeError):
+            return json.load(file).get("backend", "tensorflow")
+    except (OSError, ValueError):
         return "tensorflow"
 
 
@@ -89,13 +76,8 @@ def is_loud() -> bool:
 @contextmanager
 def _standard_error_held() -> Iterator[None]:
     """Drop the output of the block on standard error, including C++, unless the block raises."""
-    try:
-        held = tempfile.TemporaryFile()  # noqa: SIM115
+    with tempfile.TemporaryFile() as held:
         terminal = os.dup(2)
-    except OSError:  # no folder for temporary files, or standard error is closed
-        yield
-        return
-    with held:
         os.dup2(held.fileno(), 2)
         try:
             yield
@@ -108,20 +90,18 @@ def _standard_error_held() -> Iterator[None]:
             os.close(terminal)
 
 
-def keep_freed_memory() -> bool:
+def keep_freed_memory() -> None:
     """Make malloc keep freed memory for this process instead of returning it to the system.
 
     On the CPU TensorFlow allocates and frees every tensor of a step. By default the operating
     system provides and clears the pages of large tensors each time, a third of a training step. The
-    memory kept is at most the largest amount that the process ever used.
-
-    Returns: whether the C library supports this setting; GNU's does.
+    memory kept is at most the largest amount that the process ever used. Only the C library of GNU
+    has this setting.
     """
-    try:
+    with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # macOS, Windows, musl
-        return False
-    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, -1)
 
 
 def return_freed_memory() -> None:
@@ -133,11 +113,7 @@ def return_freed_memory() -> None:
 
 def grow_gpu_memory() -> None:
     """Let TensorFlow allocate the memory of GPUs as it needs it, instead of all of it at its start,
-    so that several processes can share a GPU.
-
-    Call this before TensorFlow uses a GPU; a later call has no effect. A value of
-    TF_FORCE_GPU_ALLOW_GROWTH that the user has set remains.
-    """
+    so that several processes can share a GPU; a later call than the first use has no effect."""
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
@@ -149,13 +125,10 @@ def available_cores() -> int:
         return os.cpu_count() or 1
 
 
-def machine_load() -> float | None:
+def machine_load() -> float:
     """Return the mean number of running and waiting threads of the whole machine in the last
-    minute, also in a container; None if the system does not report it."""
-    try:
-        return os.getloadavg()[0]
-    except OSError:
-        return None
+    minute, also in a container."""
+    return os.getloadavg()[0]
 
 
 def share_cores() -> bool:
@@ -163,8 +136,8 @@ def share_cores() -> bool:
 
     By default TensorFlow runs as many operations as there are cores and divides each among all
     cores, so the matrix products of one direction wait for a core used by the other direction. The
-    function changes nothing if there is a GPU, if the user has set one of `THREADS`, if
-    TensorFlow has computed anything and thus started its threads, or on another backend.
+    function changes nothing if there is a GPU, if the user has set one of `THREADS` or the program
+    the numbers of threads, if TensorFlow has started its threads, or on another backend.
 
     Returns: whether the setting was changed.
     """
@@ -172,27 +145,14 @@ def share_cores() -> bool:
         return False
     import tensorflow as tf
 
-    if any(name in os.environ for name in THREADS) or tf.config.list_physical_devices("GPU"):
+    threads = tf.config.threading
+    numbers = threads.get_inter_op_parallelism_threads, threads.get_intra_op_parallelism_threads
+    is_set = any(number() for number in numbers) or any(name in os.environ for name in THREADS)
+    if is_set or tf.config.list_physical_devices("GPU"):
         return False
-    threading = tf.config.threading
     try:
-        threading.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
-        threading.set_intra_op_parallelism_threads(max(1, available_cores() // SIDE_BY_SIDE))
+        threads.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
+        threads.set_intra_op_parallelism_threads(max(1, available_cores() // SIDE_BY_SIDE))
     except RuntimeError:  # TensorFlow has started its threads
         return False
     return True
-
-
-def share_unset_cores() -> bool:
-    """Call `share_cores`, unless the program has set the numbers of TensorFlow's threads.
-
-    Returns: whether the setting was changed.
-    """
-    if choose_backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    threading = tf.config.threading
-    if threading.get_inter_op_parallelism_threads() or threading.get_intra_op_parallelism_threads():
-        return False
-    return share_cores()

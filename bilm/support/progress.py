@@ -7,15 +7,17 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from threading import Timer
-from typing import TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from absl import logging
 
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
 T = TypeVar("T")
 
-LOG_SECONDS = 5
-QUICK_SECONDS = 2  # work that takes less time is not reported
+LOG_SECONDS = 5  # between two lines in the log
+FIRST_SECONDS, BAR_SECONDS = 2, 0.1  # before a bar is shown, and between two updates
 
 _bars = False
 
@@ -30,38 +32,14 @@ class Progress:
     """Reports the rate and the remaining time of some work every few seconds.
 
     Args:
-        what: name of the work, such as "embedding".
-        unit: what is counted, such as "tokens"; empty for work that counts nothing.
-        total: number of units; None if it is unknown.
+        bar: the bar of rich, not yet shown, with one task.
+        unit: what is counted, such as "tokens".
     """
 
-    def __init__(self, what: str, unit: str, total: int | None = None):
-        from rich import progress as rich
-        from rich.console import Console
-
-        self.what, self.unit = what, unit
-        self._next = time.monotonic() + (QUICK_SECONDS if _bars else LOG_SECONDS)
-        self._is_shown = False
-        self._bar = rich.Progress(
-            rich.TextColumn("{task.description}"),
-            rich.BarColumn(),
-            rich.TaskProgressColumn(),
-            *([rich.TextColumn("{task.fields[rate]}")] if unit else []),
-            rich.TimeElapsedColumn() if total is None else rich.TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            redirect_stdout=False,
-            disable=not _bars,
-            # Without a thread for counted work: see `one_blas_thread` in `embedding`.
-            auto_refresh=not unit,
-        )
-        self._bar.add_task(what, total=total, rate="")
-        (self._task,) = self._bar.tasks
-        # Work that counts nothing is reported once, by a timer.
-        self._timer = Timer(QUICK_SECONDS, self._report)
-        self._timer.daemon = True
-        if not unit:
-            self._timer.start()
+    def __init__(self, bar: Bar, unit: str):
+        self._bar, self.unit = bar, unit
+        (self._task,) = bar.tasks
+        self._next = time.monotonic() + (FIRST_SECONDS if _bars else LOG_SECONDS)
 
     def add(self, n: int) -> None:
         """Count `n` more units."""
@@ -80,46 +58,53 @@ class Progress:
             yield value
             self.add(1)
 
-    def close(self) -> None:
-        """Stop reporting and remove the bar."""
-        self._timer.cancel()
-        if self._timer.ident is not None:
-            self._timer.join()
-        if self._is_shown:
-            self._bar.stop()
-            _log_to(sys.stderr)
-
     def _report(self) -> None:
         """Show the bar, or write a line to the log."""
-        speed, seconds = self._task.speed, self._task.time_remaining
-        rate = f"{speed:,.0f} {self.unit} per second" if speed and speed >= 1 else ""
-        if not _bars:
-            self._next = time.monotonic() + LOG_SECONDS
-            done = f"{self.what}: {self._task.completed:,.0f} {self.unit}"
-            left = "" if seconds is None else f"{timedelta(seconds=seconds)} left"
-            parts = [done, rate, left] if self.unit else [f"{self.what} ..."]
-            logging.info("%s", ", ".join(filter(None, parts)))
-            return
-        self._next = time.monotonic() + 0.1
-        self._bar.update(self._task.id, rate=rate, refresh=True)
-        if not self._is_shown:
-            self._is_shown = True
+        task = self._task
+        rate = f"{task.speed:,.0f} {self.unit} per second" if (task.speed or 0) >= 1 else ""
+        if _bars:
             self._bar.start()
-            _log_to(sys.stderr)  # rich has replaced it: the log appears above the bar
+            _log_to_standard_error()  # rich has replaced it: the log appears above the bar
+            self._bar.update(task.id, rate=rate, refresh=True)
+        else:
+            seconds = task.time_remaining
+            left = "" if seconds is None else f"{timedelta(seconds=seconds)} left"
+            done = f"{task.description}: {task.completed:,.0f} {self.unit}"
+            logging.info("%s", ", ".join(filter(None, [done, rate, left])))
+        self._next = time.monotonic() + (BAR_SECONDS if _bars else LOG_SECONDS)
 
 
-def _log_to(stream: TextIO) -> None:
-    logging.get_absl_handler().python_handler.setStream(stream)
+def _log_to_standard_error() -> None:
+    logging.get_absl_handler().python_handler.setStream(sys.stderr)
 
 
 @contextmanager
-def progress(what: str, unit: str = "", total: int | None = None) -> Iterator[Progress]:
-    """Yield the `Progress` of some work, and close it at the end; see there for the arguments.
+def progress(what: str, unit: str, total: int | None = None) -> Iterator[Progress]:
+    """Yield the `Progress` of some work, and remove its bar at the end.
 
-    Without a unit, the work is reported once, if it takes more than a moment.
+    Args:
+        what: name of the work, such as "embedding".
+        unit: what is counted, such as "tokens".
+        total: number of units; None if it is unknown.
     """
-    shown = Progress(what, unit, total)
+    from rich import progress as rich
+    from rich.console import Console
+
+    bar = rich.Progress(
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.TaskProgressColumn(),
+        rich.TextColumn("{task.fields[rate]}"),
+        rich.TimeElapsedColumn() if total is None else rich.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        auto_refresh=False,  # without a thread: see `bilm.embedding.backends.numpy.one_blas_thread`
+    )
+    bar.add_task(what, total=total, rate="")
     try:
-        yield shown
+        yield Progress(bar, unit)
     finally:
-        shown.close()
+        if bar.live.is_started:
+            bar.stop()
+            _log_to_standard_error()

@@ -289,10 +289,6 @@ with progress("counting", "things", 100) as shown:
         time.sleep(0.8)
         shown.add(20)
     logging.info("a line of the log, %d threads", threading.active_count())
-with progress("exporting quickly"):
-    time.sleep(0.1)
-with progress("exporting slowly"):
-    time.sleep(2.6)
 logging.info("the end")
 """
 
@@ -303,10 +299,8 @@ def test_bars_show_rate_and_remaining_time_above_the_log():
     assert re.search(r"0:00:0[1-3]", seen)
     # A thread that refreshes the bar would prevent `one_blas_thread` from limiting NumPy.
     assert "a line of the log, 1 threads" in seen and seen.rstrip().endswith("the end")
-    assert "exporting slowly" in seen and "quickly" not in seen
 
 
 def test_progress_without_a_terminal_is_log_lines():
     seen, _ = watched([sys.executable, "-c", BAR.format(bars=False)])
-    assert re.search(r"exporting slowly \.\.\.\r\n.*the end\r\n$", seen)
-    assert "\x1b" not in seen and "quickly" not in seen
+    assert "\x1b" not in seen and seen.endswith("the end\r\n")

@@ -2,9 +2,7 @@
 
 import shutil
 
-import h5py
 import pytest
-from manylangs_files import write_model
 from stored_files import OPTIONS, WEIGHTS
 
 from bilm.errors import DataError
@@ -18,7 +16,7 @@ def assert_protected(path, folder):
         protect(path)
 
 
-@pytest.mark.parametrize("weights", ["model.hdf5", "weights.h5", "elmo.hdf5", "m_weights.hdf5"])
+@pytest.mark.parametrize("weights", ["model.hdf5", "weights.hdf5", "m_weights.hdf5"])
 def test_files_of_an_hdf5_model_are_protected(tmp_path, weights):
     shutil.copy(OPTIONS, tmp_path / "options.json")
     shutil.copy(WEIGHTS, tmp_path / weights)
@@ -34,12 +32,11 @@ def test_files_of_a_run_are_protected(tmp_path):
     run = RunFolder(tmp_path)
     files = [path for name, path in vars(run).items() if name.endswith("_file")]
     assert len(files) == 7
-    logs = [run.logs / "events.out.tfevents.1", run.logs / "heldout" / "events.out.tfevents.2"]
     best = [run.best / "options.json", run.best / "model.ckpt-2.index"]
-    for path in (*files, *logs, *best, tmp_path / "model.ckpt-3.index", tmp_path / "checkpoint"):
+    for path in (*files, *best, tmp_path / "model.ckpt-3.index", tmp_path / "checkpoint"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    for path in files + logs:
+    for path in files:
         assert_protected(path, tmp_path)
     for path in best:
         assert_protected(path, run.best)
@@ -52,23 +49,11 @@ def test_files_of_a_run_without_checkpoints_are_protected(tmp_path):
         assert_protected(tmp_path / name, tmp_path)
 
 
-@pytest.mark.parametrize("configuration", ["model.json", "conf/model.json"])
-def test_files_of_an_elmoformanylangs_model_are_protected(tmp_path, configuration):
-    folder = write_model(tmp_path / "model")
-    (folder / "conf").mkdir()
-    (folder / "model.json").rename(folder / configuration)
-    (folder / "config.json").write_text(f'{{"config_path": "{configuration}"}}')
-    for path in open_model(folder).files:
-        assert_protected(path, folder)
-
-
 def test_other_outputs_in_the_folder_of_a_model_are_replaced(tmp_path):
     shutil.copy(OPTIONS, tmp_path / "options.json")
-    for name in ("vectors.hdf5", "logs.txt"):
-        with h5py.File(tmp_path / name, "w") as file:
-            file["0"] = [1.0]
-    (tmp_path / "vocab.txt").touch()
-    protect(tmp_path / "vocab.txt")  # options and vectors, but no weights
-    shutil.copy(WEIGHTS, tmp_path / "elmo.hdf5")
+    for name in ("vectors.hdf5", "logs.txt", "vocab.txt"):
+        (tmp_path / name).touch()
+        protect(tmp_path / name)  # options, but no weights
+    shutil.copy(WEIGHTS, tmp_path / "weights.hdf5")
     for name in ("vectors.hdf5", "logs.txt"):
         protect(tmp_path / name)

@@ -80,26 +80,6 @@ def test_quiet_keeps_the_log_level_of_the_user():
     assert start(program, {"TF_CPP_MIN_LOG_LEVEL": "0"}).stdout == "0\n"
 
 
-NOTHING_TO_HOLD_WITH = """
-import os, sys, tempfile, types
-import bilm
-
-def none():
-    raise FileNotFoundError("no usable temporary directory")
-
-tempfile.TemporaryFile = none
-os.close(2)
-tensorflow = sys.modules["tensorflow"] = types.ModuleType("tensorflow")
-tensorflow.config = types.SimpleNamespace(list_physical_devices=list)
-tensorflow.get_logger = lambda: types.SimpleNamespace(setLevel=print)
-bilm.quiet()
-"""
-
-
-def test_quiet_without_a_temporary_folder_and_standard_error():
-    assert start(NOTHING_TO_HOLD_WITH).stdout == "ERROR\n"
-
-
 def run(program, environment=()):
     """Run a program and return its last line, parsed as JSON."""
     return json.loads(start(program, environment).stdout.splitlines()[-1])

@@ -17,7 +17,7 @@ from bilm.embedding.backends.numpy import NumpyCell, NumpyEncoder, NumpyStacks, 
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import return_freed_memory, share_unset_cores
+from bilm.support.process import return_freed_memory, share_cores
 
 FEW_WORDS = 64  # most words that NumPy encodes
 
@@ -46,7 +46,7 @@ class KerasBackend(Backend):
     @classmethod
     def open(cls, stored: StoredModel, precision: str) -> KerasBackend:
         """Load a model: see `Backend.open`."""
-        share_unset_cores()
+        share_cores()
         model = cls(stored.build(precision, frozen=True))
         return_freed_memory()
         return model

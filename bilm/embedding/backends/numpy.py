@@ -309,7 +309,7 @@ def _threads(are_few: bool, n_bytes: int) -> AbstractContextManager[None]:
     """Return the context for products of rows with matrices of at most `n_bytes`: it limits NumPy
     to one thread if more do not help, with few rows, or if other programs use the cores (the mean
     load of the last minute exceeds the cores of the machine by more than 1)."""
-    is_busy = (machine_load() or 0) > (os.cpu_count() or 1) + 1
+    is_busy = machine_load() > (os.cpu_count() or 1) + 1
     is_small = are_few and n_bytes <= ONE_THREAD_BYTES
     return one_blas_thread() if is_busy or is_small else nullcontext()
 

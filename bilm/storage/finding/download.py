@@ -92,15 +92,18 @@ def _download(
     import requests
 
     pooch.get_logger().setLevel("ERROR")
-    get = pooch.HTTPDownloader(
-        chunk_size=COPY_BYTES, timeout=SECONDS, headers={"Accept-Encoding": "identity"}
-    )
 
     def download(url: str, part: str, caller: pooch.Pooch) -> None:
         # pooch retries after ValueError and the errors of requests, so the others are OSError.
+        headers = {"Accept-Encoding": "identity"}
         try:
-            with progress(f"downloading {target.name}"):
-                get(url, part, caller)
+            with requests.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
+                answer.raise_for_status()
+                total = int(answer.headers.get("Content-Length", 0)) or None
+                with progress("downloading", "bytes", total) as shown, open(part, "wb") as file:
+                    for piece in answer.iter_content(COPY_BYTES):
+                        file.write(piece)
+                        shown.add(len(piece))
             if size not in (None, n_bytes := os.path.getsize(part)):
                 raise OSError(f"received {n_bytes:,} bytes, expected {size:,}")
             check(Path(part))
