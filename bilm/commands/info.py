@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json as json_module
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from absl import logging
+from cloup.constraints import constraint, require_one
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
@@ -26,7 +26,7 @@ from bilm.training.history import COLUMNS, read_history
 if TYPE_CHECKING:
     from bilm.storage.stored_model import StoredModel
 
-META_CHARACTERS = 200  # of a line of metadata
+LINE = 200  # characters of a line of metadata
 HISTORY_ROWS = 10
 FLOAT = 4  # bytes
 
@@ -44,12 +44,9 @@ FLOAT = 4  # bytes
     opt.option("--plot", opt.FILE, "Picture of a run's curves: .png, .svg or .pdf."),
 )
 @opt.json_option
+@constraint(require_one, ["model", "named_model"])
 def info(
-    model: str | None,
-    named_model: str | None,
-    weights: str | None,
-    plot: str | None,
-    json: bool,
+    model: str | None, named_model: str | None, weights: str | None, plot: str | None, json: bool
 ) -> None:
     """Describe a stored model.
 
@@ -67,8 +64,6 @@ def info(
     """
     from bilm.storage.stored_model import open_model
 
-    if (model is None) == (named_model is None):
-        raise click.UsageError("expected one MODEL")
     stored = open_model(model or named_model or "", weights)
     found = describe(stored)
     evaluations = []
@@ -247,10 +242,8 @@ def _describe_file(path: Path) -> dict[str, Any]:
     if recorded not in (None, found):
         logging.warning(
             "%s: the file has changed since it was downloaded: its SHA-256 was %s and is now %s",
-            path,
-            recorded,
-            found,
-        )
+            path, recorded, found,
+        )  # fmt: skip
     return {"path": str(path), "bytes": path.stat().st_size, "sha256": found}
 
 
@@ -269,50 +262,24 @@ def _number(text: str) -> int | float | str:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a description."""
-    limit, words = found["max_word_bytes"], found["vocabulary"]
-    longest = f"{limit} bytes of UTF-8; the rest is cut" if limit else "any"
-    if found["max_word_characters"]:
-        longest = f"{found['max_word_characters']} characters; the rest is cut"
-    n_softmax = found["softmax_parameters"]
-    sizes = f"{found['lstm_layers']} x {found['lstm_dim']}, projected to {found['projection_dim']}"
-    cnn = f"{found['character_filters']} filters, {found['highway_layers']} highway layers"
-    rows = {
-        "model": found["model"],
-        "format": found["format"],
-        "reads": found["reads"] + (f": {cnn}" if found["character_filters"] else ""),
-        "LSTM": f"{sizes}, {' and '.join(found['directions'])}",
-        "vectors": f"{found['lstm_layers'] + 1} layers of {found['vector_dim']}",
-        "parameters": f"{found['parameters']:,}"
-        + (f", and {n_softmax:,} of the softmax" if n_softmax else ", without softmax"),
-        "vocabulary": "not stored" if words is None else f"{words:,} words",
-        "longest word": longest,
-        "expects": found["expects"],
-        "stored as": ", ".join(found["stored_as"]),
-        "memory": f"about {found['embedder_bytes'] / 1e6:,.2f} MB for an embedder's weights",
-    }
-    files = [f"{f['path']}: {f['bytes']:,} bytes, sha256 {f['sha256']}" for f in found["files"]]
-    several = [(f"mix {k}", _mix_line(mix)) for k, mix in enumerate(found["mixes"])]
-    several += [("problem", line) for line in found["problems"]]
-    several += [("metadata", line) for line in _metadata_lines(found["metadata"])]
-    several += [("card", found["card"])] if found["card"] else []
-    several += [("file", file) for file in files]
-    for name, value in [*rows.items(), *several, ("use", found["use"])]:
-        yield f"{name:<13} {value}"
+    """Yield the lines of a description: one for each key, file, problem, mix or metadata."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            texts = [f"{key}: {_text(item)}" for key, item in value.items()]
+            several = [t if len(t) <= LINE else f"{t[:LINE]}..." for t in texts]
+        elif name in ("files", "problems", "mixes"):
+            several = list(map(_text, value))
+        else:
+            several = ["not stored" if value is None else _text(value)]
+        for text in several:
+            yield f"{name.replace('_', ' '):<19} {text}"
 
 
-def _mix_line(mix: dict[str, Any]) -> str:
-    """Return the learned weights of the layers after the softmax, and gamma."""
-    exponentials = [math.exp(weight - max(mix["weights"])) for weight in mix["weights"]]
-    shares = ", ".join(f"{value / sum(exponentials):.3f}" for value in exponentials)
-    normalized = ", layers normalized" if mix["do_layer_norm"] else ""
-    return f"layers weighted {shares}, gamma {mix['gamma']:.5g}{normalized}"
-
-
-def _metadata_lines(values: dict[str, Any]) -> Iterable[str]:
-    """Yield a line for each key of a model's metadata."""
-    for key, value in values.items():
-        text = value if isinstance(value, str) else json_module.dumps(value, ensure_ascii=False)
-        text = " ".join(text.split())
-        cut = text if len(text) <= META_CHARACTERS else f"{text[:META_CHARACTERS]}..."
-        yield f"{key}: {cut}"
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+    return " ".join(str(value).split())

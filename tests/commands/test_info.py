@@ -65,7 +65,7 @@ def test_info_of_a_downloaded_model_shows_its_metadata(run_here, tmp_path, monke
     lines = run_here("bilm info", "nlpl:144").stdout.splitlines()
     rows = [line.split(maxsplit=1) for line in lines]
     assert ["metadata", "language: eng"] in rows
-    assert ["metadata", 'corpus: [{"description": "CoNLL 17"}]'] in rows
+    assert ["metadata", "corpus: description CoNLL 17"] in rows
 
 
 def test_info_of_an_archived_run(tmp_path):
@@ -173,7 +173,7 @@ def test_info_as_text(run_here):
     done = run_here("bilm info", case)
     rows = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
     assert ["format", "run of the TensorFlow 1 reference, model.ckpt-630"] in rows
-    assert ["vocabulary", "49 words"] in rows
+    assert ["vocabulary", "49"] in rows
     assert_fails(
         run_here("bilm info", case / "nowhere"),
         "nowhere: found neither a file or folder of this path nor a model",
@@ -212,7 +212,7 @@ def test_info_lists_problems(problem, run_here, tmp_path):
     (found,) = info(run_here, run)["problems"]
     assert re.search(problem, found)
     lines = run_here("bilm info", run).stdout.splitlines()
-    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("problem ")] == [found]
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("problems ")] == [found]
 
 
 def test_info_shows_the_last_evaluations_of_a_run(run_here, tmp_path, monkeypatch):
