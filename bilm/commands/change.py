@@ -43,17 +43,17 @@ score on each line, such as graded.txt of SemEval-2020 task 1. Spearman's correl
     "Usages",
     opt.option("--usages", opt.FILE, "Table that bilm usages wrote.", required=True,
                metavar="PARQUET"),
-    opt.option("--between", opt.TEXT, "Names of two groupings.", "the only two", metavar="A,B"),
-    opt.option("--layers", opt.NUMBERS, "Numbers of layers, such as 1,2.",
-               "all but layer 0"),
-    opt.option("--tags", opt.TEXT, "Parts of speech to keep, such as NOUN,VERB.", "all"),
+    opt.option("--between", opt.List(opt.TEXT, 2), "Names of two groupings.", "the only two",
+               metavar="A,B"),
+    opt.option("--layers", opt.NUMBERS, "Numbers of layers, such as 1,2.", "all but layer 0"),
+    opt.option("--tags", opt.List(opt.TEXT), "Parts of speech to keep, such as NOUN,VERB.", "all"),
     opt.flag("--no_proper_names", "Leave proper names out: words with the tag PROPN, or without "
              "tags, capitalized words inside a sentence."),
 )  # fmt: skip
 @opt.group(
     "Measures",
-    opt.option("--measures", opt.TEXT, f"Measures separated by commas: {', '.join(MEASURES)}.",
-               default="prt,apd,jsd_kmeans"),
+    opt.option("--measures", opt.List(opt.OneOf(MEASURES)), "Measures separated by commas: "
+               f"{', '.join(MEASURES)}.", default="prt,apd,jsd_kmeans"),
     opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
     opt.option("--n_resamples", opt.Integer(0), "Number of resamples of intervals and tests; 0 for "
                "neither.", default=1000),
@@ -71,10 +71,10 @@ score on each line, such as graded.txt of SemEval-2020 task 1. Spearman's correl
     opt.flag("--json", "Print one JSON object."),
 )  # fmt: skip
 def change(
-    usages: str, between: str | None, layers: list[int] | None, tags: str | None,
-    no_proper_names: bool, measures: str, n_clusters: int, n_resamples: int, seed: int,
-    baselines: bool, output: str | None, plot: str | None, rank: str | None, gold: str | None,
-    gold_column: str, json: bool,
+    usages: str, between: tuple[str, str] | None, layers: tuple[int, ...] | None,
+    tags: tuple[str, ...] | None, no_proper_names: bool, measures: tuple[str, ...],
+    n_clusters: int, n_resamples: int, seed: int, baselines: bool, output: str | None,
+    plot: str | None, rank: str | None, gold: str | None, gold_column: str, json: bool,
 ) -> None:  # fmt: skip
     """Measure how much words differ between groupings.
 
@@ -92,24 +92,17 @@ def change(
     from bilm.analysis.usages import UsagesFile
     from bilm.errors import OptionsError
 
-    names = tuple(name.strip() for name in measures.split(","))
-    rank = rank or names[0]
-    if rank not in names:
-        raise OptionsError(f"--rank is {rank!r}, expected one of {', '.join(names)}")
+    rank = rank or measures[0]
+    if rank not in measures:
+        raise OptionsError(f"--rank is {rank!r}, expected one of {', '.join(measures)}")
     scores = None if gold is None else read_gold(gold, gold_column)
     settings = Settings(
-        names,
-        None if layers is None else tuple(layers),
-        None if between is None else _pair(between),
-        n_resamples,
-        n_clusters=n_clusters,
-        tags=None if tags is None else frozenset(tag.strip() for tag in tags.split(",")),
-        proper_names=not no_proper_names,
-        seed=seed,
-    )
+        measures, layers, between, n_resamples, n_clusters,
+        None if tags is None else frozenset(tags), not no_proper_names, seed,
+    )  # fmt: skip
     file = UsagesFile(usages)
     frame = measure_change(file, settings)
-    compared = list(names)
+    compared = list(measures)
     if baselines:
         frame["ppmi"] = frame["word"].map(ppmi_distances(file, settings))
         compared.append("ppmi")
@@ -134,15 +127,6 @@ def change(
             for c in correlated
         )  # fmt: skip
         print_table(CORRELATIONS, rows)
-
-
-def _pair(between: str) -> tuple[str, str]:
-    from bilm.errors import OptionsError
-
-    first, comma, second = between.partition(",")
-    if not comma or "," in second:
-        raise OptionsError(f"--between is {between!r}, expected two names such as then,now")
-    return first.strip(), second.strip()
 
 
 def _type(frame: pandas.DataFrame, name: str) -> type:

@@ -250,9 +250,11 @@ class Command(cloup.Command):
     def _fetch(self, ctx: click.Context) -> None:
         """Replace URLs of files that a command opens by path with paths of local copies."""
         for parameter in self.params:
-            fetch, name = getattr(parameter.type, "fetch", None), parameter.name or ""
-            if fetch is not None and ctx.params.get(name) is not None:
-                ctx.params[name] = fetch(ctx.params[name])
+            value = ctx.params.get(parameter.name or "")
+            if value is not None and getattr(parameter.type, "fetched", False):
+                from bilm.storage.finding.download import local_copy
+
+                ctx.params[parameter.name or ""] = os.fspath(local_copy(value))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for note in self.notes:

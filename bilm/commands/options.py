@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import cloup
-from click.shell_completion import CompletionItem
 
 from bilm.commands.main import IS_WORKER
-from bilm.commands.output import table_ending
+from bilm.commands.output import TABLES
 from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
-from bilm.errors import OptionsError
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.support.urls import is_url, masked
 
@@ -33,46 +31,28 @@ DTYPES_OF_PRODUCTS = ("float32", "bfloat16")
 # --- types of values ---
 
 
-class File(click.ParamType):
+class File(click.Path):
     """The name of a file or folder, or a pattern; a leading `~` is the home folder.
 
     Args:
-        words: function that returns further accepted names, which completion offers.
         urls: whether the value may be a URL.
+        fetched: whether a URL is downloaded to the cache before the command starts.
+        endings: accepted endings, in lower case; empty for all.
     """
 
-    name = "file"
+    def __init__(self, urls: bool = True, fetched: bool = False, endings: Sequence[str] = ()):
+        super().__init__()
+        self.urls, self.fetched, self.endings = urls, fetched, endings
 
-    def __init__(self, words: Callable[[], Iterable[str]] = tuple, urls: bool = False):
-        self.words, self.urls = words, urls
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name with `~` replaced by the home folder."""
         if not value or value.startswith("-"):
             self.fail(f"found {value!r}, expected a file name", param, ctx)
         if is_url(value) and not self.urls:
             self.fail(f"{masked(value)!r} is a URL; expected a local path", param, ctx)
+        if self.endings and not value.lower().endswith(tuple(self.endings)):
+            self.fail(f"{value!r}: expected the ending {' or '.join(self.endings)}", param, ctx)
         return os.path.expanduser(value)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the words that match, or let the shell complete files."""
-        words = [CompletionItem(word) for word in self.words() if word.startswith(incomplete)]
-        return words or [CompletionItem(incomplete, type="file")]
-
-
-class FetchedFile(File):
-    """A file, or a URL whose file is downloaded to the cache before the command starts."""
-
-    def __init__(self, words: Callable[[], Iterable[str]] = tuple):
-        super().__init__(words, urls=True)
-
-    def fetch(self, value: str) -> str:
-        """Return a local path. Raises: BilmError if the file cannot be downloaded."""
-        from bilm.storage.finding.download import local_copy
-
-        return os.fspath(local_copy(value))
 
 
 class TextInput(File):
@@ -85,10 +65,10 @@ class TextInput(File):
     """
 
     def __init__(self, passes: str | None = None):
-        super().__init__(urls=True)
+        super().__init__()
         self.passes = passes
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name, or the path of standard input for `-`."""
         if value != "-":
             return super().convert(value, param, ctx)
@@ -98,36 +78,31 @@ class TextInput(File):
         return STANDARD_INPUT
 
 
-class TableFile(File):
-    """The name of a table to write, whose ending is supported."""
+class List(click.ParamType):
+    """Distinct values separated by commas.
 
-    def __init__(self) -> None:
-        super().__init__(urls=True)
+    Args:
+        item: the type of a value.
+        n: number of values; None for any.
+    """
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            table_ending(value)
-        except OptionsError as error:
-            self.fail(str(error), param, ctx)
-        return super().convert(value, param, ctx)
+    name = "list"
 
-
-class Numbers(click.ParamType):
-    """Distinct numbers from 0, separated by commas."""
-
-    name = "numbers"
+    def __init__(self, item: click.ParamType, n: int | None = None):
+        self.item, self.n = item, n
 
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
-        names = value.split(",")
-        if not all(map(str.isdecimal, names)) or len(set(names)) < len(names):
-            self.fail(f"{value!r}: expected distinct numbers, such as 0,1", param, ctx)
-        return list(map(int, names))
+    ) -> tuple[Any, ...]:
+        found = tuple(self.item.convert(each.strip(), param, ctx) for each in value.split(","))
+        if len(set(found)) < len(found) or self.n not in (None, len(found)):
+            self.fail(f"{value!r}: expected {self.n or 'only'} distinct values", param, ctx)
+        return found
 
 
-FILE, FILE_OR_URL, FETCHED, NUMBERS = File(), File(urls=True), FetchedFile(), Numbers()
+FILE, FILE_OR_URL, FETCHED = File(urls=False), File(), File(fetched=True)
 TEXT, Integer, Number, OneOf = click.STRING, click.IntRange, click.FloatRange, click.Choice
+NUMBERS = List(Integer(0))
 
 
 # --- declaring options ---
@@ -256,7 +231,9 @@ column_option = option(
 id_column_option = option(
     "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
 )
-table_option = option("--output", TableFile(), "Table to write: .csv, .tsv or .parquet.")
+table_option = option(
+    "--output", File(endings=tuple(TABLES)), "Table to write: .csv, .tsv or .parquet."
+)
 json_option = group("Results", flag("--json", "Print one JSON object."))
 
 

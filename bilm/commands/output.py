@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bilm.errors import OptionsError
 from bilm.support.files import replacing
 from bilm.support.imports import optional
 from bilm.support.model_files import protect
@@ -153,16 +152,16 @@ def table(
     `pandas.read_csv(FILE, keep_default_na=False, na_values=[""])` keeps the word "NA".
 
     Args:
-        output: the file to write, whose ending selects the format; it is created when the block
-            ends. None to print TSV to standard output, with control characters escaped.
+        output: the file to write, whose ending, one of `TABLES`, selects the format; it is created
+            when the block ends. None prints TSV, with control characters escaped.
         columns: the columns, whose names are the header.
         inputs: files that the output must not replace.
-    Raises: OptionsError for an unsupported ending; DataError if the output is also an input.
+    Raises: DataError if the output is also an input.
     """
     if output is None:
         yield _delimited(_Printed(), columns, "\t")
         return
-    ending = table_ending(output)
+    ending = Path(output).suffix.lower()
     protect(output, *inputs)
     with replacing(output) as temporary:
         if ending == ".parquet":
@@ -171,15 +170,6 @@ def table(
         else:
             with open(temporary, "w", encoding="utf-8", newline="") as file:
                 yield _delimited(file, columns, TABLES[ending])
-
-
-def table_ending(output: str) -> str:
-    """Return the ending of a table's file. Raises: OptionsError if it is unknown."""
-    ending = Path(output).suffix.lower()
-    if ending not in TABLES:
-        known = ", ".join(TABLES)
-        raise OptionsError(f"{output}: unknown ending {ending!r}; expected one of {known}")
-    return ending
 
 
 class _Printed:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, command
@@ -19,6 +20,13 @@ from bilm.options.run_options import AUTO, RunOptions, load_run_options, package
 if TYPE_CHECKING:
     from bilm.training.auto import Choice, Request
     from bilm.training.run_folder import RunFolder
+
+
+def complete(_: object, __: object, text: str) -> list[CompletionItem]:
+    """Return the names of sizes that start with a text, or let the shell complete files."""
+    names = [CompletionItem(name) for name in SIZES if name.startswith(text)]
+    return names or [CompletionItem(text, type="file")]
+
 
 SIZES = [AUTO, *packaged_options()]
 NOTE = """
@@ -36,10 +44,11 @@ can be lost.
     usual=[
         opt.option("--vocab", opt.FETCHED, "Vocabulary: the words that the model predicts.",
                    "vocab.txt of the resumed run"),
-        opt.option("--options", opt.FetchedFile(lambda: SIZES), "Options of the run: a file, or "
+        opt.option("--options", opt.FETCHED, "Options of the run: a file, or "
                    f"one of {', '.join(SIZES)}. auto chooses by the text and --hours. "
                    "original_2018 has the optimizer settings of the reference.",
-                   "options of the resumed run, or auto", metavar="NAME|FILE"),
+                   "options of the resumed run, or auto", metavar="NAME|FILE",
+                   shell_complete=complete),
         opt.option("--hours", opt.Number(0), "Time of the run on this machine, for --options auto.",
                    "as long as training is useful"),
     ],

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
+from cloup.constraints import If, IsSet, accept_none, constraint, require_any, require_one
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
 
 if TYPE_CHECKING:
-    from bilm.analysis.collecting import Found
     from bilm.data.readers import Corpus
 
 NOTE = """
@@ -54,30 +53,34 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
     opt.option("--dwug", opt.FILE, "Data set in DWUG's layout.", metavar="FOLDER"),
     opt.flag("--ignore_case", "Ignore case when words are compared."),
     opt.flag("--lemma", "Compare the words with the lemmas of CoNLL-U instead of forms."),
-    opt.option("--tags", opt.TEXT, "Parts of speech of CoNLL-U to keep, such as NOUN,VERB.",
-               "all"),
+    opt.option("--tags", opt.List(opt.TEXT), "Parts of speech of CoNLL-U to keep, such as "
+               "NOUN,VERB.", "all"),
     opt.column_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
 )  # fmt: skip
 @opt.group(
     "Table",
-    opt.option("--output", opt.FILE, "Table to write (.parquet).", required=True),
+    opt.option("--output", opt.File(urls=False, endings=[".parquet"]), "Table to write (.parquet).",
+               required=True),
     opt.option("--sample", opt.Integer(0), "Maximum number of usages per word and grouping, drawn "
                "at random; 0 keeps all.", default=1000),
     opt.option("--seed", opt.Integer(0), "Seed of the sample.", default=0),
-    opt.option("--layers", opt.NUMBERS, "Numbers of the layers to store, such as 0,2.",
-               "all"),
+    opt.option("--layers", opt.NUMBERS, "Numbers of the layers to store, such as 0,2.", "all"),
     opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
                default="float32"),
     opt.precision_option,
 )  # fmt: skip
+@constraint(require_one, ["dwug", "input_"])
+@constraint(If(~IsSet("dwug"), require_any), ["words", "word"])
+@constraint(If("dwug", accept_none), ["ignore_case", "lemma", "tags", "column"])
 @opt.json_option
 def usages(
-    model: str, weights: str | None, vocab: str | None,
-    words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, output: str,
-    layers: list[int] | None, dtype: str, precision: str, json: bool,
-    **how: Any
+    model: str, weights: str | None, vocab: str | None, words: str | None, word: Sequence[str],
+    input_: Sequence[str], dwug: str | None, ignore_case: bool, lemma: bool,
+    tags: tuple[str, ...] | None, column: str | None, on_bad_utf8: str, tokenize: str | None,
+    output: str, sample: int, seed: int, layers: tuple[int, ...] | None, dtype: str,
+    precision: str, json: bool,
 ) -> None:  # fmt: skip
     """Collect the usages of words in texts, with vectors.
 
@@ -90,61 +93,32 @@ def usages(
           --input 2000=ccoha2.txt.gz --sample 500 --output usages.parquet
       bilm usages --model novels-en --dwug dwug_en --output dwug_en.parquet --layers 0,2
     """
-    from bilm.analysis.collecting import write_usages
+    from bilm.analysis.collecting import find_usages, parse_query, read_queries, write_usages
+    from bilm.analysis.dwug import read_dwug
     from bilm.analysis.usages import arrow
     from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.errors import OptionsError
     from bilm.support.model_files import protect
 
     arrow()  # an error before anything is computed
-    if not output.endswith(".parquet"):
-        raise OptionsError(f"{output}: unknown ending; expected .parquet")
-    find = _search(words, word, input_, dwug, **how)
     protect(output)
+    queries = [] if words is None else read_queries(words)
+    queries += [parse_query(text, "--word") for text in word]
     embedder = ElmoEmbedder(model, weights, vocab, precision=precision)
     embedder.selection("all" if layers is None else layers)  # an error before the text is read
-    found = find()
-    write_usages(found, embedder, output, layers=layers, dtype=dtype)
-    counts = found.description.counts
-    result = {"output": output, "usages": len(found.usages), "counts": counts}
-    lines = [f"wrote {output}: {len(found.usages):,} usages"]
-    missing = [name for name, by in counts.items() if not all(by.values())]
-    for name in missing:
-        absent = ", ".join(grouping for grouping, n in counts[name].items() if not n)
-        lines.append(f"{name}: no usages in {absent}")
-    show(result, "\n".join(lines), json)
-
-
-def _search(
-    words: str | None, word: Sequence[str], input_: Sequence[str], dwug: str | None, *,
-    column: str | None, on_bad_utf8: str, tokenize: str | None, sample: int, tags: str | None,
-    ignore_case: bool, lemma: bool, seed: int,
-) -> Callable[[], Found]:  # fmt: skip
-    """Return a function that finds the usages that the command line describes."""
-    from bilm.analysis.collecting import find_usages, parse_query, read_queries
-    from bilm.analysis.dwug import read_dwug
-
-    if (dwug is None) == (not input_):
-        raise click.UsageError("expected --dwug, or --input once per grouping")
-    queries = read_queries(words) if words is not None else []
-    queries += [parse_query(text, "--word") for text in word]
-    kept = sample or None
     if dwug is not None:
-        if ignore_case or lemma or tags is not None or column is not None:
-            raise click.UsageError(
-                "--dwug does not allow --ignore_case, --lemma, --tags and --column: the data set "
-                "states the places of the words"
-            )
         names = [query.name for query in queries] or None
-        return partial(read_dwug, dwug, names, tokenize, kept, seed)
-    if not queries:
-        raise click.UsageError("--words or --word is missing")
-    texts = texts_of(input_, column, on_bad_utf8, tokenize)
-    return partial(
-        find_usages, texts, queries, ignore_case=ignore_case, lemma=lemma,
-        tags=None if tags is None else {tag.strip() for tag in tags.split(",")},
-        sample=kept, seed=seed,
-    )  # fmt: skip
+        found = read_dwug(dwug, names, tokenize, sample or None, seed)
+    else:
+        found = find_usages(
+            texts_of(input_, column, on_bad_utf8, tokenize), queries, ignore_case=ignore_case,
+            lemma=lemma, tags=None if tags is None else set(tags), sample=sample or None, seed=seed,
+        )  # fmt: skip
+    write_usages(found, embedder, output, layers=layers, dtype=dtype)
+    counts, lines = found.description.counts, [f"wrote {output}: {len(found.usages):,} usages"]
+    for name, by_grouping in counts.items():
+        if absent := [grouping for grouping, count in by_grouping.items() if not count]:
+            lines.append(f"{name}: no usages in {', '.join(absent)}")
+    show({"output": output, "usages": len(found.usages), "counts": counts}, "\n".join(lines), json)
 
 
 def texts_of(

@@ -384,9 +384,9 @@ def test_command_writes_the_table(texts, tmp_path, run_here):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--word", "cell"], "expected --dwug, or --input"),
-        (["--input", "then.txt"], "--words or --word is missing"),
-        (["--dwug", ".", "--lemma"], "--dwug does not allow"),
+        (["--word", "cell"], "exactly 1 of the following"),
+        (["--input", "then.txt"], "when --dwug is not set, at least 1"),
+        (["--dwug", ".", "--lemma"], "when --dwug is set, "),
     ],
 )
 def test_wrong_use_is_one_line(arguments, message, run_here):
@@ -396,7 +396,7 @@ def test_wrong_use_is_one_line(arguments, message, run_here):
 
 def test_texts_of_the_same_name_are_refused_unless_they_are_named(tmp_path, run_here):
     (tmp_path / "a").mkdir()
-    paths = tmp_path / "x.txt", tmp_path / "a" / "x.txt.gz"
+    paths = tmp_path / "x.txt", tmp_path / "a" / "x.txt"
     for path in paths:
         path.write_text("a cell\n")
     command = ["bilm usages", "--model", "novels-en", "--word", "cell", "--layers", "0"]

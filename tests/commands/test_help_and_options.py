@@ -184,8 +184,8 @@ TRAIN = ["train", "--input=i", "--output=o", "--vocab=v"]
         ([*TRAIN, "--n_steps=few"], "'few' is not a valid integer"),
         ([*TRAIN, "--n_steps=0"], "0 is not in the range x>=1"),
         ([*TRAIN, "--resume=perhaps"], "'perhaps' is not one of 'auto', 'never', 'must'"),
-        ([*TRAIN, "--gpus=one"], "'one': expected distinct numbers, such as 0,1"),
-        ([*TRAIN, "--gpus=0,0"], "'0,0': expected distinct numbers, such as 0,1"),
+        ([*TRAIN, "--gpus=one"], "'one' is not a valid integer"),
+        ([*TRAIN, "--gpus=0,0"], "'0,0': expected only distinct values"),
         (["vocab", "--input", "a", "b"], "unexpected argument 'b'; every value needs its --option, "
          "and a pattern of files must be in quotes"),
     ],

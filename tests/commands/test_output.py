@@ -164,7 +164,7 @@ def test_score_refuses_unknown_endings_its_own_input_and_contradictions(run_here
     text.write_text("words\na b\n")
     arguments = ["--model", tiny_run("words"), "--input", text, "--column", "words"]
     done = run_here("bilm score", *arguments, "--output", tmp_path / "out.xlsx")
-    assert_fails(done, "out.xlsx: unknown ending '.xlsx'; expected one of .csv", status=2)
+    assert_fails(done, "out.xlsx': expected the ending .csv or .tsv", status=2)
     assert_fails(run_here("bilm score", *arguments, "--output", text), "is also an input")
     done = run_here("bilm score", *arguments, "--json", "--per_token")
     assert_fails(done, "when --json is set, ", "--per_token", status=2)

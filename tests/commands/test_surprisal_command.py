@@ -123,7 +123,7 @@ def test_surprisal_errors_are_one_line(run_here, tmp_path):
     command = ["bilm surprisal", "--model", tiny_run("words"), "--input", text]
     assert_fails(run_here(*command), "text.csv: --column is missing")
     done = run_here(*command, "--column", "words", "--output", tmp_path / "out.xlsx")
-    assert_fails(done, "out.xlsx: unknown ending '.xlsx'", status=2)
+    assert_fails(done, "out.xlsx': expected the ending .csv or .tsv", status=2)
     done = run_here(*command, "--column", "words", "--output", text)
     assert_fails(done, "is also an input")
     done = run_here(*command, "--column", "words", "--output", tmp_path / "out.csv")
