@@ -19,10 +19,8 @@ from bilm.embedding.embedder import (
     ElmoEmbedder,
     Layers,
     Selection,
-    check_pool,
-    layer_numbers,
 )
-from bilm.embedding.outputs import GROUP_BYTES, Content, parquet_columns, parquet_schema
+from bilm.embedding.writers import GROUP_BYTES, Content, parquet_columns, parquet_schema, rows_of
 from bilm.errors import DataError, OptionsError
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, version_of
@@ -76,9 +74,8 @@ def embed_batches(
         vectors = pyarrow.Table.from_batches(batches)
     """
     pyarrow = optional("pyarrow", "parquet", "embed_batches")
-    check_pool(pool, normalize)
     embedder = opened(model, weights, vocab, precision)
-    content = _content(embedder, layers, pool, dtype)
+    content = _content(embedder, layers, pool, dtype, normalize)
     split = tokenizer(tokenize)
     waiting: deque[_Batch] = deque()
 
@@ -127,7 +124,6 @@ def output_schema(
     Raises: DataError, OptionsError, WeightsError as `embed_batches` does.
     """
     pyarrow = optional("pyarrow", "parquet", "output_schema")
-    check_pool(pool, False)
     _place(schema, column)
     found = model if isinstance(model, ElmoEmbedder) else open_model(model, weights)
     return _schema(pyarrow, schema, _content(found, layers, pool, dtype), column, keep)
@@ -168,26 +164,20 @@ class _Batch(NamedTuple):
     words: list[list[str]]
 
 
-def _content(model: StoredModel | ElmoEmbedder, layers: Layers, pool: str, dtype: str) -> Content:
-    """Return the content of the batches; its counts are 0."""
+def _content(
+    model: StoredModel | ElmoEmbedder,
+    layers: Layers,
+    pool: str,
+    dtype: str,
+    normalize: bool = False,
+) -> Content:
+    """Return the content of the batches."""
     if dtype not in ("float32", "float16"):
         raise ValueError(f"dtype is {dtype!r}, expected float32 or float16")
-    shape = _shape(model, layers, pool)
-    numbers: Sequence[int] = []
-    if len(shape) > 1:
-        numbers = layer_numbers(layers) or range(shape[0])  # for "all"
-    if len(set(numbers)) < len(numbers):
-        raise OptionsError(f"layers is {layers!r}: a layer occurs twice")
-    return Content(shape, dtype, pool != "none", False, list(numbers), False, 0, 0)
-
-
-def _shape(model: StoredModel | ElmoEmbedder, layers: Layers, pool: str) -> tuple[int, ...]:
-    """Return the shape of the vectors of a word or a pooled sentence."""
-    if isinstance(model, ElmoEmbedder):
-        return model.selection(layers, pool).shape
-    lstm = model.options.lstm
-    dim = len(model.options.directions) * lstm.projection_dim
-    return Selection(layers, pool, False, lstm.n_layers + 1, dim).shape
+    lstm, directions = model.options.lstm, model.options.directions
+    dim = len(directions) * lstm.projection_dim
+    selection = Selection(layers, pool, normalize, lstm.n_layers + 1, dim)
+    return Content(selection.shape, dtype, pool != "none", selection.numbers)
 
 
 def _words(batch: Any, column: str, split: Any) -> list[list[str]]:
@@ -263,12 +253,7 @@ def _result(
 ) -> Any:
     """Return a batch of the kept columns, words and vectors of some rows."""
     schema = _schema(pyarrow, batch.schema, content, column, keep)
-    if content.is_pooled:
-        rows = np.stack(group)
-    else:
-        by_word = (one.swapaxes(0, 1) if one.ndim == 3 else one for one in group)
-        rows = np.concatenate(list(by_word))  # words, [layers,] D
-    rows = rows.astype(content.dtype, copy=False)
+    rows = np.concatenate([rows_of(vectors, content) for vectors in group])
     added = parquet_columns(content, [Record(sentence) for sentence in words], rows)
     n_kept = len(schema) - len(added)
     kept = [batch.column(name) for name in schema.names[:n_kept]]

@@ -1,19 +1,23 @@
 """Embeds a corpus into one file of vectors, in parts that survive an interruption.
 
-The corpus is read twice: once to validate and count it, before any work, and once to embed it. The
-second reading must return the same words and ids in each part. Parts contain words and ids, so that
-merging does not read the corpus.
+The corpus is read twice: once to validate and count it, before any work, and once to embed it. A
+part is a file in the format of the output, in the folder `<outfile>.parts`. Its name contains a
+digest of its sentences and of everything that determines its values, so only the same part is used
+again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import re
+import zipfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from itertools import zip_longest
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -22,22 +26,32 @@ from bilm.data.readers import Corpora, Corpus, Record
 from bilm.data.shares import Share, input_files, open_corpus
 from bilm.data.tokenization import TokenizationCheck
 from bilm.embedding.backends import sooner_backend
-from bilm.embedding.embedder import ElmoEmbedder, Layers, check_pool, layer_numbers
+from bilm.embedding.embedder import ElmoEmbedder, Layers
 from bilm.embedding.embedding_file import dataset_name
-from bilm.embedding.outputs import (
-    WRITERS,
+from bilm.embedding.writers import (
     Content,
-    Parts,
-    digest_of,
-    format_of,
-    open_parts,
-    stored_digest,
-    write_part,
+    ParquetWriter,
+    SentencesWriter,
+    Span,
+    Writer,
+    parquet_schema,
+    writer_class,
 )
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded, sha256_of
+from bilm.support.files import (
+    LOCK,
+    PREFIX,
+    beside,
+    expanded,
+    output_path,
+    remove_leftovers,
+    replacing,
+    scratch,
+    sha256_of,
+    try_lock,
+)
 from bilm.support.model_files import protect
 from bilm.support.progress import progress
 
@@ -45,6 +59,7 @@ DTYPES = ("float32", "float16")
 WARM_PARTS = 16  # number of parts after which the cache of token vectors is cleared
 PART_SENTENCES, PART_VECTORS = 1000, 100_000  # sentences per part without and with pooling
 PART_TOKENS = 1 << 18  # tokens after which a part ends, as many as are packed together
+VERSION = 4  # of the parts
 
 
 def dump_bilm_embeddings(
@@ -64,7 +79,7 @@ def dump_bilm_embeddings(
     share: Share | None = None,
     **reading: Any,
 ) -> int:
-    """Embed every sentence of a corpus into one file, in the format of its name: see `outputs`.
+    """Embed every sentence of a corpus into one file, in the format of its name: see `writers`.
 
     `outfile` is renamed into place when it is complete. Until then, finished parts are in the
     folder `<outfile>.parts`, which grows to the same size. After an interruption, the same call
@@ -83,255 +98,107 @@ def dump_bilm_embeddings(
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
         backend: see `ElmoEmbedder`; None for `keras`, or with `before_keras` for the one that
             embeds the corpus sooner.
-        before_keras: called before Keras is used for the first time. If it is given and `backend`
-            is not, NumPy embeds a short corpus, unless Keras is imported or KERAS_BACKEND is set.
+        before_keras: called before Keras is used for the first time.
         share: the share of the corpus to embed; None for all of it.
         reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`.
     Returns: the number of sentences.
-    Raises: DataError, OptionsError, WeightsError, also if the corpus changes while it is read or
-        if the folder of parts belongs to another call; BilmError if a package is missing;
-        ValueError for another dtype or number.
+    Raises: DataError, also if another process writes the same output; OptionsError; WeightsError,
+        also if the model changes while it is read; BilmError if a package is missing; ValueError
+        for another dtype.
     """
-    settings = Settings(layers, dtype, part_sentences, precision, pool, normalize, backend)
+    dtype, is_pooled = str(dtype), pool != "none"  # a numpy.dtype is also accepted
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}, expected one of {DTYPES}")
     outfile, dataset_file = expanded(outfile), expanded(dataset_file)
     vocab_file = None if vocab_file is None else expanded(local_copy(vocab_file))
-    if Path(outfile).is_dir():
-        raise DataError(f"{outfile}: is a folder; expected the name of a file to write")
-    form = format_of(outfile)
-    paths = input_files(dataset_file)
-    protect(outfile, *paths, vocab_file)
+    writer = writer_class(outfile, is_pooled)
+    protect(outfile, *input_files(dataset_file), vocab_file)
 
-    text = survey(open_corpus(dataset_file, share, **reading), settings, form)
+    corpus = open_corpus(dataset_file, share, **reading)
+    name_of = dataset_name if writer is SentencesWriter else str
+    n_sentences, n_tokens = read_first(corpus, name_of)
     model = open_model(options_file, weight_file)
-    if before_keras is not None:
-        if settings.backend is None:
-            n_tokens = text.n_tokens + 2 * text.n_sentences
-            settings.backend = sooner_backend(model.options, settings.precision, n_tokens)
-        if settings.backend == "keras":
-            before_keras()
-    work = prepare(text, model, vocab_file, settings, form)
-    protect(outfile, *model.own_files)
-    with open_parts(outfile, work.run) as parts:
-        work.write_parts(parts)
-        n_parts = len(text.digests)
-        with progress("merging", "parts", n_parts) as shown:
-            parts.merge(
-                n_parts, lambda path, paths: WRITERS[form](path, shown.over(paths), work.content)
-            )
-    return text.n_sentences
-
-
-class Settings:
-    """What to compute for each sentence, and how to store it.
-
-    Args:
-        layers, dtype, part_sentences, precision, pool, normalize: see `dump_bilm_embeddings`.
-        backend: see `ElmoEmbedder`; None for the default.
-    Attributes: the arguments, with the number of sentences per part; `is_pooled`.
-    Raises: OptionsError for an unknown pool; ValueError for another dtype or number.
-    """
-
-    def __init__(
-        self,
-        layers: Layers = "all",
-        dtype: str = "float32",
-        part_sentences: int | None = None,
-        precision: str = "float32",
-        pool: str = "none",
-        normalize: bool = False,
-        backend: str | None = None,
-    ):
-        self.is_pooled = pool != "none"
-        if part_sentences is None:
-            part_sentences = PART_VECTORS if self.is_pooled else PART_SENTENCES
-        check_pool(pool, normalize)
-        dtype = str(dtype)  # a numpy.dtype is also accepted
-        if dtype not in DTYPES or part_sentences < 1:
-            raise ValueError(
-                f"dtype is {dtype!r}, expected one of {DTYPES}; "
-                f"part_sentences is {part_sentences}, expected 1 or more"
-            )
-        self.layers, self.dtype, self.part_sentences = layers, dtype, part_sentences
-        self.precision, self.pool, self.normalize = precision, pool, normalize
-        self.backend = backend
-
-    def by_sentence(self, form: str) -> bool:
-        """Return whether an output has datasets, named by ids if there are any."""
-        return form == "hdf5" and not self.is_pooled
-
-    def identity(self, model: StoredModel, vocab_file: str | Path | None) -> dict[str, object]:
-        """Return what determines the vectors of a sentence, by name, as JSON values.
-
-        Call this method before the weights of the model are read.
-        """
-        vocabulary = model.vocabulary_file(vocab_file)
-        layers = self.layers
-        return {
-            "model": model.digest,
-            "precision": self.precision,
-            "vocabulary": vocabulary and sha256_of(vocabulary),
-            "layers": layers if isinstance(layers, str) else list(map(int, layers)),
-            "dtype": self.dtype,
-            "pool": self.pool,
-            "normalize": self.normalize,
-            "part_sentences": self.part_sentences,
-        }
-
-
-def prepare(
-    text: Text,
-    model: StoredModel,
-    vocab_file: str | Path | None,
-    settings: Settings,
-    form: str,
-) -> Work:
-    """Load a model and return the work of embedding a corpus with it.
-
-    Args:
-        text: the first reading of the corpus.
-        model, vocab_file: see `ElmoEmbedder`.
-        settings: what to compute.
-        form: format of the output.
-    Raises: WeightsError if the model changes; OptionsError if a layer is missing or occurs twice.
-    """
-    identity = settings.identity(model, vocab_file)  # before the weights are read
-    run = {"model": identity.pop("model"), "precision": identity.pop("precision")}
-    run |= {"dataset": text.digest, **identity}
-    backend = settings.backend or "keras"
-    embedder = ElmoEmbedder(model, None, vocab_file, precision=settings.precision, backend=backend)
+    if backend is None and before_keras is not None:
+        backend = sooner_backend(model.options, precision, n_tokens + 2 * n_sentences)
+    backend = backend or "keras"
+    if before_keras is not None and backend == "keras":
+        before_keras()
+    vocabulary = model.vocabulary_file(vocab_file)
+    settings = VERSION, model.digest, vocabulary and sha256_of(vocabulary), precision, backend
+    embedder = ElmoEmbedder(model, None, vocab_file, precision=precision, backend=backend)
     model.check_unchanged()
-    embedder.tokenization.done = True  # the survey has checked the corpus
-    shape = embedder.selection(settings.layers).shape
-    numbers: Sequence[int] = []
-    if len(shape) > 1:
-        numbers = layer_numbers(settings.layers) or range(shape[0])  # for "all"
-    if form == "parquet" and len(set(numbers)) < len(numbers):
-        raise OptionsError(f"layers is {settings.layers!r}: a layer occurs twice")
-    content = Content(
-        shape=shape,
-        dtype=settings.dtype,
-        is_pooled=settings.is_pooled,
-        by_sentence=settings.by_sentence(form),
-        layers=list(numbers),
-        has_ids=text.corpus.has_ids,
-        n_sentences=text.n_sentences,
-        n_rows=text.n_sentences if settings.is_pooled else text.n_tokens,
-    )
-    return Work(text, content, embedder, settings, run)
+    embedder.tokenization.done = True  # the first reading has checked the corpus
+    selection = embedder.selection(layers, pool, normalize)
+    content = Content(selection.shape, dtype, is_pooled, selection.numbers, corpus.has_ids)
+    if writer is ParquetWriter:
+        parquet_schema(content)  # refuses a layer that occurs twice
+    protect(outfile, *model.own_files)
+    how = layers if isinstance(layers, str) else list(map(int, layers)), pool, normalize
+    size = part_sentences or (PART_VECTORS if is_pooled else PART_SENTENCES)
+    with open_parts(outfile, writer, content, (*settings, *how)) as parts:
+        with progress("embedding", "tokens", n_tokens) as shown:
+            _write_parts(parts, _in_parts(corpus, size), embedder, how, shown)
+        parts.merge()
+    return parts.n_sentences
 
 
-class Work(NamedTuple):
-    """A corpus to embed and everything that is required for it.
-
-    Fields:
-        text: the corpus.
-        content: the content of the output.
-        embedder: the model.
-        settings: what to compute.
-        run: the settings that determine the result, for `open_parts`.
-    """
-
-    text: Text
-    content: Content
-    embedder: ElmoEmbedder
-    settings: Settings
-    run: dict[str, object]
-
-    def write_parts(self, parts: Parts) -> None:
-        """Write the missing parts; check that the others contain the same words and ids.
-
-        Raises: DataError if they do not, or if the corpus has changed.
-        """
-        text, embedder, settings = self.text, self.embedder, self.settings
-        n_closed = parts.n_closed()
-        if n_closed:
-            logging.info("%s: continuing after %d finished parts", parts.folder, n_closed)
-        for part, digest in enumerate(text.digests[:n_closed]):
-            if stored_digest(parts.path(part)) != digest:
-                raise DataError(
-                    f"{parts.path(part)}: contains other sentences than the corpus, which changed "
-                    "while it was read; remove the folder and repeat the command"
-                )
-        with progress("embedding", "tokens", text.n_tokens) as shown:
-            for part, records in enumerate(text.read_again(parts.folder)):
-                if part % WARM_PARTS == 0:
-                    embedder.clear_cache()
-                sentences = (record.words for record in records)
-                if part >= n_closed:
-                    how = settings.layers, settings.pool, settings.normalize
-                    with closing(embedder.embed_as_completed(sentences, *how)) as embedded:
-                        path = parts.path(part)
-                        for record in write_part(path, records, embedded, self.content):
-                            shown.add(len(record.words))
-                    continue
-                shown.skip(sum(len(record.words) for record in records))
-                if part >= n_closed - n_closed % WARM_PARTS:
-                    # Fill the cache as the interrupted command did, so that vectors are
-                    # bit-identical.
-                    embedder.warm_up(sentences, settings.layers, settings.pool)
+def _write_parts(
+    parts: Parts,
+    corpus: Iterable[list[Record]],
+    embedder: ElmoEmbedder,
+    how: tuple[Layers, str, bool],
+    shown: Any,
+) -> None:
+    """Write the parts that do not exist."""
+    existing: list[list[Record]] = []  # since the cache was cleared
+    for number, records in enumerate(corpus):
+        if number % WARM_PARTS == 0:
+            embedder.clear_cache()
+            existing.clear()
+        if parts.has(records):
+            existing.append(records)
+            shown.skip(sum(len(record.words) for record in records))
+            continue
+        if existing:
+            logging.info("%s: continuing after %d finished parts", parts.folder, number)
+        for before in existing:
+            # Fill the cache as an interrupted command did, so that vectors are bit-identical.
+            embedder.warm_up((record.words for record in before), *how[:2])
+        existing.clear()
+        sentences = (record.words for record in records)
+        with closing(embedder.embed_as_completed(sentences, *how)) as embedded:
+            for record in parts.write(records, embedded):
+                shown.add(len(record.words))
 
 
-class Text(NamedTuple):
-    """The first reading of a corpus: counts, and the digest of each part's words and ids."""
-
-    corpus: Corpus | Corpora
-    part_sentences: int
-    n_sentences: int
-    n_tokens: int
-    digests: list[bytes]
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of all words and ids and their division into parts."""
-        return hashlib.sha256(b"".join(self.digests)).hexdigest()
-
-    def read_again(self, folder: Path) -> Iterator[list[Record]]:
-        """Yield the parts of the corpus, each after comparing it with the first reading.
-
-        Raises: DataError, naming the folder of parts, if the corpus has changed.
-        """
-        first = 1
-        again = _in_parts(self.corpus, self.part_sentences)
-        for digest, records in zip_longest(self.digests, again):
-            if records is None or digest is None or digest_of(records) != digest:
-                raise DataError(
-                    f"{self.corpus.path}: changed while it was read, at sentence {first} or after "
-                    f"it; restore it to continue, or remove {folder} and repeat the command"
-                )
-            yield records
-            first += len(records)
+# --- reading the corpus ---
 
 
-def survey(corpus: Corpus | Corpora, settings: Settings, form: str) -> Text:
+def read_first(corpus: Corpus | Corpora, name_of: Callable[[str], str]) -> tuple[int, int]:
     """Read a corpus, so that errors in it are found before the work starts.
 
     Args:
         corpus: the corpus.
-        settings: what to compute.
-        form: format of the output.
-    Raises: DataError for an error in the corpus, and for equal ids.
+        name_of: returns the name of an id in the output.
+    Returns: the numbers of sentences and of tokens.
+    Raises: DataError for an error in the corpus, and for ids with equal names.
     """
-    name_of = dataset_name if settings.by_sentence(form) else str
-    part_sentences = settings.part_sentences
     n_sentences = n_tokens = 0
-    digests: list[bytes] = []
-    ids = array("Q")  # 8 bytes per id
+    names = array("Q")  # 8 bytes per id
     check = TokenizationCheck(corpus.path)
     check.done = not corpus.is_text
     with progress("counting", "sentences") as shown:
-        for part in _in_parts(corpus, part_sentences):
-            shown.add(len(part))
-            digests.append(digest_of(part))
-            for words, id_ in part:
-                n_sentences += 1
-                n_tokens += len(words)
-                check.add(words)
-                refuse_tabs(words, f"{corpus.path}, record {n_sentences}")
-                if id_ is not None:
-                    ids.append(short_name(name_of(id_)))
+        for words, id_ in corpus:
+            shown.add(1)
+            n_sentences += 1
+            n_tokens += len(words)
+            check.add(words)
+            refuse_tabs(words, f"{corpus.path}, record {n_sentences}")
+            if id_ is not None:
+                names.append(_short(name_of(id_)))
     check.warn()
-    refuse_equal_names(corpus, corpus.path, ids, name_of)
-    return Text(corpus, part_sentences, n_sentences, n_tokens, digests)
+    _refuse_equal_names(corpus, names, name_of)
+    return n_sentences, n_tokens
 
 
 def _in_parts(corpus: Iterable[Record], max_sentences: int) -> Iterator[list[Record]]:
@@ -350,39 +217,170 @@ def _in_parts(corpus: Iterable[Record], max_sentences: int) -> Iterator[list[Rec
 
 def refuse_tabs(words: Sequence[str], where: str) -> None:
     """Raise DataError if a word contains a tab, which separates words in files of embeddings."""
-    if "\t" in (line := "\t".join(words)) and line.count("\t") >= len(words):
-        odd = next(word for word in words if "\t" in word)
+    if odd := next((word for word in words if "\t" in word), None):
         raise DataError(
             f"{where}: the word {odd[:40]!r} contains a tab; expected words without tabs"
         )
 
 
-def refuse_equal_names(
-    records: Iterable[Record], where: str, ids: array[int], name_of: Callable[[str], str]
+def _refuse_equal_names(
+    corpus: Corpus | Corpora, names: array[int], name_of: Callable[[str], str]
 ) -> None:
-    """Raise DataError, with the ids and their positions, if two have the same name in the output.
-
-    Args:
-        records: the records; read once more if two names seem to be equal.
-        where: the corpus, for the message.
-        ids: the result of `short_name` for the name of each id.
-        name_of: returns the name of an id in the output.
-    """
-    digests, counts = np.unique(np.frombuffer(ids, np.uint64), return_counts=True)
+    """Raise DataError if two ids have the same name in the output. The corpus is read once more if
+    two digests in `names` are equal."""
+    digests, counts = np.unique(np.frombuffer(names, np.uint64), return_counts=True)
     suspects = set(digests[counts > 1].tolist())
     seen: dict[str, tuple[int, str]] = {}
-    for number, record in enumerate(records if suspects else (), start=1):
+    for number, record in enumerate(corpus if suspects else (), start=1):
         id_ = record.id or ""
-        if short_name(name := name_of(id_)) not in suspects:
+        if _short(name := name_of(id_)) not in suspects:
             continue
         before, other = seen.setdefault(name, (number, id_))
         if before < number:
-            found = f"both have the id {id_!r}"
-            if other != id_:
-                found = f"have the ids {other!r} and {id_!r}, which both become {name!r} in HDF5"
-            raise DataError(f"{where}: records {before} and {number} {found}; ids must be unique")
+            raise DataError(
+                f"{corpus.path}: records {before} and {number} have the ids {other!r} and {id_!r}, "
+                f"and both become {name!r} in the output; ids must be unique"
+            )
 
 
-def short_name(name: str) -> int:
+def _short(name: str) -> int:
     """Return 8 bytes of a digest of a name, as an integer."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+# --- parts ---
+
+
+class Parts:
+    """The parts of an output, in order; see `open_parts`.
+
+    Args:
+        outfile: the file or URL into which the parts are merged.
+        folder: the folder of the parts.
+        writer: the format of the parts and of the output.
+        content: their content.
+        settings: everything else that determines the values, as JSON values.
+    Attributes: the arguments, and `n_sentences`, of the parts that were written or exist.
+    """
+
+    def __init__(
+        self,
+        outfile: str | os.PathLike,
+        folder: Path,
+        writer: type[Writer],
+        content: Content,
+        settings: Sequence[object],
+    ):
+        self.outfile, self.folder, self.writer, self.content = outfile, folder, writer, content
+        self.n_sentences = self._n_rows = 0
+        self._paths: list[Path] = []
+        self._settings = json.dumps([settings, content])
+
+    def has(self, records: Sequence[Record]) -> bool:
+        """Return whether the next part exists; it is then used."""
+        path = self._path(records)
+        exists = path.exists()
+        if exists:
+            self._add(path, records)
+        return exists
+
+    def write(
+        self, records: Sequence[Record], embedded: Iterable[tuple[int, list[str], np.ndarray]]
+    ) -> Iterator[Record]:
+        """Write the next part.
+
+        Args:
+            records: its sentences.
+            embedded: number, words and vectors of each sentence, in any order.
+        Yields: each record after its vectors have been added.
+        """
+        path = self._path(records)
+        span = Span(self.n_sentences, len(records), self._rows_of(records))
+        with (
+            replacing(path) as temporary,
+            closing(self.writer(temporary, self.content, span)) as out,
+        ):
+            for number, _, vectors in embedded:
+                out.add(number, records[number], vectors)
+                yield records[number]
+        self._add(path, records)
+
+    def merge(self) -> None:
+        """Merge the parts into the output, rename it into place and remove the folder.
+
+        Raises: OSError, naming `outfile`, if it cannot be written; DataError for a damaged part or
+            if the upload fails.
+        """
+        with replacing(self.outfile) as merged:
+            if len(self._paths) == 1:
+                os.replace(self._paths[0], merged)
+            else:
+                span = Span(0, self.n_sentences, self._n_rows)
+                with (
+                    closing(self.writer(merged, self.content, span)) as out,
+                    progress("merging", "parts", len(self._paths)) as shown,
+                ):
+                    for path in shown.over(self._paths):
+                        _append(out, path)
+        # After a kill, the folder is either complete or among the leftovers that the next run
+        # removes.
+        with scratch(self.outfile) as folder:
+            os.rename(self.folder, folder / "parts")
+
+    def _add(self, path: Path, records: Sequence[Record]) -> None:
+        self._paths.append(path)
+        self.n_sentences += len(records)
+        self._n_rows += self._rows_of(records)
+
+    def _rows_of(self, records: Sequence[Record]) -> int:
+        is_pooled = self.content.is_pooled
+        return len(records) if is_pooled else sum(len(record.words) for record in records)
+
+    def _path(self, records: Sequence[Record]) -> Path:
+        """Return the path of the next part."""
+        text = json.dumps([self._settings, self.n_sentences, records])
+        digest, ending = hashlib.sha256(text.encode()).hexdigest(), Path(self.outfile).suffix
+        return self.folder / f"{len(self._paths):06d}-{digest[:32]}{ending.lower()}"
+
+
+def _append(out: Writer, part: Path) -> None:
+    try:
+        out.append(part)
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno:  # of the output's disk
+            raise
+        raise DataError(f"{part}: damaged ({error}); remove it and repeat the command") from error
+
+
+@contextmanager
+def open_parts(
+    outfile: str | os.PathLike,
+    writer: type[Writer],
+    content: Content,
+    settings: Sequence[object],
+) -> Iterator[Parts]:
+    """Open the folder `<outfile>.parts`; in the block no other process can write the same output.
+
+    For a URL, the folder is in the working folder; its name contains a digest of the URL.
+
+    Args: see `Parts`.
+    Raises: DataError if another process is writing the folder; OSError if it cannot be written.
+    """
+    target = output_path(outfile)
+    folder = beside(target, ".parts")
+    remove_leftovers(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    known = re.compile(rf"\d{{6}}-[0-9a-f]{{32}}\..*|{re.escape(PREFIX)}.*|{LOCK}")
+    if foreign := [name for name in os.listdir(folder) if not known.fullmatch(name)]:
+        raise DataError(
+            f"{folder}: contains {foreign[0]!r}, expected parts of {target.name} only; remove the "
+            "folder, or choose another output"
+        )
+    lock = try_lock(folder / LOCK)
+    if lock is None:
+        raise DataError(
+            f"{folder}: another process is writing {target}; wait until it ends, or choose another "
+            "output"
+        )
+    with lock:
+        yield Parts(outfile, folder, writer, content, settings)

@@ -146,7 +146,10 @@ class ElmoEmbedder:
 
         Raises: DataError if a sentence is not a list of words; OptionsError.
         """
-        return self._in_order(sentences, self.selection(layers, pool, normalize))
+        selection = self.selection(layers, pool, normalize)
+        groups = self._groups(sentences, selection)
+        in_order = (dict(self._embed(group, selection)) for group in groups)
+        return (results.pop(k) for results in in_order for k in range(len(results)))
 
     def embed_as_completed(
         self,
@@ -163,17 +166,12 @@ class ElmoEmbedder:
         Yields: number of the sentence, counted from 0, its words and its vectors.
         Raises: DataError if a sentence is not a list of words; OptionsError.
         """
-        selection = self.selection(layers, pool, normalize)
-
-        def numbered() -> Generator[tuple[int, list[str], np.ndarray], None, None]:
-            first = 0
-            for group in self._groups(sentences, selection):
-                with closing(self._embed(group, selection)) as embedded:
-                    for k, vectors in embedded:
-                        yield first + k, group[k], vectors
-                first += len(group)
-
-        return numbered()
+        selection, first = self.selection(layers, pool, normalize), 0
+        for group in self._groups(sentences, selection):
+            with closing(self._embed(group, selection)) as embedded:
+                for k, vectors in embedded:
+                    yield first + k, group[k], vectors
+            first += len(group)
 
     def sentence_vectors(
         self,
@@ -196,18 +194,17 @@ class ElmoEmbedder:
         Returns: float32 (n, 2 P).
         Raises: DataError if a sentence is not a list of words; OptionsError.
         """
-        selection = self.selection(layers, pool, normalize)
         if pool == "none":
             raise OptionsError("pool is 'none', expected mean or max: one vector per sentence")
-        vectors = list(self._in_order(sentences, selection))
-        return np.array(vectors, np.float32).reshape(-1, *selection.shape)
+        vectors = list(self.embed_sentences(sentences, layers, pool, normalize))
+        return np.array(vectors, np.float32).reshape(-1, *self.selection(layers).shape)
 
     def selection(
         self, layers: Layers = "all", pool: str = "none", normalize: bool = False
     ) -> Selection:
         """Return the `Selection` of these arguments for the vectors of this model.
 
-        Raises: OptionsError for a layer that does not exist, and as `check_pool` does.
+        Raises: OptionsError as `Selection` does.
         """
         return Selection(layers, pool, normalize, self.n_layers, self.dim)
 
@@ -240,17 +237,6 @@ class ElmoEmbedder:
         """Remove all words from the cache."""
         self._check_process()
         self._cache.clear()
-
-    def _in_order(
-        self, sentences: Iterable[Sequence[str]], selection: Selection
-    ) -> Iterator[np.ndarray]:
-        """Embed a stream of sentences and yield their collected vectors in order."""
-
-        def in_order(group):
-            results = dict(self._embed(group, selection))
-            return (results.pop(k) for k in range(len(group)))
-
-        return chain.from_iterable(map(in_order, self._groups(sentences, selection)))
 
     def _groups(
         self, sentences: Iterable[Sequence[str]], selection: Selection
@@ -342,43 +328,11 @@ def _with_padding(vectors: np.ndarray, words: list[str], selection: Selection) -
 # --- selecting layers and collecting the vectors of a sentence ---
 
 
-def check_pool(pool: str, normalize: bool) -> None:
-    """Raise OptionsError for an unknown `pool`, or for `normalize` without pooling."""
-    if pool not in POOLS:
-        raise OptionsError(f"pool is {pool!r}, expected one of {', '.join(POOLS)}")
-    if normalize and pool == "none":
-        raise OptionsError("normalize requires one vector per sentence: set pool to mean or max")
-
-
-def layer_selector(layers: Layers, n_layers: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function that selects `layers` from an array (n_layers, ..., T, D).
-
-    Raises: OptionsError if `layers` does not name existing layers.
-    """
-    named = {
-        "all": lambda array: array,
-        "top": lambda array: array[-1],
-        "average": lambda array: array.mean(axis=0),
-        "sum": lambda array: array.sum(axis=0),
-    }
-    if isinstance(layers, str) and layers in named:
-        return named[layers]
-    chosen = layer_numbers(layers)
-    if not chosen or not all(0 <= i < n_layers for i in chosen):
-        raise OptionsError(
-            f"layers is {layers!r}, expected {', '.join(named)} or a list of numbers "
-            f"from 0 to {n_layers - 1}"
-        )
-    return lambda array: array[chosen]
-
-
-def layer_numbers(layers: Layers) -> list[int]:
-    """Return the numbers in `layers`; an empty list for names such as "all"."""
-    try:
-        parts = layers.split(",") if isinstance(layers, str) else map(operator.index, layers)
-        return list(map(int, parts))
-    except (TypeError, ValueError):
-        return []
+REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "top": lambda array: array[-1],
+    "average": lambda array: array.mean(axis=0),
+    "sum": lambda array: array.sum(axis=0),
+}
 
 
 class Selection:
@@ -387,17 +341,48 @@ class Selection:
     Args:
         layers, pool, normalize: see `ElmoEmbedder`; the pool `none` keeps each word's vectors.
         n_layers, dim: numbers of layers and features of the arrays, (n_layers, ..., T, dim).
-    Attributes: `select`, the function of `layer_selector`; `shape`, of the vectors of a word or a
-        pooled sentence: (D,), or (layers, D) if several layers are selected.
-    Raises: OptionsError as `layer_selector` and `check_pool` do.
+    Attributes: `pool`, `normalize`; `numbers`, of the selected layers, empty for a name such as
+        "top"; `shape`, of the vectors of a word or a pooled sentence: (D,), or (layers, D).
+    Raises: OptionsError for layers that do not exist, an unknown pool, or `normalize` without
+        pooling.
     """
 
     def __init__(self, layers: Layers, pool: str, normalize: bool, n_layers: int, dim: int):
-        self.select = layer_selector(layers, n_layers)
-        check_pool(pool, normalize)
+        if pool not in POOLS:
+            raise OptionsError(f"pool is {pool!r}, expected one of {', '.join(POOLS)}")
+        if normalize and pool == "none":
+            raise OptionsError(
+                "normalize requires one vector per sentence: set pool to mean or max"
+            )
         self.pool, self.normalize = pool, normalize
-        *before, _, dim = self.select(np.empty((n_layers, 0, dim), np.float32)).shape
-        self.shape: tuple[int, ...] = (*before, dim)
+        self.numbers: list[int] = []
+        self.shape: tuple[int, ...] = (dim,)
+        self._reduce = REDUCTIONS.get(layers) if isinstance(layers, str) else None
+        if self._reduce is not None:
+            return
+        self._is_all = isinstance(layers, str) and layers == "all"
+        self.numbers = list(range(n_layers)) if self._is_all else _layer_numbers(layers)
+        if not self.numbers or not all(0 <= i < n_layers for i in self.numbers):
+            raise OptionsError(
+                f"layers is {layers!r}, expected all, {', '.join(REDUCTIONS)} or a list of "
+                f"numbers from 0 to {n_layers - 1}"
+            )
+        self.shape = (len(self.numbers), dim)
+
+    def select(self, array: np.ndarray) -> np.ndarray:
+        """Select the layers from an array (n_layers, ..., T, D)."""
+        if self._reduce is not None:
+            return self._reduce(array)
+        return array if self._is_all else array[self.numbers]
+
+
+def _layer_numbers(layers: Layers) -> list[int]:
+    """Return the numbers in `layers`; an empty list if it contains anything else."""
+    try:
+        parts = layers.split(",") if isinstance(layers, str) else map(operator.index, layers)
+        return list(map(int, parts))
+    except (TypeError, ValueError):
+        return []
 
 
 class Collector:

@@ -86,64 +86,40 @@ class TokenCache:
     """The vectors of the words used last. Threads may share it.
 
     Args:
-        size: most words, with 4 bytes per feature each; 0 disables the cache.
+        size: most words, with about 4 bytes per feature each; 0 disables the cache.
         encode: returns the vectors of words, float32 (n, P), also for n = 0.
     """
 
     def __init__(self, size: int, encode: Callable[[Sequence[str]], np.ndarray]):
         self.size, self._encode = size, encode
         self._lock = Lock()  # not held while words are encoded, which takes long
-        self._places: OrderedDict[str, int] = OrderedDict()  # least recently used first
-        self._rows: np.ndarray | None = None
+        self._vectors: OrderedDict[str, np.ndarray] = OrderedDict()  # least recently used first
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of distinct words, float32 (n, P)."""
         with self._lock:
-            places = np.array([self._places.get(word, -1) for word in words])
-            missing: list[int] = np.flatnonzero(places < 0).tolist()
-            found: list[int] = np.flatnonzero(places >= 0).tolist()
-            known = self._rows[places[found]] if self._rows is not None and found else None
-            for i in found:
-                self._places.move_to_end(words[i])
+            known = [self._vectors.get(word) for word in words]
+            for word, vector in zip(words, known, strict=True):
+                if vector is not None:
+                    self._vectors.move_to_end(word)
+        missing = [i for i, vector in enumerate(known) if vector is None]
         new = self._encode([words[i] for i in missing])
-        vectors: np.ndarray = np.empty((len(words), new.shape[1]), np.float32)
-        vectors[missing] = new
-        if known is not None:
-            vectors[found] = known
+        vectors = dict(zip(missing, new, strict=True))
         with self._lock:
-            # Another thread may have encoded some of the same words meanwhile.
-            unknown = [i for i in missing if words[i] not in self._places]
-            kept = unknown[-self.size :] if self.size else []
-            if kept:
-                self._keep([words[i] for i in kept], vectors[kept])
-        return vectors
+            for i in missing[-self.size :] if self.size else []:
+                self._vectors[words[i]] = vectors[i].copy()
+            while len(self._vectors) > self.size:
+                self._vectors.popitem(last=False)
+        rows = [vectors[i] if vector is None else vector for i, vector in enumerate(known)]
+        return np.concatenate(rows).reshape(len(words), -1) if rows else new
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._vectors)
 
     def clear(self) -> None:
         """Remove all words."""
         with self._lock:
-            self._places = OrderedDict()
-            self._rows = None
-
-    def _keep(self, words: Sequence[str], vectors: np.ndarray) -> None:
-        """Add words; if there are too many, they replace those that were not used for longest."""
-        n_before = len(self._places)
-        n_out = max(n_before + len(words) - self.size, 0)
-        n_after = n_before + len(words) - n_out
-        rows = self._rows
-        if rows is None or n_after > len(rows):  # doubling the size, so that copies are rare
-            larger: np.ndarray = np.empty(
-                (min(2 * n_after, self.size), vectors.shape[1]), np.float32
-            )
-            if rows is not None:
-                larger[:n_before] = rows[:n_before]
-            self._rows = rows = larger
-        places = [self._places.popitem(last=False)[1] for _ in range(n_out)]
-        places += range(n_before, n_after)
-        rows[places] = vectors
-        self._places.update(zip(words, places, strict=True))
+            self._vectors.clear()
 
 
 def dump_token_embeddings(

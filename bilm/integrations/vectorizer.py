@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bilm.data.tokenization import checked_sentence
-from bilm.embedding.embedder import ElmoEmbedder, Layers, layer_selector
+from bilm.embedding.embedder import Layers
 from bilm.errors import DataError, OptionsError
 from bilm.integrations.shared_models import ModelFiles, shared_embedder
 from bilm.support.imports import needed
@@ -73,7 +73,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         files = self._files()
         embedder = shared_embedder(files, self.precision)
-        self._n_features_out = int(np.prod(self._shape(embedder)))
+        self._n_features_out = int(np.prod(embedder.selection(self.layers).shape))
         self._fitted_settings = self._settings()
         self.model_digest_ = files.digest()
         for _ in self._sentences(X):
@@ -113,11 +113,6 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _files(self) -> ModelFiles:
         return ModelFiles(self.model, self.weights, self.vocab)
-
-    def _shape(self, embedder: ElmoEmbedder) -> tuple[int, ...]:
-        """Return the shape of the vectors of a text."""
-        empty = np.empty((embedder.n_layers, 0, embedder.dim))
-        return tuple(np.delete(layer_selector(self.layers, embedder.n_layers)(empty).shape, -2))
 
     def _sentences(self, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
         """Yield the words of each text."""

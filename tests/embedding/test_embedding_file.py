@@ -25,46 +25,24 @@ def with_attribute(value):
     return lambda file: file.create_dataset("0", data=VECTORS).attrs.__setitem__("sentence", value)
 
 
-def large_chunk(file):
-    chunked = {"maxshape": (None, None), "chunks": (1 << 11, 1 << 11), "compression": "gzip"}
-    file.create_dataset("0", (2, 4), np.float32, fillvalue=0, **chunked)[...] = 0
-
-
 ODD = {
-    "group": (lambda f: f.create_group("0"), "a group, expected a dataset"),
-    "scalar": (lambda f: f.create_dataset("0", data=1.5), r"shape \(\), expected"),
-    "nothing": (lambda f: f.create_dataset("0", dtype="f4"), "shape None, expected"),
-    "vector": (lambda f: f.create_dataset("0", data=[1.5]), r"shape \(1,\), expected"),
-    "strings": (lambda f: f.create_dataset("0", (2, 4), STRING), "values of type object"),
-    "references": (lambda f: f.create_dataset("0", (2, 4), h5py.ref_dtype), "of type object"),
-    "complex": (lambda f: f.create_dataset("0", (2, 4), "c8"), "of type complex64"),
-    "soft link": (
-        lambda f: f.__setitem__("0", h5py.SoftLink("/x")),
-        "found a link, expected a dataset",
-    ),
-    "external link": (
-        lambda f: f.__setitem__("0", h5py.ExternalLink("other.hdf5", "/0")),
-        "found a link, expected a dataset",
-    ),
-    "virtual": (virtual, "found values in another file"),
+    "group": (lambda f: f.create_group("0"), "expected an array"),
+    "scalar": (lambda f: f.create_dataset("0", data=1.5), "expected an array"),
+    "vector": (lambda f: f.create_dataset("0", data=[1.5]), "expected an array"),
+    "strings": (lambda f: f.create_dataset("0", (2, 4), STRING), "expected numbers in this file"),
+    "complex": (lambda f: f.create_dataset("0", (2, 4), "c8"), "expected numbers"),
+    "soft link": (lambda f: f.__setitem__("0", h5py.SoftLink("/x")), "is a link"),
+    "external link": (lambda f: f.__setitem__("0", h5py.ExternalLink("o.hdf5", "/0")), "is a link"),
+    "virtual": (virtual, "expected numbers in this file"),
     "external": (
         lambda f: f.create_dataset("0", (2, 4), "f4", external=[("raw", 0, 32)]),
-        "found values in another file",
+        "expected numbers in this file",
     ),
-    "absurd shape": (lambda f: f.create_dataset("0", (1 << 20, 1 << 20), "f4"), "0 bytes are"),
-    "absurd chunk": (large_chunk, "bytes are stored"),
-    "bomb": (
-        lambda f: f.create_dataset("0", data=np.zeros((1 << 10, 1 << 10)), compression=9),
-        "bytes are stored",
-    ),
-    "zeros before": (lambda f: f.create_dataset("007", data=VECTORS), "named '007', expected"),
-    "power": (lambda f: f.create_dataset("²", data=VECTORS), "named '²', expected"),
-    "Arabic": (lambda f: f.create_dataset("٣", data=VECTORS), "named '٣', expected"),
-    "too many digits": (lambda f: f.create_dataset("9" * 5000, data=VECTORS), "named '999"),
-    "weights": (lambda f: f.create_dataset("CNN/W", data=VECTORS), "not embeddings: found 'CNN'"),
-    "number": (with_attribute(5), "attribute 'sentence' is not a string"),
-    "list": (with_attribute(["a", "b"]), "attribute 'sentence' is not a string"),
-    "not UTF-8": (with_attribute(np.bytes_(b"\xff b")), "attribute 'sentence' is not UTF-8"),
+    "absurd shape": (lambda f: f.create_dataset("0", (1 << 24, 1 << 24), "f4"), "dataset 0: "),
+    "zeros before": (lambda f: f.create_dataset("007", data=VECTORS), "found '007', expected"),
+    "Arabic": (lambda f: f.create_dataset("٣", data=VECTORS), "found '٣', expected"),
+    "weights": (lambda f: f.create_dataset("CNN/W", data=VECTORS), "found 'CNN', expected"),
+    "not UTF-8": (with_attribute(np.bytes_(b"\xff b")), "dataset 0: "),
     "other words": (with_attribute("a b c"), "2 words by its shape, 3 by its attribute"),
 }
 
@@ -143,20 +121,11 @@ def test_read_embeddings_does_not_import_tensorflow():
     assert done.stdout == "False\n", done.stderr
 
 
-def test_read_embeddings_by_id_with_invalid_positions(tmp_path):
-    for k, (odd, message) in enumerate(
-        [
-            (lambda f: f.create_dataset("a", data=VECTORS), "damaged"),
-            (lambda f: f.__setitem__("a", h5py.ExternalLink("other.hdf5", "/a")), "is a link"),
-            (
-                lambda f: f.create_dataset("a", data=VECTORS).attrs.__setitem__("number", 0.5),
-                "damaged",
-            ),
-        ]
-    ):
-        path = tmp_path / f"{k}.hdf5"
-        with h5py.File(path, "w") as file:
-            file.attrs["by_id"] = True
-            odd(file)
-        with pytest.raises(DataError, match=message):
-            list(read_embeddings(path))
+@pytest.mark.parametrize("is_link", [True, False])
+def test_read_embeddings_by_id_with_invalid_positions(tmp_path, is_link):
+    path = tmp_path / "by_id.hdf5"
+    with h5py.File(path, "w") as file:
+        file.attrs["by_id"] = True
+        file["a"] = h5py.ExternalLink("other.hdf5", "/a") if is_link else VECTORS
+    with pytest.raises(DataError, match="is a link" if is_link else "number"):
+        list(read_embeddings(path))

@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 from bilm.activations import ACTIVATIONS
 from bilm.embedding.backends.base import Backend, Run, continued, zero_state
-from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, CharCnnOptions, ModelOptions
+from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import machine_load
@@ -27,7 +27,8 @@ FEW_WORDS = 64  # most words whose products one thread computes
 ONE_THREAD_BYTES = 1 << 20  # largest matrix that one core multiplies with a row as fast as several
 SIGMOIDS_FIRST = (0, 2, 3, 1)  # i, f, o, j in the stored order i, j, f, o
 HALF = np.float32(0.5)
-Read = Callable[[str, tuple[int, ...]], np.ndarray]  # name and shape of a weight -> its value
+CELL = names.VARIABLES["cell"][0].hdf5[0].removesuffix("W_0")  # start of the names of a cell
+Read = Callable[[str], np.ndarray]  # name of a weight -> its value
 
 
 class NumpyEncoder(NamedTuple):
@@ -194,12 +195,31 @@ class NumpyBackend(Backend):
 
     Args:
         options: of the model.
-        encoder, stacks: its parts.
+        read: returns the weight of a name, with the padding row of a model with padding.
     """
 
-    def __init__(self, options: ModelOptions, encoder: NumpyEncoder, stacks: NumpyStacks):
+    def __init__(self, options: ModelOptions, read: Read):
         super().__init__(options)
-        self._encoder, self._stacks = encoder, stacks
+        cnn = options.char_cnn
+        assert cnn is not None
+        characters, n_filters = read("char_embed"), len(cnn.filters)
+        has_projection = sum(n for _, n in cnn.filters) != options.lstm.projection_dim
+        kernels = [read(f"CNN/W_cnn_{i}") for i in range(n_filters)]
+        kinds = "W_carry", "b_carry", "W_transform", "b_transform"
+        self._encoder = NumpyEncoder(
+            cnn.activation,
+            characters,
+            [kernel.reshape(-1, kernel.shape[-1]) for kernel in kernels],
+            np.concatenate([read(f"CNN/b_cnn_{i}") for i in range(n_filters)]),
+            [[read(f"CNN_high_{i}/{kind}") for kind in kinds] for i in range(cnn.n_highway)],
+            (read("CNN_proj/W_proj"), read("CNN_proj/b_proj")) if has_projection else None,
+        )
+        layers = range(options.lstm.n_layers)
+        cells = {
+            d: [_read_cell(options, CELL.format(k=k, i=i), read) for i in layers]
+            for k, d in enumerate(options.directions)
+        }
+        self._stacks = NumpyStacks(options, cells)
 
     @classmethod
     def unsupported(cls, options: ModelOptions, precision: str) -> str | None:
@@ -211,19 +231,16 @@ class NumpyBackend(Backend):
     @classmethod
     def open(cls, stored: StoredModel, precision: str) -> NumpyBackend:
         """Load a model: see `Backend.open`."""
-        options, tensors = stored.options, stored.tensors
+        options, tensors, shapes = stored.options, stored.tensors, _shapes(stored.options)
         names.check_size(options, [tensors])
-        assert options.char_cnn is not None
+        found = names.found_names(shapes, tensors, names.is_bilm)
         with tensors.opened() as opened:
-            found = names.found_names(_weights(options), tensors, names.is_bilm)
 
-            def read(name: str, shape: tuple[int, ...]) -> np.ndarray:
+            def read(name: str) -> np.ndarray:
                 where = f"{tensors.source}: {found[name]}"
-                return names.checked(opened(found[name]), shape, name in names.PADDED, where)
+                return names.checked(opened(found[name]), shapes[name], name in names.PADDED, where)
 
-            encoder = _read_encoder(options.char_cnn, options.lstm.projection_dim, read)
-            stacks = NumpyStacks(options, _read_cells(options, read))
-        return cls(options, encoder, stacks)
+            return cls(options, read)
 
     def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
         """Return the vectors of tokens: see `Backend.encode`."""
@@ -237,69 +254,37 @@ class NumpyBackend(Backend):
 BACKEND = NumpyBackend
 
 
-# --- reading weights ---
+def _read_cell(options: ModelOptions, prefix: str, read: Read) -> NumpyCell:
+    """Read the weights of the cell whose names have a prefix."""
+    width, n_units = options.lstm.projection_dim, options.lstm.dim
+    kernel, bias = read(f"{prefix}W_0"), read(f"{prefix}B").copy()
+    bias[2 * n_units : 3 * n_units] += 1
+    parts = kernel[:width], kernel[width:], bias
+    of_input, recurrent, bias = (in_numpy_order(np.split(part, 4, axis=-1)) for part in parts)
+    projection = read(f"{prefix}W_P_0") if n_units != width else None
+    return NumpyCell(of_input, recurrent, bias, projection)
 
 
-def _weights(options: ModelOptions) -> list[str]:
-    """Return the names of the weights, in the order of the graph."""
+def _shapes(options: ModelOptions) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight by name, in the order of the graph."""
     cnn, lstm = options.char_cnn, options.lstm
     assert cnn is not None
-    parts: list[tuple[str, dict[str, int]]] = [("characters", {})]
-    parts += [("filter", {"i": i}) for i in range(len(cnn.filters))]
-    parts += [("highway", {"i": i}) for i in range(cnn.n_highway)]
-    if sum(n for _, n in cnn.filters) != lstm.projection_dim:
-        parts.append(("projection", {}))
-    kinds = ["cell"] if lstm.dim == lstm.projection_dim else ["cell", "cell projection"]
-    for k in range(len(options.directions)):
-        parts += [(kind, {"k": k, "i": i}) for i in range(lstm.n_layers) for kind in kinds]
-    return [v.hdf5[0].format(**index) for part, index in parts for v in names.VARIABLES[part]]
-
-
-def _read_encoder(cnn: CharCnnOptions, projection_dim: int, read: Read) -> NumpyEncoder:
-    """Read the weights of the encoder."""
-    width, dim = sum(n for _, n in cnn.filters), cnn.embedding.dim
-    characters = read("char_embed", (N_CHARACTERS_WITH_PADDING, dim))
-    kernels = [
-        read(f"CNN/W_cnn_{i}", (1, w, dim, n)).reshape(w * dim, n)
-        for i, (w, n) in enumerate(cnn.filters)
-    ]
-    biases = [read(f"CNN/b_cnn_{i}", (n,)) for i, (_, n) in enumerate(cnn.filters)]
-    highways = [
-        [
-            read(f"CNN_high_{i}/{name}", shape)
-            for kind in ("carry", "transform")
-            for name, shape in ((f"W_{kind}", (width, width)), (f"b_{kind}", (width,)))
-        ]
-        for i in range(cnn.n_highway)
-    ]
-    projection = None
-    if width != projection_dim:
-        weight = read("CNN_proj/W_proj", (width, projection_dim))
-        projection = weight, read("CNN_proj/b_proj", (projection_dim,))
-    bias = np.concatenate(biases)
-    return NumpyEncoder(cnn.activation, characters, kernels, bias, highways, projection)
-
-
-def _read_cells(options: ModelOptions, read: Read) -> dict[str, list[NumpyCell]]:
-    """Read the weights of the cells of all directions."""
-    width, n_units = options.lstm.projection_dim, options.lstm.dim
-    stem = names.VARIABLES["cell"][0].hdf5[0].removesuffix("W_0")
-
-    def read_cell(prefix: str) -> NumpyCell:
-        kernel = read(f"{prefix}W_0", (2 * width, 4 * n_units))
-        bias = read(f"{prefix}B", (4 * n_units,)).copy()
-        bias[2 * n_units : 3 * n_units] += 1
-        projection = read(f"{prefix}W_P_0", (n_units, width)) if n_units != width else None
-        of_input, recurrent, bias = (
-            in_numpy_order(np.split(part, 4, axis=-1))
-            for part in (kernel[:width], kernel[width:], bias)
-        )
-        return NumpyCell(of_input, recurrent, bias, projection)
-
-    return {
-        direction: [read_cell(stem.format(k=k, i=i)) for i in range(options.lstm.n_layers)]
-        for k, direction in enumerate(options.directions)
-    }
+    dim, width, n = cnn.embedding.dim, lstm.projection_dim, sum(n for _, n in cnn.filters)
+    shapes: dict[str, tuple[int, ...]] = {"char_embed": (N_CHARACTERS_WITH_PADDING, dim)}
+    for i, (filter_width, n_filters) in enumerate(cnn.filters):
+        shapes[f"CNN/W_cnn_{i}"] = 1, filter_width, dim, n_filters
+        shapes[f"CNN/b_cnn_{i}"] = (n_filters,)
+    for i in range(cnn.n_highway):
+        for kind in ("carry", "transform"):
+            shapes[f"CNN_high_{i}/W_{kind}"], shapes[f"CNN_high_{i}/b_{kind}"] = (n, n), (n,)
+    if n != width:
+        shapes |= {"CNN_proj/W_proj": (n, width), "CNN_proj/b_proj": (width,)}
+    for k, i in np.ndindex(len(options.directions), lstm.n_layers):
+        cell = CELL.format(k=k, i=i)
+        shapes |= {f"{cell}W_0": (2 * width, 4 * lstm.dim), f"{cell}B": (4 * lstm.dim,)}
+        if lstm.dim != width:
+            shapes[f"{cell}W_P_0"] = lstm.dim, width
+    return shapes
 
 
 # --- threads of BLAS ---

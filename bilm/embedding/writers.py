@@ -1,0 +1,341 @@
+"""Writers of the files of `bilm embed`, one class per format. The ending of a name determines it:
+
+- HDF5: sentence i, counted from 0, is the dataset `"i"`, with its words in the attribute
+  `sentence`. If sentences have ids, the datasets are named by them, with _ instead of /, and have
+  the attribute `id`. Pooled vectors are one dataset `vectors` (n, ...), with `sentences` and `ids`.
+- `.npz`: `vectors`, of all words (N, ...) or pooled (n, ...); `offsets`, integer (n + 1,):
+  sentence i has the rows `vectors[offsets[i] : offsets[i + 1]]`; `ids`, strings (n,). The axis of
+  layers, if there is one, is the second.
+- `.parquet`: a row per sentence with its `id`, its `words` and a column `vectors` or, for several
+  layers, `layer_0`, `layer_1`, ...; if pooled, with the columns `id`, `sentence` (its words as
+  text), and `vector`, or `layer_0`, `layer_1`, ...
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from bilm.data.readers import Record
+from bilm.embedding.choices import FORMATS
+from bilm.embedding.embedding_file import (
+    BY_ID,
+    ID,
+    IDS,
+    PLACE,
+    SENTENCE,
+    dataset_name,
+    join_words,
+    read_ids,
+)
+from bilm.errors import OptionsError
+from bilm.storage.hdf5 import NewHDF5
+from bilm.support.imports import optional
+
+GROUP_BYTES = 1 << 24  # vectors written at a time, a row group of Parquet
+
+
+class Content(NamedTuple):
+    """The content of an output.
+
+    Fields:
+        shape: shape of the vectors of a word or a pooled sentence, (D,) or (layers, D).
+        dtype: `float32` or `float16`.
+        is_pooled: whether a sentence has one row; otherwise it has one per word.
+        layers: numbers of the layers in a row; empty if it has one layer.
+        has_ids: whether sentences have ids.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_pooled: bool
+    layers: Sequence[int]
+    has_ids: bool = False
+
+
+class Span(NamedTuple):
+    """The sentences of a file: the number of the first, of all, and of their rows."""
+
+    first: int
+    n_sentences: int
+    n_rows: int
+
+
+class Writer(ABC):
+    """Writes sentences and their vectors into a new file, in order and some at a time.
+
+    Args:
+        path: the file.
+        content: what it contains.
+        span: the sentences.
+    """
+
+    def __init__(self, path: Path, content: Content, span: Span):
+        self._path, self._content, self._span = path, content, span
+        self._waiting: dict[int, tuple[Record, np.ndarray]] = {}
+        self._group: list[tuple[Record, np.ndarray]] = []
+        self._n_added = self._n_bytes = 0
+
+    def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
+        """Add the sentence `number` of the span, in any order; vectors (..., T, D), or (..., D) if
+        pooled."""
+        self._waiting[number] = record, rows_of(vectors, self._content)
+        while (found := self._waiting.pop(self._n_added, None)) is not None:
+            self._group.append(found)
+            self._n_added += 1
+            self._n_bytes += found[1].nbytes
+            if self._n_bytes >= GROUP_BYTES:
+                self._flush()
+
+    @abstractmethod
+    def append(self, part: Path) -> None:
+        """Add all sentences of a file that such a writer has written. Parts come in order."""
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._flush()
+        self._finish()
+
+    def _flush(self) -> None:
+        if self._group:
+            records, rows = zip(*self._group, strict=True)
+            self._group, self._n_bytes = [], 0
+            self._write(records, np.concatenate(rows))
+
+    @abstractmethod
+    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
+        """Write the next sentences and their rows, (rows, ...)."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Write what follows the sentences, and close the file."""
+
+
+class SentencesWriter(Writer):
+    """A dataset of HDF5 per sentence, named by its id or else its number, in any order."""
+
+    def __init__(self, path: Path, content: Content, span: Span):
+        super().__init__(path, content, span)
+        self._file = NewHDF5(path)
+        if content.has_ids:
+            self._file.attrs[BY_ID] = True
+
+    def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
+        """Add a sentence: see `Writer.add`. It is written at once."""
+        number, (words, id_) = self._span.first + number, record
+        name = str(number) if id_ is None else dataset_name(id_)
+        vectors = vectors.astype(self._content.dtype, copy=False)
+        attributes = self._file.create_dataset(name, data=vectors).attrs
+        attributes[SENTENCE] = join_words(words)
+        if id_ is not None:
+            attributes[ID], attributes[PLACE] = id_, number
+        self._file.check()
+
+    def append(self, part: Path) -> None:
+        """Add the sentences of a part: see `Writer.append`."""
+        # Reopened for each part, because HDF5's memory for an open file grows with its content.
+        self._finish()
+        self._file = NewHDF5(self._path, "a")
+        with h5py.File(part) as file:
+            for name in file:
+                file.copy(name, self._file)
+                self._file.check()
+
+    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
+        raise NotImplementedError  # `add` writes
+
+    def _finish(self) -> None:
+        self._file.__exit__(None, None, None)
+
+
+class PooledHDF5Writer(Writer):
+    """Pooled vectors in HDF5: `vectors` (n, ...), `sentences` and `ids`."""
+
+    def __init__(self, path: Path, content: Content, span: Span):
+        super().__init__(path, content, span)
+        self._file, self._at, text = NewHDF5(path), 0, h5py.string_dtype()
+        self._file.create_dataset("vectors", (span.n_sentences, *content.shape), content.dtype)
+        for name in ("sentences", IDS) if content.has_ids else ("sentences",):
+            self._file.create_dataset(name, (span.n_sentences,), text)
+
+    def append(self, part: Path) -> None:
+        """Add the sentences of a part: see `Writer.append`."""
+        with h5py.File(part) as file:
+            self._extend({name: file[name][...] for name in file})
+
+    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
+        columns = {"vectors": rows, "sentences": [join_words(record.words) for record in records]}
+        if self._content.has_ids:
+            columns[IDS] = [record.id for record in records]
+        self._extend(columns)
+
+    def _extend(self, columns: dict[str, Any]) -> None:
+        stop = self._at + len(columns["vectors"])
+        for name, values in columns.items():
+            self._file[name][self._at : stop] = values
+        self._file.check()
+        self._at = stop
+
+    def _finish(self) -> None:
+        self._file.__exit__(None, None, None)
+
+
+class NpzWriter(Writer):
+    """An archive of arrays of NumPy: `vectors`, `offsets` unless pooled, and ids."""
+
+    def __init__(self, path: Path, content: Content, span: Span):
+        super().__init__(path, content, span)
+        self._archive = zipfile.ZipFile(path, "w")
+        self._file = self._archive.open("vectors.npy", "w", force_zip64=True)
+        _write_header(self._file, (span.n_rows, *content.shape), np.dtype(content.dtype))
+        self._lengths: list[int] = []
+        self._ids: list[str] = []
+
+    def append(self, part: Path) -> None:
+        """Add the sentences of a part: see `Writer.append`."""
+        with zipfile.ZipFile(part) as archive:
+            with archive.open("vectors.npy") as file:
+                np.lib.format.read_magic(file)
+                np.lib.format.read_array_header_1_0(file)
+                shutil.copyfileobj(file, self._file, 1 << 20)
+            if not self._content.is_pooled:
+                with archive.open("offsets.npy") as file:
+                    self._lengths += np.diff(np.lib.format.read_array(file)).tolist()
+        if self._content.has_ids:
+            self._ids += read_ids(part)
+
+    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
+        self._file.write(rows.data)
+        self._lengths += [len(record.words) for record in records]
+        self._ids += [record.id for record in records if record.id is not None]
+
+    def _finish(self) -> None:
+        self._file.close()
+        arrays = {}
+        if not self._content.is_pooled:
+            arrays["offsets"] = np.cumsum([0, *self._lengths], dtype=np.int64)
+        if self._content.has_ids:
+            arrays[IDS] = np.array(self._ids, str)
+        for name, array in arrays.items():
+            with self._archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                _write_header(file, array.shape, array.dtype)
+                file.write(array.tobytes())
+        self._archive.close()
+
+
+def _write_header(file: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Write the header of an array in NumPy's format."""
+    descr = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": tuple(map(int, shape))}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+class ParquetWriter(Writer):
+    """A Parquet file with a row per sentence."""
+
+    def __init__(self, path: Path, content: Content, span: Span):
+        super().__init__(path, content, span)
+        self._arrow, self._parquet = _pyarrow(path)
+        self._schema = parquet_schema(content)
+        # Vectors do not compress well, and words are small in comparison.
+        how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+        self._file = self._parquet.ParquetWriter(path, self._schema, write_statistics=False, **how)
+
+    def append(self, part: Path) -> None:
+        """Add the sentences of a part: see `Writer.append`."""
+        with self._parquet.ParquetFile(part) as file:
+            for k in range(file.num_row_groups):
+                self._file.write_table(file.read_row_group(k))
+
+    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
+        columns = parquet_columns(self._content, records, rows)
+        self._file.write_table(self._arrow.table(columns, self._schema))
+
+    def _finish(self) -> None:
+        self._file.close()
+
+
+def parquet_schema(content: Content) -> Any:
+    """Return the `pyarrow.Schema` of a Parquet file: see the module. Raises: OptionsError."""
+    pyarrow, _ = _pyarrow("output")
+    kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.dtype]
+    vector = pyarrow.list_(kind, content.shape[-1])
+    fields = [("id", pyarrow.string())] if content.has_ids else []
+    if content.is_pooled:
+        fields.append(("sentence", pyarrow.string()))
+    else:
+        fields.append(("words", pyarrow.list_(pyarrow.string())))
+        vector = pyarrow.list_(vector)
+    if len(set(content.layers)) < len(content.layers):
+        raise OptionsError(f"layers is {list(content.layers)}: a layer occurs twice")
+    names = [f"layer_{number}" for number in content.layers]
+    names = names or ["vector" if content.is_pooled else "vectors"]
+    return pyarrow.schema([*fields, *((name, vector) for name in names)])
+
+
+def parquet_columns(content: Content, records: Sequence[Record], rows: np.ndarray) -> list[Any]:
+    """Return the columns of `parquet_schema` for some sentences, Arrow arrays.
+
+    Args:
+        content: the content of the output.
+        records: the sentences.
+        rows: their rows, (rows, ...).
+    """
+    pyarrow, _ = _pyarrow("output")
+    texts, words = pyarrow.string(), pyarrow.list_(pyarrow.string())
+    columns: list[Any] = []
+    if content.has_ids:
+        columns.append(pyarrow.array([record.id for record in records], texts))
+    if content.is_pooled:
+        columns.append(pyarrow.array([join_words(record.words) for record in records], texts))
+    else:
+        columns.append(pyarrow.array([list(record.words) for record in records], words))
+    offsets: np.ndarray = np.cumsum([0, *(len(record.words) for record in records)], dtype=np.int32)
+    for values in [rows] if rows.ndim == 2 else rows.swapaxes(0, 1):
+        flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
+        vectors = pyarrow.FixedSizeListArray.from_arrays(flat, content.shape[-1])
+        if not content.is_pooled:
+            vectors = pyarrow.ListArray.from_arrays(pyarrow.array(offsets), vectors)
+        columns.append(vectors)
+    return columns
+
+
+def rows_of(vectors: np.ndarray, content: Content) -> np.ndarray:
+    """Return the vectors of a sentence by row: (layers, T, D) -> (T, layers, D); one row if
+    pooled."""
+    if content.is_pooled:
+        vectors = vectors[None]
+    elif vectors.ndim == 3:
+        vectors = vectors.swapaxes(0, 1)
+    return np.ascontiguousarray(vectors, content.dtype)
+
+
+def writer_class(outfile: str | os.PathLike, is_pooled: bool) -> type[Writer]:
+    """Return the writer of an output, by its ending.
+
+    Raises: OptionsError if the ending is unknown; BilmError if its package is not installed.
+    """
+    ending = Path(outfile).suffix
+    if ending.lower() not in FORMATS:
+        found = f"unknown ending {ending!r}" if ending else "a name without an ending"
+        raise OptionsError(f"{outfile}: {found}; expected one of {', '.join(FORMATS)}")
+    form = FORMATS[ending.lower()]
+    if form == "hdf5":
+        return PooledHDF5Writer if is_pooled else SentencesWriter
+    if form == "parquet":
+        _pyarrow(outfile)
+    return {"npz": NpzWriter, "parquet": ParquetWriter}[form]
+
+
+def _pyarrow(outfile: str | os.PathLike) -> tuple[Any, Any]:
+    names = ("pyarrow", "pyarrow.parquet")
+    arrow, parquet = (optional(name, "parquet", f"{outfile}: Parquet") for name in names)
+    return arrow, parquet
