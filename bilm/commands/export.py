@@ -33,7 +33,7 @@ def _saved_model(model: str, weights: str | None, output: str, **_: Any) -> str:
     return f"wrote {output}"
 
 
-def _onnx(model: str, weights: str | None, output: str, precision: str, **_: Any) -> str:
+def _onnx(model: str, weights: str | None, output: str, **_: Any) -> str:
     from bilm.elmo.layer import Elmo
     from bilm.export.onnx import export_onnx
     from bilm.storage.stored_model import open_model
@@ -41,7 +41,7 @@ def _onnx(model: str, weights: str | None, output: str, precision: str, **_: Any
 
     stored = open_model(model, weights)
     protect(output, *stored.own_files)
-    export_onnx(Elmo(stored, combine="average"), output, precision)
+    export_onnx(Elmo(stored, combine="average"), output)
     return f"wrote {output}"
 
 
@@ -79,10 +79,9 @@ FORMS = {
     ),
     "onnx": Form(
         _onnx,
-        ("weights", "precision"),
+        ("weights",),
         "one file. The model reads the character ids that bilm.Batcher computes and returns the "
-        "outputs of serving_default. With --precision int8, the file is smaller and faster and "
-        "requires ONNX Runtime. It requires the extra onnx.",
+        "outputs of serving_default. It requires the extra onnx.",
     ),
 }
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
@@ -109,11 +108,6 @@ reads characters.
     "hdf5",
     opt.flag("--include_softmax", "Also write the softmax and its words to <stem>_softmax.hdf5."),
 )
-@opt.group(
-    "onnx",
-    opt.option("--precision", opt.OneOf(["float32", "int8"]), "dtype of the weights of LSTMs, "
-               "highway layers and projections.", default="float32"),
-)  # fmt: skip
 @click.pass_context
 def export(context: click.Context, to: str, **values: Any) -> None:
     """Export a biLM to a format that other programs load.
@@ -123,7 +117,6 @@ def export(context: click.Context, to: str, **values: Any) -> None:
       bilm export --model run --output elmo/weights.hdf5 --include_softmax
       bilm export --model elmo --to saved_model --output served/elmo/1
       bilm export --model elmo --to onnx --output elmo.onnx
-      bilm export --model elmo --to onnx --precision int8 --output elmo_int8.onnx
     """
     from absl import logging
 

@@ -79,12 +79,7 @@ def _hub_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
 
 def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
     """Return the outputs of the signature `serving_default` for inputs of the layer."""
-    return outputs_of_layers(elmo, *elmo.layers_of(tokens))
-
-
-def outputs_of_layers(elmo: Elmo, layers: Any, mask: Any, vectors: Any) -> dict[str, tf.Tensor]:
-    """Return the outputs of `serving_default` from the result of `Elmo.layers_of`."""
-    layers, there, _, _, mean = _embed(elmo, layers, mask, vectors)
+    layers, there, _, _, mean = _embed(elmo, *elmo.layers_of(tokens))
     n_tokens = tf.cast(tf.reduce_sum(there, axis=(1, 2)), tf.int32)
     return {"mean": mean, "layers": layers * there[:, None], "n_tokens": n_tokens}
 

@@ -11,14 +11,14 @@ to the inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
 from bilm.activations import ACTIVATIONS
-from bilm.layers.int8_weights import Int8Cell, Int8Matrix, int8_cell, int8_matrix
+from bilm.layers.int8_weights import Int8Matrix
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.support.imports import needed
@@ -27,7 +27,6 @@ OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
 IR_VERSION = 9  # of ONNX 1.14; older runtimes can read it
 MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operations
 TINY = np.float32(1e-30)  # the smallest scale, for rows of zeros
-_INT64 = 7  # onnx.TensorProto.INT64
 LOWEST = np.finfo(np.float32).min
 
 
@@ -154,22 +153,18 @@ def add_stack(
     factors: str,
     state: Sequence[str],
     zero_points: str,
-    keeps: bool = False,
-    reverse: bool = False,
 ) -> tuple[list[str], list[str]]:
     """Add a stack that runs over the steps of a window, a `Scan`.
 
-    A cell that was built with the precision int8 loses its weights.
+    Its cells lose their weights.
 
     Args:
         name: start of the names of its constants.
         vectors: float32 (T, B, P).
-        factors: float32 (T, B, 1); boolean (T, B, 1) with `keeps`.
+        factors: float32 (T, B, 1), of the state before each step; 0 where a row starts from zero
+            state.
         state: by layer, cell before hidden, float32 (B, D) and (B, P).
         zero_points: uint8 (B,), see `GraphWriter.zero_points`.
-        keeps: False for factors of the state before each step, 0 where a row starts from zero
-            state; True for a mask of steps, outside of which the state is kept.
-        reverse: whether to run from the last step to the first.
     Returns: the last state, and the output of each layer, float32 (T, B, P).
     """
     body = writer.body(f"{name}_")
@@ -178,14 +173,11 @@ def add_stack(
     x, factor, last = f"{name}_x", f"{name}_factor", []
     inputs = [body.value(part, "B", w) for part, w in zip(old, widths, strict=True)]
     inputs.append(body.value(x, "B", stack.projection_dim))
-    inputs.append(body.value(factor, "B", 1, dtype="bool" if keeps else "float32"))
+    inputs.append(body.value(factor, "B", 1))
     for k, layer in enumerate(stack.layers):
         own = old[2 * k : 2 * k + 2]
-        before = own if keeps else [body.add("Mul", part, factor) for part in own]
+        before = [body.add("Mul", part, factor) for part in own]
         new = _add_step(body, f"{name}_cell_{k}", layer.cell, x, before, zero_points)
-        if keeps:
-            pairs = zip(new, own, strict=True)
-            new = [body.add("Where", factor, part, kept) for part, kept in pairs]
         last += new
         x = body.add("Add", new[1], x) if k and stack.use_skip_connections else new[1]
         outputs.append(x)
@@ -199,8 +191,6 @@ def add_stack(
         len(results),
         body=body.graph(f"{name}_step", inputs, results, inside=True),
         num_scan_inputs=2,
-        scan_input_directions=[int(reverse)] * 2,
-        scan_output_directions=[int(reverse)] * len(outputs),
     )
     return found[: len(last)], found[len(last) :]
 
@@ -213,11 +203,7 @@ def _add_step(
     There is one product per gate: splitting the result of a product for all gates would copy it,
     and four results are smaller than the cache.
     """
-    weights = cell.laid_out
-    if isinstance(weights, Int8Cell):
-        cell.laid_out = None  # the graph contains them
-    else:
-        weights = int8_cell(cell.kernel, cell.bias, cell.projection)
+    weights, cell.laid_out = cell.laid_out, None  # the graph contains them
     add, (old, hidden) = writer.add, state
     inputs = writer.rounded(add("Concat", x, hidden, axis=1), zero_points)
     values, scales = (np.split(part, 4, axis=-1) for part in weights.kernel)
@@ -261,7 +247,7 @@ def stack_model(stack: LSTMStack, levels: int) -> bytes:
 
 
 def add_encoder(writer: GraphWriter, encoder: TokenEncoder, ids: str) -> str:
-    """Add a token encoder; one that was built with the precision int8 loses its weights.
+    """Add a token encoder, which loses its weights.
 
     Args:
         ids: integer (U, C), or (U, 1 + C) with a table of words.
@@ -278,11 +264,11 @@ def add_encoder(writer: GraphWriter, encoder: TokenEncoder, ids: str) -> str:
         x = _add_cnn(writer, encoder.cnn, ids)
         features.append(_add_highway(writer, encoder.highway, x, writer.zero_points(ids)))
     x = writer.add("Concat", *features, axis=1) if len(features) > 1 else features[0]
-    if encoder.has_projection:
+    if encoder.kernel is not None:
         rounded = writer.rounded(x, writer.zero_points(ids))
-        x = writer.product(rounded, "projection", int8_matrix(encoder.kernel))
+        x = writer.product(rounded, "projection", encoder.kernel)
         bias = writer.constant("projection_bias", ops.convert_to_numpy(encoder.bias))
-        encoder.kernel = None if isinstance(encoder.kernel, Int8Matrix) else encoder.kernel
+        encoder.kernel = None  # the graph contains it
         x = writer.add("Add", x, bias)
     return x
 
@@ -344,9 +330,8 @@ def _add_highway(writer: GraphWriter, highway: Any, x: str, zero_points: str) ->
             kernels = {"gate": highway.gates, "transform": highway.transforms}[kind]
             bias = {"gate": highway.gate_biases, "transform": highway.biases}[kind][i]
             name = f"highway_{i}_{kind}"
-            part = writer.product(rounded, name, int8_matrix(kernels[i]))
-            if isinstance(kernels[i], Int8Matrix):
-                kernels[i] = None  # the graph contains them
+            part = writer.product(rounded, name, kernels[i])
+            kernels[i] = None  # the graph contains it
             bias = writer.constant(f"{name}_bias", ops.convert_to_numpy(bias))
             parts.append(add("Add", part, bias))
         gate, transform = add("Sigmoid", parts[0]), add("Relu", parts[1])
@@ -364,76 +349,3 @@ def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
     inputs = [writer.value("ids", "U", "C", dtype="int32")]
     outputs = [writer.value(vectors, "U", encoder.projection_dim)]
     return writer.model("encoder", inputs, outputs).SerializeToString()
-
-
-# --- whole sentences ---
-
-
-def add_sentences(
-    writer: GraphWriter,
-    encoder: TokenEncoder,
-    stacks: Mapping[str, LSTMStack],
-    ids: str,
-    n_characters: int,
-) -> tuple[str, str]:
-    """Add a biLM that reads characters and runs over whole sentences, as `BiLM.call` does.
-
-    Only places with a token are encoded, from no more characters than the longest token requires.
-
-    Args:
-        stacks: by direction.
-        ids: int32 (B, T, C); 0 is padding, anywhere in a row.
-        n_characters: C.
-    Returns: the mask, boolean (B, T), and layers, float32 (B, layers + 1, T, directions P). Values
-        at padding are undefined.
-    """
-    add, width = writer.add, encoder.projection_dim
-    flat = add("Reshape", ids, writer.integers(-1, n_characters))
-    zero = writer.constant("zero", np.int32(0))
-    is_token = add("Greater", add("ReduceMax", flat, axes=[1], keepdims=0), zero)  # B T
-    padding = writer.constant("padding", np.zeros((1, n_characters), np.int32))
-    # With a row of padding at the end, because products of no rows fail.
-    tokens = add("Concat", add("Compress", flat, is_token, axis=0), padding, axis=0)
-    tokens = _add_trimmed(writer, tokens, max(w for w, _ in encoder.filters), n_characters)
-    vectors = add_encoder(writer, encoder, tokens)
-    number = add("CumSum", add("Cast", is_token, to=_INT64), writer.constant("rows", np.int64(0)))
-    rows = add("Sub", number, writer.constant("one_row", np.int64(1)))
-    shape = add("Shape", ids, start=0, end=2)
-    vectors = add("Gather", vectors, rows)
-    vectors = add("Reshape", vectors, add("Concat", shape, writer.integers(width), axis=0))
-    x = add("Transpose", vectors, perm=[1, 0, 2])  # T, B, P
-    mask = add("Reshape", is_token, shape)
-    steps = add("Unsqueeze", add("Transpose", mask, perm=[1, 0]), writer.integers(2))
-    zero_points, outputs = writer.zero_points(ids), []
-    for direction, stack in stacks.items():
-        state = _add_zero_state(writer, stack, ids)
-        reverse = direction == "backward"
-        how = {"keeps": True, "reverse": reverse}
-        _, found = add_stack(writer, direction, stack, x, steps, state, zero_points, **how)
-        outputs.append([x, *found])
-    layers = [
-        add("Unsqueeze", add("Concat", *of_layer, axis=2), writer.integers(0))
-        for of_layer in zip(*outputs, strict=True)
-    ]
-    return mask, add("Transpose", add("Concat", *layers, axis=0), perm=[2, 0, 1, 3])
-
-
-def _add_trimmed(writer: GraphWriter, tokens: str, widest: int, n_characters: int) -> str:
-    """Add the characters without those that only padding follows, except for the places of one
-    filter of the widest width: (U, C) -> (U, C')."""
-    add = writer.add
-    is_used = add("Greater", tokens, writer.constant("zero", np.int32(0)))
-    places = writer.constant("places", np.arange(1, n_characters + 1))
-    ends = add("Mul", add("Cast", is_used, to=_INT64), places)
-    end = add("Add", add("ReduceMax", ends, axes=[0, 1], keepdims=0), writer.integers(widest))
-    end = add("Min", end, writer.integers(n_characters))
-    return add("Slice", tokens, writer.integers(0), end, writer.integers(1))
-
-
-def _add_zero_state(writer: GraphWriter, stack: LSTMStack, ids: str) -> list[str]:
-    """Add the zero state for the rows of ids (B, ...)."""
-    n_rows, state = writer.add("Shape", ids, start=0, end=1), []
-    for width in (stack.dim, stack.projection_dim) * len(stack.layers):
-        shape = writer.add("Concat", n_rows, writer.integers(width), axis=0)
-        state.append(writer.add("Expand", writer.constant("nothing", np.float32(0)), shape))
-    return state

@@ -33,9 +33,7 @@ def quantized(weight: np.ndarray) -> Int8Matrix:
 
 
 def int8_matrix(weight: Any) -> Int8Matrix:
-    """Return a matrix (K, N) in eight bits; an `Int8Matrix` is returned unchanged."""
-    if isinstance(weight, Int8Matrix):
-        return weight
+    """Return a matrix (K, N) in eight bits."""
     return quantized(ops.convert_to_numpy(weight))
 
 

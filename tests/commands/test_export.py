@@ -30,11 +30,6 @@ def test_saved_model_of_a_run_returns_the_means_of_the_embedder(run_here, tmp_pa
     ("arguments", "expected"),
     [
         (["--to", "onnx", "--include_softmax"], "--include_softmax has no effect with --to onnx"),
-        (
-            ["--to", "saved_model", "--precision", "int8"],
-            "--precision has no effect with --to saved_model",
-        ),
-        (["--precision", "int8"], "--precision has no effect with --to hdf5"),
     ],
 )
 def test_options_without_effect_are_wrong_use(run_here, tmp_path, arguments, expected):

@@ -77,54 +77,6 @@ def test_onnx_model_skips_padding_between_tokens(tmp_path):
         assert not np.delete(row, words, axis=1).any()
 
 
-def cosines(found, expected):
-    """Return the smallest cosine of the vectors that are not 0; check that the others are 0."""
-    norms = np.linalg.norm(expected, axis=-1)
-    own = np.linalg.norm(found, axis=-1)
-    np.testing.assert_array_equal(own > 0, norms > 0)
-    there = norms > 0
-    return ((found * expected).sum(-1)[there] / norms[there] / own[there]).min()
-
-
-@pytest.mark.parametrize("case", CASES[1:])  # not binding_clips, which amplifies differences
-def test_golden_onnx_model_in_int8_is_close_to_float32(case, tmp_path):
-    import onnxruntime
-
-    layer = Elmo(case)
-    layer.build()
-    weights = layer.mixes[0].weights_before_softmax
-    weights.assign(np.linspace(0.3, -0.2, weights.shape[0]))
-    ids = layer.batcher().batch_sentences([*SENTENCES, ["x" * 60], ["a"] * 9]).astype(np.int32)
-    ids[0, 5:8] = ids[0, 4:7].copy()  # padding between tokens
-    ids[0, 4] = 0
-    sessions = []
-    for precision in ("float32", "int8"):
-        export_onnx(layer, tmp_path / precision, precision)
-        path = tmp_path / precision
-        sessions.append(onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]))
-    old, new = sessions
-    interfaces = [[(x.name, x.type) for x in s.get_inputs() + s.get_outputs()] for s in sessions]
-    assert interfaces[0] == interfaces[1]
-    expected, found = (s.run(["mean", "layers", "n_tokens"], {"ids": ids}) for s in (old, new))
-    assert found[2].tolist() == expected[2].tolist()
-    assert [x.shape for x in found] == [x.shape for x in expected]
-    assert cosines(found[0], expected[0]) > 0.998 and cosines(found[1], expected[1]) > 0.998
-    assert not new.run(["layers"], {"ids": np.zeros_like(ids)})[0].any()
-
-
-def test_onnx_export_refuses_another_precision(tmp_path):
-    with pytest.raises(ValueError, match=r"precision is 'bfloat16', expected one of"):
-        export_onnx(Elmo(CASES[0].values[0]), tmp_path / "elmo.onnx", "bfloat16")
-
-
-def test_onnx_export_command_in_int8(run_here, tmp_path):
-    model, file = CASES[-1].values[0], tmp_path / "elmo.onnx"
-    arguments = "--to", "onnx", "--precision", "int8", "--output", file
-    done = run_here("bilm export", "--model", model, *arguments)
-    assert (done.returncode, done.stdout) == (0, f"wrote {file}\n"), done.stderr
-    assert {node.op_type for node in onnx.load(file).graph.node} >= {"MatMulIntegerToFloat", "Scan"}
-
-
 def test_onnx_export_detects_a_wrong_converter(tmp_path, monkeypatch):
     import tf2onnx
 
