@@ -51,9 +51,10 @@ def read_ids(path: str | os.PathLike) -> list[str]:
     Raises: DataError if the file is missing or damaged or does not contain ids.
     """
     if zipfile.is_zipfile(expanded(path)):
-        with _naming(path), np.load(expanded(path)) as arrays:
-            if IDS in arrays:
-                return list(map(str, arrays[IDS]))
+        with _naming(path), zipfile.ZipFile(expanded(path)) as archive:
+            if f"{IDS}.npy" in archive.namelist():
+                with archive.open(f"{IDS}.npy") as file:
+                    return np.lib.format.read_array(file).tolist()
     else:
         with _naming(path), _opened(path) as file:
             if BY_ID in file.attrs:
