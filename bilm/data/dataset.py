@@ -13,8 +13,8 @@ import numpy as np
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import Position, SentenceStream, read_references, text_changed
-from bilm.data.vocabulary import BOS, EOS, UnicodeCharsVocabulary, Vocabulary
-from bilm.data.windows import KEY_SUFFIX, Row, Sentence, Spelled, Window, empty_window
+from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.data.windows import KEY_SUFFIX, Row, Sentence, Window, empty_window
 from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
@@ -22,7 +22,6 @@ SORT_BUFFER = 4_096  # sentences that are sorted by length at a time
 # maximum number of predictions in a batch of sentences, including padding
 MAX_SENTENCE_BATCH = 16_384
 SENTENCE_WINDOW = 2_048  # predictions per window of such a batch; bounds memory
-LONG_SENTENCE = 4_096  # words; characters of longer sentences are computed in pieces
 
 Windows = Iterator[Window]
 
@@ -66,8 +65,7 @@ class LMDataset:
         Raises: DataError if a shard cannot be read, or if an endless reader finds only blank lines.
         """
         for _, words in self._sentences(self._stream()):
-            ids, characters = self._encode(words)
-            yield ids, None if characters is None else characters[:]
+            yield self._encode(words)
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training. Each row continues in the next window.
@@ -213,14 +211,11 @@ class LMDataset:
             if not stream.next_epoch():
                 raise DataError(f"{self.filepattern}: contains no sentence: every line is blank")
 
-    def _encode(self, words: list[str]) -> tuple[np.ndarray, np.ndarray | Spelled | None]:
+    def _encode(self, words: list[str]) -> tuple[np.ndarray, np.ndarray | None]:
         words = words[::-1] if self.reverse else words
         ids = self.vocab.encode(words, self.reverse, split=False)
         if not isinstance(self.vocab, UnicodeCharsVocabulary):
             return ids, None
-        if len(words) > LONG_SENTENCE:
-            first, last = (EOS, BOS) if self.reverse else (BOS, EOS)
-            return ids, Spelled(self.vocab.spell, [first, *words, last])
         return ids, self.vocab.encode_chars(words, self.reverse, split=False)
 
     def _masked_window(self, rows: list[Row], n_steps: int, limit: int) -> Window:

@@ -5,19 +5,12 @@ from __future__ import annotations
 import glob
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from bilm.data.readers import require_text
-from bilm.data.text import (
-    decoded,
-    decoding,
-    lines_at,
-    not_utf8,
-    placed_lines,
-    raw_lines,
-)
+from bilm.data.text import decoding, lines_at, placed_lines
 from bilm.errors import DataError
 from bilm.support.remote import matching
 from bilm.support.urls import is_url
@@ -25,7 +18,7 @@ from bilm.support.urls import is_url
 MAX_LOOKED_AT = 8  # URLs of a text whose first lines are checked
 
 
-class Shards(Sequence[str]):
+class Shards:
     """The names of a text's files, in order, and how to treat bytes that are not UTF-8.
 
     Args:
@@ -48,16 +41,13 @@ class Shards(Sequence[str]):
         self.name = name or next(iter(self.paths), "no file")
         self.stride = stride
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.paths)
+
     def __len__(self) -> int:
         return len(self.paths)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+    def __getitem__(self, index: int) -> str:
         return self.paths[index]
 
     def thinned(self, stride: int) -> Shards:
@@ -134,7 +124,7 @@ class TextCounts(NamedTuple):
     Fields:
         n_sentences, n_tokens: lines that are not blank, and their words.
         n_blank: blank lines, which are skipped.
-        n_replaced: lines with invalid UTF-8, which was decoded as U+FFFD.
+        n_replaced: lines that contain U+FFFD, where it replaces invalid UTF-8.
         n_long: words longer than the `max_word_bytes` of `count_tokens`.
     """
 
@@ -170,8 +160,8 @@ def count_tokens(
     n_sentences = n_tokens = n_blank = n_replaced = n_long = 0
     for n_done, path in enumerate(shards, start=1):
         enough = math.inf if max_tokens is None else n_tokens + max_tokens
-        for text, is_replaced in _texts(path, shards.errors):
-            n_replaced += is_replaced
+        for *_, text in placed_lines(path, shards.errors):
+            n_replaced += shards.errors == "replace" and "\ufffd" in text
             words = text.split()
             if not words:
                 n_blank += 1
@@ -187,18 +177,6 @@ def count_tokens(
         if on_shard is not None:
             on_shard(n_done, len(shards))
     return TextCounts(n_sentences, n_tokens, n_blank, n_replaced, n_long)
-
-
-def _texts(path: str, errors: str) -> Iterator[tuple[str, bool]]:
-    """Yield the text of each line, including blank lines, and whether it contained invalid
-    UTF-8 that was replaced."""
-    for number, start, line in raw_lines(path):
-        try:
-            yield decoded(line, start, "strict"), False
-        except UnicodeDecodeError as error:
-            if errors == "strict":
-                raise not_utf8(path, number, error) from error
-            yield decoded(line, start, errors), True
 
 
 def _count_long(text: str, words: list[str], max_bytes: int) -> int:

@@ -7,7 +7,7 @@ the byte position at which its line starts in the uncompressed file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 
 import numpy as np
@@ -133,18 +133,19 @@ def text_changed(shards: Shards, reference: int) -> DataError:
     )
 
 
-def describe_shards(shards: Sequence[str]) -> list[str]:
+def describe_shards(shards: Iterable[str]) -> list[str]:
     """Return each shard's name and size, which are compared when a run resumes; for a URL also its
     version.
 
     Raises: OSError, or RemoteError for a URL, if a shard is missing.
     """
     # Do not change these texts: checkpoints contain them.
-    if not any(map(is_url, shards)):
-        return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in shards]
+    paths = list(shards)
+    if not any(map(is_url, paths)):
+        return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in paths]
     return [
         f"{name_of(url)}, {size} bytes, {version or 'no version'}"
-        for url, (size, version) in zip(shards, stats(shards), strict=True)
+        for url, (size, version) in zip(paths, stats(paths), strict=True)
     ]
 
 
@@ -161,7 +162,7 @@ def describe_part(shards: Shards, described: Sequence[str] | None = None) -> lis
     return list(describe_shards(shards) if described is None else described) + part
 
 
-def check_shards(shards: Sequence[str], expected: Sequence[str]) -> None:
+def check_shards(shards: Iterable[str], expected: Sequence[str]) -> None:
     """Compare the text with the description stored in the run.
 
     Raises: DataError, naming the first shard that differs.

@@ -56,7 +56,7 @@ def survey(
         )  # fmt: skip
     if counts.n_replaced:
         logging.warning(
-            "%s%s lines contain invalid UTF-8, which is read as U+FFFD",
+            "%s%s lines contain U+FFFD, as which invalid UTF-8 is read",
             where, f"{counts.n_replaced:,}",
         )  # fmt: skip
     if check_order:

@@ -9,24 +9,15 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import BinaryIO, TextIO, cast
 
-from bilm.data.compression import compressing, decompressing, ending_of
+from bilm.data.compression import compressing, decompressing
 from bilm.errors import DataError
 from bilm.support.files import replacing
-from bilm.support.remote import reading, stat
+from bilm.support.remote import reading
 from bilm.support.urls import is_url
 
 STANDARD_INPUT = "/dev/stdin"
 URL_BUFFER = 1 << 17
 MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
-# Encodings, with the residues mod 4 of the positions of NUL bytes: those that occur in any text of
-# the encoding, and those that may occur.
-UTF_16_AND_32: tuple[tuple[str, set[int], set[int]], ...] = (
-    ("UTF-16-LE", set(), {1, 3}),
-    ("UTF-16-BE", set(), {0, 2}),
-    ("UTF-32-LE", {2, 3}, {1, 2, 3}),
-    ("UTF-32-BE", {0, 1}, {0, 1, 2}),
-)
-MIN_NUL_SHARE = 0.05  # of the bytes of a line; less suggests damage
 ON_BAD_UTF8 = ("error", "replace")
 
 
@@ -65,11 +56,7 @@ def placed_lines(
     Raises: DataError as `read_lines` does.
     """
     for number, start, line in raw_lines(path, offset, number):  # noqa: B020
-        try:
-            text = decoded(line, start, errors)
-        except UnicodeDecodeError as error:
-            raise not_utf8(path, number, error) from error
-        yield number, start, start + len(line), text
+        yield number, start, start + len(line), _decoded(path, number, start, line, errors).strip()
 
 
 def whole_lines(path: str | os.PathLike, errors: str) -> Iterator[str]:
@@ -77,11 +64,18 @@ def whole_lines(path: str | os.PathLike, errors: str) -> Iterator[str]:
 
     See `read_lines` for `errors` and the exceptions.
     """
-    for number, start, line in raw_lines(path):
-        try:
-            yield line.decode("utf-8" if start else "utf-8-sig", errors)
-        except UnicodeDecodeError as error:
-            raise not_utf8(path, number, error) from error
+    return (_decoded(path, *line, errors) for line in raw_lines(path))
+
+
+def _decoded(path: str | os.PathLike, number: int, start: int, line: bytes, errors: str) -> str:
+    """Return the text of a line; a byte order mark at byte 0 is removed."""
+    try:
+        return line.decode("utf-8" if start else "utf-8-sig", errors)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8 or, if "
+            "it is a corpus, replace such bytes with U+FFFD: --on_bad_utf8=replace"
+        ) from error
 
 
 def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> Iterator[str]:
@@ -94,7 +88,8 @@ def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> It
         with _open(path) as file:
             for offset in offsets:
                 file.seek(offset)
-                yield decoded(file.readline(), offset, errors)
+                line = file.readline()
+                yield line.decode("utf-8" if offset else "utf-8-sig", errors).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
 
@@ -127,39 +122,16 @@ def raw_lines(
                         "text with one sentence per line"
                     )
                 if b"\0" in line:
-                    raise _contains_nul(path, number, line, end)
+                    raise DataError(
+                        f"{path}, line {number}: contains NUL, but text must be UTF-8; the file is "
+                        "probably UTF-16, UTF-32 or no text"
+                    )
                 start, end = end, end + len(line)
                 yield number, start, line
     except OSError as error:
         where = f" after line {number}" if number else ""
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
-
-
-def _contains_nul(path: str | os.PathLike, number: int, line: bytes, start: int) -> DataError:
-    """Return the error for a line with NUL bytes, which starts at byte `start`."""
-    places = [start + i for i, byte in enumerate(line[:1000]) if byte == 0]
-    residues = {place % 4 for place in places}
-    likely = "it is probably a binary file"
-    if len(places) >= MIN_NUL_SHARE * len(line[:1000]):
-        for encoding, least, most in UTF_16_AND_32:
-            if least <= residues <= most:
-                likely = f"it is probably {encoding}: iconv -f {encoding} -t UTF-8"
-    return DataError(f"{path}, line {number}: contains NUL, but text must be UTF-8; {likely}")
-
-
-def decoded(line: bytes, start: int, errors: str) -> str:
-    """Return the stripped text of a line that starts at byte `start`; a byte order mark at byte
-    0 is removed. Raises: UnicodeDecodeError."""
-    return line.decode("utf-8" if start else "utf-8-sig", errors).strip()
-
-
-def not_utf8(path: str | os.PathLike, number: int, error: UnicodeDecodeError) -> DataError:
-    """Return the error for a line that is not UTF-8."""
-    return DataError(
-        f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8 or, if it "
-        "is a corpus, replace such bytes with U+FFFD: --on_bad_utf8=replace"
-    )
 
 
 @contextmanager
@@ -177,16 +149,6 @@ def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
         else:
             file = stack.enter_context(open(path, "rb"))
         yield stack.enter_context(decompressing(path, file))
-
-
-def plain_size(path: str | os.PathLike) -> int | None:
-    """Return the size of a regular file or URL in bytes; None if it is compressed, or if the size
-    is unknown. Raises: OSError, DataError."""
-    if ending_of(path):
-        return None
-    if is_url(path):
-        return stat(path).size
-    return os.path.getsize(path) if os.path.isfile(path) else None
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from absl import logging
 
 from bilm.data.shards import Shards, resolve_shards
-from bilm.data.text import plain_size
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
 from bilm.support.files import expanded, replacing
@@ -86,15 +85,10 @@ def _count(shards: Shards) -> tuple[Counter[str], int]:
     """Return the number of occurrences of each word, and the number of sentences."""
     counts: Counter[str] = Counter()
     n_sentences = 0
-    sizes = [plain_size(path) for path in shards]
-    n_bytes = None if None in sizes else sum(filter(None, sizes))
-    with progress("counting words", "bytes", n_bytes) as shown:
-        for shard in range(len(shards)):
-            for _, start, end, text in shards.lines(shard):
-                words = text.split()
-                counts.update(words)
-                n_sentences += bool(words)
-                shown.add(end - start)
+    with progress("counting words", "sentences") as shown:
+        for words in shown.over(shards.sentences()):
+            counts.update(words)
+            n_sentences += 1
     logging.info(
         "%d shards read: %s sentences, %s tokens",
         len(shards), f"{n_sentences:,}", f"{counts.total():,}",

@@ -6,7 +6,7 @@ Training, evaluation, scoring and the cache of token vectors share these functio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -90,23 +90,7 @@ class Row:
         return done
 
 
-class Spelled:
-    """The characters of a long sentence, computed slice by slice, because all of them at once need
-    200 bytes per word.
-
-    Args:
-        spell: returns the characters of words, int32 (n, C).
-        words: the words of a sentence with its marks.
-    """
-
-    def __init__(self, spell: Callable[[Sequence[str]], np.ndarray], words: Sequence[str]):
-        self._spell, self._words = spell, words
-
-    def __getitem__(self, steps: slice) -> np.ndarray:
-        return self._spell(self._words[steps])
-
-
-Encoded = tuple[np.ndarray, np.ndarray | Spelled | None]
+Encoded = tuple[np.ndarray, np.ndarray | None]
 Encode = Callable[[list[str]], Encoded]
 
 

@@ -16,7 +16,6 @@ from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet
 from bilm.data.windows import (
     KEY_SUFFIX,
     Row,
-    Spelled,
     batches,
     distinct_shapes,
     empty_window,
@@ -319,10 +318,10 @@ class Scorer:
             yield steps, model_batch(window, self.model.options)
 
     def _rows(self, sentences: list[list[str]], reverse: bool) -> list[Row]:
-        def encode(words: list[str]) -> tuple[np.ndarray, Spelled | None]:
+        def encode(words: list[str]) -> tuple[np.ndarray, np.ndarray | None]:
             words = [BOS, *words, EOS][:: -1 if reverse else 1]
             ids = np.array([self._ids.get(word, self._ids[UNK]) for word in words], np.int32)
-            return ids, Spelled(self._spell, words) if self._spell else None
+            return ids, self._spell(words) if self._spell else None
 
         return [Row(i, iter([(0, words)]), encode) for i, words in enumerate(sentences)]
 

@@ -116,15 +116,6 @@ def test_stray_quotes_in_tsv_are_refused(tmp_path, content, message):
         list(Corpus(tmp_path / "t.tsv", "text"))
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl", "a.conllu", "a.fa.gz"])
-def test_utf_16_without_a_byte_order_mark_is_refused(tmp_path, name):
-    content = ">text\n".encode("utf-16-be")
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    column = "text" if name[2:] in ("csv", "tsv", "jsonl") else None
-    with pytest.raises(DataError, match=rf"{name}, line 1: contains NUL.*UTF-16-BE"):
-        list(Corpus(tmp_path / name, column))
-
-
 def test_invalid_ids_are_refused(tmp_path):
     path = tmp_path / "t.jsonl"
     for id_, message in [

@@ -58,7 +58,6 @@ def write_parquet(path):
 FORMS = {
     "a.txt": write_text,
     "a.txt.gz": write_gzip,
-    "renamed_gzip.txt": write_gzip,
     "a.jsonl": write_jsonl,
     "a.csv": write_csv,
     "a.conllu": write_conllu,

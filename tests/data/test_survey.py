@@ -57,7 +57,7 @@ def test_survey_warns_of_replaced_bytes(tmp_path, caplog):
     counts = survey(shards, Vocabulary(write_vocabulary(tmp_path, "a")))
     assert counts.n_replaced == 3
     (line,) = messages(caplog, "WARNING")
-    assert line == "3 lines contain invalid UTF-8, which is read as U+FFFD"
+    assert line == "3 lines contain U+FFFD, as which invalid UTF-8 is read"
 
 
 def test_survey_warns_of_an_unsorted_vocabulary(corpus, tmp_path, caplog):

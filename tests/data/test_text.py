@@ -121,20 +121,11 @@ def test_a_line_over_the_limit_is_refused(tmp_path, monkeypatch):
         list(read_lines(path))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-@pytest.mark.parametrize("content", ["The bank closed .\n\n", "мир и\nвойна\n"])
-@pytest.mark.parametrize("errors", ["strict", "replace"])
-def test_utf_16_and_utf_32_are_refused(tmp_path, encoding, content, errors):
-    (tmp_path / "text").write_bytes(content.encode(encoding))
-    with pytest.raises(DataError, match=f"text, line 1: .*probably {encoding.upper()}: iconv"):
-        list(read_lines(tmp_path / "text", errors))
-
-
-@pytest.mark.parametrize("content", [b"\0" * 1000, b"fine\n" + b"a \0" + b"b" * 100 + b"\n"])
+@pytest.mark.parametrize("content", ["The\n".encode("utf-16-le"), b"fine\n" + b"a \0" + b"b\n"])
 def test_nul_is_refused(tmp_path, content):
     (tmp_path / "text").write_bytes(content)
     line = 1 + content.count(b"fine")
-    with pytest.raises(DataError, match=rf"text, line {line}: contains NUL.*a binary file"):
+    with pytest.raises(DataError, match=rf"text, line {line}: contains NUL.*probably UTF-16"):
         list(Shards([tmp_path / "text"]).sentences())
 
 
