@@ -1,13 +1,18 @@
 """bilm: the bidirectional language model behind ELMo on TensorFlow 2 and Keras 3."""
 
-from bilm.support.imports import lazily
-from bilm.support.process import choose_backend
+from typing import Any
+
+from bilm.support.imports import lazily, register_with_keras
+from bilm.support.process import check_backend, choose_backend
 
 __version__ = "0.2.0"
 
 choose_backend()  # before Keras is imported
+register_with_keras(
+    dict.fromkeys(["Elmo", "WordMask"], "bilm.elmo.layer") | {"ScalarMix": "bilm.layers.scalar_mix"}
+)
 
-__getattr__, __dir__, __all__ = lazily(
+_get, __dir__, __all__ = lazily(
     __name__,
     {
         "Batcher": "data.vocabulary",
@@ -36,3 +41,8 @@ __getattr__, __dir__, __all__ = lazily(
     },
     optional={"ElmoVectorizer": "integrations.vectorizer"},
 )
+
+
+def __getattr__(name: str) -> Any:
+    check_backend()
+    return _get(name)

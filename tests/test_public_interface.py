@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import keras
 import pytest
 import tensorflow as tf
 from conftest import golden_cases
@@ -26,17 +25,15 @@ def test_tilde_is_expanded_in_every_path(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    "given",
     [
-        (tf.constant(["the cat sat"]), r"strings have shape \(1,\)"),
-        (tf.constant([[["the"]]]), r"strings have shape \(1, 1, 1\)"),
-        (tf.strings.split(["the cat sat", "hello"]), "strings are ragged"),
-        (keras.KerasTensor((None,), "string"), r"strings have shape \(None,\)"),
+        tf.constant([[["the"]]]),
+        tf.strings.split(["the cat sat", "hello"]),
     ],
 )
-def test_elmo_refuses_strings_of_other_shapes(given, found):
+def test_elmo_refuses_strings_of_other_shapes(given):
     layer = bilm.Elmo(CASE)
-    with pytest.raises(ValueError, match=rf"{found}, expected tokens \(B, T\) with '' as padding"):
+    with pytest.raises(ValueError, match=r"strings have shape \(.*, expected tokens \(B, T\)"):
         layer(given)
 
 
@@ -50,3 +47,10 @@ def test_copy_of_bidirectional_language_model_is_refused(copied):
     model = bilm.BidirectionalLanguageModel(CASE)
     with pytest.raises(BilmError, match=r"use bilm\.ElmoEmbedder or bilm\.Elmo, which"):
         copied(model)
+
+
+@pytest.mark.parametrize("backend", ["nonsense", "numpy"])
+def test_unusable_keras_backend_names_the_variable(backend, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    with pytest.raises(BilmError, match=rf"the variable KERAS_BACKEND is '{backend}'; unset it"):
+        bilm.ElmoEmbedder("novels-en")

@@ -24,11 +24,9 @@ from bilm.storage.stored_model import StoredModel, open_model
 from bilm.storage.stored_weights import StoredWeights
 
 COMBINATIONS = ("mix", "top", "average", "concat")
-ARGUMENTS = (  # arguments stored in attributes of the same name
-    "n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm",
-    "keep_sentence_boundaries", "stateful", "n_words", "mix",
-)  # fmt: skip
-MAX_REPRESENTATIONS = 128  # each has its own weights
+# Arguments that are stored in attributes of the same name.
+ARGUMENTS = ["n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm", "mix"]
+ARGUMENTS += ["keep_sentence_boundaries", "stateful", "n_words"]
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -62,7 +60,8 @@ class Elmo(keras.layers.Layer):
             with a pair (w, gamma) per output; None for the mean of the layers.
 
     Inputs: one of
-        - `tf.string` tokens `(B, T)` with `""` as padding (TensorFlow only)
+        - `tf.string` tokens `(B, T)` with `""` as padding, or sentences `(B,)`, which are split at
+          white space (TensorFlow only)
         - characters integer `(B, T + 2, C)`, as `Batcher` returns them
         - words integer `(B, T + 2)`, as `TokenBatcher` returns them, for a word table
         Ids may have any integer type. Ids out of range raise DataError if the layer is called
@@ -109,9 +108,6 @@ class Elmo(keras.layers.Layer):
             raise ValueError(
                 f"do_layer_norm is {do_layer_norm!r}, expected True, False or 'with_boundaries'"
             )
-        if n_representations not in range(1, MAX_REPRESENTATIONS + 1):
-            expected = f"an integer from 1 to {MAX_REPRESENTATIONS}"
-            raise ValueError(f"n_representations is {n_representations!r}, expected {expected}")
         if stateful and keras.backend.backend() != "tensorflow":
             raise ValueError("stateful=True requires the TensorFlow backend of Keras")
         self.combine = combine
@@ -120,15 +116,8 @@ class Elmo(keras.layers.Layer):
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
         if isinstance(options_file, Mapping):
-            if weight_file is not None or embedding_weight_file is not None:
-                raise ValueError(
-                    "options_file is the content of options, but a weight file is given too; "
-                    "pass the paths of both files"
-                )
             options, stored = ModelOptions.from_dict(options_file), None
             self._own_table: StoredModel | None = None
-            if mix == "stored":
-                raise ValueError("mix='stored' requires the files of a model, not its options")
         else:
             opened = open_model(options_file, weight_file)
             stored = opened.weights(embedding_weight_file is not None, embedding_weight_file)
@@ -141,8 +130,9 @@ class Elmo(keras.layers.Layer):
             isinstance(mix, str) or combine != "mix" or len(mix) != n_representations
         ):
             raise ValueError(
-                f"mix is {mix!r} and combine {combine!r}; expected 'stored', or a pair of weights "
-                f"and gamma for each of the {n_representations} outputs, and combine 'mix'"
+                f"mix is {mix!r} and combine {combine!r}; expected 'stored' and the files of a "
+                f"model, or a pair of weights and gamma for each of the {n_representations} "
+                "outputs, and combine 'mix'"
             )
         self.n_representations, self.mix = n_representations, mix
         self.do_layer_norm = do_layer_norm
@@ -209,12 +199,11 @@ class Elmo(keras.layers.Layer):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the layer: see the class. Raises: DataError also for lists of strings."""
-        if _is_list_of_strings(inputs):  # the error of Keras does not name the reason
-            raise DataError(
-                f"the inputs are a {type(inputs).__name__} of strings, expected a string tensor "
-                "(B, T) with '' as padding: tf.constant(tokens), or, to split sentences at "
-                "blanks, tf.strings.split(sentences).to_tensor(); or, on any backend, ids: "
-                "batcher().batch_sentences(tokens)"
+        if keras.tree.flatten(inputs) and isinstance(keras.tree.flatten(inputs)[0], str):
+            raise DataError(  # the error of Keras does not name the reason
+                f"the inputs are a {type(inputs).__name__} of strings, expected a string tensor: "
+                "tf.constant(tokens) (B, T) with '' as padding, or tf.constant(sentences) (B,); "
+                "or, on any backend, ids: batcher().batch_sentences(tokens)"
             )
         return super().__call__(inputs, *args, **kwargs)
 
@@ -262,15 +251,12 @@ class Elmo(keras.layers.Layer):
                 raise ValueError(
                     "this biLM reads word ids from TokenBatcher; it cannot spell strings"
                 )
-            if hasattr(inputs, "to_tensor"):
-                raise _no_tokens("are ragged")
-            if len(inputs.shape) != 2:
-                raise _no_tokens(f"have shape {tuple(inputs.shape)}")
-            return self.speller()(inputs)
+            return self.speller()(_tokens(inputs))
         if "int" not in dtype:
             raise DataError(
                 f"the inputs are {dtype}, expected strings or integer ids; set the type with "
-                "keras.Input(shape, dtype=...) or `input_dtype` of the class of your model"
+                "keras.Input(shape, dtype=...), also as the first layer of keras.Sequential, or "
+                "`input_dtype` of the class of your model"
             )
         check_ids_shape(inputs.shape, self.options)
         if keras.backend.backend() == "tensorflow":
@@ -294,7 +280,7 @@ class Elmo(keras.layers.Layer):
         """Return the mask of the tokens, boolean (B, T), or a list with one mask per
         representation."""
         if keras.backend.standardize_dtype(inputs.dtype) == "string":
-            mask = ops.not_equal(inputs, "")
+            mask = WordMask()(inputs)
             mask = with_marks(mask) if self.keep_sentence_boundaries else mask
         else:
             mask = token_mask(inputs)
@@ -306,9 +292,7 @@ class Elmo(keras.layers.Layer):
         width = len(self.bilm.directions) * self.options.lstm.projection_dim
         if self.combine == "concat":
             width *= self.options.lstm.n_layers + 1
-        if len(input_shape) < 2:
-            raise _no_tokens(f"have shape {tuple(input_shape)}")
-        n_rows, n_steps = input_shape[:2]
+        n_rows, n_steps = (*input_shape, None)[:2]
         has_marks = len(input_shape) == 3 or self.options.reads_words  # ids, not strings
         if n_steps is not None:
             n_steps += 2 * (self.keep_sentence_boundaries - has_marks)
@@ -400,6 +384,19 @@ class Elmo(keras.layers.Layer):
         return self._spell
 
 
+@keras.saving.register_keras_serializable(package="bilm")
+class WordMask(keras.Operation):
+    """The mask of strings that `Elmo` reads, tokens (B, T) or sentences (B,): boolean (B, T)."""
+
+    def call(self, strings: Any) -> Any:
+        """Return the places of words."""
+        return ops.not_equal(_tokens(strings), "")
+
+    def compute_output_spec(self, strings: Any) -> keras.KerasTensor:
+        """Return the shape and type of the mask."""
+        return keras.KerasTensor((*strings.shape, None)[:2], "bool")
+
+
 def _outside_of_functions() -> AbstractContextManager[None]:
     """Lift what is created in the block out of a tf.function; no effect on other backends."""
     if keras.backend.backend() != "tensorflow":
@@ -417,18 +414,11 @@ def _stored_mix(model: StoredModel) -> tuple[list[tuple[list[float], float]], bo
     return pairs, "with_boundaries" if model.mixes[0].do_layer_norm else False
 
 
-def _is_list_of_strings(inputs: Any) -> bool:
-    """Return whether the inputs are a string or a list of strings at any depth."""
-    while isinstance(inputs, list | tuple) and inputs:
-        inputs = inputs[0]
-    return isinstance(inputs, str)
+def _tokens(strings: Any) -> Any:
+    """Return tokens (B, T) of strings (B, T) or sentences (B,)."""
+    from bilm.layers.tensorflow.spelling import tokens_of
 
-
-def _no_tokens(found: str) -> DataError:
-    return DataError(
-        f"strings {found}, expected tokens (B, T) with '' as padding; split sentences with "
-        "tf.strings.split(sentences).to_tensor()"
-    )
+    return tokens_of(strings)
 
 
 class RowStates:

@@ -13,11 +13,6 @@ from bilm.support.files import replacing_folder
 
 MARK = "saved_model.pb"
 OTHERS = "fingerprint.pb", "variables", "assets", "assets.extra"  # optional files
-# Unicode white space, as in `str.split`; tf.strings.split splits at ASCII white space only.
-WHITE_SPACE = (
-    r"[\x{9}-\x{d}\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}"
-    r"\x{205f}\x{3000}]"
-)
 
 
 def _module(elmo: Elmo) -> tf.Module:
@@ -41,21 +36,15 @@ def _module(elmo: Elmo) -> tf.Module:
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
     def default(strings: Any) -> dict[str, tf.Tensor]:
         """Embed sentences string (B,), split at white space."""
-        return _hub_outputs(elmo, _split(strings))
+        return _hub_outputs(elmo, strings)
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
     def serving_default(sentences: Any) -> dict[str, tf.Tensor]:
         """Embed sentences string (B,), split at white space."""
-        return serving_outputs(elmo, _split(sentences))
+        return serving_outputs(elmo, sentences)
 
     module.tokens, module.default, module.serving_default = tokens, default, serving_default
     return module
-
-
-def _split(sentences: tf.Tensor) -> tf.Tensor:
-    """Split sentences string (B,) as `str.split` does, at any Unicode whitespace: (B, T)."""
-    spaced = tf.strings.regex_replace(sentences, WHITE_SPACE, " ")
-    return tf.strings.split(spaced).to_tensor("")
 
 
 def _embed(

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
+from bilm.errors import BilmError
+
 BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
-OTHER_BACKENDS = ("torch", "jax")  # in the order in which they are chosen without TensorFlow
+BACKENDS = ("tensorflow", "torch", "jax")
+OTHER_BACKENDS = BACKENDS[1:]  # in the order in which they are chosen without TensorFlow
 LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
 SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
@@ -28,6 +31,19 @@ def choose_backend() -> str:
         for name in filter(find_spec, reversed(OTHER_BACKENDS)):
             os.environ[BACKEND] = name
     return os.environ.get(BACKEND) or _configured_backend()
+
+
+def check_backend() -> None:
+    """Check that bilm supports the library that KERAS_BACKEND names, and that it is installed.
+
+    Raises: BilmError.
+    """
+    name = os.environ.get(BACKEND)
+    if name and not (name in BACKENDS and find_spec(name)):
+        raise BilmError(
+            f"the variable {BACKEND} is {name!r}; unset it, or set it to one of {BACKENDS} that is "
+            "installed"
+        )
 
 
 def backend_is_chosen() -> bool:
@@ -53,11 +69,14 @@ def quiet() -> None:
     CUDA_VISIBLE_DEVICES before. The function does nothing if TF_CPP_MIN_LOG_LEVEL is 0 or 1 or if
     Keras' backend is another one.
 
+    Raises: BilmError as `check_backend` does.
+
     Example:
         import bilm
         bilm.quiet()
         import keras
     """
+    check_backend()
     if is_loud() or choose_backend() != "tensorflow":
         return
     os.environ.setdefault(LOG_LEVEL, QUIET)

@@ -21,6 +21,44 @@ from bilm.data.vocabulary import (
     LexiconAlphabet,
     shifted,
 )
+from bilm.errors import DataError
+
+# Unicode white space, as in `str.split`; tf.strings.split splits at ASCII white space only.
+WHITE_SPACE = (
+    r"[\x{9}-\x{d}\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}"
+    r"\x{205f}\x{3000}]"
+)
+TEXT_AS_WORD = (
+    "a token contains several blanks, so it seems to be a whole text; pass texts as strings (B,), "
+    "keras.Input((), dtype='string'), which are split at blanks, or one word per string (B, T)"
+)
+
+
+def split(sentences: tf.Tensor) -> tf.Tensor:
+    """Split sentences string (B,) as `str.split` does, at any Unicode white space: (B, T)."""
+    spaced = tf.strings.regex_replace(sentences, WHITE_SPACE, " ")
+    return tf.strings.split(spaced).to_tensor("")
+
+
+def tokens_of(strings: tf.Tensor) -> tf.Tensor:
+    """Return strings (B, T) as they are, and split sentences (B,): (B, T), padded with `""`.
+
+    Raises: DataError for other shapes and if a token contains several blanks; in a graph,
+        `tf.errors.InvalidArgumentError` for the latter when the graph runs.
+    """
+    if isinstance(strings, tf.RaggedTensor) or len(strings.shape) not in (1, 2):
+        raise DataError(
+            f"strings have shape {strings.shape}, expected tokens (B, T) with '' as padding or "
+            "sentences (B,)"
+        )
+    if len(strings.shape) == 1:
+        return split(strings)
+    is_text = tf.strings.regex_full_match(strings, r"(?s)\s*\S+\s+\S+\s+\S.*")
+    if not tf.executing_eagerly():
+        tf.debugging.Assert(tf.logical_not(tf.reduce_any(is_text)), [TEXT_AS_WORD])
+    elif tf.reduce_any(is_text):
+        raise DataError(TEXT_AS_WORD)
+    return strings
 
 
 def speller(alphabet: Alphabet) -> Callable[[tf.Tensor], tf.Tensor]:
