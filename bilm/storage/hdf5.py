@@ -15,19 +15,13 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5g, h5l, h5o
 
 from bilm.errors import BilmError, WeightsError
-from bilm.options.schema import SWAPPED
 from bilm.support.files import replacing
-from bilm.support.model_files import RENAME_STATE_DICT
 
 MAX_RATIO = 100  # maximum ratio of uncompressed to stored bytes; weights hardly shrink
 UNSTORED_BYTES = 1 << 20  # allowed above MAX_RATIO, for small compressed datasets
-MAX_ITEMS = 10_000  # groups and datasets of a model's file; the largest known model has 50
-MAX_DEPTH = 16  # groups inside each other; stored names have up to 6 parts
-STRINGS_AT_ONCE = 256
-PYTORCH = (b"PK\x03\x04", b"\x80\x02")  # first bytes: ZIP, and pickle of the old format
+MAX_ITEMS = 1_000  # groups and datasets of a model's file; the largest known model has 150
 # Exceptions that any call of h5py may raise for a damaged file.
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
 
@@ -41,15 +35,6 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
-        with open(path, "rb") as file_:
-            start = file_.read(64)
-        if start.startswith(PYTORCH):
-            raise WeightsError(
-                f"{path}: found a PyTorch file or a ZIP archive, expected an HDF5 file of weights; "
-                f"{RENAME_STATE_DICT}"
-            )
-        if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-            raise WeightsError(f"{path}: found JSON, expected an HDF5 file of weights; {SWAPPED}")
         with h5py.File(path, "r") as file:
             yield file
     except BilmError:
@@ -134,31 +119,29 @@ def save_hdf5(
 def dataset_names(group: h5py.Group) -> set[str]:
     """Return the names of all datasets below a group, without following links.
 
-    Raises: WeightsError if there are too many for a model, or if they are nested too deeply.
+    Raises: WeightsError if there are too many groups and datasets for a model.
     """
-    return {path for path, _, _ in _datasets(group)}
-
-
-def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5g.GroupID, bytes]]:
-    """Yield the path of each dataset, its group and its name in the group."""
-    n_items, seen, waiting = 0, {h5o.get_info(group.id).addr}, [(group.id, "")]
+    found: set[str] = set()
+    n_items, waiting = 0, [(group, "")]
     while waiting:
         parent, prefix = waiting.pop()
         n_items += len(parent)
-        if n_items > MAX_ITEMS or prefix.count("/") > MAX_DEPTH:
+        if n_items > MAX_ITEMS:
             raise WeightsError(
-                f"{group.file.filename}: found more than {MAX_ITEMS:,} groups and datasets, or "
-                f"more than {MAX_DEPTH} nested groups; expected the weights of a model"
+                f"{group.file.filename}: found more than {MAX_ITEMS:,} groups and datasets; "
+                "expected the weights of a model"
             )
         for name in parent:
-            if parent.links.get_info(name).type != h5l.TYPE_HARD:
-                continue
-            info, path = h5o.get_info(parent, name), prefix + name.decode(errors="backslashreplace")
-            if info.type == h5o.TYPE_DATASET:
-                yield path, parent, name
-            elif info.type == h5o.TYPE_GROUP and info.addr not in seen:  # a link may lead back
-                seen.add(info.addr)
-                waiting.append((h5g.open(parent, name), f"{path}/"))
+            item = parent[name] if _is_hard_link(parent, name) else None
+            if isinstance(item, h5py.Group):
+                waiting.append((item, f"{prefix}{name}/"))
+            elif isinstance(item, h5py.Dataset):
+                found.add(prefix + name)
+    return found
+
+
+def _is_hard_link(group: h5py.Group, name: str) -> bool:
+    return isinstance(group.get(name, getlink=True), h5py.HardLink)
 
 
 def numbers(file: h5py.File, name: str) -> h5py.Dataset:
@@ -184,16 +167,10 @@ def strings(file: h5py.File, name: str) -> list[str]:
     if found.shape is None or found.ndim != 1 or h5py.check_string_dtype(found.dtype) is None:
         raise WeightsError(f"{file.filename}: `{name}` is not a dataset of strings with one axis")
     _check_stored(found, name)
-    values, n_bytes, limit = [], 0, max(found.nbytes, _file_size(found))
-    for start in range(0, len(found), STRINGS_AT_ONCE):
-        try:
-            values += [value.decode() for value in found[start : start + STRINGS_AT_ONCE].tolist()]
-        except (UnicodeDecodeError, AttributeError) as error:
-            raise WeightsError(f"{file.filename}: `{name}` is not UTF-8") from error
-        n_bytes += sum(map(len, values[start:]))
-        if n_bytes > limit:  # many items may refer to one long string
-            raise WeightsError(f"{file.filename}: {name} contains more bytes than the file")
-    return values
+    try:
+        return [value.decode() for value in found[...].tolist()]
+    except (UnicodeDecodeError, AttributeError) as error:
+        raise WeightsError(f"{file.filename}: `{name}` is not UTF-8") from error
 
 
 def attribute(file: h5py.File, name: str) -> str | None:
@@ -205,49 +182,25 @@ def attribute(file: h5py.File, name: str) -> str | None:
 
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """Return a dataset, following hard links only."""
-    found = file
-    for part in name.encode().split(b"/"):
-        if not isinstance(found, h5py.Group) or not found.id.links.exists(part):
-            raise WeightsError(f"{file.filename}: the dataset `{name}` is missing")
-        if found.id.links.get_info(part).type != h5l.TYPE_HARD:
-            raise WeightsError(f"{file.filename}: {name} is a link, expected a dataset")
-        found = found[part]
-    if not isinstance(found, h5py.Dataset):
-        raise WeightsError(f"{file.filename}: {name} is a group, expected a dataset")
-    return found
+    """Return a dataset, without following links."""
+    if name not in dataset_names(file):
+        raise WeightsError(f"{file.filename}: the dataset `{name}` is missing")
+    return file[name]
 
 
 def _check_stored(found: h5py.Dataset, name: str) -> None:
+    """Check that the file contains the values that a dataset declares."""
     where = f"{found.file.filename}: {name}"
-    if _is_elsewhere(found):
+    if found.is_virtual or found.external:
         raise WeightsError(f"{where} stores its values in another file")
+    is_filtered = found.id.get_create_plist().get_nfilters() > 0  # compressed or converted
+    stored = min(found.id.get_storage_size(), Path(found.file.filename).stat().st_size)
     chunk = int(np.prod(found.chunks, dtype=object)) * found.dtype.itemsize if found.chunks else 0
     declared = max(found.nbytes, chunk)  # a chunk is decompressed as a whole
-    if declared > _stored_bytes(found) + UNSTORED_BYTES:
+    if declared > stored * (MAX_RATIO if is_filtered else 1) + UNSTORED_BYTES:
         raise WeightsError(f"{where} declares {declared:,} bytes, more than the file can contain")
-    stored, is_filtered = found.id.get_storage_size(), _is_filtered(found)
     if found.size and (stored == 0 if is_filtered else stored < found.nbytes):
         raise WeightsError(f"{where} contains {found.nbytes:,} bytes that were never written")
-
-
-def _is_elsewhere(found: h5py.Dataset) -> bool:
-    return found.is_virtual or bool(found.external)
-
-
-def _stored_bytes(found: h5py.Dataset) -> int:
-    """Return the most bytes that the stored part of a dataset can decompress to."""
-    stored = min(found.id.get_storage_size(), _file_size(found))
-    return stored * MAX_RATIO if _is_filtered(found) else stored
-
-
-def _is_filtered(found: h5py.Dataset) -> bool:
-    """Return whether the values of a dataset are compressed or converted by another filter."""
-    return found.id.get_create_plist().get_nfilters() > 0
-
-
-def _file_size(found: h5py.Dataset) -> int:
-    return Path(found.file.filename).stat().st_size
 
 
 class HDF5Tensors:

@@ -248,20 +248,15 @@ def checked(value: Any, shape: tuple[int, ...], padded: bool, where: str) -> np.
         where: source and name of the value, for messages.
     Raises: WeightsError if it has another shape or is not finite.
     """
-    check_shape(value, shape, padded, where)
+    expected = (shape[0] - 1, *shape[1:]) if padded else shape
+    if value.shape != expected:
+        raise WeightsError(f"{where} has shape {value.shape}, but the options require {expected}")
     # A float64 value that exceeds the range of float32 becomes infinite.
     with np.errstate(over="ignore"):
         value = np.asarray(value, dtype=np.float32)
     if not np.isfinite(value).all():
         raise WeightsError(f"{where} contains values that are not finite")
     return np.concatenate([np.zeros_like(value[:1]), value]) if padded else value
-
-
-def check_shape(value: Any, shape: tuple[int, ...], padded: bool, where: str) -> None:
-    """Check a stored value's shape: see `checked`. Raises: WeightsError."""
-    expected = (shape[0] - 1, *shape[1:]) if padded else shape
-    if value.shape != expected:
-        raise WeightsError(f"{where} has shape {value.shape}, but the options require {expected}")
 
 
 def with_directions(options: ModelOptions, stored: Callable[[], Iterable[str]]) -> ModelOptions:

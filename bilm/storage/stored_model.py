@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bilm.data.vocabulary import BOS, EOS, Vocabulary, vocabulary_of, vocabulary_of_words
+from bilm.data.vocabulary import BOS, EOS, MARKS, Vocabulary, vocabulary_of, vocabulary_of_words
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
@@ -75,11 +76,6 @@ class StoredModel:
 
     def __reduce__(self) -> tuple:
         return StoredModel, (self.format, self.given)
-
-    @property
-    def source(self) -> str:
-        """The first argument that the user gave: a path, URL or name."""
-        return self.given[0]
 
     @property
     def folder(self) -> Path:
@@ -170,16 +166,14 @@ class StoredModel:
         Raises: OptionsError for a format without a softmax; WeightsError if it is missing.
         """
         self._require(self.format.has_softmax, purpose)
-        if self.softmax is None and self.is_int8:
-            raise WeightsError(
-                f"{self}: the weights are stored in eight bits, without a softmax, and the model "
-                f"cannot {purpose}; use the original model"
-            )
         if self.softmax is None:
-            raise WeightsError(
-                f"{self}: the model has no softmax and cannot {purpose}; expected "
-                f"{self.format.softmax_path}, which bilm export --include_softmax writes"
-            )
+            expected = "use the original model, whose weights are not in eight bits"
+            if not self.is_int8:
+                expected = (
+                    f"expected {self.format.softmax_path}, which bilm export --include_softmax "
+                    "writes"
+                )
+            raise WeightsError(f"{self}: the model has no softmax and cannot {purpose}; {expected}")
         return self.softmax
 
     def require_trainable(self, purpose: str) -> None:
@@ -189,9 +183,8 @@ class StoredModel:
     def _require(self, is_possible: bool, purpose: str) -> None:
         if not is_possible:
             raise OptionsError(
-                f"{self}: files of {self.format.name} models do not contain a softmax; this "
-                f"model computes "
-                f"vectors, but cannot {purpose}"
+                f"{self}: files of {self.format.name} models do not contain a softmax; this model "
+                f"computes vectors, but cannot {purpose}"
             )
 
     def require_run(self, purpose: str) -> Checkpoint:
@@ -304,27 +297,18 @@ class StoredModel:
         return Path(found).absolute() if found and self.options.reads_words else None
 
     def check_words(self, vocab_file: str | Path | None) -> None:
-        """Compare the vocabulary file of a model that reads words with the model's own words: those
-        stored with the softmax, or else those of `vocab.txt` beside the options.
+        """Compare the vocabulary file of a model that reads words with the model's own words.
 
-        Does nothing without a file, if the model reads characters, or if its words are not stored.
+        Does nothing without a file, for the model's own file, or if the model reads characters.
 
         Raises: DataError if the words differ; WeightsError if the softmax is damaged.
         """
         if vocab_file is None or not self.options.reads_words:
             return
-        given, own = Path(expanded(vocab_file)), self.folder / VOCABULARY
-        if self.checkpoint is not None and self.checkpoint.vocabulary:
-            self._check_digest(Vocabulary(given))
-        softmax = None if self.checkpoint is not None else self.softmax  # a run's has no words
-        if softmax is not None and softmax.words is not None:
-            words = vocabulary_of_words(softmax.words, softmax.tensors.paths[0], self.options)
-        elif own.is_file() and not (given.exists() and given.samefile(own)):
-            words = Vocabulary(own)
-        else:
-            return
-        n_words = names.n_words(self.tensors)
-        vocabulary_of(given, self.options, n_words, (BOS, EOS)).require_words_of(words)
+        own = self.folder / VOCABULARY
+        is_own = Path(expanded(vocab_file)).absolute() == own and self.checkpoint is None
+        if not is_own or self.softmax is not None:
+            self._words_in(vocab_file, names.n_words(self.tensors), (BOS, EOS))
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
         """Return the words of the softmax or word table.
@@ -335,26 +319,35 @@ class StoredModel:
         Raises: DataError if the file is missing, or if its words differ from the model's in number
             or content.
         """
-        own, given = self.folder / VOCABULARY, expanded(vocab_file)
-        if self.softmax is not None and self.softmax.words is not None:
-            path = self.softmax.tensors.paths[0]
-            vocabulary = vocabulary_of_words(self.softmax.words, path, self.options)
-            if given is not None:
-                Vocabulary(given).require_words_of(vocabulary)
-            return vocabulary
-        vocabulary = vocabulary_of(str(given or own), self.options, self.n_words)
-        if given is not None and own.exists():
-            vocabulary.require_words_of(Vocabulary(own))
-        self._check_digest(vocabulary)
-        return vocabulary
+        stored = self._words_of_softmax
+        if vocab_file is None and stored is not None:
+            return stored
+        return self._words_in(vocab_file or self.folder / VOCABULARY, self.n_words)
 
-    def _check_digest(self, vocabulary: Vocabulary) -> None:
-        """Raise DataError if these are not the words that the checkpoint was trained with."""
+    @cached_property
+    def _words_of_softmax(self) -> Vocabulary | None:
+        if self.softmax is None or self.softmax.words is None:
+            return None
+        return vocabulary_of_words(self.softmax.words, self.softmax.tensors.paths[0], self.options)
+
+    def _words_in(
+        self, file: str | Path, n_words: int | None, marks: Sequence[str] = MARKS
+    ) -> Vocabulary:
+        """Read a vocabulary file and compare it with the words that are stored with the softmax, in
+        the checkpoint, or else in `vocab.txt` beside the options. Raises: DataError."""
+        own = self.folder / VOCABULARY
+        vocabulary = vocabulary_of(expanded(file), self.options, n_words, marks)
         if self.checkpoint and self.checkpoint.vocabulary not in ("", vocabulary.digest):
             raise DataError(
                 f"{vocabulary.filename}: differs from the vocabulary that {self.checkpoint.path} "
                 "was trained with; use that vocabulary"
             )
+        stored = self._words_of_softmax
+        if stored is None and own.is_file() and Path(vocabulary.filename).absolute() != own:
+            stored = Vocabulary(own)
+        if stored is not None:
+            vocabulary.require_words_of(stored)
+        return vocabulary
 
 
 def _changed(what: object) -> WeightsError:

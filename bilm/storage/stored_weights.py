@@ -65,8 +65,8 @@ class StoredWeights:
         """Set the initializers of a model that is not built yet, so that its variables are read
         from the files. Datasets that no variable uses cause one warning.
 
-        Raises: WeightsError if a dataset is missing; when the model is built, if a dataset has the
-            wrong shape; when a variable is created, if its values are not finite.
+        Raises: WeightsError if a dataset is missing; when a variable is created, if a dataset has
+            the wrong shape or values that are not finite.
         """
         for source in self._sources:
             source.start(model)
@@ -110,19 +110,13 @@ class _Unchanging:
             layer.initial[attribute] = partial(self._initializer, stored, padded)
 
     def _initializer(self, name: str, padded: bool, shape: Any) -> Callable:
-        """Return the initializer of a variable. Raises: WeightsError if its shape differs."""
-        where = f"{self.tensors.source}: {name}"
+        """Return the initializer of a variable."""
 
         def read() -> np.ndarray:
             with self._opened() as tensor:
-                return names.checked(tensor(name), shape, padded, where)
+                return names.checked(tensor(name), shape, padded, f"{self.tensors.source}: {name}")
 
-        def initialize(shape: Any, dtype: Any = None) -> Any:
-            return as_initial_value(read, shape, dtype)
-
-        with self._opened() as tensor:
-            names.check_shape(tensor(name), shape, padded, where)
-        return initialize
+        return lambda shape, dtype=None: as_initial_value(read, shape, dtype)
 
     def _opened(self) -> AbstractContextManager[Callable[[str], Any]]:
         if all(path.is_file() for path in self.tensors.paths) and self._look() != self.found:

@@ -331,17 +331,9 @@ def test_damaged_mix_is_a_problem(tmp_path):
         Elmo(model, mix="stored")
 
 
-@pytest.mark.parametrize("name", ["tagger.pt", "weights.hdf5"])
-@pytest.mark.parametrize("packed", [True, False], ids=["zip", "legacy"])
-def test_state_dict_of_another_name_is_an_error_that_names_weights_th(packed, name, tmp_path):
-    folder = write_model(tmp_path / "model", packed, config=False)
-    options, weights = tmp_path / "options.json", tmp_path / name
-    options.write_text(json.dumps(OPTIONS))
-    shutil.copy(folder / "weights.th", weights)
+def test_state_dict_of_another_name_is_an_error_that_names_weights_th(tmp_path):
+    weights = tmp_path / "tagger.pt"
+    shutil.copy(write_model(tmp_path / "model") / "weights.th", weights)
     advice = r"contains AllenNLP's Elmo to weights\.th"
-    with pytest.raises(WeightsError, match=f"found a PyTorch file or a ZIP archive.*{advice}"):
-        ElmoEmbedder(options, weights)
-    if name.endswith(".pt"):
-        with pytest.raises(WeightsError, match=f"found a PyTorch model of another kind.*{advice}"):
-            ElmoEmbedder(weights)
-    assert ElmoEmbedder(options, folder / "weights.th").n_layers
+    with pytest.raises(WeightsError, match=f"found a PyTorch model of another kind.*{advice}"):
+        ElmoEmbedder(weights)

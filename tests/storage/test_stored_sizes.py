@@ -15,7 +15,7 @@ from bilm import ElmoEmbedder
 from bilm.elmo.layer import Elmo
 from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import BilmError
-from bilm.storage.hdf5 import MAX_ITEMS, HDF5Tensors, dataset_names, open_hdf5, strings
+from bilm.storage.hdf5 import MAX_ITEMS, HDF5Tensors
 from bilm.storage.names import n_words
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
@@ -182,27 +182,21 @@ def nest(file, name):
         group = group.create_group("g")
 
 
+def cycle(file, name):
+    file["RNN_0"]["again"] = file["RNN_0"]
+
+
 def many(file, name):
     for i in range(MAX_ITEMS + 1):
         file[f"link{i}"] = file[name]
 
 
-@pytest.mark.parametrize("add", [nest, many])
+@pytest.mark.parametrize("add", [nest, many, cycle])
 def test_hdf5_with_too_many_groups_or_datasets_is_refused(add, model):
     with h5py.File(model / "weights.hdf5", "r+") as file:
         add(file, CELL)
     for read in (load_bilm, lambda folder: HDF5Tensors(folder / "weights.hdf5")):
         refused(read, model, match="expected the weights of a model")
-
-
-def test_hdf5_groups_in_a_cycle_are_listed_once(model):
-    """Groups that contain themselves under a thousand names: without end if each is entered."""
-    with h5py.File(model / "weights.hdf5", "r+") as file:
-        names = dataset_names(file)
-        for i in range(1000):
-            file["RNN_0"][f"again{i}"] = file["RNN_0"]
-            file["RNN_0"][f"up{i}"] = file["/"]
-        assert dataset_names(file) == names
 
 
 @pytest.mark.skipif(not on_tensorflow, reason="scoring is TensorFlow's")
@@ -236,28 +230,13 @@ def test_softmax_vocabulary_in_an_external_file_is_refused(model):
         shutil.copy(model / "weights_softmax.hdf5", model / "other"),
     )
     link_out(softmax, "vocabulary", other)
-    refused(ask, model, match="vocabulary is a link")
+    refused(ask, model, match="`vocabulary` is missing")
     layout = h5py.VirtualLayout((4,), "S5")
     layout[:] = h5py.VirtualSource(str(other), "vocabulary", (4,), "S5")
     with h5py.File(softmax, "r+") as file:
         del file["vocabulary"]
         file.create_virtual_dataset("vocabulary", layout)
     refused(ask, model, match="stores its values in another file")
-
-
-def test_softmax_vocabulary_that_is_one_long_string_is_refused(tmp_path):
-    """A thousand words of ten bytes of file each, and a megabyte of memory."""
-    path = tmp_path / "words.hdf5"
-    with h5py.File(path, "w") as file:
-        words = np.array(["x" * (1 << 20)] + ["y"] * 999, dtype=h5py.string_dtype())
-        dataset = file.create_dataset("vocabulary", data=words)
-        file.flush()
-        start = dataset.id.get_offset()
-    content = bytearray(path.read_bytes())
-    content[start : start + 16_000] = content[start : start + 16] * 1000
-    path.write_bytes(content)
-    with open_hdf5(path) as file:
-        refused(strings, file, "vocabulary", match="contains more bytes than the file")
 
 
 def test_hdf5_external_links_are_not_followed(model):
@@ -271,4 +250,4 @@ def test_hdf5_external_links_are_not_followed(model):
         file.create_group("embedding_below")["embedding"] = file["embedding"]
     with h5py.File(weights, "r+") as file:
         file["embedding"] = h5py.ExternalLink(str(other), "embedding")
-    refused(lambda: n_words(HDF5Tensors(weights)), match="embedding is a link, expected a dataset")
+    refused(lambda: n_words(HDF5Tensors(weights)), match="`embedding` is missing")
