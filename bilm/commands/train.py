@@ -131,10 +131,8 @@ def choose(
     from absl import logging
 
     from bilm.data.shards import count_tokens, resolve_shards
-    from bilm.data.survey import word_statistics
     from bilm.support.probes import ProbeFailure
     from bilm.training import auto, timing
-    from bilm.training.plan import load_vocabulary
 
     record = folder.record()
     if record.get("auto"):
@@ -146,15 +144,14 @@ def choose(
         raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
                            "--options to resume it, or use another folder")  # fmt: skip
     start = time.monotonic()
-    auto.check_hours(request.hours)
     folder.check_usable()
     folder.check_resume(run["resume"])
     pattern = run["train_prefix"]
     shards = resolve_shards(pattern, run["on_bad_utf8"])
-    vocab = load_vocabulary(vocab_file, load_run_options("compact"))
-    logging.info("auto: counting the text")
-    n_predictions, perplexity = word_statistics(shards, vocab, n_train_tokens is not None)
-    options = auto.options_for(n_train_tokens or n_predictions).replace(**changes)
+    if n_train_tokens is None:
+        logging.info("auto: counting the text")
+        n_train_tokens = count_tokens(shards).n_predictions
+    options = auto.options_for(n_train_tokens).replace(**changes)
     logging.info("auto: timing training steps on this machine")
     try:
         times = timing.measure(options, pattern, vocab_file, run["on_bad_utf8"])
@@ -169,7 +166,7 @@ def choose(
             n_heldout = min(n_heldout, auto.SENTENCE_PREDICTIONS * run["heldout_sentences"])
         evaluation = auto.Evaluation(n_heldout, run["eval_steps"])
     request = request._replace(spent=time.monotonic() - start)
-    choice = auto.choose(options, perplexity, times, request, evaluation)
+    choice = auto.choose(options, times, request, evaluation)
     if "warmup_steps" not in changes:
         options = auto.with_warmup(options, choice.n_steps or 0)
     for line in auto.describe(options, choice, times, request.n_replicas):

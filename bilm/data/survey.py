@@ -10,7 +10,6 @@ from absl import logging
 from bilm.data.shards import MAX_LOOKED_AT, Shards, TextCounts, count_tokens
 from bilm.data.tokenization import SAMPLE_WORDS, TokenizationCheck
 from bilm.data.vocabulary import MARKS, Vocabulary
-from bilm.errors import DataError
 from bilm.support.urls import is_url
 
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
@@ -62,26 +61,6 @@ def survey(
     if check_order:
         _check_words(counts, words.total(), vocab, where)
     return counts
-
-
-def word_statistics(shards: Shards, vocab: Vocabulary, sample: bool = False) -> tuple[int, float]:
-    """Return the number of predictions of an epoch and direction, and the perplexity of the text by
-    the frequencies of its words, including `</S>`.
-
-    Args:
-        shards: the files.
-        vocab: the words that are distinguished; all others are one word.
-        sample: read only the first lines of each file, `SAMPLE_TOKENS` in total.
-    Raises: DataError as `bilm.data.text.read_lines` does, or if the text contains no sentence.
-    """
-    words = _WordCounts(vocab)
-    most = -(-SAMPLE_TOKENS // len(shards)) if sample else None
-    counts = count_tokens(shards, on_shard=_log_shard, on_words=words.add, max_tokens=most)
-    if not counts.n_predictions:
-        raise DataError(f"{shards.name}: no sentence; every line is blank")
-    found: np.ndarray = np.append(words.total(), counts.n_sentences)
-    shares = found[found > 0] / found.sum()
-    return counts.n_predictions, float(np.exp(-np.sum(shares * np.log(shares))))
 
 
 def _check_words(counts: TextCounts, totals: np.ndarray, vocab: Vocabulary, where: str) -> None:

@@ -1,8 +1,8 @@
 """Chooses size, regularization and length of a run from its text and a time budget: the options
 `auto` of `bilm train`.
 
-`RECIPES` and the perplexities were measured on `classics_en`, English novels, on 2 cores:
-docs/experiments.md lists the runs.
+`RECIPES` were measured on `classics_en`, English novels, on 2 cores: docs/experiments.md lists the
+runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import logging
 
 from bilm.errors import OptionsError
@@ -21,8 +20,6 @@ PRECISIONS = ("float32", "bfloat16")
 START_SECONDS = 40.0  # until the first step is done
 STEPS_SHARE = 0.93  # of the time; the rest is for checkpoints and for steps that take longer
 SENTENCE_PREDICTIONS = 25  # of an English sentence, with its end
-SPREAD = 1.2  # factor between the expected perplexity and the ends of its range
-SHORT, SHORT_SPREAD = 230_000, 1.5  # runs of fewer predictions than SHORT differ more
 
 
 class Recipe(NamedTuple):
@@ -49,19 +46,6 @@ RECIPES = (
     Recipe(4_000_000, "compact", {"dropout": 0.15, "weight_decay": 0.05}, 9),
     Recipe(math.inf, "compact", {}, 3),  # not measured
 )
-# Held-out perplexity divided by the perplexity of the frequencies of words, by the number of
-# predictions that a run was trained on, and by the size of a text that is read until it is best.
-BY_LENGTH = {
-    5_000: 0.82,
-    20_000: 0.72,
-    77_000: 0.43,
-    230_000: 0.26,
-    640_000: 0.225,
-    1_920_000: 0.152,
-    10_560_000: 0.117,
-    32_640_000: 0.104,
-}
-BY_TEXT = {20_000: 0.247, 350_000: 0.177, 1_040_000: 0.171, 3_580_000: 0.104}
 
 
 class Choice(NamedTuple):
@@ -71,15 +55,12 @@ class Choice(NamedTuple):
         n_steps: length of the run; None to derive it from `n_epochs`.
         precision: dtype of the inputs of matrix products.
         hours: expected time of the command on this machine.
-        perplexity: expected range of the held-out perplexity, for a held-out text that is like the
-            training text.
         budget: requested time in hours; None without.
     """
 
     n_steps: int | None
     precision: str
     hours: float
-    perplexity: tuple[float, float]
     budget: float | None = None
 
 
@@ -150,7 +131,6 @@ def with_warmup(options: RunOptions, n_steps: int) -> RunOptions:
 
 def choose(
     options: RunOptions,
-    unigram_perplexity: float,
     times: Mapping[str, Times],
     request: Request = NO_REQUEST,
     evaluation: Evaluation = NO_EVALUATION,
@@ -159,7 +139,6 @@ def choose(
 
     Args:
         options: options of the run, with `n_train_tokens`; `n_epochs` is the longest useful run.
-        unigram_perplexity: perplexity of the training text by the frequencies of its words.
         times: measured times by precision, with float32.
         request: what the user has requested.
         evaluation: the evaluations of the run.
@@ -186,27 +165,7 @@ def choose(
             )
         n_steps = min(n_steps, possible)
     total = (start + n_steps * seconds / STEPS_SHARE) / 3600
-    n_read = n_steps * a_step
-    ratio = max(
-        _interpolated(BY_LENGTH, n_read),
-        _interpolated(BY_TEXT, options.n_train_tokens or 1),
-    )
-    expected = max(1.0, ratio * unigram_perplexity)
-    spread = SHORT_SPREAD if n_read < SHORT else SPREAD
-    expected_range = expected / spread, expected * spread
-    return Choice(n_steps, precision, total, expected_range, request.hours)
-
-
-def check_hours(hours: float | None) -> None:
-    """Refuse a budget in which no run can start. The check needs no measurement.
-
-    Raises: OptionsError.
-    """
-    if hours is not None and 3600 * hours <= START_SECONDS:
-        raise OptionsError(
-            f"hours: found {hours:g}, expected more: a run starts after about {START_SECONDS:.0f} "
-            f"s, {START_SECONDS / 3600:.2g} hours"
-        )
+    return Choice(n_steps, precision, total, request.hours)
 
 
 def resumed(
@@ -222,7 +181,7 @@ def resumed(
         changes: values of options that the user has set.
         request: what the user has requested; its time budget has no effect.
     """
-    choice = Choice(**record)
+    choice = Choice(**{name: record[name] for name in Choice._fields})
     n_steps = request.n_steps
     if n_steps is None and changes.get("n_epochs", stored.n_epochs) == stored.n_epochs:
         n_steps = choice.n_steps
@@ -251,20 +210,9 @@ def describe(
     epochs = n_steps * _predictions(options, n_replicas) / (options.n_train_tokens or 1)
     measured = ", ".join(f"{name} {1000 * of.step:,.0f} ms" for name, of in times.items())
     yield f"{n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured})"
-    low, high = choice.perplexity
-    yield (
-        f"expected: {choice.hours:.2g} hours, held-out perplexity {low:,.0f} to {high:,.0f} if the "
-        "held-out text is like the training text"
-    )
+    yield f"expected: {choice.hours:.2g} hours"
 
 
 def _predictions(options: RunOptions, n_replicas: int) -> float:
     """Return the number of predictions in a step, per direction."""
     return options.batch_size * options.unroll_steps * n_replicas
-
-
-def _interpolated(points: Mapping[int, float], x: float) -> float:
-    """Interpolate a function linearly between the logarithms of its points; constant beyond."""
-    keys = sorted(points)
-    values = [math.log(points[key]) for key in keys]
-    return math.exp(np.interp(math.log(max(x, 1)), np.log(keys), values))

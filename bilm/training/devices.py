@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )
@@ -20,8 +17,6 @@ from bilm.errors import BilmError, HostError
 from bilm.support.process import grow_gpu_memory
 from bilm.training.hosts.cluster import TF_CONFIG
 from bilm.training.hosts.exchange import Alone, Hosts
-
-DRIVER = Path("/proc/driver/nvidia/version")  # exists on Linux if NVIDIA's driver is loaded
 
 
 class Devices:
@@ -153,8 +148,6 @@ def make_strategy(
     found = tf.config.list_physical_devices("GPU")
     if gpus is None:
         gpus = range(len(found) if n_gpus is None else n_gpus)
-        if n_gpus is None and not found:
-            _warn_of_driver()
     missing = [k for k in gpus if k >= len(found) or k < 0]
     if missing:
         raise BilmError(
@@ -165,7 +158,8 @@ def make_strategy(
         tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
     if gpus:
         grow_gpu_memory()
-        _settle_tf32([found[k] for k in gpus], tf32)
+        if not tf32:
+            tf.config.experimental.enable_tensor_float_32_execution(False)
     if isinstance(hosts, Hosts):
         return _strategy_of(hosts, len(gpus), cpu_replicas)
     if gpus:
@@ -223,28 +217,3 @@ def _logical_names(found: Sequence, gpus: Sequence[int]) -> list[str]:
             f"GPU {hidden[0]} was requested, but TensorFlow has started in this process without it"
         )
     return [f"GPU:{visible.index(found[k])}" for k in gpus]
-
-
-def _settle_tf32(devices: Sequence, tf32: bool) -> None:
-    if not tf32:
-        tf.config.experimental.enable_tensor_float_32_execution(False)
-    elif tf.config.experimental.tensor_float_32_execution_enabled() and any(
-        tf.config.experimental.get_device_details(gpu).get("compute_capability", (0,)) >= (8,)
-        for gpu in devices
-    ):
-        logging.info(
-            "the float32 inputs of matrix multiplications are rounded to TF32 on this GPU "
-            "(--no_tf32 disables this)"
-        )
-
-
-def _warn_of_driver() -> None:
-    """Warn if this host has an NVIDIA driver that TensorFlow does not use: without CUDA's
-    libraries, TensorFlow silently uses the CPU."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    if not hidden and (DRIVER.exists() or shutil.which("nvidia-smi")):
-        logging.warning(
-            "this host has an NVIDIA driver, but TensorFlow finds no GPU and uses the CPU; to "
-            "use the GPU, run pip install '.[cuda]' in a checkout of bilm; to hide this warning, "
-            "pass --n_gpus=0"
-        )

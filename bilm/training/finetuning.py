@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 import weakref
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import Shards, resolve_shards
+from bilm.data.shards import resolve_shards
 from bilm.data.stream import describe_part
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
@@ -25,11 +24,11 @@ from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, held
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
-from bilm.support.model_files import OPTIONS, VOCABULARY, is_model_file
+from bilm.support.model_files import OPTIONS, VOCABULARY
 from bilm.support.urls import masked
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone
-from bilm.training.plan import check_words, file_id, refuse_text
+from bilm.training.plan import check_words
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 
@@ -106,7 +105,6 @@ def finetune(
     record = _stored_record(folder, start, text)
     options = start.run_options(changes or {})
     own, chosen = choose_vocabulary(start, vocab_file, new_vocab_file)
-    _check_text(resolve_shards(train_prefix, on_bad_utf8), start, own, folder)
     # Only options and vocabulary are compared here: the weights are compared before the first step,
     # and the paths of the sources may differ.
     compared = agreement.flat(start.options.to_dict(), "the source's ")
@@ -144,22 +142,6 @@ def finetune(
     return TuneResult(
         result.step, result.finished, before and Perplexity.from_record(before), result.heldout
     )
-
-
-def _check_text(shards: Shards, start: Source, own: Path | None, folder: RunFolder) -> None:
-    """Refuse a training text that includes the vocabulary or files of the source.
-
-    If the folder contains a run, only a warning is logged.
-
-    Raises: DataError, naming the file.
-    """
-    source = RunFolder(start.folder)
-    vocabularies = {file_id(path) for path in (own, source.vocab_file) if path is not None}
-    for path in shards:
-        real = Path(os.path.realpath(path))
-        in_source = real.parent == start.folder.resolve() and is_model_file(real)
-        if in_source or file_id(real) in vocabularies or (source.holds_run and source.owns(real)):
-            refuse_text(path, f"a file of {start.model}", folder)
 
 
 def _stored_record(

@@ -14,13 +14,12 @@ from bilm.data.dataset import Reader
 from bilm.data.shards import Shards, count_tokens
 from bilm.data.stream import describe_part, describe_shards
 from bilm.data.survey import survey
-from bilm.data.vocabulary import MARKS, Vocabulary, vocabulary_of
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
-from bilm.training.run_folder import RunFolder
 from bilm.training.settings import RunSettings
 
 
@@ -36,54 +35,30 @@ class Heldout(NamedTuple):
     described: list[str]
 
 
-def load_vocabulary(vocab_file: str | Path, options: RunOptions) -> Vocabulary:
-    """Load and check the vocabulary of a run. Raises: DataError, also if it contains no word."""
-    vocab = vocabulary_of(vocab_file, options.model, n_tokens=None)
-    if vocab.size <= len(MARKS):
-        raise DataError(f"{vocab_file}: contains no word, only the marks {' '.join(MARKS)}")
-    return vocab
-
-
 def read_vocabulary(vocab_file: str | Path, options: RunOptions) -> tuple[Vocabulary, bytes]:
     """Load the vocabulary of a run; also return the content of the file, which the run stores.
 
-    Raises: DataError as `load_vocabulary` does, or if the file changes while it is read.
+    Raises: DataError.
     """
-    content = _content(vocab_file)
-    vocab = load_vocabulary(vocab_file, options)
-    if _content(vocab_file) != content:
-        raise DataError(f"{vocab_file}: changed while it was read; start again")
-    return vocab, content
+    vocab = vocabulary_of(vocab_file, options.model, n_tokens=None)
+    return vocab, Path(vocab_file).read_bytes()
 
 
 def check_words(vocab: Vocabulary) -> None:
     """Check that each line of a vocabulary can be a word of a text, which is split at whitespace.
 
-    The words of a stored model or a resumed run need no check: they cannot be changed. Whitespace
-    other than blanks and tabs, which published vocabularies may contain, causes only a warning.
+    The words of a stored model or a resumed run need no check: they cannot be changed.
 
-    Raises: DataError for a word that contains a blank or a tab.
+    Raises: DataError for a word that contains a blank or a tab; published vocabularies may contain
+        other whitespace.
     """
     words = map(vocab.id_to_word, range(vocab.size))
-    split = [word for word in words if len(word.split()) > 1]
-    wrong = next((word for word in split if " " in word or "\t" in word), None)
+    wrong = next((word for word in words if " " in word or "\t" in word), None)
     if wrong is not None:
         raise DataError(
             f"{vocab.filename}: {wrong!r} contains whitespace, so it never occurs as a word of a "
             "text; expected one word per line and nothing else"
         )
-    if split:
-        logging.warning(
-            "%s: %s words contain whitespace, such as %r, and never occur as words of a text",
-            vocab.filename, f"{len(split):,}", split[0],
-        )  # fmt: skip
-
-
-def _content(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def read_heldout(
@@ -109,58 +84,23 @@ def read_heldout(
     return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional), described)
 
 
-def check_output(pattern: str, folder: RunFolder) -> None:
-    """Refuse a pattern of a text that also matches a folder that the run will create.
-
-    The same command could not resume the run, because a text contains no folders.
-
-    Raises: DataError.
-    """
-    last = os.path.basename(pattern)
-    for path in (folder.path, *folder.path.parents):
-        is_hidden = path.name.startswith(".") and not last.startswith(".")  # as for `glob`
-        if not path.exists() and path.match(pattern) and not is_hidden:
-            raise DataError(
-                f"{pattern}: matches the folder {path}, which this run would create; use a pattern "
-                "that matches only files, or another folder"
-            )
-
-
-def check_training_text(
-    shards: Shards, heldout: Shards | None, vocab_file: str | Path, folder: RunFolder
-) -> None:
-    """Refuse a training text that includes the vocabulary or files of the run.
-
-    A resumed run has already been trained on these files, so only a warning is logged. A warning is
-    also logged if the training text includes held-out files.
+def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:
+    """Refuse a training text that includes the vocabulary; warn if it includes held-out files.
 
     Raises: DataError, naming the file.
     """
-    files = {file_id(path): path for path in shards}
-    vocabulary = file_id(vocab_file)
-    for found, path in files.items():
-        if found == vocabulary:
-            refuse_text(path, "the vocabulary", folder)
-        elif folder.owns(path):
-            refuse_text(path, "a file of the run", folder)
+    files = {file_id(path) for path in shards}
+    if file_id(vocab_file) in files:
+        raise DataError(
+            f"{shards.name}: also matches the vocabulary, {vocab_file}; use a pattern that matches "
+            "only text"
+        )
     both = [path for path in heldout or () if file_id(path) in files]
     if both:
         logging.warning(
             "%s: also occurs in the training text, so held-out perplexity will be too low",
             ", ".join(both),
         )
-
-
-def refuse_text(path: str, what: str, folder: RunFolder) -> None:
-    """Refuse a file of the training text that is something else.
-
-    Raises: DataError; if the folder contains a run, which was trained on the file before, a warning
-        is logged instead.
-    """
-    problem = f"{path}: matches the pattern of the training text, but is {what}"
-    if not folder.holds_run:
-        raise DataError(f"{problem}; use a pattern that matches only text")
-    logging.warning("%s", problem)
 
 
 def file_id(path: str | Path) -> tuple[int, int] | str:

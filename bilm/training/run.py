@@ -31,11 +31,9 @@ from bilm.training.devices import Devices
 from bilm.training.history import History
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Alone, Hosts
-from bilm.training.memory_estimate import log_estimate
 from bilm.training.plan import (
     Heldout,
     Plan,
-    check_output,
     check_training_text,
     check_words,
     complete_options,
@@ -177,8 +175,6 @@ class TrainingRun:
 
     def _open_texts(self) -> tuple[Shards, Heldout | None]:
         """Find and check the files of the training text and of the held-out text."""
-        for pattern in filter(None, (self.train_prefix, self.heldout_prefix)):
-            check_output(pattern, self.folder)
         on_bad_utf8 = self.settings.on_bad_utf8
         shards = resolve_shards(self.train_prefix, on_bad_utf8)
         heldout = files = None
@@ -188,7 +184,7 @@ class TrainingRun:
         if files is not None:
             heldout = read_heldout(files, self.vocab, self.options, self.settings.heldout_sentences)
         if self.hosts.is_chief:
-            check_training_text(shards, files, self.vocab_file, self.folder)
+            check_training_text(shards, files, self.vocab_file)
         return shards, heldout
 
     def _compared(self, shards: Shards, heldout: Shards | None) -> dict[str, Any]:
@@ -219,7 +215,6 @@ class TrainingRun:
         )
         options = replica_options(requested, self.vocab.size, self.devices.n_replicas, checkpoint)
         plan = Plan(options, self.devices.n_replicas, self.settings)
-        log_estimate(options, self.vocab.size, self.devices)
         plan.log(options.n_train_tokens or 0)
         # Here, because the program may have drawn random numbers since the run was created.
         keras.utils.set_random_seed(self.settings.seed)

@@ -19,8 +19,6 @@ from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import CHANGEABLE, RunOptions, without_removed
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
-    LIST,
-    PREFIX,
     Checkpoint,
     check_name,
     checkpoint_paths,
@@ -100,17 +98,6 @@ class RunFolder:
 
     def __str__(self) -> str:
         return str(self.path)
-
-    def owns(self, path: str | Path) -> bool:
-        """Return whether a file in the folder is one that a run writes."""
-        try:
-            first, *inside = Path(os.path.realpath(path)).relative_to(self.path.resolve()).parts
-        except ValueError:  # elsewhere, or the folder itself
-            return False
-        if inside:
-            return first in (self.best.name, self.logs.name, self.export.name)
-        names = (LIST, OPTIONS, VOCABULARY, MEASURED, TUNING, AUTO, HISTORY, LOCK)
-        return first.startswith(PREFIX) or first in names
 
     # --- whether it can be written to ---
 

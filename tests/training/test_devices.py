@@ -111,36 +111,6 @@ def test_devices_are_named_and_counted():
     assert Devices(make_strategy(n_gpus=0)).n_replicas == 1
 
 
-def test_tf32_is_logged_and_can_be_disabled(machine, log):
-    make_strategy()
-    assert machine.tf32 and "are rounded to TF32 on this GPU" in log.text
-    log.clear()
-    make_strategy(tf32=False)
-    assert not machine.tf32 and "TF32" not in log.text
-
-
-def test_warning_about_an_unused_nvidia_driver(tmp_path, monkeypatch, log):
-    monkeypatch.setattr(devices.tf.config, "list_physical_devices", lambda kind: [])
-    monkeypatch.setattr(devices.tf.config, "set_visible_devices", lambda chosen, kind: None)
-    monkeypatch.setattr(devices, "DRIVER", tmp_path / "version")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    make_strategy()
-    assert "NVIDIA" not in log.text
-    for place in ("version", "nvidia-smi"):
-        (tmp_path / place).touch(mode=0o755)
-        make_strategy(n_gpus=0)
-        assert "NVIDIA" not in log.text
-        make_strategy()
-        assert "this host has an NVIDIA driver, but TensorFlow finds no GPU" in log.text
-        log.clear()
-        (tmp_path / place).unlink()
-    (tmp_path / "version").touch()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    make_strategy()
-    assert "NVIDIA" not in log.text
-
-
 def test_losses_are_fetched_only_for_a_report(tmp_path, log):
     """A tensor of a graph has no value: where it is fetched, an error is raised."""
     options = tiny_options(**WORDS, n_train_tokens=50)

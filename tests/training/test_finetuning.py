@@ -1,9 +1,7 @@
 """Fine-tuning: what it takes over from its source, measures and leaves, and what it refuses."""
 
 import json
-import os
 import shutil
-from pathlib import Path
 from unittest import mock
 
 import keras
@@ -326,22 +324,6 @@ def test_finetune_refuses_the_folder_of_the_source(tmp_path):
     fails(BilmError, "source and save_dir are one folder", folder, tmp_path / "." / "run")
     assert sorted(folder.rglob("*")) == before
     fails(BilmError, "one folder", save_dir=STORED[0], new_vocab_file=VOCABULARY, **FILES)
-
-
-@pytest.mark.parametrize("name", ["vocab.txt", "checkpoint", "link.txt"])
-def test_finetune_refuses_files_of_the_source_as_text(name, tmp_path):
-    source = shutil.copytree(tiny_run("forward_only"), tmp_path / "source")
-    texts = source
-    if name == "link.txt":
-        texts = tmp_path / "texts"
-        texts.mkdir()
-        os.link(source / "vocab.txt", texts / name)
-    shutil.copy(next(Path(TEXT).parent.iterdir()), texts / "a.txt")
-    words = {"new_vocab_file": write_new_words(tmp_path)}
-    pattern = str(texts / f"*{name[-3:]}")
-    match = f"{name}: matches the pattern of the training text, but is a file of .*source"
-    fails(DataError, match, source, tmp_path / "tuned", text=pattern, **words)
-    assert not (tmp_path / "tuned").exists()
 
 
 def test_finetune_names_missing_files(tmp_path):

@@ -32,19 +32,16 @@ from tiny_runs import (
 )
 
 from bilm.data.dataset import SHUFFLE_BUFFER
-from bilm.data.shards import Shards
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import count_parameters
-from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
-from bilm.training import callbacks, memory_estimate, plan
+from bilm.training import callbacks, plan
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.history import read_history
-from bilm.training.plan import check_training_text
 from bilm.training.run import Saving, TrainingRun
 from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
@@ -167,27 +164,6 @@ def test_parameter_count_matches_the_model(variant):
     assert n_parameters == sum(value.size for value in stored_values(model).values())
 
 
-def test_memory_estimate_is_logged(tmp_path, log, monkeypatch):
-    run(tmp_path / "fits", 1)
-    assert "parameters; a replica needs about" in log.text and "are needed" not in log.text
-    monkeypatch.setattr(memory_estimate, "machine_memory", lambda: 1_000)
-    run(tmp_path / "does not fit", 1)
-    assert "are needed, but this machine has 0.00 MB: the run may be killed" in log.text
-
-
-def test_memory_estimate_of_the_sampled_softmax():
-    original = load_run_options("original_2018")
-    memory = memory_estimate.estimate_memory(original, 793_471)
-    n_parameters, _ = count_parameters(original.model, 793_471)
-    assert memory.weights == memory.slots == 4 * n_parameters
-    assert memory.gradients < memory.weights / 2
-    adam = memory_estimate.estimate_memory(original.replace(optimizer="adam"), 793_471)
-    assert adam.slots == 2 * memory.slots
-    full = memory_estimate.estimate_memory(original.replace(sample_softmax=False), 793_471)
-    assert full.gradients == full.weights and full.activations > memory.activations
-    assert 0 < memory_estimate.machine_memory() < 1 << 60
-
-
 # --- stopping ---
 
 
@@ -290,23 +266,6 @@ def test_resume_with_another_text_is_refused(a_run, tmp_path):
     match = r"a\.txt: found a\.txt, \d+ bytes, but the run in this folder"
     with pytest.raises(DataError, match=match):
         run(a_run, 5, text=str(text))
-
-
-@pytest.mark.parametrize("folder", ["run", "runs/first", ".run"])
-@pytest.mark.parametrize("kind", ["text", "heldout"])
-def test_text_pattern_that_matches_the_folder_of_the_run_is_refused(tmp_path, kind, folder):
-    """Also before the folder exists: the same command must be able to resume."""
-    copy_of_the_text(tmp_path)
-    texts = {"text": str(tmp_path / "*") if kind == "text" else TEXT}
-    texts |= {"heldout": str(tmp_path / "*")} if kind == "heldout" else {}
-    if folder.startswith("."):  # not matched by *
-        for n_steps in (1, 2):
-            assert run(tmp_path / folder, n_steps, **texts).step == n_steps
-        return
-    created = tmp_path / folder.partition("/")[0]
-    with pytest.raises(DataError, match=rf"\*: matches the folder {created}, which this run"):
-        run(tmp_path / folder, 1, **texts)
-    assert not created.exists()
 
 
 @pytest.mark.parametrize("change", ["longer words", "blank lines"])
@@ -476,21 +435,6 @@ def test_text_that_includes_the_vocabulary_is_refused(tmp_path, monkeypatch, lin
     with pytest.raises(DataError, match=r"vocab\.txt: matches the pattern .* is the vocabulary"):
         run(tmp_path / "run", 1, text=str(tmp_path / "*.txt"))
     assert not (tmp_path / "run").exists()
-
-
-def test_text_that_includes_files_of_the_run(a_run, log):
-    """Refused in a new run; a run that has read them before continues with a warning."""
-    own = [a_run / "vocab.txt", a_run / "heldout.json", a_run / "export" / "card.md"]
-    shards, folder = Shards([str(path) for path in own]), RunFolder(a_run)
-    check_training_text(shards, None, VOCABULARY, folder)
-    assert log.text.count("is a file of the run") == len(own)
-    for path in a_run.glob("model.ckpt*"):
-        path.unlink()
-    (a_run / "checkpoint").unlink()
-    for path in own:
-        with pytest.raises(DataError, match=f"{path}: matches the pattern of the training text"):
-            check_training_text(Shards([str(path)]), None, VOCABULARY, folder)
-    check_training_text(Shards([str(a_run / "a.txt")]), None, VOCABULARY, folder)
 
 
 @pytest.mark.parametrize("saving", [Saving(steps=2), Saving(steps=100)], ids=["save", "epoch"])

@@ -122,11 +122,11 @@ def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before
 
     def edit(*given):
         words.write_bytes(b"".join([*others, first]))
-        return log_estimate(*given)
+        return replica_options(*given)
 
-    log_estimate = training.log_estimate
+    replica_options = training.replica_options
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "log_estimate", edit)
+        patch.setattr(training, "replica_options", edit)
         made.train()
     assert words.read_bytes() != content
     assert (tmp_path / "run" / "vocab.txt").read_bytes() == content

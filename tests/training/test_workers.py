@@ -56,10 +56,10 @@ def measured(folder):
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param(REGULARIZED, marks=pytest.mark.slow),
+        REGULARIZED,
         pytest.param(MUON, marks=pytest.mark.slow),
     ],
-    ids=["averaged", "regularized", "muon"],
+    ids=["regularized", "muon"],
 )
 def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
     several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}
