@@ -339,8 +339,7 @@ def run_options(
             flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 "
                  "on GPUs of compute capability 8 or higher.", default=True),
             option("--xla", OneOf(["auto", "on", "off"]), "Whether XLA compiles windows and "
-                   "losses. auto: on GPUs, if a test in another process succeeds.",
-                   default="auto"),
+                   "losses. auto: on GPUs.", default="auto"),
         ),
         group(
             "Advanced (several hosts: docs/clusters.md)",

@@ -31,7 +31,6 @@ from bilm.support.model_files import (
     WEIGHTS,
 )
 from bilm.support.urls import require_local
-from bilm.training.run_folder import RunFolder
 
 
 def dump_weights(
@@ -63,7 +62,6 @@ def dump_weights(
     stored.require_run("be exported to HDF5")
     options_file = _options_path(outfile)
     model = stored.build_language_model("be exported to HDF5")
-    RunFolder(stored.folder).warn_of_better()
     vocabulary = stored.vocabulary(vocab_file) if include_softmax else None
     if reasons := "; ".join(missing_for_allennlp(model.options)):
         logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)

@@ -112,7 +112,7 @@ class Evaluate:
         if self.heldout is None or not self.is_due(step):
             return
         whole, part, described = self.heldout
-        with self.report.evaluating(whole is part):
+        with self.report.evaluating():
             found = of_part = self._measure(step, part, whole is part)
             if self.checkpoints.save_if_best(found.mean):
                 logging.info("step %s: the best so far, kept in best", f"{step:,}")

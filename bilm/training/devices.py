@@ -52,13 +52,6 @@ class Devices:
         return ", ".join(self.names)
 
     @property
-    def gpus(self) -> list[str]:
-        """The GPUs of this process, such as `GPU:2`, numbered as on a host without hidden GPUs."""
-        numbers = [int(name.split(":")[1]) for name in self.names if name.startswith("GPU")]
-        visible = tf.config.get_visible_devices("GPU") if numbers else []
-        return [visible[k].name.split("device:")[-1] for k in numbers]
-
-    @property
     def several_hosts(self) -> bool:
         """Whether other processes have replicas too."""
         return self.hosts.n_workers > 1
@@ -161,7 +154,7 @@ def make_strategy(
         if not tf32:
             tf.config.experimental.enable_tensor_float_32_execution(False)
     if isinstance(hosts, Hosts):
-        return _strategy_of(hosts, len(gpus), cpu_replicas)
+        return _strategy_of(hosts, len(gpus))
     if gpus:
         return tf.distribute.MirroredStrategy(_logical_names(found, gpus))
     if cpu_replicas > 1:
@@ -177,13 +170,8 @@ def make_strategy(
     return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(cpu_replicas)])
 
 
-def _strategy_of(hosts: Hosts, n_gpus: int, cpu_replicas: int) -> tf.distribute.Strategy:
+def _strategy_of(hosts: Hosts, n_gpus: int) -> tf.distribute.Strategy:
     """Return the strategy of all workers, which must have equal numbers of visible GPUs."""
-    if cpu_replicas > 1:
-        raise BilmError(
-            f"{cpu_replicas} CPU replicas were requested, but with several workers TensorFlow "
-            "supports only one CPU replica per worker; start more workers instead"
-        )
     numbers = hosts.gather("number of GPUs", n_gpus)
     other = next((k for k, number in enumerate(numbers) if number != numbers[0]), None)
     if other is not None:
@@ -211,9 +199,4 @@ def _strategy_of(hosts: Hosts, n_gpus: int, cpu_replicas: int) -> tf.distribute.
 def _logical_names(found: Sequence, gpus: Sequence[int]) -> list[str]:
     """Return TensorFlow's names of the GPUs; it numbers only visible GPUs."""
     visible = tf.config.get_visible_devices("GPU")
-    hidden = [k for k in gpus if found[k] not in visible]
-    if hidden:
-        raise BilmError(
-            f"GPU {hidden[0]} was requested, but TensorFlow has started in this process without it"
-        )
     return [f"GPU:{visible.index(found[k])}" for k in gpus]

@@ -53,17 +53,14 @@ def read_history(path: str | Path) -> list[dict[str, str]]:
     """Return the rows of a `history.csv`, by column; none if it is missing or damaged."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = [dict(row) for row in reader]
-            if tuple(reader.fieldnames or ()) != COLUMNS:
-                raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
+            rows = list(csv.DictReader(file, strict=True))
         for row in rows:
             int(row["step"]), int(row["restart"] or 0)
-            if set(row) != set(COLUMNS) or None in row.values():
-                raise ValueError(f"expected {len(COLUMNS)} values in each row")
+            if tuple(row) != COLUMNS or None in row.values():
+                raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, csv.Error) as error:
+    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
         logging.warning("%s: not the history of a run (%s); ignored", path, error)
         return []
     return rows

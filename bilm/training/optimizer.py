@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bilm.training.devices import Devices
 
+Op = tf.Operation
 NORM = "gradient's norm"  # named in the error if it is not finite
 
 
@@ -138,16 +139,12 @@ class Optimizer:
         )
         tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=decay * old)
 
-    def update(
-        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
-    ) -> tf.Operation:
+    def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
         """Update a variable and its slots on one device; `slots` are in the order of `slots_of`."""
         raise NotImplementedError
 
-    def update_rows(
-        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
-    ) -> tf.Operation:
-        """Update distinct rows (N,) of a variable with a gradient (N, ...)."""
+    def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
+        """Update distinct rows (N,) of a variable with a gradient (N, ...); `size` is the step size."""
         raise NotImplementedError
 
 
@@ -161,22 +158,18 @@ class Adagrad(Optimizer):
 
     SLOTS: ClassVar[dict[str, float]] = {"adagrad": 1.0}
 
-    def update(
-        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
-    ) -> tf.Operation:
+    def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
         """See `Optimizer.update`."""
         (accumulator,) = slots
         return tf.raw_ops.ResourceApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0, grad=gradient
         )
 
-    def update_rows(
-        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
-    ) -> tf.Operation:
+    def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
         """See `Optimizer.update_rows`."""
         (accumulator,) = slots
         return tf.raw_ops.ResourceSparseApplyAdagradV2(
-            var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0,
+            var=variable.handle, accum=accumulator.handle, lr=size, epsilon=0.0,
             grad=gradient, indices=rows,
         )  # fmt: skip
 
@@ -205,9 +198,7 @@ class Adam(Optimizer):
         t = step + 1
         return self.rate(step) * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
 
-    def update(
-        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
-    ) -> tf.Operation:
+    def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
         """See `Optimizer.update`."""
         mean, square = slots
         return tf.raw_ops.ResourceApplyAdam(
@@ -216,14 +207,12 @@ class Adam(Optimizer):
             beta1_power=0.0, beta2_power=0.0,  # the correction is in the step size
         )  # fmt: skip
 
-    def update_rows(
-        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
-    ) -> tf.Operation:
+    def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
         """See `Optimizer.update_rows`."""
         mean, square = slots
         means = self._average(mean, rows, gradient, self.BETA_1)
         squares = self._average(square, rows, tf.square(gradient), self.BETA_2)
-        change = step_size * means / (tf.sqrt(squares) + self.EPSILON)
+        change = size * means / (tf.sqrt(squares) + self.EPSILON)
         return tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
 
     @staticmethod
@@ -269,9 +258,7 @@ class Muon(Adam):
         """Return the factors of Adam's updates and of those of matrices."""
         return super().step_size(step), self.rate(step)
 
-    def update(
-        self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any
-    ) -> tf.Operation:
+    def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
         """See `Optimizer.update`."""
         parts = self._parts(name)
         if parts is None:
@@ -283,11 +270,9 @@ class Muon(Adam):
             step_size[1] * self.change(self.MOMENTUM * mean + gradient, parts)
         )
 
-    def update_rows(
-        self, variable: Any, rows: Any, gradient: Any, step_size: Any, *slots: Any
-    ) -> tf.Operation:
+    def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
         """See `Optimizer.update_rows`."""
-        return super().update_rows(variable, rows, gradient, step_size[0], *slots)
+        return super().update_rows(variable, rows, gradient, size[0], *slots)
 
     def change(self, matrix: Any, parts: tuple[int, int]) -> tf.Tensor:
         """Return the update of a matrix (rows, columns) at rate 1, whose parts are matrices."""

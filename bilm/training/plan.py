@@ -214,12 +214,5 @@ class Plan:
         self.n_steps = settings.n_steps or options.n_epochs * self.epoch_steps
         self.eval_steps = settings.eval_steps or self.epoch_steps
 
-    def log(self, n_train_tokens: int) -> None:
-        """Log the number of steps; warn if the text is smaller than a step."""
-        logging.info("%s steps, %s an epoch", f"{self.n_steps:,}", f"{self.epoch_steps:,}")
-        if n_train_tokens < self.predictions_a_step:
-            logging.warning(
-                "the text has %s predictions and a step uses %s: each step sees the same "
-                "sentences more than once; reduce batch_size or unroll_steps",
-                f"{n_train_tokens:,}", f"{self.predictions_a_step:,.0f}",
-            )  # fmt: skip
+    def __str__(self) -> str:
+        return f"{self.n_steps:,} steps, {self.epoch_steps:,} an epoch"

@@ -21,7 +21,6 @@ from bilm.training.step import StepResult
 LOG_SECONDS = 5.0
 # Weight of earlier measurements in the smoothed speed, which predicts the remaining time.
 SMOOTHING = 0.7
-MUCH = 0.05  # share of a run's time above which evaluations are reported as slow
 
 
 class TrainResult(NamedTuple):
@@ -66,9 +65,8 @@ class RunReport:
         self._n_added = 0  # steps since the last report
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
         self._n_timed = 0  # steps since `_since`
-        self._start = self._since = time.monotonic()
+        self._since = time.monotonic()
         self._speed: float | None = None
-        self._paused_s, self._warned = 0.0, False
 
     def add(self, step: int, result: StepResult) -> None:
         """Add the result of step `step`, counted from 0; report if a report is due.
@@ -133,23 +131,11 @@ class RunReport:
         self.history.write()
 
     @contextmanager
-    def evaluating(self, whole: bool) -> Iterator[None]:
-        """Exclude the time of the block from the speed; log once if evaluations take much of the
-        time. `whole`: whether they measure the whole text."""
+    def evaluating(self) -> Iterator[None]:
+        """Exclude the time of the block from the speed."""
         start = time.monotonic()
         yield
-        seconds = time.monotonic() - start
-        self._since += seconds
-        self._paused_s += seconds
-        share = self._paused_s / (time.monotonic() - self._start)
-        if share > MUCH and not self._warned:
-            self._warned = True
-            how = " or on a part of the held-out text (--heldout_sentences)"
-            logging.info(
-                "evaluations took %.0f s, %.0f %% of the time so far; to reduce this, "
-                "evaluate less often (--eval_steps)%s",
-                self._paused_s, 100 * share, how if whole else "",
-            )  # fmt: skip
+        self._since += time.monotonic() - start
 
     def _record(self, done: int, result: StepResult) -> None:
         """Write the scalars and the row of the steps since the last report."""

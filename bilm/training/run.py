@@ -47,7 +47,6 @@ from bilm.training.settings import RunSettings, Saving
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
-from bilm.training.xla import use_xla
 
 __all__ = ["RunSettings", "Saving", "TrainResult", "TrainingRun"]
 
@@ -103,7 +102,6 @@ class TrainingRun:
         RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
-        self.xla = use_xla(self.settings.xla, self.devices.gpus)
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
         self.log_dir = _absolute("log_dir", log_dir) if log_dir else self.folder.logs
         # The file may be edited later, so the run stores what was loaded.
@@ -119,7 +117,12 @@ class TrainingRun:
             self._check_folder()  # another process may have trained here since
             setup = self._set_up(shards, heldout)
             if setup.is_done:
-                return self._end_at_once(setup)
+                logging.info(
+                    "%s: finished at step %d of %d", self.folder, setup.step, setup.plan.n_steps
+                )
+                result = TrainResult(setup.step, True, setup.perplexity)
+                self._log_end(result)
+                return result
             text = TrainingText(setup.options, self.vocab, shards, self.settings.seed)
             # Before this, a signal ends the process at once: there is nothing to save yet.
             with stop_on_signal() as stop, closing(text):
@@ -215,12 +218,12 @@ class TrainingRun:
         )
         options = replica_options(requested, self.vocab.size, self.devices.n_replicas, checkpoint)
         plan = Plan(options, self.devices.n_replicas, self.settings)
-        plan.log(options.n_train_tokens or 0)
+        logging.info("%s", plan)
         # Here, because the program may have drawn random numbers since the run was created.
         keras.utils.set_random_seed(self.settings.seed)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.settings.seed, self.settings.precision,
-            plan.n_steps, self.xla,
+            plan.n_steps, self._uses_xla(),
         )  # fmt: skip
         if checkpoint is None and self.initialize is not None:
             self.finetuning = self.initialize(trainer.model)
@@ -235,6 +238,11 @@ class TrainingRun:
         if measured and same_heldout and measured.step == step:
             perplexity = measured.perplexity
         return Setup(options, plan, heldout, trainer, checkpoints, checkpoint, step, perplexity)
+
+    def _uses_xla(self) -> bool:
+        if self.settings.xla == "auto":
+            return any(name.startswith("GPU") for name in self.devices.names)
+        return self.settings.xla == "on"
 
     def _requested_options(self, shards: Shards, checkpoint: Checkpoint | None) -> RunOptions:
         """Return the options with the sizes of corpus and vocabulary, as the chief counts them."""
@@ -283,14 +291,6 @@ class TrainingRun:
         log_dir = self.log_dir if writes else None
         return RunReport(setup.plan, setup.options, log_dir, self.settings.log_steps, history)
 
-    def _end_at_once(self, setup: Setup) -> TrainResult:
-        n_steps = setup.plan.n_steps
-        more = "" if setup.step == n_steps else f"; {n_steps} were requested"
-        logging.info("%s: finished at step %d%s", self.folder, setup.step, more)
-        result = TrainResult(setup.step, True, setup.perplexity)
-        self._log_end(result)
-        return result
-
     def _log_start(self, setup: Setup) -> None:
         options, rate = setup.options, setup.trainer.schedule
         logging.info(
@@ -302,7 +302,6 @@ class TrainingRun:
         logging.info("%s", rate)
         if changed := options.opted_in():
             logging.info("%s", ", ".join(f"{name} {value}" for name, value in changed.items()))
-        rate.log_cut_warmup()
         if setup.checkpoint is not None:
             logging.info("continuing from %s", setup.checkpoint.path)
             rate.log_new_length(setup.checkpoint)

@@ -7,7 +7,6 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -245,19 +244,12 @@ class RunFolder:
                 )
 
     def log_changes(self, options: RunOptions) -> None:
-        """Log which options of training differ from those that the run had so far.
-
-        A key that an older version did not store had its default value.
-        """
+        """Log which options of training differ from those that the run had so far."""
         stored = self.record().get("options", {})
-        defaults = {field.name: field.default for field in schema.keys(RunOptions)}
-        for name in CHANGEABLE if stored else ():
-            old, new = stored.get(name, defaults[name]), getattr(options, name)
-            if old != new and (name in stored or old not in (None, MISSING)):
-                logging.warning(
-                    "%s: %s was %s so far, and is %s from here",
-                    self, name, old, new,
-                )  # fmt: skip
+        for name in CHANGEABLE:
+            old, new = stored.get(name), getattr(options, name)
+            if name in stored and old != new:
+                logging.warning("%s: %s was %s so far, and is %s from here", self, name, old, new)
 
     def stored_options_file(self) -> Path | None:
         """Return the options file of the folder's run; None without a run."""
@@ -338,14 +330,3 @@ class RunFolder:
             )  # fmt: skip
         flags = f"--model={source}", f"--output={self.export / 'weights.hdf5'}"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
-
-    def warn_of_better(self) -> None:
-        """Warn if the latest checkpoint, which is about to be read, is not the best one."""
-        measured, best = self.read_measured(), self.find_best()
-        if measured and best and best.step != measured.step and best.best < measured.part_mean:
-            logging.warning(
-                "%s: the latest checkpoint is used; on held-out text, %s was better: perplexity "
-                "%s at step %s against %s at step %s (--model %s)",
-                self, self.best, f"{best.best:,.2f}", f"{best.step:,}",
-                f"{measured.part_mean:,.2f}", f"{measured.step:,}", shlex.quote(str(self.best)),
-            )  # fmt: skip

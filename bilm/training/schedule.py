@@ -49,16 +49,6 @@ class Schedule:
         start = round(self.options.decay_start * self.n_steps)
         return min(max(start, self.options.warmup_steps), self.n_steps - 1)
 
-    def log_cut_warmup(self) -> None:
-        """Warn if the run ends before its warm-up does."""
-        options, n_steps = self.options, self.n_steps
-        if 0 < n_steps < options.warmup_steps:
-            logging.warning(
-                "the warm-up takes %d steps and the run %d: the learning rate ends at %.3g, below "
-                "learning_rate=%g; set a smaller warmup_steps",
-                options.warmup_steps, n_steps, self(n_steps - 1), options.learning_rate,
-            )  # fmt: skip
-
     def log_new_length(self, saved: Checkpoint) -> None:
         """Warn if the resumed run had another length, because this changes the learning rate."""
         if saved.n_steps in (None, self.n_steps) or self.options.decay == "none":

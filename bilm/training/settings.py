@@ -53,8 +53,8 @@ class RunSettings(Checked):
         log_dir: folder of TensorBoard's files; None for `logs` in the run's folder.
         precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
             other dtype.
-        xla: whether XLA compiles windows and losses: "auto" uses it on GPUs if a test in another
-            process succeeds; "on" or "off". Numbers agree up to rounding.
+        xla: whether XLA compiles windows and losses: "on", "off", or "auto" to use it on GPUs.
+            Numbers agree up to rounding.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
         auto: length and precision that `--options auto` chose, a `bilm.training.auto.Choice` as a
             mapping, which checkpoints store.

@@ -70,12 +70,9 @@ class TrainingText:
         def windows() -> Iterator[dict]:
             n_rows = options.batch_size
             rows = range(n_rows * own.start, n_rows * own.stop)
-            # A checkpoint of an earlier version of bilm may contain no position: the windows before
-            # it are read again and skipped.
-            skipped = 0 if position else step
             total = n_rows * devices.n_replicas
             for window, place in self.reader.iter_placed_batches(
-                total, options.unroll_steps, position, skipped, rows
+                total, options.unroll_steps, position, own=rows
             ):
                 self.positions.append(place)
                 yield window

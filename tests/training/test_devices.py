@@ -73,15 +73,6 @@ def test_gpu_memory_is_allocated_as_needed(machine, monkeypatch):
     assert os.environ[name] == "true"
 
 
-def test_gpus_are_named_as_on_a_host_without_hidden_gpus(monkeypatch):
-    physical = [tf.config.PhysicalDevice(f"/physical_device:GPU:{k}", "GPU") for k in (1, 3)]
-    monkeypatch.setattr(devices.tf.config, "get_visible_devices", lambda kind: physical)
-    found = Devices(make_strategy(n_gpus=0))
-    assert found.gpus == []
-    found.names = ["GPU:1", "GPU:0"]
-    assert found.gpus == ["GPU:3", "GPU:1"]
-
-
 def test_gpus_keep_their_numbers_once_tensorflow_has_started(machine):
     machine.started = True
     make_strategy([2])

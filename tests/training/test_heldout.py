@@ -19,7 +19,7 @@ from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
-from bilm.training import callbacks, report
+from bilm.training import callbacks
 from bilm.training.history import read_history
 from bilm.training.plan import read_heldout
 from bilm.training.run_folder import RunFolder
@@ -81,16 +81,6 @@ def test_end_of_run_logs_best_checkpoint_and_export_command(tmp_path, monkeypatc
     log.clear()
     run(folder, 4, heldout=HELDOUT, eval_steps=1)
     assert log.messages[-1].startswith(f"to export: bilm export '--model={folder}' ")
-
-
-def test_export_warns_if_best_checkpoint_is_another(tmp_path, monkeypatch, log):
-    measured_as(monkeypatch, 9.0, 5.0, 7.0)
-    run(tmp_path / "run", 3, heldout=HELDOUT, eval_steps=1)
-    dump_weights(tmp_path / "run", tmp_path / "last" / "weights.hdf5")
-    assert "was better: perplexity 5.00 at step 2 against 7.00 at step 3" in log.text
-    log.clear()
-    dump_weights(tmp_path / "run" / "best", tmp_path / "best" / "weights.hdf5")
-    assert "was better" not in log.text
 
 
 def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
@@ -246,8 +236,7 @@ def test_heldout_part_of_all_sentences_is_the_whole():
         assert whole is part
 
 
-def test_heldout_part_is_measured_until_the_end(tmp_path, log, monkeypatch):
-    monkeypatch.setattr(report, "MUCH", 0.0)  # any time is much
+def test_heldout_part_is_measured_until_the_end(tmp_path, log):
     result = run(tmp_path, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
     whole, part = map(n_predictions, readers(PART)[:2])
     assert result.heldout.n_predictions == whole > part
@@ -255,8 +244,6 @@ def test_heldout_part_is_measured_until_the_end(tmp_path, log, monkeypatch):
     assert (step, measured) == (4, result.heldout)
     said = [m for m in log.messages if "held-out perplexity from zero state" in m]
     assert ["part of the text" in m for m in said] == [True, True, False]
-    assert sum("evaluations took" in m for m in log.messages) == 1
-    assert not any("--heldout_sentences" in m for m in log.messages)  # it is in use
 
 
 def test_heldout_part_selects_the_best_checkpoint(tmp_path, log):

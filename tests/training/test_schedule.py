@@ -78,14 +78,6 @@ def test_decay_waits_for_the_warm_up_and_never_reaches_zero(decay):
     assert rates(3, decay_start=1.0, decay=decay) == [1, 1, 1]
 
 
-def test_warm_up_longer_than_the_run_is_reported(log):
-    for n_steps in (4, None):
-        Schedule(tiny_options(warmup_steps=4, learning_rate=1.0), n_steps).log_cut_warmup()
-    assert not log.text
-    Schedule(tiny_options(warmup_steps=8, learning_rate=1.0), 2).log_cut_warmup()
-    assert "takes 8 steps and the run 2: the learning rate ends at 0.25, below" in log.text
-
-
 @pytest.mark.parametrize("n_steps", [4, 8, 9])
 def test_decay_is_described_only_if_the_run_is_longer_than_its_warm_up(n_steps):
     schedule = Schedule(tiny_options(warmup_steps=8, learning_rate=1.0, decay="linear"), n_steps)

@@ -1,8 +1,5 @@
 """Training steps with windows and losses compiled by XLA, against TensorFlow's own kernels."""
 
-import math
-import types
-
 import keras
 import numpy as np
 import pytest
@@ -14,16 +11,12 @@ from tiny_runs import REGULARIZED, TEXT, VOCABULARY, tiny_options
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
-from bilm.errors import OptionsError
 from bilm.layers import sampled_softmax
 from bilm.storage.names import stored_variables
-from bilm.support.probes import ProbeFailure, ask
 from bilm.training import step as training_step
-from bilm.training import xla
 from bilm.training.devices import Devices
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
-from bilm.training.xla import use_xla
 
 SLOW = {
     "full softmax": {"sample_softmax": False},
@@ -77,57 +70,6 @@ def test_xla_gives_equal_losses_and_gradients(changes):
         largest = np.abs(value).max()
         assert largest > 0, name
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5 * largest, err_msg=name)
-
-
-# --- when a run uses it ---
-
-
-@pytest.fixture
-def probe(monkeypatch):
-    """Replaces the probe; the fixture's `append` adds the next answer."""
-    answers, asked = [], []
-
-    def ask(module, *gpus, timeout):
-        asked.append(gpus)
-        answer = answers.pop()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(xla, "ask", ask)
-    return types.SimpleNamespace(append=answers.append, asked=asked)
-
-
-def test_xla_is_used_on_gpus_only_if_the_probe_succeeds(probe, log):
-    probe.append({"GPU:0": 1e-6, "GPU:2": 2e-6})
-    assert use_xla("auto", ["GPU:0", "GPU:2"])
-    assert probe.asked == [("GPU:0", "GPU:2")]
-    for wrong in (0.1, math.nan):
-        probe.append({"GPU:0": 1e-6, "GPU:2": wrong})
-        assert not use_xla("auto", ["GPU:0", "GPU:2"])
-        assert "XLA is not used, because its gradients differ" in log.text
-    probe.append(ProbeFailure("the process was ended by SIGABRT: no kernel image"))
-    assert not use_xla("auto", ["GPU:0"])
-    assert "XLA does not work here, so it is not used: the process was ended" in log.text
-
-
-def test_xla_is_not_probed_on_a_cpu_or_if_it_is_chosen(probe):
-    assert not use_xla("auto", [])
-    assert use_xla("on", ["GPU:0"]) and use_xla("on", []) and not use_xla("off", ["GPU:0"])
-    assert probe.asked == []
-    with pytest.raises(OptionsError, match="xla: found 'yes', expected one of auto, on, off"):
-        use_xla("yes", [])
-
-
-@pytest.mark.slow
-def test_xla_probe_answers():
-    assert 0 <= ask("bilm.training.xla", "CPU:0", timeout=120)["CPU:0"] <= xla.TOLERANCE
-
-
-@pytest.mark.slow
-def test_xla_probe_that_fails_says_why():
-    with pytest.raises(ProbeFailure, match="GPU:7 was not found"):
-        ask("bilm.training.xla", "GPU:7", timeout=120)
 
 
 @pytest.mark.slow
