@@ -20,7 +20,7 @@ import numpy as np
 from absl import app, flags
 
 from bilm.data import BidirectionalLMDataset, UnicodeCharsVocabulary
-from bilm.options.model_options import count_parameters, dense_sizes
+from bilm.options.model_options import dense_sizes
 from bilm.options.run_options import RunOptions, load_run_options
 from bilm.training.sampling import LogUniformSampler
 
@@ -70,7 +70,8 @@ def exchange(options: RunOptions, n_tokens: int) -> Exchange:
     """
     lstm, n_directions = options.lstm, len(options.model.directions)
     width = lstm.projection_dim
-    parameters, _ = count_parameters(options.model, n_tokens)
+    n_tables = options.model.reads_words + (not options.share_embedding_softmax)
+    parameters = sum(dense_sizes(options.model)) + n_tokens * (n_tables * width + 1)
     layer = 2 * width * 4 * lstm.dim + 4 * lstm.dim + (width != lstm.dim) * lstm.dim * width
     recurrent = n_directions * lstm.n_layers * layer
     window = options.batch_size * options.unroll_steps

@@ -11,21 +11,7 @@ from typing import Any
 
 from bilm.errors import OptionsError
 from bilm.options import schema
-from bilm.options.schema import (
-    ACTIVATION,
-    BOOLEAN,
-    FILTERS,
-    LAYERS,
-    LAYERS_OR_NONE,
-    LEXICON,
-    POSITIVE,
-    SIZE,
-    WORD_LENGTH,
-    Checked,
-    Rule,
-    key,
-    unexpected,
-)
+from bilm.options.schema import Checked, Rule, key, unexpected
 
 DIRECTIONS = ("forward", "backward")
 EXPORT_ID = "bilm_export"  # key and HDF5 attribute with the id shared by the files of an export
@@ -45,19 +31,19 @@ CHARACTERS = Rule(
 class EmbeddingOptions(Checked):
     """The character embedding."""
 
-    dim: int = key(SIZE)
+    dim: int = key(schema.SIZE)
 
 
 @dataclass(frozen=True)
 class CharCnnOptions(Checked):
     """The character CNN; `filters` contains pairs (width, number)."""
 
-    activation: str = key(ACTIVATION)
+    activation: str = key(schema.ACTIVATION)
     embedding: EmbeddingOptions = key(EmbeddingOptions)
-    filters: tuple[tuple[int, int], ...] = key(FILTERS)
-    max_characters_per_token: int = key(WORD_LENGTH)
+    filters: tuple[tuple[int, int], ...] = key(schema.FILTERS)
+    max_characters_per_token: int = key(schema.WORD_LENGTH)
     n_characters: int = key(CHARACTERS)
-    n_highway: int = key(LAYERS_OR_NONE, 0, null=True)
+    n_highway: int = key(schema.LAYERS_OR_NONE, 0, null=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,12 +55,12 @@ class CharCnnOptions(Checked):
 class LstmOptions(Checked):
     """One stack of LSTM layers. `projection_dim` equals `dim` if there is no projection."""
 
-    dim: int = key(SIZE)
-    projection_dim: int = key(SIZE)
-    n_layers: int = key(LAYERS)
-    cell_clip: float | None = key(POSITIVE, None)
-    proj_clip: float | None = key(POSITIVE, None)
-    use_skip_connections: bool = key(BOOLEAN, False)
+    dim: int = key(schema.SIZE)
+    projection_dim: int = key(schema.SIZE)
+    n_layers: int = key(schema.LAYERS)
+    cell_clip: float | None = key(schema.POSITIVE, None)
+    proj_clip: float | None = key(schema.POSITIVE, None)
+    use_skip_connections: bool = key(schema.BOOLEAN, False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,9 +72,9 @@ class LstmOptions(Checked):
 class TableOptions(Checked):
     """A table of `n_rows` vectors of width `dim`, and the lexicon that maps entries to rows."""
 
-    dim: int = key(SIZE)
-    n_rows: int = key(SIZE)
-    lexicon: Mapping[str, int] = key(LEXICON)
+    dim: int = key(schema.SIZE)
+    n_rows: int = key(schema.SIZE)
+    lexicon: Mapping[str, int] = key(schema.LEXICON)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,12 +94,12 @@ class LexiconEncoderOptions(Checked):
         activation, filters, n_highway: the CNN's options, as in `CharCnnOptions`.
     """
 
-    max_characters_per_token: int = key(WORD_LENGTH)
+    max_characters_per_token: int = key(schema.WORD_LENGTH)
     words: TableOptions | None = key(TableOptions, None)
     characters: TableOptions | None = key(TableOptions, None)
-    activation: str = key(ACTIVATION, "relu")
-    filters: tuple[tuple[int, int], ...] | None = key(FILTERS, None)
-    n_highway: int = key(LAYERS_OR_NONE, 0)
+    activation: str = key(schema.ACTIVATION, "relu")
+    filters: tuple[tuple[int, int], ...] | None = key(schema.FILTERS, None)
+    n_highway: int = key(schema.LAYERS_OR_NONE, 0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,7 +113,7 @@ class LexiconEncoderOptions(Checked):
         if self.characters is None:
             return
         if self.filters is None:
-            raise OptionsError(f"filters: missing, expected {FILTERS.expected}")
+            raise OptionsError(f"filters: missing, expected {schema.FILTERS.expected}")
         object.__setattr__(self, "filters", tuple(tuple(pair) for pair in self.filters))
         _check_widest(self.filters, self.max_characters_per_token)
 
@@ -147,8 +133,8 @@ class ModelOptions(Checked):
 
     lstm: LstmOptions = key(LstmOptions)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
-    bidirectional: bool | None = key(BOOLEAN, None)
-    share_embedding_softmax: bool = key(BOOLEAN, False)
+    bidirectional: bool | None = key(schema.BOOLEAN, None)
+    share_embedding_softmax: bool = key(schema.BOOLEAN, False)
     lexicon_encoder: LexiconEncoderOptions | None = key(LexiconEncoderOptions, None)
 
     def __post_init__(self) -> None:
@@ -245,15 +231,3 @@ def _cnn_sizes(filters: tuple[tuple[int, int], ...], n_highway: int, dim: int) -
     for _ in range(2 * n_highway):
         yield n_filters * n_filters
         yield n_filters
-
-
-def count_parameters(options: ModelOptions, n_tokens: int) -> tuple[int, int]:
-    """Return the number of parameters, and how many of them are in tables of words.
-
-    Args:
-        options: the options of a model with a softmax.
-        n_tokens: vocabulary size.
-    """
-    n_tables = options.reads_words + (not options.share_embedding_softmax)
-    n_rows = n_tokens * (n_tables * options.lstm.projection_dim + 1)  # a bias per word
-    return sum(dense_sizes(options)) + n_rows, n_rows

@@ -18,19 +18,7 @@ from bilm.options.model_options import (
     LstmOptions,
     ModelOptions,
 )
-from bilm.options.schema import (
-    BOOLEAN,
-    COUNT,
-    NUMBER,
-    POSITIVE,
-    PROBABILITY,
-    SHARE,
-    SIZE,
-    Checked,
-    choice,
-    key,
-    unexpected,
-)
+from bilm.options.schema import Checked, choice, key, unexpected
 
 MAX_SEED = 2**31 - 1  # dropout takes int32 seeds
 # Default learning rates by optimizer.
@@ -38,12 +26,6 @@ LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "muon": 0.006}
 AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
-# Keys that are off by default. The log of a run and the model card name those that are on.
-OPT_IN = (
-    "dropout", "variational_dropout", "embedding_dropout", "recurrent_weight_dropout",
-    "weight_decay",
-)  # fmt: skip
-
 # Keys of version 0.1.0 that training no longer supports, with their defaults.
 REMOVED: dict[str, float | str] = {
     "word_dropout": 0.0,
@@ -97,32 +79,32 @@ class RunOptions(Checked):
 
     ALLOWED = (EXPORT_ID, *REMOVED)  # EXPORT_ID is in the options of an export
 
-    bidirectional: bool = key(BOOLEAN)
+    bidirectional: bool = key(schema.BOOLEAN)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
     lstm: LstmOptions = key(LstmOptions)
-    dropout: float = key(PROBABILITY)
-    all_clip_norm_val: float = key(POSITIVE)
+    dropout: float = key(schema.PROBABILITY)
+    all_clip_norm_val: float = key(schema.POSITIVE)
     optimizer: str = key(choice(*LEARNING_RATES), "adagrad")
-    learning_rate: float | None = key(POSITIVE, None)
-    warmup_steps: int = key(COUNT, 0)
+    learning_rate: float | None = key(schema.POSITIVE, None)
+    warmup_steps: int = key(schema.COUNT, 0)
     decay: str = key(choice(*DECAYS), "none")
-    decay_start: float = key(SHARE, 0.0)
-    decay_floor: float = key(SHARE, 0.0)
-    n_epochs: int = key(NUMBER)
-    n_train_tokens: int | None = key(NUMBER, None)
-    batch_size: int = key(SIZE)
-    n_tokens_vocab: int | None = key(SIZE, None)
-    unroll_steps: int = key(SIZE)
-    n_negative_samples_batch: int = key(SIZE)
-    sample_softmax: bool = key(BOOLEAN, True)
-    share_embedding_softmax: bool = key(BOOLEAN, False)
-    state_reset_probability: float = key(PROBABILITY, 0.0)
+    decay_start: float = key(schema.SHARE, 0.0)
+    decay_floor: float = key(schema.SHARE, 0.0)
+    n_epochs: int = key(schema.NUMBER)
+    n_train_tokens: int | None = key(schema.NUMBER, None)
+    batch_size: int = key(schema.SIZE)
+    n_tokens_vocab: int | None = key(schema.SIZE, None)
+    unroll_steps: int = key(schema.SIZE)
+    n_negative_samples_batch: int = key(schema.SIZE)
+    sample_softmax: bool = key(schema.BOOLEAN, True)
+    share_embedding_softmax: bool = key(schema.BOOLEAN, False)
+    state_reset_probability: float = key(schema.PROBABILITY, 0.0)
     softmax_bias: str = key(choice(*SOFTMAX_BIASES), "zeros")
-    share_negatives: bool = key(BOOLEAN, False)
-    variational_dropout: bool = key(BOOLEAN, False)
-    embedding_dropout: float = key(PROBABILITY, 0.0)
-    recurrent_weight_dropout: float = key(PROBABILITY, 0.0)
-    weight_decay: float = key(PROBABILITY, 0.0)
+    share_negatives: bool = key(schema.BOOLEAN, False)
+    variational_dropout: bool = key(schema.BOOLEAN, False)
+    embedding_dropout: float = key(schema.PROBABILITY, 0.0)
+    recurrent_weight_dropout: float = key(schema.PROBABILITY, 0.0)
+    weight_decay: float = key(schema.PROBABILITY, 0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,12 +122,6 @@ class RunOptions(Checked):
         if changes.get("optimizer", self.optimizer) != self.optimizer:
             changes.setdefault("learning_rate", None)
         return super().replace(**changes)
-
-    def opted_in(self) -> dict[str, Any]:
-        """Return the values of the keys `OPT_IN` that differ from their defaults."""
-        defaults = {field.name: field.default for field in schema.keys(self)}
-        values = {name: getattr(self, name) for name in OPT_IN}
-        return {name: value for name, value in values.items() if value and value != defaults[name]}
 
     @property
     def model(self) -> ModelOptions:

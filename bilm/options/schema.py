@@ -21,7 +21,6 @@ from bilm.support.files import replacing
 T = TypeVar("T", bound="Checked")
 MAX_BYTES = 1 << 20  # limit on the size of a JSON file; options have a few thousand bytes
 SWAPPED = "options come first, weights second"
-HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 MAX_SIZE = 2**31 - 1  # limit on the length of an axis: ids and row numbers are int32
 LARGEST = 2**63 - 1  # limit on counts, which are int64
@@ -216,11 +215,11 @@ def read_object(path: str | Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
-        if content.startswith(HDF5_MAGIC):
+        if content.startswith(b"\x89HDF"):
             raise OptionsError(f"found an HDF5 file, expected options.json; {SWAPPED}")
         if len(content) > MAX_BYTES:
             raise OptionsError(f"found more than {MAX_BYTES:,} bytes, expected a small JSON object")
-        values = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_without_duplicates)
+        values = json.loads(content.decode("utf-8-sig"))
         if not isinstance(values, dict):
             raise unexpected("top level", values, "an object")
         return values
@@ -257,12 +256,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Checked):
         return value.to_dict()
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in values:
-            raise OptionsError(f"{name}: found twice, expected once")
-        values[name] = value
-    return values

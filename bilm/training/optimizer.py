@@ -6,14 +6,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.training.devices import Devices
 
-Op = tf.Operation
+Op: TypeAlias = tf.Operation
 NORM = "gradient's norm"  # named in the error if it is not finite
 
 
@@ -144,7 +144,7 @@ class Optimizer:
         raise NotImplementedError
 
     def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
-        """Update distinct rows (N,) of a variable with a gradient (N, ...); `size` is the step size."""
+        """Update distinct rows (N,) of a variable with a gradient (N, ...) and a step size."""
         raise NotImplementedError
 
 

@@ -300,8 +300,6 @@ class TrainingRun:
             self.vocab.size,
         )  # fmt: skip
         logging.info("%s", rate)
-        if changed := options.opted_in():
-            logging.info("%s", ", ".join(f"{name} {value}" for name, value in changed.items()))
         if setup.checkpoint is not None:
             logging.info("continuing from %s", setup.checkpoint.path)
             rate.log_new_length(setup.checkpoint)

@@ -33,8 +33,6 @@ from tiny_runs import (
 
 from bilm.data.dataset import SHUFFLE_BUFFER
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
-from bilm.language_model import BiLM
-from bilm.options.model_options import count_parameters
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
@@ -150,18 +148,6 @@ def test_relative_folder_and_a_change_of_the_working_folder(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path / "other")
     assert made.train().finished
     assert (tmp_path / "run" / "model.ckpt-1.index").exists() and not os.listdir(".")
-
-
-# --- memory ---
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_parameter_count_matches_the_model(variant):
-    n_tokens, options = 49, tiny_options(**VARIANTS[variant]).model
-    model = BiLM(options, n_tokens, softmax=True)
-    model.build()
-    n_parameters, _ = count_parameters(options, n_tokens)
-    assert n_parameters == sum(value.size for value in stored_values(model).values())
 
 
 # --- stopping ---
