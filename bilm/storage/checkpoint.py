@@ -42,7 +42,7 @@ WEIGHTS, STATE, POSITION = "weights/", "state/", "position/"
 AVERAGED = "trained/"  # in checkpoints of version 0.1.0 with an average of the weights
 POSITION_PARTS = ("reader", "buffer", "rows")
 # Values of the record that version 0.1.0 stored as tensors.
-TENSORS = ("step", "n_steps", "seed", "batch", "best", "shards", "vocabulary")
+TENSORS = ("step", "seed", "n_steps", "batch", "best", "shards", "vocabulary")
 
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+|json)"
@@ -90,26 +90,20 @@ class RunRecord:
 class Checkpoint:
     """An open checkpoint of training.
 
-    Opening it reads the index and the run's facts, and compares the index with the sizes of the
-    data files. Weights and states are read when they are requested; TensorFlow compares the
-    checksum of each one.
+    Opening it reads the index and the JSON file, and compares the index with the sizes of the data
+    files. Weights and states are read when they are requested, with their checksums.
 
     Args:
         path: path of the checkpoint, without the endings of its files.
     Attributes:
         files: the index, the data files and the JSON file.
-        is_reference: whether the TensorFlow 1 reference wrote it. The facts are then None, the
-            shards are empty and there are no states.
+        is_reference: whether the TensorFlow 1 reference wrote it, without steps and states.
         shapes, dtypes: shape and dtype of each weight, by stored name.
         n_words: words of the softmax.
-        step, seed: steps that were done; the run's seed.
-        n_steps: steps that were requested; None if the checkpoint does not contain it.
-        n_rows: rows of the global batch.
-        batch_size: rows per replica as requested first.
+        step, n_steps, seed, shards, vocabulary: see `RunRecord`; None or empty if unknown.
+        n_rows, batch_size: rows of the global batch; rows per replica as requested first.
         best: lowest held-out perplexity so far; infinite if nothing was measured.
-        position: position of the readers in the text; None if the checkpoint does not contain it.
-        shards: name and size of each file of the text, in order.
-        vocabulary: `Vocabulary.digest` of the run; empty if the checkpoint does not contain it.
+        position: position of the readers in the text; None if unknown.
         skipped: for each later checkpoint that cannot be used, the reason.
     Raises: WeightsError if it cannot be read, is incomplete or does not belong to a biLM.
     """
@@ -133,20 +127,23 @@ class Checkpoint:
             expected = "expected the checkpoint of a biLM's training"
             raise WeightsError(f"{self.path}: softmax/b is missing; {expected}")
         self.n_words = bias[0]
-        # Empty for the TensorFlow 1 reference, and if a save was interrupted before the JSON file.
-        self.record = read_record(self.path) or self._record_of_tensors()
-        n_rows = next(iter(self._shapes.get(f"{STATE}0{SUFFIX}", [])), None)
+        record = read_record(self.path)
+        if not record:
+            stored = (k for k in TENSORS if k + SUFFIX in self._shapes)
+            record = {k: self._tensor(k + SUFFIX) for k in stored}
+        if not (record or self.is_reference):  # a save was interrupted
+            raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
+        n_rows = next(iter(self._shapes.get(f"{STATE}0{SUFFIX}", [])), 0)
         try:
-            self.step = int(self.record["step"]) if self.record else None
-            self.seed = int(self.record["seed"]) if self.record else None
-            n_steps = self.record.get("n_steps")
-            self.n_steps = None if n_steps is None else int(n_steps)
-            self.n_rows, self.batch_size = map(int, self.record.get("batch", (n_rows or 0,) * 2))
-            best = self.record.get("best")
+            self.step, self.seed, self.n_steps = (
+                None if record.get(k) is None else int(record[k]) for k in TENSORS[:3]
+            )
+            self.n_rows, self.batch_size = map(int, record.get("batch", (n_rows, n_rows)))
+            best = record.get("best")
             self.best = math.inf if best is None else float(best)
-            self.shards = [os.fsdecode(name) for name in self.record.get("shards", [])]
-            self.vocabulary = os.fsdecode(self.record.get("vocabulary", b""))
-        except (TypeError, ValueError, KeyError) as error:
+            self.shards = [os.fsdecode(name) for name in record.get("shards", [])]
+            self.vocabulary = os.fsdecode(record.get("vocabulary", b""))
+        except (TypeError, ValueError) as error:
             raise WeightsError(f"{self.path}: not a checkpoint of training ({error!r})") from error
         places = [key for key in self._shapes if key.startswith(POSITION)]
         position = {k.removeprefix(POSITION).removesuffix(SUFFIX): self._tensor(k) for k in places}
@@ -186,20 +183,14 @@ class Checkpoint:
 
     def check_all(self) -> None:
         """Read every tensor once. Raises: WeightsError if one is damaged or not finite."""
-        if not self.record:
-            raise WeightsError(
-                f"{self.path}: the step is missing; expected a whole checkpoint of bilm's training"
-            )
+        if self.is_reference:
+            raise WeightsError(f"{self.path}: expected a checkpoint of bilm's training")
         if any(key.startswith(AVERAGED) for key in self._shapes):
             raise WeightsError(
                 f"{self.path}: its weights are an average; only version 0.1.0 trains them further"
             )
         for key in self._shapes:
             self._tensor(key)
-
-    def _record_of_tensors(self) -> dict[str, Any]:
-        """Return the values that version 0.1.0 stored as tensors; empty if there are none."""
-        return {k: self._tensor(k + SUFFIX) for k in TENSORS if k + SUFFIX in self._shapes}
 
     def _tensor(self, key: str) -> np.ndarray:
         try:
@@ -236,8 +227,8 @@ def latest_checkpoint(
 
     Args:
         folder: searched again after each failure: a run may be saving and removing meanwhile.
-        only: selects weights by stored name. They are read now, so that a damaged one leads to
-            the checkpoint before it, and kept until `Checkpoint.read` returns them.
+        only: selects weights that are read now and kept: a damaged one leads to the checkpoint
+            before it.
         whole: whether to check every tensor, including slots and states, and keep none of them in
             memory; used to resume a run.
     Returns: None if the folder contains no checkpoint.
@@ -304,18 +295,15 @@ def remove_unfinished(folder: str | Path) -> None:
 def check_name(folder: str | Path) -> None:
     """Refuse a folder whose checkpoints TensorFlow cannot read.
 
-    TensorFlow treats the path as a pattern in which `[`, `]` and the backslash cannot be escaped.
-    `?` and `*` are allowed, because as patterns they also match themselves.
+    TensorFlow treats the path as a pattern. `?` and `*` also match themselves.
 
     Raises: WeightsError.
     """
     path = os.fspath(folder)
-    found = next((c for c in path if c in "[]\\" or "\ud800" <= c <= "\udfff"), None)
-    if found is not None:
-        what = found if found in "[]\\" else "a byte that is not UTF-8"
+    if re.search("[][\\\\\ud800-\udfff]", path):
         raise WeightsError(
-            f"{path!a}: contains {what}, and TensorFlow cannot read a checkpoint in a folder of "
-            "such a name; use another name"
+            f"{path!a}: contains [, ], a backslash or bytes that are not UTF-8, and TensorFlow "
+            "cannot read a checkpoint in a folder of such a name; use another name"
         )
 
 
@@ -462,8 +450,8 @@ class CheckpointContent:
 class CheckpointFolder:
     """Writes checkpoints to a folder and keeps the latest ones.
 
-    TensorFlow's CheckpointManager treats the folder's name as a pattern when it removes files: in
-    `run?` it would remove those of `run1`. This class removes only files that have our names.
+    TensorFlow's CheckpointManager would treat the folder's name as a pattern: in `run?` it would
+    remove files of `run1`.
 
     Args:
         folder: an existing folder.

@@ -26,8 +26,8 @@ from bilm.support.files import version_of
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, OPTIONS, VOCABULARY
 
 INDEX = ".index"
-PART = re.compile(r".+(\.index|\.data-\d+-of-\d+)")
-OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+)?")
+PART = re.compile(r".+(\.index|\.data-\d+-of-\d+|-\d+\.json)")
+OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+|\.json)?")
 # Version of the last whole checkpoint, by folder and by whether the softmax was required.
 _whole: dict[tuple[Path, bool], list[tuple]] = {}
 
