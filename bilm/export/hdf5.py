@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bilm.errors import OptionsError, WeightsError
+from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.export.model_card import missing_for_allennlp
 from bilm.options.model_options import EXPORT_ID
 from bilm.options.run_options import load_model_options
@@ -28,6 +29,7 @@ from bilm.support.model_files import (
     HDF5_SUFFIXES,
     OPTIONS,
     SOFTMAX_ENDING,
+    VOCABULARY,
     WEIGHTS,
 )
 from bilm.support.urls import require_local
@@ -52,9 +54,9 @@ def dump_weights(
             written by an export.
         include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,)
             and `vocabulary` (V,), UTF-8 strings.
-        vocab_file: vocabulary of the run, for the softmax; None for `vocab.txt` in the run's
-            folder.
-    Returns: the paths written.
+        vocab_file: vocabulary of the run, for the softmax, and for a model that reads words, which
+            requires a copy beside its weights; None for `vocab.txt` in the run's folder.
+    Returns: the paths of weights, options and softmax.
     Raises: OptionsError, DataError, WeightsError.
     """
     require_local(outfile, "an exported model")
@@ -69,6 +71,10 @@ def dump_weights(
     values, options = weights.stored_values(model), model.options.for_export()
     mark = {EXPORT_ID: export_id(options, values)}
     written = [outfile, options_file]
+    words_file, copied = stored.vocabulary_file(vocab_file), outfile.with_name(VOCABULARY)
+    stored.check_words(words_file)
+    if words_file and copied.exists() and copied.read_bytes() != words_file.read_bytes():
+        raise DataError(f"{copied}: contains other words than {words_file}; use another folder")
     # Files are renamed into place only after they have been read back and compared. The options
     # are first: they are the only file that may lack an id, if an older bilm wrote them.
     with ExitStack() as names:
@@ -77,6 +83,9 @@ def dump_weights(
             words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
             new_softmax = names.enter_context(replacing(written[-1]))
             save_hdf5(new_softmax, _softmax_values(values, words), mark)
+        if words_file is not None and not copied.exists():
+            shutil.copy(words_file, names.enter_context(replacing(copied)))
+            logging.info("%s: the vocabulary, which the model requires", copied)
         new_weights = names.enter_context(replacing(outfile))
         new_options = names.enter_context(replacing(options_file))
         bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}

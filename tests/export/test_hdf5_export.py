@@ -107,6 +107,19 @@ def test_embedding_refuses_words_other_than_those_of_the_exported_softmax(tmp_pa
             ElmoEmbedder(out, vocab_file=vocabulary)
 
 
+def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
+    dump_weights(tiny_run("words"), tmp_path / "out")
+    sentences = [["the", "cat"], ["unheard-of"]]
+    found = ElmoEmbedder(tmp_path / "out").embed_batch(sentences)
+    expected = ElmoEmbedder(tiny_run("words")).embed_batch(sentences)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    dump_weights(tiny_run("words"), tmp_path / "out")
+    (tmp_path / "out" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nx\n")
+    with pytest.raises(DataError, match=r"vocab\.txt: contains other words than"):
+        dump_weights(tiny_run("words"), tmp_path / "out")
+
+
 def test_export_softmax_requires_a_vocabulary(tmp_path):
     run, out = shutil.copytree(tiny_run("characters"), tmp_path / "run"), tmp_path / "out"
     dump_weights(run, out / "elmo.hdf5", include_softmax=True)  # with those of the run
