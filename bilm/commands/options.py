@@ -18,7 +18,7 @@ from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.support.urls import is_url, masked
 
 if TYPE_CHECKING:
-    from bilm.training.hosts.exchange import Alone, Hosts
+    from bilm.training.hosts.exchange import Hosts
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
@@ -353,18 +353,17 @@ def run_options(
     )  # fmt: skip
 
 
-def run_hosts(values: Mapping[str, Any]) -> Alone | Hosts:
+def run_hosts(values: Mapping[str, Any]) -> Hosts:
     """Wait until all workers have joined and return them. Raises: OptionsError, HostError."""
     from absl import logging
 
-    from bilm.training.hosts.cluster import find_cluster
-    from bilm.training.hosts.exchange import Alone, Hosts
+    from bilm.training.hosts.exchange import Hosts
+    from bilm.training.hosts.joining import find_cluster
 
     workers = values["workers"]
     cluster = find_cluster(workers and workers.split(","), values["worker_index"])
-    if cluster is None:
-        return Alone()
-    IS_WORKER.set()
+    if cluster is not None:
+        IS_WORKER.set()
     hosts = Hosts(cluster, values["join_minutes"])
     if not hosts.is_chief:
         logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))
@@ -372,7 +371,7 @@ def run_hosts(values: Mapping[str, Any]) -> Alone | Hosts:
     return hosts
 
 
-def run_arguments(values: Mapping[str, Any], hosts: Alone | Hosts) -> dict[str, Any]:
+def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
     """Return the values of `run_options` as arguments of `bilm.TrainingRun`.
 
     Raises: DataError if a text cannot be read more than once; OptionsError for missing devices.

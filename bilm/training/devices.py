@@ -13,10 +13,11 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import (
 )
 from tensorflow.python.eager import context  # TensorFlow has no public names for these
 
-from bilm.errors import BilmError, HostError
+import bilm
+from bilm.errors import BilmError
 from bilm.support.process import grow_gpu_memory
-from bilm.training.hosts.cluster import TF_CONFIG
-from bilm.training.hosts.exchange import Alone, Hosts
+from bilm.training.hosts.exchange import Hosts
+from bilm.training.hosts.joining import TF_CONFIG
 
 
 class Devices:
@@ -31,10 +32,8 @@ class Devices:
         number of workers.
     """
 
-    def __init__(
-        self, strategy: tf.distribute.Strategy | None = None, hosts: Hosts | Alone | None = None
-    ):
-        self.hosts = hosts or Alone()
+    def __init__(self, strategy: tf.distribute.Strategy | None = None, hosts: Hosts | None = None):
+        self.hosts = hosts or Hosts()
         self.strategy = strategy or make_strategy(hosts=self.hosts)
         self.n_replicas = self.strategy.num_replicas_in_sync
         workers = self.strategy.extended.worker_devices
@@ -119,7 +118,7 @@ def make_strategy(
     n_gpus: int | None = None,
     cpu_replicas: int = 1,
     tf32: bool = True,
-    hosts: Hosts | Alone | None = None,
+    hosts: Hosts | None = None,
 ) -> tf.distribute.Strategy:
     """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
 
@@ -153,7 +152,7 @@ def make_strategy(
         grow_gpu_memory()
         if not tf32:
             tf.config.experimental.enable_tensor_float_32_execution(False)
-    if isinstance(hosts, Hosts):
+    if hosts is not None and hosts.n_workers > 1:
         return _strategy_of(hosts, len(gpus))
     if gpus:
         return tf.distribute.MirroredStrategy(_logical_names(found, gpus))
@@ -172,16 +171,12 @@ def make_strategy(
 
 def _strategy_of(hosts: Hosts, n_gpus: int) -> tf.distribute.Strategy:
     """Return the strategy of all workers, which must have equal numbers of visible GPUs."""
-    numbers = hosts.gather("number of GPUs", n_gpus)
-    other = next((k for k, number in enumerate(numbers) if number != numbers[0]), None)
-    if other is not None:
-        raise HostError(
-            f"{hosts.name(other)}: has {numbers[other]} GPUs, but {hosts.name(0)} has "
-            f"{numbers[0]}; expected the same number on all hosts (--n_gpus, --gpus)"
-        )
+    about = {"bilm": bilm.__version__, "TensorFlow": tf.__version__, "the number of GPUs": n_gpus}
+    about["the list of workers"] = list(hosts.cluster.workers)
+    hosts.check_alike("devices", lambda: about)
     os.environ[TF_CONFIG] = hosts.cluster.tf_config()
     try:
-        # `Hosts` detects workers that end or stop. TensorFlow's coordination service is disabled,
+        # `Hosts` detects workers that end. TensorFlow's coordination service is disabled,
         # because it would end a run if a worker is paused for ten seconds, and because it replaces
         # the process's SIGTERM handler while threads that could receive the signal are running.
         context.context().configure_coordination_service(service_type="")
@@ -192,7 +187,6 @@ def _strategy_of(hosts: Hosts, n_gpus: int) -> tf.distribute.Strategy:
             f"{hosts.name(hosts.index)}: {error}; create the strategy before TensorFlow "
             "computes anything"
         ) from error
-    hosts.exchanging = True
     return strategy
 
 

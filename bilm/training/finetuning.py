@@ -23,11 +23,10 @@ from bilm.options.run_options import CHANGEABLE, RunOptions, without_removed
 from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, heldout_windows
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded
+from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import OPTIONS, VOCABULARY
 from bilm.support.urls import masked
-from bilm.training.hosts import agreement
-from bilm.training.hosts.exchange import Alone
+from bilm.training.hosts.exchange import Hosts
 from bilm.training.plan import check_words
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
@@ -93,7 +92,7 @@ def finetune(
     Raises: BilmError if an input cannot be used.
     """
     start = Source(source, weight_file)
-    hosts = training.get("hosts") or Alone()
+    hosts = training.get("hosts") or Hosts()
     folder = RunFolder(save_dir, writes=hosts.is_chief)
     if start.folder.resolve() == folder.path.resolve():
         raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
@@ -107,11 +106,11 @@ def finetune(
     own, chosen = choose_vocabulary(start, vocab_file, new_vocab_file)
     # Only options and vocabulary are compared here: the weights are compared before the first step,
     # and the paths of the sources may differ.
-    compared = agreement.flat(start.options.to_dict(), "the source's ")
-    compared["SHA-256 of the source's vocabulary"] = own and agreement.digest_of_file(own)
+    compared: dict[str, Any] = {"the source": start.options.to_dict()}
+    compared["SHA-256 of the source's vocabulary"] = own and sha256_of(own)
     # Before the run starts: the file may be edited later.
     own_words = Vocabulary(own) if own else None
-    agreement.check_alike(hosts, "source", compared)
+    hosts.check_alike("source", lambda: compared)
 
     def initialize(model: BiLM) -> dict[str, Any]:
         _set_weights(model, start, own_words, run.vocab)

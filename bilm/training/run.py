@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -30,7 +31,7 @@ from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.history import History
 from bilm.training.hosts import agreement
-from bilm.training.hosts.exchange import Alone, Hosts
+from bilm.training.hosts.exchange import Hosts
 from bilm.training.plan import (
     Heldout,
     Plan,
@@ -42,7 +43,7 @@ from bilm.training.plan import (
     replica_options,
 )
 from bilm.training.report import RunReport, TrainResult
-from bilm.training.run_folder import RunFolder
+from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.settings import RunSettings, Saving
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
@@ -88,7 +89,7 @@ class TrainingRun:
         heldout_prefix: str | None = None,
         *,
         strategy: tf.distribute.Strategy | None = None,
-        hosts: Hosts | Alone | None = None,
+        hosts: Hosts | None = None,
         initialize: Callable[[BiLM], Mapping[str, Any] | None] | None = None,
         finetuning: Mapping[str, Any] | None = None,
         **settings: Any,
@@ -148,15 +149,14 @@ class TrainingRun:
             evaluate(progress)  # the run was killed before this evaluation ended
         save.last = time.monotonic()
         while progress.step < plan.n_steps:
-            turn = agreement.next_turn(self.devices, text, batches, stop.is_set(), save.is_late)
-            if turn.error is not None:
-                save.before_error(progress)
-                raise turn.error
-            if turn.stop:
+            source, stops, late = agreement.next_turn(
+                self.devices, text, batches, stop.is_set(), save.is_late
+            )
+            if stops:
                 break
             try:
                 with text.explaining(progress.step):
-                    result = trainer.step(turn.source, progress.step)
+                    result = trainer.step(source, progress.step)
             except DataError:
                 save.before_error(progress)
                 raise
@@ -164,7 +164,7 @@ class TrainingRun:
             report.add(progress.step, result)
             progress.step += 1
             watch(progress)
-            save(progress, turn.late)
+            save(progress, late)
             evaluate(progress)
         if progress.step < plan.n_steps:
             save.now(progress, "stopped at step %d, saved %s")
@@ -183,7 +183,7 @@ class TrainingRun:
         heldout = files = None
         if self.heldout_prefix:
             files = resolve_shards(self.heldout_prefix, on_bad_utf8)
-        agreement.check_alike(self.hosts, "inputs", self._compared(shards, files))
+        self.hosts.check_alike("inputs", lambda: self._compared(shards, files))
         if files is not None:
             heldout = read_heldout(files, self.vocab, self.options, self.settings.heldout_sentences)
         if self.hosts.is_chief:
@@ -194,9 +194,9 @@ class TrainingRun:
         """Return what must be the same on all workers."""
         texts = {"shard {} of the text": shards, "shard {} of the held-out text": heldout or ()}
         return {
-            **agreement.flat(self.options.to_dict()),
-            **agreement.flat(self.settings.shared()),
-            "SHA-256 of the vocabulary": agreement.digest(self.vocab_content),
+            **self.options.to_dict(),
+            **self.settings.shared(),
+            "SHA-256 of the vocabulary": hashlib.sha256(self.vocab_content).hexdigest(),
             **{
                 name.format(k): described
                 for name, files in texts.items()
@@ -212,7 +212,7 @@ class TrainingRun:
         checkpoint = agreement.agreed_checkpoint(self.hosts, self.folder)
         step = (checkpoint.step or 0) if checkpoint else 0
         requested = self._requested_options(shards, checkpoint)
-        measured = agreement.agreed_measurement(self.hosts, self.folder) if heldout else None
+        measured = self._last_measurement() if heldout else None
         same_heldout = not (measured and heldout) or self.folder.check_heldout(
             measured, heldout.described
         )
@@ -232,7 +232,7 @@ class TrainingRun:
         checkpoints = RunCheckpoints(trainer, self.folder, record, self.settings.saving.keep)
         if checkpoint is not None:
             checkpoints.restore(checkpoint, same_heldout)
-        agreement.check_same_start(self.hosts, checkpoints.content.digests, checkpoint)
+        self.hosts.check_alike("start", lambda: {"SHA-256": checkpoints.content.digests()})
         self.folder.write_inputs(record.options, self.vocab_content)
         perplexity = None
         if measured and same_heldout and measured.step == step:
@@ -258,6 +258,16 @@ class TrainingRun:
             if self.hosts.is_chief:
                 self.folder.log_changes(requested)
         return requested
+
+    def _last_measurement(self) -> Measurement | None:
+        """Return the run's last evaluation, as the chief has read it."""
+
+        def read() -> dict[str, Any] | None:
+            found = self.folder.read_measured()
+            return found and found.to_record()
+
+        record = self.hosts.from_chief("measured", read)
+        return record and Measurement.from_record(record)
 
     def _record(
         self,

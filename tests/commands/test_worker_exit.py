@@ -46,8 +46,8 @@ def test_command_with_workers_is_a_worker(monkeypatch, workers):
     class Joined:
         is_chief = True
 
-        def __init__(self, *_):
-            assert main.IS_WORKER.is_set()
+        def __init__(self, cluster, minutes):
+            assert main.IS_WORKER.is_set() == (cluster is not None)
 
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setattr(exchange, "Hosts", Joined)

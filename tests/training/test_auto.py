@@ -20,7 +20,7 @@ from bilm.data.shards import resolve_shards
 from bilm.errors import OptionsError
 from bilm.options.run_options import load_run_options
 from bilm.training import auto, timing
-from bilm.training.hosts.exchange import Alone
+from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
 
 STEP = {"float32": auto.Times(0.5), "bfloat16": auto.Times(0.25)}
@@ -164,10 +164,9 @@ def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_repli
 
 
 def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
-    class Two(Alone):
-        n_workers = 2
-
-    monkeypatch.setattr(options, "run_hosts", lambda run: Two())
+    two = Hosts()
+    two.n_workers = 2
+    monkeypatch.setattr(options, "run_hosts", lambda run: two)
     done = run_here("bilm train", *arguments(tmp_path), "--options", "auto")
     assert_fails(done, "several workers", status=2)
 

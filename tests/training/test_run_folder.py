@@ -35,7 +35,7 @@ from bilm.training import callbacks
 from bilm.training import run as training
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.finetuning import finetune
-from bilm.training.hosts.exchange import Alone
+from bilm.training.hosts.exchange import Hosts
 from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
 from bilm.training.step import Trainer
@@ -135,9 +135,11 @@ def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before
 # --- who writes ---
 
 
-def test_process_other_than_the_chief_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(Alone, "is_chief", False)
-    result = run(tmp_path / "run", 2, heldout=HELDOUT)
+def test_process_other_than_the_chief_writes_nothing(tmp_path):
+    hosts = Hosts()
+    hosts.is_chief, hosts.from_chief = False, lambda what, make: make()
+    hosts.gather = lambda what, value: [value]
+    result = run(tmp_path / "run", 2, heldout=HELDOUT, hosts=hosts)
     assert result.step == 2 and result.heldout is not None
     assert not (tmp_path / "run").exists()
 

@@ -1,6 +1,5 @@
 """Worker processes on this machine, by the real command, against one process of their replicas."""
 
-import resource
 import signal
 import time
 
@@ -95,11 +94,11 @@ def start_one(folder, changes, n_replicas, **flags):
 def test_resume_with_other_workers_and_replicas(tmp_path):
     flags = {"dropout": 0.1}
     changes, moved, still = WORDS | flags, tmp_path / "moved", tmp_path / "still"
-    for n_workers, n_replicas, n_steps in ((1, 4, 3), (2, 2, 6), (4, 1, 9), (1, 4, 12)):
+    for n_workers, n_steps in ((1, 3), (4, 6), (1, 9)):
         if n_workers == 1:
-            started = [start_one(moved, changes, n_replicas, n_steps=n_steps)]
+            started = [start_one(moved, changes, 4, n_steps=n_steps)]
         else:
-            started = start_workers(n_workers, moved, changes, n_replicas, n_steps=n_steps)
+            started = start_workers(n_workers, moved, changes, n_steps=n_steps)
         finish(started, moved)
         finish([start_one(still, changes, 4, n_steps=n_steps)], still)
     assert_same(moved, still)
@@ -165,23 +164,6 @@ def test_sigterm_saves_the_run_and_ends_all_workers(tmp_path, name, signalled):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("signalled", [0, 1])
-def test_sigterm_on_one_worker_before_the_first_step_ends_all(tmp_path, signalled):
-    folder, flags = tmp_path / "run", {"n_steps": LONG, "join_minutes": 0.5}
-    workers = addresses(2)
-    started = [start_worker(k, workers, folder, WORDS, **flags) for k in range(2)]
-    wait_for(folder, "waiting up to")
-    started[signalled].send_signal(signal.SIGTERM)
-    start = time.monotonic()
-    assert started[1 - signalled].wait(600) == 1
-    assert started[signalled].wait(600) == -signal.SIGTERM
-    assert time.monotonic() - start < SOON + 30  # and what a worker waits longer than the chief
-    last = log_file(folder, 1 - signalled).read_text().splitlines()[-1]
-    assert f"error: worker {signalled} ({workers[signalled]})" in last
-    finish(start_workers(2, folder, WORDS, **flags | {"n_steps": 2}), folder)
-
-
-@pytest.mark.cluster
 def test_workers_whose_folder_is_not_shared_are_refused(tmp_path):
     """Each has a checkpoint of the same step, of other weights."""
     folders, workers = [tmp_path / "0", tmp_path / "1"], addresses(2)
@@ -196,53 +178,7 @@ def test_workers_whose_folder_is_not_shared_are_refused(tmp_path):
         assert process.wait(600) == 1
     for k, folder in enumerate(folders):
         last = log_file(folder, k).read_text().splitlines()[-1]
-        assert f"worker 1 ({workers[1]}): SHA-256 of the weights after reading" in last
-
-
-@pytest.mark.cluster
-def test_fine_tuning_from_sources_that_differ_is_refused(tmp_path):
-    workers = addresses(2)
-    sources = [tmp_path / "source0" / "run", tmp_path / "source1" / "run"]
-    for seed, source in enumerate(sources):
-        run(source, 1, seed=seed, saving=Saving(steps=1))
-    started = [
-        start_worker(k, workers, tmp_path / "run", None, model=source, n_steps=2, heldout=None)
-        for k, source in enumerate(sources)
-    ]
-    lines = finish(started, tmp_path / "run", status=1)
-    expected = f"worker 1 ({workers[1]}): SHA-256 of the weights before step 1 is "
-    assert all(expected in line for line in lines)
-    assert not latest_checkpoint(tmp_path / "run")
-
-
-@pytest.mark.cluster
-def test_worker_that_is_paused_for_a_while_ends_nothing(tmp_path):
-    folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 20, "heldout": None}
-    started = start_workers(2, folder, WORDS, **flags)
-    wait_for(folder, "step 20: saved")
-    started[1].send_signal(signal.SIGSTOP)
-    time.sleep(14)
-    started[1].send_signal(signal.SIGCONT)
-    step = latest_checkpoint(folder).step
-    wait_for(folder, f"step {step + 100}: saved")
-    started[0].send_signal(signal.SIGTERM)
-    finish(started, folder, status=130)
-
-
-@pytest.mark.cluster
-def test_worker_that_is_stopped_is_named(tmp_path):
-    folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
-    workers = addresses(2)
-    started = [start_worker(k, workers, folder, WORDS, **flags) for k in range(2)]
-    wait_for(folder, "step 5: saved")
-    started[1].send_signal(signal.SIGSTOP)
-    assert started[0].wait(600) == 1
-    started[1].send_signal(signal.SIGCONT)
-    assert started[1].wait(600) == 1
-    for k in range(2):
-        log = log_file(folder, k).read_text()
-        assert f"error: worker 1 ({workers[1]}) did not answer for 30 seconds" in log
-        assert "Traceback" not in log
+        assert f"worker 1 ({workers[1]}): SHA-256.weights is" in last
 
 
 @pytest.mark.cluster
@@ -255,15 +191,3 @@ def test_sigterm_while_the_strategy_is_made_ends_all(tmp_path, signalled):
     started[signalled].send_signal(signal.SIGTERM)
     assert started[signalled].wait(600) == -signal.SIGTERM
     assert started[1 - signalled].wait(600) == 1
-
-
-@pytest.mark.cluster
-def test_full_disk_on_the_chief_ends_all_workers(tmp_path):
-    folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
-    started = start_workers(2, folder, WORDS, **flags)
-    wait_for(folder, "step 5: saved")
-    resource.prlimit(started[0].pid, resource.RLIMIT_FSIZE, (2_000, 2_000))
-    lines = finish(started, folder, status=1)
-    assert all("cannot be saved" in line for line in lines), lines
-    assert "worker 0 (" in lines[1] and "has ended" in lines[1]
-    assert latest_checkpoint(folder).step % 5 == 0

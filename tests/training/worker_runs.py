@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from random import SystemRandom
 
 from command_runs import environment
@@ -16,7 +15,6 @@ from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options
 STARTED: list[subprocess.Popen] = []  # ended by the fixture of the tests, also if one fails
 # Ends a worker with the process that started it, also if that one is killed.
 WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-WORKER = Path(__file__).with_name("worker.py")
 JOIN_MINUTES = 8.0
 
 
@@ -34,7 +32,7 @@ def addresses(n_workers):
     return sorted(found)
 
 
-def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
+def start_worker(index, workers, folder, changes, **flags):
     """Start one worker of a run that is saved in `folder`; it logs to a file beside it.
 
     Without `workers` it is a run of one process; without `changes` of options a stored model,
@@ -54,11 +52,10 @@ def start_worker(index, workers, folder, changes, n_replicas=1, **flags):
         "worker_index": index if workers else None,
     } | flags
     named = [f"--{name}={value}" for name, value in flags.items() if value is not None]
-    program = ["-m", "bilm"] if n_replicas == 1 else [WORKER, str(n_replicas)]
     command = "train" if changes is not None else "finetune"
     with open(log_file(folder, index), "w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [*WITH_PARENT, sys.executable, *program, command, *named],
+            [*WITH_PARENT, sys.executable, "-m", "bilm", command, *named],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(),
         )  # fmt: skip
     STARTED.append(process)
@@ -82,12 +79,10 @@ def wait_for(folder, text, index=0, seconds=600):
         time.sleep(0.002)
 
 
-def start_workers(n_workers, folder, changes, n_replicas=1, **flags):
+def start_workers(n_workers, folder, changes, **flags):
     """Start all workers of a run; see `start_worker`."""
     workers = addresses(n_workers)
-    return [
-        start_worker(k, workers, folder, changes, n_replicas, **flags) for k in range(n_workers)
-    ]
+    return [start_worker(k, workers, folder, changes, **flags) for k in range(n_workers)]
 
 
 def finish(processes, folder, status=0, seconds=600):

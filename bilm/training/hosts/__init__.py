@@ -1,6 +1,6 @@
 """Training by several worker processes.
 
-`cluster` lists the workers, `joining` waits until all have connected, `exchange` sends messages
+`joining` lists the workers and waits until all have connected, `exchange` sends messages
 between training steps, and `agreement` decides with them what every worker does next. Imports
 everything that `training` may.
 """

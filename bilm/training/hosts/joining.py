@@ -1,48 +1,99 @@
-"""How the workers of a run find each other before TensorFlow starts on any of them.
+"""Which worker processes a run has, and how they find each other before TensorFlow starts on them.
 
-The chief listens at its own address. Each of the other workers connects to it and sends a greeting,
-and then a hello message with its index and versions. When all have joined, the chief answers, and
-TensorFlow then listens at the same port. The connections remain open: `Hosts` uses them, and they
-break if a worker dies.
+The chief listens at the port of its address. Each of the other workers connects to it and sends its
+index. When all have joined, the chief answers, and TensorFlow then listens at the same
+port. The connections remain open: `Hosts` uses them, and they break if a worker dies.
 
-TensorFlow alone would wait forever for a worker that does not start. TensorFlow accepts connections
-on all interfaces of a host without authentication, so a run with several workers requires a trusted
-network.
+TensorFlow alone would wait forever for a worker that does not start. It accepts connections on all
+interfaces without authentication, so a run with several workers requires a trusted network.
 """
 
 from __future__ import annotations
 
-import errno
-import ipaddress
 import json
+import os
 import socket
-import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-import bilm
-from bilm.errors import HostError
-from bilm.training.hosts.cluster import Cluster
+from bilm.errors import HostError, OptionsError
 
-GREETING = b"bilm workers 1\n"  # first message of both sides; identifies a bilm worker
-GREETING_SECONDS = 10.0  # time limit for greeting and hello together
-RETRY_SECONDS = 0.5
-# Workers wait this much longer than the chief, so that the chief reports the timeout.
-LATE_SECONDS = 30.0
-MAX_BYTES = 1 << 26  # maximum size of a message between workers
-MAX_HELLO_BYTES = 1 << 16  # maximum size of a hello, which may come from another program
-LENGTH = struct.Struct("!i")  # length prefix of each message, as in multiprocessing.connection
-# If a host loses power or network, TCP closes the connection after about 30 s: 10 s idle, then four
-# probes at intervals of 5 s.
-ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4} | {
-    "TCP_USER_TIMEOUT": 30_000  # ms
-}
+TF_CONFIG = "TF_CONFIG"  # the environment variable that TensorFlow reads
+HELLO_SECONDS, RETRY_SECONDS = 10.0, 0.5
+MAX_BYTES = 1 << 26  # maximum size of a message
+# If a host loses power or network, TCP closes the connection after about 30 s.
+KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+BROKEN = (OSError, EOFError, ValueError)  # raised by `receive`
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The worker processes of a run.
+
+    Args:
+        workers: `host:port` of each. The first is the chief, which writes the run's files.
+        index: number of this process among them.
+    """
+
+    workers: tuple[str, ...]
+    index: int
+
+    def name(self, index: int) -> str:
+        """Return the name of a worker in messages."""
+        return f"worker {index} ({self.workers[index]})"
+
+    def address(self, index: int) -> tuple[str, int]:
+        """Return the host and the port of a worker."""
+        host, _, port = self.workers[index].rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def tf_config(self) -> str:
+        """Return the cluster as TensorFlow reads it from TF_CONFIG."""
+        task = {"type": "worker", "index": self.index}
+        return json.dumps({"cluster": {"worker": self.workers}, "task": task})
+
+
+def find_cluster(workers: Sequence[str] | None = None, index: int | None = None) -> Cluster | None:
+    """Return the cluster that the arguments or TF_CONFIG describe; None for a single process.
+
+    Args:
+        workers: `host:port` of each worker process, the same on all of them; None for TF_CONFIG.
+        index: the place of this process among them.
+    Raises: OptionsError, naming the flag or the variable.
+    """
+    source = "--workers" if workers else TF_CONFIG
+    if workers is None and index is None:
+        workers, index = _read_config() if os.environ.get(TF_CONFIG) else ([], 0)
+    if workers is None or index is None:
+        raise OptionsError("--workers and --worker_index: expected both or neither")
+    for address in workers:
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdecimal() and len(port) < 6) or workers.count(address) > 1:
+            raise OptionsError(f"{source}: found {address!r}, expected host:port, each once")
+    if workers and not 0 <= index < len(workers):
+        raise OptionsError(f"{source}: found worker {index}, expected 0 to {len(workers) - 1}")
+    return Cluster(tuple(workers), index) if len(workers) > 1 else None
+
+
+def _read_config() -> tuple[list[str], int]:
+    """Return the addresses in TF_CONFIG, the chief's first, and the place of this process."""
+    try:
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs, kind = resolver.cluster_spec().as_dict(), resolver.task_type or "worker"
+        chiefs, index = jobs.pop("chief", []), resolver.task_id or 0
+        workers = jobs.pop("worker", [])
+    except (ValueError, TypeError, AttributeError) as error:
+        raise OptionsError(f"{TF_CONFIG}: {error}") from None
+    if jobs or kind not in ("chief", "worker"):
+        raise OptionsError(f"{TF_CONFIG}: found other jobs, expected chief and worker alone")
+    return chiefs + workers, index + (len(chiefs) if kind == "worker" else 0)
 
 
 def join(cluster: Cluster, minutes: float) -> dict[int, Connection]:
@@ -53,23 +104,20 @@ def join(cluster: Cluster, minutes: float) -> dict[int, Connection]:
         minutes: maximum time to wait.
     Returns: connections by worker index: the chief has one to each other worker; each other worker
         has one to the chief.
-    Raises: HostError if a worker does not join in time, if the port of this worker is in use, or if
-        the workers were started with different versions or addresses.
+    Raises: HostError if a worker does not join in time or if the port of this worker is in use.
     """
     deadline = time.monotonic() + 60 * minutes
-    if cluster.index == 0:
-        return _welcome(cluster, deadline, minutes)
-    return {0: _knock(cluster, deadline, minutes)}
-
-
-def encode(value: Any) -> bytes:
-    """Return a value as JSON; it may contain NumPy's numbers."""
-    return json.dumps(value, default=lambda number: number.item()).encode()
+    name = cluster.name(cluster.index)
+    logging.info("%s: waiting up to %g minutes for the others", name, minutes)
+    with _listener(cluster) as listener:
+        if cluster.index == 0:
+            return _accept_all(listener, cluster, deadline)
+    return {0: _connect(cluster, deadline)}
 
 
 def send(connection: Connection, message: Any) -> None:
-    """Send a JSON value. Raises: OSError."""
-    connection.send_bytes(encode(message))
+    """Send a JSON value, which may contain NumPy's numbers. Raises: OSError."""
+    connection.send_bytes(json.dumps(message, default=lambda number: number.item()).encode())
 
 
 def receive(connection: Connection) -> Any:
@@ -77,150 +125,46 @@ def receive(connection: Connection) -> Any:
     return json.loads(connection.recv_bytes(MAX_BYTES))
 
 
-def _welcome(cluster: Cluster, deadline: float, minutes: float) -> dict[int, Connection]:
-    """Accept every other worker; answer them when all have joined."""
-    there: dict[int, Connection] = {}
-    n_workers = len(cluster.workers)
-    with _listener(cluster) as listener:
-        logging.info(
-            "%d workers in total: waiting up to %g minutes for the others", n_workers, minutes
-        )
-        # A worker that has joined sends nothing until it is answered, so a readable connection
-        # means that the worker has ended.
-        while missing := [k for k in range(1, n_workers) if k not in there or there[k].poll()]:
-            listener.settimeout(max(deadline - time.monotonic(), 0.001))
-            try:
-                accepted, _ = listener.accept()
-            except TimeoutError:
-                names = ", ".join(map(cluster.name, missing))
-                _refuse(there, f"{names}: did not join within {minutes:g} minutes")
-            if (found := _greet(accepted, cluster, deadline)) is not None:
-                index, connection, problem = found
-                if index in there and not there[index].poll():
-                    problem = (
-                        "another process has already joined with this index; end one of the two"
-                    )
-                    _answer([connection], f"{cluster.name(index)}: {problem}")
-                    continue
-                there[index] = connection
-                if problem:
-                    _refuse(there, problem)
-    _answer(there.values(), None)
-    return there
-
-
-def _greet(
-    accepted: socket.socket, cluster: Cluster, deadline: float
-) -> tuple[int, Connection, str] | None:
-    """Return the index, the connection and the problem ("" if none) of the worker that
-    connected; None if it is not a worker of this run."""
-    deadline = min(deadline, time.monotonic() + GREETING_SECONDS)
-    try:
-        _exchange_greetings(accepted, deadline)
-        (n_bytes,) = LENGTH.unpack(_read(accepted, LENGTH.size, deadline))
-        if not 0 < n_bytes <= MAX_HELLO_BYTES:
-            raise ValueError(f"found a hello of {n_bytes} bytes")
-        hello = json.loads(_read(accepted, n_bytes, deadline))
-        index = hello["index"]
-        if not (isinstance(index, int) and 0 < index < len(cluster.workers)):
-            raise ValueError(f"there is no worker {index}")
-        problem = _complaint(cluster, index, hello)
-    except (OSError, EOFError, ValueError, LookupError, TypeError, RecursionError) as error:
-        logging.warning(
-            "closed a connection that does not come from a worker of this run (%r)", error
-        )
-        accepted.close()
-        return None
-    return index, _connection(accepted), problem
-
-
-def _read(connected: socket.socket, n_bytes: int, deadline: float) -> bytes:
-    """Read `n_bytes` bytes before a deadline. Raises: OSError, EOFError."""
-    found = b""
-    while len(found) < n_bytes:
-        connected.settimeout(max(deadline - time.monotonic(), 0.001))
-        part = connected.recv(n_bytes - len(found))
-        if not part:
-            raise EOFError("the connection was closed")
-        found += part
+def _accept_all(
+    listener: socket.socket, cluster: Cluster, deadline: float
+) -> dict[int, Connection]:
+    """Accept every other worker; answer when all have joined."""
+    others = range(1, len(cluster.workers))
+    found: dict[int, Connection] = {}
+    while missing := [k for k in others if k not in found]:
+        listener.settimeout(max(deadline - time.monotonic(), 0.001))
+        try:
+            connection = _connection(listener.accept()[0])
+        except TimeoutError:
+            names = ", ".join(map(cluster.name, missing))
+            raise HostError(f"{names}: did not join in time") from None
+        try:
+            if not connection.poll(HELLO_SECONDS):
+                raise TimeoutError("no message")
+            found[others[others.index(receive(connection))]] = connection  # also a second time
+        except BROKEN as error:
+            logging.warning("closed a connection that is not of a worker of this run (%r)", error)
+            connection.close()
+    for connection in found.values():
+        with suppress(OSError):  # `Hosts` detects a worker that has ended
+            send(connection, "joined")
     return found
 
 
-def _complaint(cluster: Cluster, index: int, hello: dict[str, Any]) -> str:
-    if problem := hello.get("problem"):
-        return str(problem)
-    for key, own in _hello(cluster).items():
-        if key != "index" and hello.get(key) != own:
-            return (
-                f"{cluster.name(index)}: {key} is {hello.get(key)} on this worker, but {own} on "
-                f"{cluster.name(0)}; expected the same on all"
-            )
-    return ""
-
-
-def _hello(cluster: Cluster) -> dict[str, Any]:
-    return {
-        "index": cluster.index, "workers": list(cluster.workers),
-        "bilm": bilm.__version__, "tensorflow": tf.__version__,
-    }  # fmt: skip
-
-
-def _refuse(there: dict[int, Connection], problem: str) -> None:
-    _answer(there.values(), problem)
-    raise HostError(problem)
-
-
-def _answer(connections: Iterable[Connection], problem: str | None) -> None:
-    """Send workers the problem, or None if the run can start. Workers that have ended are
-    detected later."""
-    for connection in connections:
-        with suppress(OSError):
-            send(connection, problem)
-
-
-def _knock(cluster: Cluster, deadline: float, minutes: float) -> Connection:
+def _connect(cluster: Cluster, deadline: float) -> Connection:
     """Connect to the chief and wait for its answer."""
-    logging.info("%s: joining %s", cluster.name(cluster.index), cluster.name(0))
-    hello = _hello(cluster) | {"problem": _port_problem(cluster)}
     while True:
         try:
-            return _enter(cluster, hello, deadline)
-        except HostError:
-            raise
-        except (OSError, EOFError, ValueError) as error:  # the chief does not listen yet
+            connection = _connection(socket.create_connection(cluster.address(0), HELLO_SECONDS))
+            send(connection, cluster.index)
+            if not connection.poll(max(deadline - time.monotonic(), 0)):
+                raise TimeoutError("no answer")
+            receive(connection)
+            return connection
+        except BROKEN as error:  # the chief does not listen yet
             if time.monotonic() > deadline:
-                raise HostError(
-                    f"{cluster.name(0)}: did not answer within {minutes:g} minutes ({error!r})"
-                ) from None
+                raise HostError(f"{cluster.name(0)}: did not answer in time ({error!r})") from None
             time.sleep(RETRY_SECONDS)
-
-
-def _enter(cluster: Cluster, hello: dict[str, Any], deadline: float) -> Connection:
-    connected = socket.create_connection(cluster.address(0), timeout=GREETING_SECONDS)
-    try:
-        _exchange_greetings(connected, time.monotonic() + GREETING_SECONDS)
-    except BaseException:
-        connected.close()
-        raise
-    connection = _connection(connected)
-    send(connection, hello)
-    if not connection.poll(max(deadline - time.monotonic(), 0) + LATE_SECONDS):
-        raise TimeoutError("the chief does not answer")
-    problem = receive(connection)
-    if problem is not None:
-        raise HostError(problem)
-    return connection
-
-
-def _exchange_greetings(connected: socket.socket, deadline: float) -> None:
-    """Exchange greetings with the other side. Raises: OSError, EOFError, ValueError."""
-    connected.settimeout(max(deadline - time.monotonic(), 0.001))
-    connected.sendall(GREETING)
-    found = b""
-    while len(found) < len(GREETING) and GREETING.startswith(found):
-        found += _read(connected, 1, deadline)
-    if found != GREETING:
-        raise ValueError(f"found {found!r}, expected the greeting of a bilm worker")
 
 
 def _connection(connected: socket.socket) -> Connection:
@@ -228,59 +172,21 @@ def _connection(connected: socket.socket) -> Connection:
     connected.settimeout(None)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in ALIVE.items():
+    for name, value in KEEP_ALIVE.items():
         if hasattr(socket, name):
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return Connection(connected.detach())
 
 
 def _listener(cluster: Cluster) -> socket.socket:
-    """Listen at this worker's IP address, or on all interfaces if the address is a host name. A
-    host name may resolve to another address on this host than on the others, such as 127.0.1.1.
+    """Listen at this worker's port, on all interfaces, as TensorFlow does later.
 
-    Raises: HostError if the port is in use on any interface, because TensorFlow later listens on
-        all of them.
+    Raises: HostError if the port is in use, because TensorFlow would share it.
     """
-    if problem := _port_problem(cluster):
-        raise HostError(problem)
-    host, port = cluster.address(cluster.index)
-    n_waiting = len(cluster.workers)
-    with suppress(ValueError):  # a name
-        version = ipaddress.ip_address(host).version
-        family = socket.AF_INET6 if version == 6 else socket.AF_INET
-        try:
-            return socket.create_server((host, port), family=family, backlog=n_waiting)
-        # an address that is not on this host, for example if a container's address is translated
-        except OSError as error:
-            logging.warning(
-                "%s: cannot listen at %s (%s); listening on all interfaces instead",
-                cluster.name(cluster.index), host, error.strerror,
-            )  # fmt: skip
+    port = cluster.address(cluster.index)[1]
     both = socket.has_dualstack_ipv6()  # IPv4 and IPv6, or only IPv4
     family = socket.AF_INET6 if both else socket.AF_INET
-    return socket.create_server(("", port), family=family, backlog=n_waiting, dualstack_ipv6=both)
-
-
-def _port_problem(cluster: Cluster) -> str | None:
-    """Return why the port cannot be used, or None. Without this check, TensorFlow would share
-    the port with another process.
-
-    The check only binds the port. If it listened, a worker that connects during the check would
-    lose its connection.
-    """
-    _, port = cluster.address(cluster.index)
-    both = socket.has_dualstack_ipv6()
-    with socket.socket(socket.AF_INET6 if both else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if both:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            return (
-                f"{cluster.name(cluster.index)}: port {port} is in use on this host; end the "
-                "process that uses it, or choose another port on all workers"
-            )
-    return None
+    try:
+        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        raise HostError(f"{cluster.name(cluster.index)}: port {port}: {error.strerror}") from None
