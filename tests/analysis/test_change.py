@@ -22,9 +22,8 @@ from bilm.analysis.change import (
     ppmi_distances,
 )
 from bilm.analysis.dwug import read_gold
-from bilm.analysis.pictures import draw_change
 from bilm.analysis.usages import Description, Grouping, Usage, Usages, frame_of
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError
 
 WORD = "cell"
 
@@ -107,17 +106,6 @@ def test_vectors_that_are_not_finite_are_an_error(usages):
 # --- intervals and tests ---
 
 
-def test_interval_contains_the_value_and_narrows_with_more_usages():
-    draw = np.random.default_rng(1)
-    widths = []
-    for n in (20, 200):
-        own = make_usages(draw.normal(size=(2 * n, 6)) + 1, n)
-        found = measure("apd", own, is_first(own), 2, Settings(n_resamples=300))
-        assert found.low < found.value < found.high
-        widths.append(found.high - found.low)
-    assert widths[1] < widths[0]
-
-
 @pytest.mark.parametrize("name", ["apd", "prt", "jsd_kmeans"])
 def test_intervals_stay_in_the_range_of_the_measure(name):
     draw = np.random.default_rng(3)
@@ -142,29 +130,6 @@ def test_permutation_test_finds_a_shift_and_has_few_false_alarms():
     assert alarms <= 12  # 5 expected; more than 12 has a probability of 0.2 %
 
 
-def test_p_values_equal_those_of_a_naive_permutation_test(usages):
-    own = usages.where(np.arange(25) >= 17)  # 0 of the first grouping: take a small one instead
-    own = make_usages(own.vectors(2), 3)
-    found = measure("apd", own, is_first(own), 2, Settings(n_resamples=9999)).p
-    from itertools import combinations
-
-    vectors = own.vectors(2) / np.linalg.norm(own.vectors(2), axis=1, keepdims=True)
-
-    def apd(first):
-        mask = np.isin(np.arange(8), first)
-        return 1 - vectors[mask].mean(axis=0) @ vectors[~mask].mean(axis=0)
-
-    every = np.array([apd(first) for first in combinations(range(8), 3)])
-    assert found == pytest.approx((every >= apd((0, 1, 2)) - 1e-9).mean(), abs=0.02)
-
-
-def test_equal_seeds_give_equal_results(usages):
-    settings = Settings(n_resamples=50, seed=4)
-    pandas.testing.assert_frame_equal(
-        measure_change(usages, settings), measure_change(usages, settings)
-    )
-
-
 # --- tables ---
 
 
@@ -181,17 +146,6 @@ def test_words_with_one_usage_in_a_grouping_have_no_values():
     assert np.isnan(frame["apd"][0]) and np.isnan(frame["apd_q"][0])
 
 
-def test_words_whose_usages_are_all_filtered_out_have_no_values():
-    own = make_usages(np.random.default_rng(0).normal(size=(8, 3)), 4, ["VERB"] * 8)
-    frame = measure_change(own, Settings(n_resamples=10, tags=frozenset({"NOUN"})))
-    assert frame["usages_then"][0] == 0 and np.isnan(frame["jsd_kmeans"][0])
-
-
-def test_a_table_without_usages_is_an_error(usages):
-    with pytest.raises(DataError, match="contains no usages"):
-        measure_change(usages.where(np.zeros(25, bool)))
-
-
 def test_tags_and_proper_names_are_filtered():
     vectors = np.random.default_rng(0).normal(size=(8, 3))
     tags = ["NOUN", "VERB", "NOUN", "PROPN"] * 2
@@ -204,19 +158,6 @@ def test_tags_and_proper_names_are_filtered():
     assert measure_change(own, Settings(n_resamples=0, proper_names=False))["usages_then"][0] == 3
     with pytest.raises(DataError, match="contains no parts of speech"):
         measure_change(own, Settings(tags=frozenset({"NOUN"})))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (Settings(measures=("x",)), "the measure is 'x', expected one of apd"),
-        (Settings(between=("then", "x")), "the groupings of the table are then, now"),
-        (Settings(layers=(1,)), "layer 1 is not in the table"),
-    ],
-)
-def test_wrong_settings_are_errors(settings, message, usages):
-    with pytest.raises(OptionsError, match=message):
-        measure_change(usages, settings)
 
 
 # --- baselines ---
@@ -262,17 +203,6 @@ def test_baseline_counts_the_usages_that_the_measures_compare():
 # --- pictures ---
 
 
-def test_picture_without_tests_has_no_legend_of_p_values(usages, tmp_path):
-    pytest.importorskip("matplotlib")
-    texts = []
-    for n_resamples in (0, 50):
-        path = tmp_path / f"{n_resamples}.svg"
-        draw_change(measure_change(usages, Settings(n_resamples=n_resamples)), path)
-        texts.append(path.read_text())
-    assert len(texts[0]) < len(texts[1])
-    assert ["legend" in text for text in texts] == [False, True]
-
-
 # --- gold scores ---
 
 GOLD = (
@@ -287,21 +217,6 @@ def test_gold_scores_of_dwug_and_of_lists(tmp_path):
     assert read_gold(path, "change_binary") == {"a": 1, "b": 0, "c": 0}
     (tmp_path / "graded.txt").write_text("attack_nn\t0.14\nbag_nn\t0.1\n")
     assert read_gold(tmp_path / "graded.txt") == {"attack_nn": 0.14, "bag_nn": 0.1}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("lemma\tx\na\t1\n", "the column change_graded is missing; it contains lemma, x"),
-        ("a\t0.1\nb\tmuch\n", "line 2: expected a word and a number"),
-        ("a\t0.1\na\t0.2\n", "line 2: 'a' has a second score"),
-    ],
-)
-def test_wrong_gold_scores_are_errors(text, message, tmp_path):
-    path = tmp_path / "gold.tsv"
-    path.write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_gold(path)
 
 
 def test_correlation_equals_scipys_spearman():

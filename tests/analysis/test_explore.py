@@ -16,7 +16,6 @@ from bilm.analysis.maps import cluster, context_of, draw_map, usage_map
 from bilm.analysis.page import write_page
 from bilm.analysis.pictures import draw_change
 from bilm.analysis.usages import Description, Grouping, Usage, Usages, frame_of
-from bilm.errors import OptionsError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 ODD = 'a <script>alert(1)</script> "cell" & \u202etfel 😀 $x_1$ </script>'
@@ -108,14 +107,6 @@ def test_picture_of_changed_words(n_words, tmp_path):
     assert (tmp_path / "c.png").read_bytes().startswith(PNG)
 
 
-def test_wrong_arguments_are_errors(tmp_path):
-    usages = make_usages(5)
-    with pytest.raises(OptionsError, match="unknown ending"):
-        draw_map(usages, tmp_path / "m.bmp")
-    with pytest.raises(OptionsError, match="layer 7 is not in the table"):
-        write_page([usages], tmp_path / "m.html", layer=7)
-
-
 # --- the page ---
 
 
@@ -177,54 +168,6 @@ def test_odd_text_is_shown_as_text(browser, page):
     assert "&lt;script&gt;" in hover and "<script" not in hover
 
 
-def test_layer_menu_moves_the_points(browser, page):
-    reopened(browser, page)
-    x = "return document.getElementById('map').data[0].x[0]"
-    before = browser.execute_script(x)
-    browser.execute_script(
-        "const s = document.getElementById('layer'); s.value = '1';"
-        "s.dispatchEvent(new Event('change'))"
-    )
-    assert wait(browser, x.replace("return", "return (x => x !== " + repr(before) + ")(") + ")")
-
-
-def test_legend_filters_the_table(browser, page):
-    from selenium.webdriver.common.by import By
-
-    reopened(browser, page)
-    browser.find_elements(By.CSS_SELECTOR, ".legendtoggle")[0].click()
-    wait(browser, "return document.querySelectorAll('#body tr').length === 20")
-    assert all("now" in row for row in rows(browser))
-
-
-def test_colour_menu_shows_clusters(browser, page):
-    reopened(browser, page)
-    browser.execute_script(
-        "const s = document.getElementById('color'); s.value = 'cluster';"
-        "s.dispatchEvent(new Event('change'))"
-    )
-    names = wait(
-        browser,
-        "const n = document.getElementById('map').data.map(t => t.meta);"
-        "return n[0] === 'cluster 1' && n",
-    )
-    assert names == [f"cluster {k}" for k in range(1, len(names) + 1)]
-
-
-def test_selection_and_search_fill_the_table(browser, page):
-    reopened(browser, page)
-    browser.execute_script(
-        "document.getElementById('map').emit('plotly_selected',"
-        "{points: [{customdata: 3}, {customdata: 5}]})"
-    )
-    assert [row.split()[0] for row in rows(browser)] == ["4", "6"]
-    browser.execute_script(
-        "const f = document.getElementById('find'); f.value = 'SENTENCE 5 ';"
-        "f.dispatchEvent(new Event('input'))"
-    )
-    assert [row.split()[0] for row in rows(browser)] == ["6"]
-
-
 def test_clicked_usage_lists_its_neighbours_by_cosine(browser, page):
     reopened(browser, page)
     browser.execute_script("document.querySelectorAll('#body tr')[7].click()")
@@ -232,40 +175,3 @@ def test_clicked_usage_lists_its_neighbours_by_cosine(browser, page):
         "return [...document.querySelectorAll('#body tr')].map(r => +r.dataset.number)"
     )
     assert numbers == [7, *make_usages(40).nearest(7, 10).index]
-
-
-def test_hovering_shows_the_sentence_with_the_word_marked(browser, page):
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.by import By
-
-    reopened(browser, page)
-    point = browser.find_elements(By.CSS_SELECTOR, ".point")[3]
-    ActionChains(browser).move_to_element(point).perform()
-    text = wait(
-        browser, "const h = document.querySelector('.hovertext'); return h && h.textContent"
-    )
-    assert "sense" in text and "cell" in text
-    assert browser.execute_script(
-        "return [...document.querySelectorAll('.hovertext tspan')]"
-        ".some(t => getComputedStyle(t).fontWeight >= 600 && t.textContent.includes('cell'))"
-    )
-
-
-def test_word_menu_shows_another_word(browser, page):
-    reopened(browser, page)
-    browser.execute_script(
-        "const s = document.getElementById('word'); s.value = 'bank';"
-        "s.dispatchEvent(new Event('change'))"
-    )
-    wait(browser, "return document.querySelectorAll('#body tr').length === 12")
-    assert browser.title == "Usages of bank"
-
-
-def test_page_fits_a_phone(browser, page):
-    browser.set_window_size(390, 844)
-    reopened(browser, page)
-    wide = browser.execute_script(
-        "return document.documentElement.scrollWidth > document.documentElement.clientWidth + 1"
-    )
-    browser.set_window_size(1280, 900)
-    assert not wide

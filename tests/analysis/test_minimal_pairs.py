@@ -118,16 +118,6 @@ def test_pairs_are_read_from_json_lines_csv_and_tsv(tmp_path):
     assert list(read_pairs(tmp_path / "b.jsonl.gz")) == [pair("the cat sat", "the sat cat")]
 
 
-@pytest.mark.clients
-def test_pairs_are_tokenized_by_spacy(tmp_path):
-    pytest.importorskip("spacy", reason="make test-clients")
-    texts = {"sentence_good": "I can't help myself.", "sentence_bad": "I can't help herself."}
-    (tmp_path / "a.jsonl").write_text(json.dumps(PAIR | texts))
-    (found,) = read_pairs(tmp_path / "a.jsonl", tokenize="en")
-    assert found.good == ["I", "ca", "n't", "help", "myself", "."]
-    assert found.bad == ["I", "ca", "n't", "help", "herself", "."]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [

@@ -1,11 +1,7 @@
 """Tables of usages: places, samples, vectors, Parquet, DWUG's layout."""
 
-import gzip
 import json
 import re
-import signal
-import subprocess
-import time
 from collections import Counter
 
 import numpy as np
@@ -18,7 +14,6 @@ parquet = pytest.importorskip("pyarrow.parquet")
 pandas = pytest.importorskip("pandas")
 pytestmark = pytest.mark.clients
 
-from command_runs import words_of
 
 import bilm
 from bilm.analysis import (
@@ -34,7 +29,6 @@ from bilm.analysis import (
 from bilm.analysis.usages import COLUMNS
 from bilm.data.readers import Corpus
 from bilm.errors import DataError, OptionsError
-from bilm.support.files import remove_leftovers
 
 THEN = ["the cell was dark", "a monk in his cell", "", "no such word here", "cell after cell"]
 NOW = ["the cell divides", "Cells divide", "my phone is a cell phone"]
@@ -76,16 +70,6 @@ def test_entries_of_a_list_are_forms_names_and_expressions(tmp_path):
     assert found[1].forms == {"heart", "hearts"} and found[1].patterns[0].pattern == "Heart.*"
 
 
-@pytest.mark.parametrize(
-    ("line", "message"), [("two words", "expected one form"), ("/[/", "regular expression")]
-)
-def test_wrong_entry_is_an_error_that_names_file_and_line(line, message, tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text(f"cell\n{line}\n")
-    with pytest.raises(DataError, match=rf"words\.txt, line 2.*{message}"):
-        read_queries(str(path))
-
-
 # --- finding ---
 
 
@@ -123,16 +107,6 @@ def test_lemmas_and_parts_of_speech_come_from_conllu(tmp_path):
     assert [u.form for u in found.usages] == ["cells"]
 
 
-def test_lemmas_of_plain_text_are_an_error(texts):
-    with pytest.raises(DataError, match=r"then\.txt: contains no lemmas"):
-        find_usages(texts, queries("cell"), lemma=True)
-
-
-def test_words_that_do_not_occur_are_an_error(texts):
-    with pytest.raises(DataError, match="none of the 1 words occurs in then, now"):
-        find_usages(texts, queries("absent"))
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.sampled_from("abcd"), max_size=6), max_size=12))
 def test_found_usages_are_those_of_a_naive_scan(tmp_path_factory, sentences):
@@ -155,12 +129,6 @@ def test_blanks_inside_words_do_not_move_positions(tmp_path):
     (usage,) = find_usages({"a": [Corpus(tmp_path / "a.jsonl", "words")]}, queries("cell")).usages
     assert usage.position == 3 and usage.form == usage.sentence.split(" ")[3] == "cell"
     assert usage.words[0] == "New York"
-
-
-def test_forms_beyond_the_limit_of_the_matcher_are_found(texts, monkeypatch):
-    expected = places(find_usages(texts, queries("cell", "/d.*/")))
-    monkeypatch.setattr("bilm.analysis.collecting.MAX_FORMS", 2)
-    assert places(find_usages(texts, queries("cell", "/d.*/"))) == expected
 
 
 # --- samples ---
@@ -248,26 +216,6 @@ def test_collected_usages_equal_those_of_a_file(texts, embedder, tmp_path):
     np.testing.assert_allclose(found.vectors(2), expected.vectors(2), atol=1e-5)
 
 
-@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
-def test_interruption_leaves_no_table(signal_, tmp_path):
-    (tmp_path / "x.txt").write_text("the cell was dark and cold\n" * 20_000)
-    output = tmp_path / "out" / "u.parquet"
-    flags = ["--model=novels-en", "--word=cell", "--sample=0", f"--input={tmp_path}/x.txt"]
-    process = subprocess.Popen(
-        [*words_of("bilm usages"), *flags, f"--output={output}"], stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and not any(output.parent.glob(".bilm-*/new/vectors")):
-        time.sleep(0.05)
-    assert process.poll() is None
-    process.send_signal(signal_)
-    assert process.wait() != 0
-    assert not output.exists()
-    left = list(output.parent.iterdir())
-    assert not left or signal_ == signal.SIGKILL
-    remove_leftovers(output)  # as the next writer does
-    assert not list(output.parent.iterdir())
-
-
 def test_float16_and_chosen_layers(texts, embedder, tmp_path):
     path, half = tmp_path / "u.parquet", tmp_path / "half.parquet"
     found = find_usages(texts, queries("cell"))
@@ -280,16 +228,6 @@ def test_float16_and_chosen_layers(texts, embedder, tmp_path):
         usages.vectors(1)
 
 
-def test_one_word_is_read_without_the_others(texts, embedder, tmp_path):
-    path = tmp_path / "u.parquet"
-    file = write_usages(find_usages(texts, queries("cell", "divide")), embedder, path)
-    assert file.words == ["cell", "divide"]
-    (part,) = [usages for word, usages in file.by_word([1]) if word == "divide"]
-    assert len(part) == 1 and part.layers == [1]
-    with pytest.raises(DataError, match="no usages of 'x'; it contains cell, divide"):
-        file.read("x")
-
-
 def test_nearest_usages_are_ordered_by_cosine(texts, embedder, tmp_path):
     path = tmp_path / "u.parquet"
     write_usages(find_usages(texts, queries("cell")), embedder, path)
@@ -299,18 +237,6 @@ def test_nearest_usages_are_ordered_by_cosine(texts, embedder, tmp_path):
     a, b = usages.vectors(2)[0], usages.vectors(2)[near.index[0]]
     cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
     assert near["similarity"].iloc[0] == pytest.approx(cosine, abs=1e-6)
-
-
-def test_other_parquet_files_are_refused(tmp_path):
-    path = tmp_path / "t.parquet"
-    pandas.DataFrame({"a": [1]}).to_parquet(path)
-    with pytest.raises(DataError, match=r"t\.parquet: lacks the column word"):
-        UsagesFile(path)
-    path.write_bytes(b"no parquet")
-    with pytest.raises(DataError, match="cannot be read as Parquet"):
-        UsagesFile(path)
-    with pytest.raises(DataError, match="No such file"):
-        UsagesFile(tmp_path / "absent.parquet")
 
 
 # --- DWUG ---
@@ -353,11 +279,6 @@ def test_wrong_lines_of_dwug_are_errors_that_name_file_and_line(line, message, t
         read_dwug(tmp_path)
 
 
-def test_folder_without_uses_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="expected a data set like DWUG"):
-        read_dwug(tmp_path)
-
-
 def test_dwug_ranges_may_be_open_and_blanks_are_missing_values(tmp_path):
     write_uses(tmp_path, "cell_nn\t \t \t1\tx\t \ta cell\t2:\t:")
     (usage,) = read_dwug(tmp_path).usages
@@ -379,46 +300,3 @@ def test_command_writes_the_table(texts, tmp_path, run_here):
     frame = pandas.read_parquet(path)
     assert list(frame.columns) == [*COLUMNS, "layer_0", "layer_2"]
     assert list(frame["grouping"].unique()) == ["1850", "now"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--word", "cell"], "exactly 1 of the following"),
-        (["--input", "then.txt"], "when --dwug is not set, at least 1"),
-        (["--dwug", ".", "--lemma"], "when --dwug is set, "),
-    ],
-)
-def test_wrong_use_is_one_line(arguments, message, run_here):
-    done = run_here("bilm usages", "--model", "novels-en", "--output", "u.parquet", *arguments)
-    assert done.returncode == 2 and message in done.stderr
-
-
-def test_texts_of_the_same_name_are_refused_unless_they_are_named(tmp_path, run_here):
-    (tmp_path / "a").mkdir()
-    paths = tmp_path / "x.txt", tmp_path / "a" / "x.txt"
-    for path in paths:
-        path.write_text("a cell\n")
-    command = ["bilm usages", "--model", "novels-en", "--word", "cell", "--layers", "0"]
-    command += ["--output", tmp_path / "u.parquet"]
-    done = run_here(*command, "--input", paths[0], "--input", paths[1])
-    assert done.returncode == 2 and "two texts have the name 'x'" in done.stderr
-    done = run_here(*command, "--input", f"x={paths[0]}", "--input", f"x={paths[1]}")
-    assert done.returncode == 0, done.stderr
-    assert UsagesFile(tmp_path / "u.parquet").description.counts == {"cell": {"x": 2}}
-
-
-def test_lemmatized_corpora_in_gzip_and_a_list_of_targets(tmp_path, run_here):
-    """The layout of SemEval-2020 task 1: a sentence per line, gzip, targets.txt."""
-    for name, line in (("ccoha1", "the attack_nn be bad"), ("ccoha2", "heart attack_nn kill")):
-        (tmp_path / f"{name}.txt.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
-    (tmp_path / "targets.txt").write_text("attack_nn\n")
-    done = run_here(
-        "bilm usages", "--model", "novels-en", "--words", tmp_path / "targets.txt",
-        "--input", tmp_path / "ccoha1.txt.gz", "--input", tmp_path / "ccoha2.txt.gz",
-        "--output", tmp_path / "u.parquet",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    frame = UsagesFile(tmp_path / "u.parquet").read().frame
-    assert frame["grouping"].tolist() == ["ccoha1", "ccoha2"]
-    assert frame["position"].tolist() == [1, 1]

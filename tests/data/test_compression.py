@@ -9,10 +9,8 @@ import pytest
 from command_runs import assert_fails
 
 from bilm.data.compression import unpacked_name
-from bilm.data.readers import Corpus
 from bilm.data.shards import resolve_shards
 from bilm.data.text import lines_at, placed_lines, read_lines, writing_text
-from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError
 
 LINES = [f"sentence {i} of the text" for i in range(20_000)]
@@ -64,12 +62,6 @@ def test_truncated_or_damaged_compressed_text_is_an_error_in_one_line(packed):
             lines_of(path)
 
 
-def test_vocabulary_may_be_compressed(packed):
-    pack, path = packed
-    path.write_bytes(pack(b"<S>\n</S>\n<UNK>\nthe\n"))
-    assert Vocabulary(path).word_to_id("the") == 3
-
-
 def test_written_text_is_compressed_and_reproducible(packed):
     _, path = packed
     paths = [path.with_name(f"{k}.txt{path.suffix}") for k in range(2)]
@@ -79,14 +71,6 @@ def test_written_text_is_compressed_and_reproducible(packed):
     assert lines_of(paths[0]) == LINES
     assert paths[0].stat().st_size < len(TEXT) / 3
     assert paths[0].read_bytes() == paths[1].read_bytes()
-
-
-def test_form_of_a_compressed_table_is_known_by_its_ending(packed):
-    pack, path = packed
-    path = path.with_name(f"table.CSV{path.suffix}")
-    path.write_bytes(pack(b"id,text\n7,a b\n"))
-    (record,) = Corpus(path, column="text", id_column="id")
-    assert record == (["a", "b"], "7")
 
 
 def test_compressed_text_without_an_ending_is_an_error(tmp_path):

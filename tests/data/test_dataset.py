@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from bilm.data import dataset
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
-from bilm.errors import DataError
 
 LENGTHS = st.lists(st.integers(1, 9), max_size=12)
 SIZES = st.integers(1, 5)
@@ -233,41 +232,3 @@ def test_own_rows_of_a_host_equal_those_of_all(folders):
         for key in ("token_ids", "next_token_id", "token_ids_reverse", "next_token_id_reverse"):
             together = np.concatenate([part[key] for part, _ in own])
             np.testing.assert_array_equal(together, window[key])
-
-
-def test_a_long_sentence_is_spelled_in_pieces(folders):
-    reader = LMDataset(*write_corpus(next(folders), [5_000, 2, 3]), test=True)
-    windows = list(reader.iter_sentence_batches(32))
-    assert [w["mask"].shape for w in windows] == [(3, 682)] * 7 + [(3, 227)]
-    assert [w["first"] for w in windows] == [True] + [False] * 7
-    assert sum(w["mask"].sum() for w in reader.iter_evaluation(2, 20)) == 5_008
-    reader = LMDataset(*write_corpus(next(folders), [70_000]), test=True)
-    shapes = {w["mask"].shape for w in reader.iter_sentence_batches(32)}
-    assert max(shapes) == (1, dataset.SENTENCE_WINDOW)
-
-
-def test_dataset_attributes_and_get_sentence(golden_data):
-    vocab = UnicodeCharsVocabulary(golden_data / "vocab.txt", 12)
-    reader = LMDataset(golden_data / "heldout/*", vocab)
-    assert (reader.vocab, reader.max_word_length) == (vocab, 12)
-    ids, characters = next(reader.get_sentence())
-    assert characters.shape == (*ids.shape, 12)
-
-
-def test_dataset_errors_name_the_file(tmp_path, golden_data):
-    vocab = Vocabulary(golden_data / "vocab.txt")
-    with pytest.raises(DataError, match="none: no file matches"):
-        LMDataset(tmp_path / "none", vocab)
-    (tmp_path / "words").write_text("a\n<S>\n")
-    with pytest.raises(DataError, match="words: </S> <UNK> missing"):
-        LMDataset(golden_data / "heldout/*", Vocabulary(tmp_path / "words"))
-    for text in ("", " \n\n"):
-        (tmp_path / "blank").write_text(text)
-        with pytest.raises(DataError, match="blank: contains no sentence"):
-            next(LMDataset(tmp_path / "blank", vocab).iter_batches(1, 1))
-        reader = LMDataset(tmp_path / "blank", vocab, test=True)
-        assert not [*reader.iter_batches(1, 1), *reader.iter_evaluation(2, 3)]
-    empty = [reader.iter_batches(0, 5), reader.iter_batches(5, 0), reader.iter_evaluation(5, 0)]
-    for windows in (*empty, reader.iter_sentence_batches(0)):
-        with pytest.raises(DataError, match="expected at least 1"):
-            next(windows)

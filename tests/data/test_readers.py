@@ -2,16 +2,13 @@
 
 import csv
 import gzip
-import sys
 
 import pytest
 
 from bilm.commands.output import Column, table
-from bilm.data import readers
-from bilm.data.readers import FORMS, Corpus, Record, form_of, help_lines
-from bilm.data.readers.form import Form
+from bilm.data.readers import Corpus, Record
 from bilm.data.shards import resolve_shards
-from bilm.errors import BilmError, DataError
+from bilm.errors import DataError
 
 pytestmark = pytest.mark.clients
 
@@ -128,39 +125,6 @@ def test_invalid_ids_are_refused(tmp_path):
             list(Corpus(path, column="text", id_column="id"))
 
 
-def test_arguments_of_other_forms_are_refused(tmp_path):
-    for name, arguments, message in [
-        (
-            "t.txt",
-            {"column": "a"},
-            r"--column does not apply to text, only to tables \(\.csv",
-        ),
-        ("t.fasta", {"id_column": "a"}, "--id_column does not apply to FASTA, only to tables"),
-        (
-            "t.csv",
-            {"column": "a", "id_field": 0},
-            "--id_field does not apply to tables, only to FASTA",
-        ),
-        (
-            "t.conllu",
-            {"tokenize": "en"},
-            "--tokenize does not apply to CoNLL-U, only to tables",
-        ),
-        ("t.csv", {}, r"t\.csv: --column is missing; it is required for tables"),
-    ]:
-        with pytest.raises(DataError, match=message):
-            Corpus(tmp_path / name, **arguments)
-
-
-def test_missing_packages_are_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "spacy", None)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BilmError, match=r"spacy.*pip install '\.\[spacy\]'"):
-        Corpus(tmp_path / "t.txt", tokenize="en")
-    with pytest.raises(BilmError, match=r"pyarrow.*pip install '\.\[parquet\]'"):
-        list(Corpus(tmp_path / "t.parquet", column="a"))
-
-
 # --- FASTA ---
 
 FASTA = ">sp|P1|X_HUMAN of a kind\nMKV\nllt*\n\n; a comment\n>b/2\r\nAC GT\r\n"
@@ -197,14 +161,6 @@ def test_invalid_fasta_is_refused(tmp_path, content, message):
         list(Corpus(tmp_path / "p.fna", id_field=3))
 
 
-@pytest.mark.parametrize("ending", ["fas", "fsa", "seq", "ffn", "frn", "mpfa", "fna.gz"])
-def test_fasta_is_read_by_each_file_ending(tmp_path, ending):
-    content = b">a\nMK\n"
-    path = tmp_path / f"p.{ending}"
-    path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
-    assert list(Corpus(path)) == [Record(["M", "K"], "a")]
-
-
 def test_text_that_starts_like_fasta_gives_a_warning(tmp_path, caplog):
     (tmp_path / "a.txt").write_text(">sp|P1\nMKV\n")
     assert [record.words for record in Corpus(tmp_path / "a.txt")] == [[">sp|P1"], ["MKV"]]
@@ -215,52 +171,7 @@ def test_text_that_starts_like_fasta_gives_a_warning(tmp_path, caplog):
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize("before", ["\n", " \n\n", ";a comment\n", "\n;a comment\n"])
-def test_blank_lines_and_comments_do_not_hide_fasta(tmp_path, caplog, before):
-    for name in ("a.txt", "a.fasta"):
-        (tmp_path / name).write_text(f"{before}>sp|P1\nMKV\n")
-    resolve_shards(tmp_path / "a.txt")
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert "as in FASTA; the file is read as text" in line
-    with pytest.raises(DataError, match="the ending of the name belongs to FASTA"):
-        resolve_shards(tmp_path / "a.fasta")
-
-
 # --- the registry ---
-
-
-def test_a_new_form_appears_in_reading_help_and_errors(tmp_path, monkeypatch):
-    def read(source):
-        yield Record(["of", source.path, source.column])
-
-    avro = Form("Avro", (".avro",), "records of Avro", read, frozenset({"column"}))
-    monkeypatch.setattr(readers, "FORMS", (avro, *FORMS))
-    assert list(Corpus(tmp_path / "a.avro", column="c")) == [
-        Record(["of", str(tmp_path / "a.avro"), "c"])
-    ]
-    assert help_lines()[:2] == [".avro", "    records of Avro"]
-    with pytest.raises(DataError, match=r"only to Avro \(\.avro\); tables"):
-        Corpus(tmp_path / "a.txt", column="c")
-    with pytest.raises(DataError, match="belongs to Avro"):
-        readers.require_text(tmp_path / "a.avro")
-
-
-def test_help_has_two_lines_per_form():
-    assert help_lines()[1::2] == [f"    {form.help}" for form in FORMS]
-    assert help_lines()[::2] == [
-        ".csv .tsv .jsonl .ndjson .parquet",
-        ".conllu",
-        ".fasta .fa .fas .fsa .seq .faa .mpfa .fna .ffn .frn",
-        "other",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [("a.CSV", "tables"), ("a.conllu.gz", "CoNLL-U"), ("a.gz", "text"), ("a", "text")],
-)
-def test_input_form_is_selected_by_the_file_ending(name, form):
-    assert form_of(name).name == form
 
 
 # --- where only text is expected ---
@@ -275,11 +186,6 @@ def test_training_text_must_not_be_a_table(tmp_path, name):
         resolve_shards(tmp_path / "*")
 
 
-def test_text_may_end_like_fasta_if_it_does_not_start_like_it(tmp_path):
-    (tmp_path / "wiki.fa").write_text("این یک جمله است .\n", encoding="utf-8")
-    assert len(resolve_shards(tmp_path / "wiki.fa")) == 1
-
-
 def test_split_sentences_of_wrapped_paragraphs(tmp_path):
     pytest.importorskip("spacy", reason="make test-clients has spaCy")
     text = "It was the\nbest of times. It was\nthe worst.\n\n\nNo end here\n\nEnd.\n"
@@ -291,13 +197,6 @@ def test_split_sentences_of_wrapped_paragraphs(tmp_path):
     (tmp_path / "t.csv").write_text('text\n"One. Two\nthree."\n\n,\n'.replace("\n,", ""))
     table = Corpus(tmp_path / "t.csv", "text", tokenize="en", split_sentences=True)
     assert [r.words for r in table] == [["One", "."], ["Two", "three", "."]]
-
-
-@pytest.mark.parametrize("arguments", [{}, {"tokenize": "en", "column": "text", "id_column": "id"}])
-def test_split_sentences_requires_a_language_and_no_ids(tmp_path, arguments):
-    name = "t.csv" if arguments else "t.txt"
-    with pytest.raises(DataError, match="--split_sentences cannot be used"):
-        Corpus(tmp_path / name, split_sentences=True, **arguments)
 
 
 def test_tokenized_words_of_a_corpus(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.readers import Corpora, Corpus
+from bilm.data.readers import Corpus
 from bilm.data.shares import Share, open_corpus
 from bilm.errors import DataError, OptionsError
 
@@ -117,10 +117,3 @@ def test_files_of_which_only_some_have_ids_are_refused(tmp_path):
     write_text(tmp_path / "b.txt")
     with pytest.raises(DataError, match=r"b\.txt: its sentences have no ids"):
         open_corpus(tmp_path / "*")
-
-
-def test_name_with_pattern_characters_is_preferred_to_the_pattern(tmp_path):
-    (tmp_path / "a[1].txt").write_text("one\n")
-    (tmp_path / "a1.txt").write_text("two\n")
-    corpus = open_corpus(tmp_path / "a[1].txt")
-    assert not isinstance(corpus, Corpora) and [r.words for r in corpus] == [["one"]]

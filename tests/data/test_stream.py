@@ -124,31 +124,6 @@ def test_bidirectional_dataset_continues_from_a_position(folders):
         next(reader.iter_placed_batches(2, 4, position))
 
 
-def test_continuing_does_not_read_from_the_start(folders, monkeypatch):
-    folder = next(folders)
-    words = write_shards(folder, [[2] * 500] * 2, [False, False])
-    (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
-
-    def read(position=None):
-        reader = LMDataset(
-            folder / "*.txt*", Vocabulary(folder / "vocab"), False, False, True, 0, 8
-        )
-        return reader.iter_placed_batches(2, 3, position)
-
-    position = next(islice(read(), 150, None))[1]
-    seen = []
-    read_on = SentenceStream._lines
-
-    def counting(self, order):
-        for reference, text in read_on(self, order):
-            seen.append(text)
-            yield reference, text
-
-    monkeypatch.setattr(SentenceStream, "_lines", counting)
-    list(islice(read(position), 5))
-    assert len(seen) <= 10 + 1  # what 5 windows of 2 rows and 3 predictions hold
-
-
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 20), max_size=4), st.integers(0, 30), st.integers(0, 5))
 def test_shuffled_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
@@ -183,9 +158,3 @@ def test_changed_shards_are_named(tmp_path):
         DataError, match="b: found b, 6 bytes, but the run in this folder was trained on b, 4"
     ):
         check_shards(shards, known)
-
-
-def test_truncated_shard_is_named(tmp_path):
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one two\n" * 100)[:-30])
-    with pytest.raises(DataError, match=r"a\.gz: cannot be read at byte 792"):
-        read_references(Shards([tmp_path / "a.gz"]), np.array([792]))

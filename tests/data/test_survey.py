@@ -47,10 +47,6 @@ def test_survey_counts_words_longer_than_the_limit(corpus, tmp_path, limit, n_lo
     assert survey(corpus, vocab).n_long == n_long
 
 
-def test_survey_counts_no_long_words_for_word_models(corpus, tmp_path):
-    assert survey(corpus, Vocabulary(write_vocabulary(tmp_path, ["w1"]))).n_long == 0
-
-
 def test_survey_warns_of_replaced_bytes(tmp_path, caplog):
     (tmp_path / "text").write_bytes(b"a \xff\n" * 3)
     shards = Shards([tmp_path / "text"], "replace")

@@ -1,5 +1,3 @@
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,14 +51,6 @@ def test_vocabulary_encode_and_decode(tmp_path):
     assert vocab.encode("").tolist() == [5, 3]
 
 
-@pytest.mark.parametrize("sentence", [{"of", "the"}, {"of": 1}, ("of", 1)])
-def test_vocabulary_refuses_sentences_without_an_order(tmp_path, sentence):
-    vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 10)
-    for encode in (vocab.encode, vocab.encode_chars):
-        with pytest.raises(DataError, match=r"the sentence is .*; expected a list of words"):
-            encode(sentence)
-
-
 def test_blank_lines_have_ids_and_maxtermid_has_none(tmp_path):
     vocab = Vocabulary(write(tmp_path, "!!!MAXTERMID", " a ", "", "b"))
     assert [vocab.id_to_word(i) for i in range(vocab.size)] == ["a", "", "b"]
@@ -112,12 +102,6 @@ def test_unicode_vocabulary_char_ids_match_the_definition(tmp_path):
     )
 
 
-def test_missing_marks_do_not_change_characters(tmp_path):
-    vocab = UnicodeCharsVocabulary(write(tmp_path, "a", "last"), 8)
-    assert vocab.word_char_ids.tolist() == [spell("a", 8), spell("last", 8)]
-    assert vocab.encode_chars("last").tolist() == [spell(w, 8) for w in ("<S>", "last", "</S>")]
-
-
 def test_character_cache_is_bounded_and_results_are_writable(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "MAX_CACHED_WORDS", 4)
     vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)
@@ -126,8 +110,3 @@ def test_character_cache_is_bounded_and_results_are_writable(tmp_path, monkeypat
     assert len(vocab.spell._rows) <= 4
     chars[:] = 0  # writes to a copy, not to the cache
     assert vocab.encode_chars(words, split=False)[1:-1].tolist() == [spell(w, 6) for w in words]
-
-
-def test_vocabulary_can_be_pickled(tmp_path):
-    vocab = pickle.loads(pickle.dumps(UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)))
-    assert vocab.encode_chars("a").tolist() == [spell(w, 6) for w in ("<S>", "a", "</S>")]

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_disk import small_disk
 
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
@@ -107,48 +106,6 @@ def test_vocabulary_outputs_must_not_be_inputs(corpus, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus"]
 
 
-@pytest.mark.parametrize("position", [0, 1])
-def test_vocabulary_does_not_replace_a_file_of_a_model(corpus, stored_model, tmp_path, position):
-    (stored_model / "vocab.txt").write_text("before")
-    outputs = [tmp_path / "v", tmp_path / "c"]
-    outputs[position] = stored_model / "vocab.txt"
-    with pytest.raises(DataError, match=r"vocab\.txt: is a file of the model"):
-        build_vocabulary(corpus, *outputs)
-    assert (stored_model / "vocab.txt").read_text() == "before"
-
-
-def test_vocabulary_on_a_full_disk_leaves_nothing(tmp_path):
-    text = tmp_path / "text"
-    text.write_text("".join(f"w{i}\n" for i in range(3000)))
-    with small_disk(5000), pytest.raises(OSError, match=r"File too large: '.*/v'"):
-        build_vocabulary(text, tmp_path / "v")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["text"]
-
-
-def test_paths_in_the_home_folder(corpus, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    build_vocabulary("~/corpus/*", "~/v", "~/c")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["c", "corpus", "v"]
-
-
-def test_vocabulary_of_invalid_utf8(tmp_path):
-    (tmp_path / "text").write_bytes(b"fine\nbad\xff bad\xff\n\xfe\xfe\n")
-    with pytest.raises(DataError, match="text, line 2: not UTF-8"):
-        build_vocabulary(tmp_path / "text", tmp_path / "v")
-    assert not (tmp_path / "v").exists()
-    build_vocabulary(tmp_path / "text", tmp_path / "v", on_bad_utf8="replace")
-    words = (tmp_path / "v").read_text(encoding="utf-8").split()
-    assert words == [*MARKS, "bad\ufffd", "fine", "\ufffd\ufffd"]
-
-
-def test_failed_vocabulary_leaves_the_old_file(corpus, tmp_path):
-    (tmp_path / "v").write_text("before")
-    with pytest.raises(OSError):
-        build_vocabulary(corpus, tmp_path / "v", tmp_path / "v" / "counts")
-    assert (tmp_path / "v").read_text() == "before"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "v"]
-
-
 def test_vocab_command_writes_vocabulary_and_counts(corpus, tmp_path):
     command = [*COMMAND, "--input", corpus, "--output", tmp_path / "v"]
     command += ["--counts", tmp_path / "c", "--max_size=5"]
@@ -161,16 +118,3 @@ def test_vocab_command_writes_vocabulary_and_counts(corpus, tmp_path):
     assert done.stderr == "2 shards read: 4 sentences, 12 tokens\n"
     assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a"]
     assert read_counts(tmp_path / "c") == [("b", 3), ("a", 2)]
-
-
-def test_vocab_command_does_not_import_tensorflow(tmp_path):
-    """It runs where TensorFlow cannot be imported."""
-    (tmp_path / "a.txt").write_text("a b a\n")
-    script = (
-        "import sys; sys.modules['tensorflow'] = None; from bilm.commands.main import main; main()"
-    )
-    arguments = ["vocab", "--input", tmp_path / "a.txt", "--output", tmp_path / "v"]
-    command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "v").read_text().split() == [*MARKS, "a", "b"]

@@ -70,26 +70,6 @@ def check_mixture(folder, n_renamed, new):
     assert sorted(path.name for path in folder.iterdir() if path.name[0] != ".") == FILES
 
 
-@pytest.mark.parametrize("n_renamed", [1, 2])
-def test_export_failing_between_two_files_keeps_the_old_ones(
-    n_renamed, two_exports, tmp_path, monkeypatch
-):
-    def fail():
-        raise OSError("the disk is gone")
-
-    run, (whole, _, new) = tiny_run("characters"), two_exports
-    folder = shutil.copytree(whole, tmp_path / "elmo")
-    monkeypatch.setattr(StoredModel, "build_language_model", killed_export.build_other)
-    with monkeypatch.context() as patch:
-        patch.setattr("os.replace", killed_export.stopping(n_renamed, folder, fail))
-        with pytest.raises(OSError, match="the disk is gone"):
-            dump_weights(run, folder, True, VOCABULARY)
-    check_mixture(folder, n_renamed, new)
-    assert sorted(path.name for path in folder.iterdir()) == FILES
-    dump_weights(run, folder, True, VOCABULARY)  # again, as the error says
-    check_mixture(folder, 3, new)
-
-
 def test_export_killed_between_two_files_is_detected(two_exports, tmp_path):
     whole, _, new = two_exports
     folder = shutil.copytree(whole, tmp_path / "elmo")
@@ -146,13 +126,6 @@ def test_export_to_a_folder(name, tmp_path, monkeypatch):
     load_bilm(name)
 
 
-def test_export_refuses_to_replace_another_file(tmp_path):
-    (tmp_path / "notes").write_text("mine")
-    with pytest.raises(WeightsError, match=r"notes: .* ends in \.hdf5 or \.h5, or a folder"):
-        dump_weights(tiny_run("characters"), tmp_path / "notes")
-    assert (tmp_path / "notes").read_text() == "mine"
-
-
 @pytest.mark.parametrize("variant", ["characters", "words"])
 def test_export_keeps_options_that_are_not_exported(variant, tmp_path):
     """A user's options of training; or a run's, without TensorFlow's list of its checkpoints."""
@@ -179,16 +152,6 @@ def test_export_of_a_second_model_keeps_the_options_of_the_first(tmp_path):
     assert load_bilm(tmp_path, weight_file).options.char_cnn is None
     again = dump_weights(tiny_run("words"), tmp_path / "one.hdf5")
     assert again == first[:2]
-
-
-def test_export_keeps_options_used_by_a_run(tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run("characters"), run)
-    options = json.loads((run / "options.json").read_text()) | {"bilm_export": "0" * 16}
-    (run / "options.json").write_text(json.dumps(options))
-    for _ in range(2):
-        assert dump_weights(run, run)[1] == run / "weights_options.json"
-    assert json.loads((run / "options.json").read_text()) == options
 
 
 def test_export_replaces_exported_options(tmp_path):

@@ -1,7 +1,6 @@
 """HDF5 export: the vectors of the run, under the names that other readers expect."""
 
 import json
-import shutil
 
 import h5py
 import numpy as np
@@ -10,8 +9,7 @@ from stored_files import load_bilm
 from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
 
 from bilm.data.vocabulary import Batcher, TokenBatcher, vocabulary_of
-from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import DataError, WeightsError
+from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.hdf5 import dataset_names
 from bilm.storage.names import stored_values
@@ -95,18 +93,6 @@ def test_export_softmax_with_vocabulary(variant, tmp_path):
         assert not any(name.startswith("softmax") for name in dataset_names(file))
 
 
-def test_embedding_refuses_words_other_than_those_of_the_exported_softmax(tmp_path):
-    """With `vocab_file`, and with `vocab.txt` beside the options."""
-    out = tmp_path / "out"
-    dump_weights(tiny_run("shared_softmax"), out, True, VOCABULARY)
-    assert ElmoEmbedder(out, vocab_file=VOCABULARY).vocab_file == VOCABULARY
-    lines = VOCABULARY.read_text(encoding="utf-8").splitlines()
-    (out / "vocab.txt").write_text("\n".join(reversed(lines)), encoding="utf-8")
-    for vocabulary in (None, out / "vocab.txt"):
-        with pytest.raises(DataError, match=r"vocab\.txt: differs from .*weights_softmax\.hdf5"):
-            ElmoEmbedder(out, vocab_file=vocabulary)
-
-
 def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
     dump_weights(tiny_run("words"), tmp_path / "out")
     sentences = [["the", "cat"], ["unheard-of"]]
@@ -118,16 +104,6 @@ def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
     (tmp_path / "out" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nx\n")
     with pytest.raises(DataError, match=r"vocab\.txt: contains other words than"):
         dump_weights(tiny_run("words"), tmp_path / "out")
-
-
-def test_export_softmax_requires_a_vocabulary(tmp_path):
-    run, out = shutil.copytree(tiny_run("characters"), tmp_path / "run"), tmp_path / "out"
-    dump_weights(run, out / "elmo.hdf5", include_softmax=True)  # with those of the run
-    assert len(list(out.iterdir())) == 3
-    (tmp_path / "run" / "vocab.txt").unlink()
-    with pytest.raises(DataError, match=r"vocab\.txt: cannot be read"):
-        dump_weights(run, tmp_path / "none" / "elmo.hdf5", include_softmax=True)
-    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(
@@ -144,11 +120,6 @@ def test_export_warns_if_allennlp_cannot_load_the_model(variant, reason, tmp_pat
     dump_weights(tiny_run(variant), tmp_path / "weights.hdf5")
     (warning,) = [m for m in caplog.messages if "AllenNLP" in m]
     assert f"cannot load this model ({reason})" in warning
-
-
-def test_export_does_not_warn_if_allennlp_can_load_the_model(tmp_path, caplog):
-    dump_weights(tiny_run("characters"), tmp_path / "weights.hdf5")
-    assert not caplog.messages
 
 
 def test_export_that_reads_back_differently_is_not_kept(tmp_path, monkeypatch):

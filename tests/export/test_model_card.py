@@ -6,11 +6,10 @@ import shutil
 
 import pytest
 from conftest import GOLDEN
-from markdown_it import MarkdownIt
-from tiny_runs import HELDOUT, WORDS, tiny_options, tiny_train
+from tiny_runs import HELDOUT, WORDS, tiny_train
 
 from bilm.export.hdf5 import dump_weights
-from bilm.export.model_card import missing_for_allennlp, write_card
+from bilm.export.model_card import write_card
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +38,6 @@ def test_model_card_head_is_yaml(export):
     assert values["library_name"] == "bilm-keras" and "elmo" in values["tags"]
     assert not {"language", "license", "datasets"} & set(values)  # nobody has said
     assert body.startswith("\n# novels\n")
-
-
-def test_model_card_body_renders(export):
-    """By a library that Keras brings, through rich."""
-    _, card = export
-    body = card.read_text(encoding="utf-8").split("---\n", 2)[2]
-    html = MarkdownIt().enable("table").render(body)
-    assert html.count("<h2>") == 3 and html.count("<table>") == 2
-    assert html.count('class="language-python"') == 1
 
 
 def test_model_card_contains_the_facts_of_the_run(run, export):
@@ -91,22 +81,9 @@ def test_model_card_that_was_edited_is_kept(run, export, log):
     assert "README.md: not written by bilm export, or edited; it was not replaced" in log.text
 
 
-def test_model_card_beside_weights_of_another_name(run, tmp_path):
-    (tmp_path / "README.md").write_text("mine")
-    card = write_card(run, dump_weights(run, tmp_path / "elmo.hdf5"))
-    assert card == tmp_path / "elmo_README.md" and "# elmo\n" in card.read_text(encoding="utf-8")
-    assert (tmp_path / "README.md").read_text() == "mine"
-
-
 def test_model_card_of_a_reference_checkpoint(tmp_path):
     folder = GOLDEN / "checkpoint" / "chars"
     card = write_card(folder, dump_weights(folder, tmp_path / "out"))
     text = card.read_text(encoding="utf-8")
     assert "trained with the TensorFlow 1 reference" in text
     assert not {"steps", "seed", "held-out perplexity"} & set(rows(text))
-
-
-def test_model_card_lists_readers():
-    assert missing_for_allennlp(tiny_options().model) == []
-    found = missing_for_allennlp(tiny_options(**WORDS | {"lstm": {"projection_dim": 8}}).model)
-    assert len(found) == 3

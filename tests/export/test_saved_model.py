@@ -1,6 +1,5 @@
 """SavedModels of `Elmo`, loaded in processes without bilm and without the weight file."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import golden_cases
-from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm import Elmo, export_saved_model
-from bilm.errors import DataError, WeightsError
 
 pytestmark = pytest.mark.clients
 
@@ -100,15 +97,6 @@ def test_exported_keras_models_equal_the_originals(exported, name):
     np.testing.assert_allclose(np.load(folder / f"{name}.npy"), models[name](TOKENS), atol=1e-6)
 
 
-def test_saved_model_cli_runs_the_saved_model(exported):
-    folder, layer, _ = exported
-    command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "run"]
-    command += ["--dir", "module", "--tag_set", "serve", "--signature_def", "default"]
-    command += ["--input_exprs", "strings=['She saw the bank', '', 'café']"]
-    subprocess.run([*command, "--outdir", "out"], check=True, cwd=folder)
-    np.testing.assert_allclose(np.load(folder / "out/elmo.npy"), layer(TOKENS), atol=1e-6)
-
-
 def test_saved_model_hub_signatures_equal_the_layer(exported):
     folder, layer, _ = exported
     found = np.load(folder / "module.npz")
@@ -165,50 +153,7 @@ def test_saved_model_skips_padding_between_tokens(exported):
     )
 
 
-def test_c_api_runs_the_saved_model(exported):
-    folder, _, _ = exported
-    library = Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"
-    if not library.exists():
-        pytest.skip("this TensorFlow comes without libtensorflow_cc.so.2")
-    stored = saved_model_pb2.SavedModel.FromString((folder / "module/saved_model.pb").read_bytes())
-    signature = stored.meta_graphs[0].signature_def["serving_default"]
-    request = {
-        "feed": [signature.inputs["sentences"].name, ["She saw  the bank", "", "café"]],
-        "fetch": {key: tensor.name for key, tensor in signature.outputs.items()},
-    }
-    program = Path(__file__).parents[1] / "helpers" / "c_api.py"
-    command = [sys.executable, program, library, "module", "c_api.npz", json.dumps(request)]
-    subprocess.run(command, check=True, cwd=folder)
-    found, expected = np.load(folder / "c_api.npz"), np.load(folder / "module.npz")
-    assert set(found) == {"mean", "layers", "n_tokens"}
-    for name in found:
-        np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
-
-
-def test_export_saved_model_replaces_a_saved_model_only(tmp_path):
-    layer = Elmo(CASE)
-    (tmp_path / "module").mkdir()
-    (tmp_path / "module" / "thesis.txt").write_text("years of work")
-    with pytest.raises(DataError, match=r"module: contains thesis\.txt"):
-        export_saved_model(layer, tmp_path / "module")
-    assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
-    (tmp_path / "module" / "saved_model.pb").touch()
-    with pytest.raises(DataError, match=r"module: contains thesis\.txt"):
-        export_saved_model(layer, tmp_path / "module")
-    assert (tmp_path / "module" / "thesis.txt").read_text() == "years of work"
-    (tmp_path / "module" / "thesis.txt").unlink()
-    export_saved_model(layer, tmp_path / "module")
-    assert (tmp_path / "module" / "saved_model.pb").exists() and len(list(tmp_path.iterdir())) == 1
-
-
 def test_export_saved_model_refuses_a_stateful_layer(tmp_path):
     layer = Elmo(CASE / "options.json", CASE / "weights.hdf5", stateful=True)
     with pytest.raises(ValueError, match="stateless"):
         export_saved_model(layer, tmp_path / "module")
-
-
-def test_export_saved_model_refuses_a_layer_without_weights(tmp_path):
-    options = Elmo(CASE / "options.json", CASE / "weights.hdf5").get_config()["options_file"]
-    with pytest.raises(WeightsError, match="has no weights yet"):
-        export_saved_model(Elmo(options), tmp_path / "module")
-    assert not list(tmp_path.iterdir())

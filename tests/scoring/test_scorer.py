@@ -174,9 +174,9 @@ def test_substitutes_refuse_positions_that_are_not_integers(chars, position):
 
 def test_scorer_refuses_other_inputs(chars):
     for bad in ("the cat", ["the", 3], 7):
-        with pytest.raises(DataError, match=r"sentence 1 is .* a list of words"):
+        with pytest.raises(DataError, match="sentence 1"):
             list(chars.score([["the"], bad]))
-        with pytest.raises(DataError, match="a list of words"):
+        with pytest.raises(DataError, match="the sentence"):
             chars.substitutes(bad, 0)
     with pytest.raises(ValueError, match="n is 0"):
         chars.substitutes(["the"], 0, n=0)
