@@ -66,5 +66,5 @@ def test_surprisal_has_word_lengths_in_characters_and_marks_unknown_words(scorer
 
 
 def test_surprisal_refuses_strings():
-    with pytest.raises(DataError, match="sentence 0 is 'the cat'.*expected a list of words"):
+    with pytest.raises(DataError, match=r"sentence 0 is 'the cat'.*expected a list of words"):
         next(word_surprisals(Scorer(model_of("words"), WORDS), ["the cat"]))

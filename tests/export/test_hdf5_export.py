@@ -9,7 +9,8 @@ from stored_files import load_bilm
 from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
 
 from bilm.data.vocabulary import Batcher, TokenBatcher, vocabulary_of
-from bilm.errors import WeightsError
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.hdf5 import dataset_names
 from bilm.storage.names import stored_values
