@@ -6,9 +6,9 @@ Examples:
   python benchmarks/kill_workers.py --schedules 2 --workers 3 --tolerance 1e-5
 
 Each schedule starts all workers on this machine and kills one of them with SIGKILL, in a random
-step, save or start. The others must end within a minute with a line that names the killed worker.
-Then all workers are restarted. After --kills kills, the run finishes. All losses and all values of
-the last checkpoint must equal an undisturbed run of one process with the same number of replicas.
+step, save or start. The others must end within a minute with a line that names a lost worker. Then
+all workers are restarted. After --kills kills, the run finishes. All losses and all values of the
+last checkpoint must equal an undisturbed run of one process with the same number of replicas.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def kill_one(processes: list, run: Path, rng: random.Random) -> bool:
         return False
     for k, process in enumerate(processes):
         last = (log_of(run, k).read_text().splitlines() or [""])[-1]
-        # A worker that finished before the kill does not name the killed worker.
-        if k != dead and process.returncode and f"worker {dead} (" not in last:
-            raise RuntimeError(f"{log_of(run, k)}: does not name worker {dead} at its end: {last}")
+        # A worker that finished before the kill does not name another one.
+        if k != dead and process.returncode and "error: worker " not in last:
+            raise RuntimeError(f"{log_of(run, k)}: does not name a worker at its end: {last}")
     return True
 
 

@@ -8,8 +8,7 @@ Examples:
 The text is classics_en of the shared data: English novels and memoirs, one tokenized sentence per
 line. The same command resumes an interrupted run. The output contains options.json, weights.hdf5,
 weights_softmax.hdf5 in float16 and vocab.txt. The model card README.md is written by hand from the
-printed figures. `novels_adam.json` contains the options of the first novels-en: 5,000 steps with
-Adam in float32. Benchmarks compare other recipes with it.
+printed figures.
 """
 
 import shutil

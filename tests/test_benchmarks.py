@@ -20,12 +20,6 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
 @pytest.mark.parametrize(
     ("name", "flags", "expected"),
     [
-        pytest.param(
-            "usages.py",
-            ["--tokens", "2000", "--words", "5"],
-            "peak_memory_mb",
-            marks=pytest.mark.skipif(not find_spec("pyarrow"), reason="requires pyarrow"),
-        ),
         ("train.py", [*SMALL_SOFTMAX, "--seconds", "1"], "tokens_per_s"),
         (
             "input.py",
@@ -43,20 +37,6 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
             ["--n_times", "1", "--rows", "2", "--n_steps", "2", "--n_sentences", "20"],
             "int8, text.*int8, rows 2",
             marks=pytest.mark.skipif(not find_spec("onnxruntime"), reason="requires onnxruntime"),
-        ),
-        pytest.param(
-            "torch_products.py",
-            ["--n_times", "1", "--rows", "2"],
-            "torch.mm, rows 2",
-            marks=pytest.mark.skipif(not find_spec("torch"), reason="requires torch"),
-        ),
-        ("tables.py", ["--n_sentences", "50", "--formats", "npz", "--check"], "difference"),
-        ("proteins.py", ["--model", "tiny", "--n_residues", "2000"], "residues_per_s"),
-        ("cluster_costs.py", ["--options", "tiny", "--vocabulary", "1000"], "replicas on"),
-        (
-            "scaling.py",
-            ["--options", "tiny", "--axis", "batch", "--values", "4,8", "--n_steps", "1"],
-            "8",
         ),
         (
             "time_to_perplexity.py",
