@@ -249,7 +249,7 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
 
 RUN = (  # arguments of `bilm.TrainingRun`
     "train_prefix", "save_dir", "heldout_prefix", "eval_steps", "heldout_sentences", "n_steps",
-    "seed", "precision", "resume", "on_bad_utf8", "log_steps", "xla",
+    "seed", "resume", "on_bad_utf8", "log_steps", "xla",
 )  # fmt: skip
 PASSES = "once per epoch"
 
@@ -260,7 +260,7 @@ resume_option = option(
 )  # fmt: skip
 run_precision_option = option(
     "--precision", OneOf(DTYPES_OF_PRODUCTS), "dtype of the matrix-multiplication inputs; weights, "
-    "states, sums and the loss are float32.", default="float32",
+    "states, sums and the loss are float32.", "float32, or chosen by --options auto",
 )  # fmt: skip
 
 
@@ -385,6 +385,7 @@ def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
         require_files(resolve_shards(pattern))
     return {
         **{name: values[name] for name in RUN},
+        "precision": values["precision"] or "float32",
         "strategy": make_strategy(
             values["gpus"], values["n_gpus"], values["cpu_replicas"], values["tf32"], hosts
         ),

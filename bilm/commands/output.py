@@ -199,20 +199,16 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[Write]:
     )
     types = {str: arrow.string(), float: arrow.float64(), int: arrow.int64(), bool: arrow.bool_()}
     schema = arrow.schema([(column.name, types[column.type]) for column in columns])
-    waiting: list[Row] = []
+    waiting: list[dict[str, Any]] = []
     with parquet.ParquetWriter(path, schema) as file:
 
         def flush() -> None:
-            values = zip(*waiting, strict=True) if waiting else [()] * len(columns)
-            arrays = [
-                arrow.array(column, field.type, from_pandas=field.type == arrow.float64())
-                for column, field in zip(values, schema, strict=True)
-            ]
-            file.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+            file.write_batch(arrow.RecordBatch.from_pylist(waiting, schema))
             waiting.clear()
 
         def write(row: Row) -> None:
-            waiting.append(row)
+            known = (None if value != value else value for value in row)  # nan is missing
+            waiting.append(dict(zip(schema.names, known, strict=True)))
             if len(waiting) >= ROW_GROUP:
                 flush()
 

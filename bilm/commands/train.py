@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
-from click.shell_completion import CompletionItem
+from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, command
@@ -20,12 +19,6 @@ from bilm.options.run_options import AUTO, RunOptions, load_run_options, package
 if TYPE_CHECKING:
     from bilm.training.auto import Choice, Request
     from bilm.training.run_folder import RunFolder
-
-
-def complete(_: object, __: object, text: str) -> list[CompletionItem]:
-    """Return the names of sizes that start with a text, or let the shell complete files."""
-    names = [CompletionItem(name) for name in SIZES if name.startswith(text)]
-    return names or [CompletionItem(text, type="file")]
 
 
 SIZES = [AUTO, *packaged_options()]
@@ -47,8 +40,7 @@ can be lost.
         opt.option("--options", opt.FETCHED, "Options of the run: a file, or "
                    f"one of {', '.join(SIZES)}. auto chooses by the text and --hours. "
                    "original_2018 has the optimizer settings of the reference.",
-                   "options of the resumed run, or auto", metavar="NAME|FILE",
-                   shell_complete=complete),
+                   "options of the resumed run, or auto", metavar="NAME|FILE"),
         opt.option("--hours", opt.Number(0), "Time of the run on this machine, for --options auto.",
                    "as long as training is useful"),
     ],
@@ -57,6 +49,7 @@ can be lost.
                    "direction (tokens plus sentences); skips the count.", "counted in the text"),
     ],
 )  # fmt: skip
+@constraint(mutually_exclusive, ["hours", "n_steps"])
 def train(
     vocab: str | None,
     options: str | None,
@@ -85,9 +78,6 @@ def train(
     if hours is not None and not is_auto:
         raise click.UsageError("--hours requires --options auto; the length of other runs is set "
                                "with --n_epochs or --n_steps")  # fmt: skip
-    if hours is not None and run["n_steps"] is not None:
-        raise click.UsageError("--hours and --n_steps both set the length of the run; expected one "
-                               "of them")  # fmt: skip
     changes = opt.given(run, ("batch_size", "n_epochs", *opt.RATE))
     with opt.run_hosts(run) as hosts:
         if is_auto and hosts.n_workers > 1:
@@ -95,9 +85,8 @@ def train(
                                    "file or another name")  # fmt: skip
         arguments = opt.run_arguments(run, hosts)
         if is_auto:
-            precision = None if _is_default("precision") else run["precision"]
             n_replicas = arguments["strategy"].num_replicas_in_sync
-            request = Request(hours, run["n_steps"], precision, n_replicas=n_replicas)
+            request = Request(hours, run["n_steps"], run["precision"], n_replicas=n_replicas)
             chosen, choice = choose(folder, vocabulary, run, changes, request, n_train_tokens)
             arguments |= {"n_steps": choice.n_steps, "precision": choice.precision}
             arguments["auto"] = choice._asdict()
@@ -172,9 +161,3 @@ def choose(
     for line in auto.describe(options, choice, times, request.n_replicas):
         logging.info("auto: %s", line)
     return options, choice
-
-
-def _is_default(name: str) -> bool:
-    """Return whether the user has not set a parameter of the command that is running."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source == ParameterSource.DEFAULT

@@ -29,7 +29,8 @@ def test_saved_model_of_a_run_returns_the_means_of_the_embedder(run_here, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--to", "onnx", "--include_softmax"], "--include_softmax has no effect with --to onnx"),
+        (["--to", "onnx", "--include_softmax"], '--to!="hdf5", '),
+        (["--weights", "w.hdf5"], '--to="hdf5", '),
     ],
 )
 def test_options_without_effect_are_wrong_use(run_here, tmp_path, arguments, expected):
