@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,39 +93,34 @@ def read_queries(path: str) -> list[Query]:
     return [parse_query(line, f"{path}, line {number}") for number, line in lines]
 
 
-class Matcher(dict):
-    """Maps a form to the numbers of the queries that it matches; a cache.
+def matcher(
+    queries: Sequence[Query], ignore_case: bool = False
+) -> Callable[[str], tuple[int, ...]]:
+    """Return a function from a form to the numbers of the queries that it matches.
 
-    Args:
-        queries: the words to look for.
-        ignore_case: whether case is ignored.
     Raises: DataError if there are no queries, or two of the same name.
     """
+    counts = Counter(query.name for query in queries)
+    if not counts:
+        raise DataError("the list of words is empty; expected at least one")
+    name, times = counts.most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{name!r} is in the list of words twice")
+    fold, flags = (str.casefold, re.IGNORECASE) if ignore_case else (str, 0)
+    by_form: dict[str, set[int]] = {}
+    patterns: list[tuple[int, re.Pattern[str]]] = []
+    for number, query in enumerate(queries):
+        for form in query.forms:
+            by_form.setdefault(fold(form), set()).add(number)
+        for pattern in query.patterns:
+            patterns.append((number, re.compile(pattern.pattern, pattern.flags | flags)))
 
-    def __init__(self, queries: Sequence[Query], ignore_case: bool = False):
-        super().__init__()
-        names = [query.name for query in queries]
-        if not names:
-            raise DataError("the list of words is empty; expected at least one")
-        twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
-        if twice is not None:
-            raise DataError(f"{twice!r} is in the list of words twice")
-        self._fold = str.casefold if ignore_case else str
-        self._forms: dict[str, set[int]] = {}
-        self._patterns: list[tuple[int, re.Pattern[str]]] = []
-        flags = re.IGNORECASE if ignore_case else 0
-        for number, query in enumerate(queries):
-            for form in query.forms:
-                self._forms.setdefault(self._fold(form), set()).add(number)
-            for pattern in query.patterns:
-                self._patterns.append((number, re.compile(pattern.pattern, pattern.flags | flags)))
+    @lru_cache(MAX_FORMS)
+    def matches(form: str) -> tuple[int, ...]:
+        matched = {number for number, pattern in patterns if pattern.fullmatch(form)}
+        return tuple(sorted(matched | by_form.get(fold(form), set())))
 
-    def __missing__(self, form: str) -> tuple[int, ...]:
-        matched = {number for number, pattern in self._patterns if pattern.fullmatch(form)}
-        numbers = tuple(sorted(matched | self._forms.get(self._fold(form), set())))
-        if len(self) < MAX_FORMS:
-            self[form] = numbers
-        return numbers
+    return matches
 
 
 # --- finding usages ---
@@ -218,7 +215,7 @@ def find_usages(
     Raises: DataError for a text that cannot be read, without annotation if `lemma` or `tags` is
         given, or without any usage.
     """
-    matcher, samples = Matcher(queries, ignore_case), Samples(sample, seed)
+    match, samples = matcher(queries, ignore_case), Samples(sample, seed)
     names = [query.name for query in queries]
     groupings = []
     with progress("finding", "sentences") as shown:
@@ -228,7 +225,7 @@ def find_usages(
                 for line, record in enumerate(shown.over(corpus.annotated()), 1):
                     n_sentences += bool(record.words)
                     n_tokens += len(record.words)
-                    for k, position in _matches(record, matcher, lemma, tags, corpus.path):
+                    for k, position in _matches(record, match, lemma, tags, corpus.path):
                         if (place := samples.next_place(names[k], grouping)) is not None:
                             usage = _usage(names[k], grouping, corpus.path, line, position, record)
                             samples.keep(place, usage)
@@ -243,7 +240,11 @@ def find_usages(
 
 
 def _matches(
-    record: Annotated, matcher: Matcher, lemma: bool, tags: Container[str] | None, path: str
+    record: Annotated,
+    match: Callable[[str], tuple[int, ...]],
+    lemma: bool,
+    tags: Container[str] | None,
+    path: str,
 ) -> list[tuple[int, int]]:
     """Return the number of the query and the position of each match in a sentence."""
     if record.words and (lemma or tags is not None) and record.lemmas is None:
@@ -252,7 +253,7 @@ def _matches(
             "(.conllu)"
         )
     words = record.lemmas if lemma and record.lemmas else record.words
-    matches = [(k, position) for position, word in enumerate(words) if word for k in matcher[word]]
+    matches = [(k, position) for position, word in enumerate(words) if word for k in match(word)]
     if tags is None or record.tags is None:
         return matches
     return [(k, position) for k, position in matches if record.tags[position] in tags]

@@ -10,19 +10,21 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import NamedTuple
 
 from bilm.analysis.surprisal import NATS_PER_BIT
-from bilm.data.readers import Corpus, Record, form_of
+from bilm.data.readers import form_of
 from bilm.data.readers.tables import FORM as TABLES
-from bilm.data.text import require_files
+from bilm.data.readers.tables import table_rows, text_of, words_of
+from bilm.data.text import decoding
+from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 from bilm.scoring.scorer import Score, Scorer
 
 # In bits. If a sentence is computed in another batch, its log-probability changes by less than
 # this, because sums of float32 numbers are rounded.
 TIE = 1e-4
+SENTENCES = ("sentence_good", "sentence_bad")  # columns
 
 
 class MinimalPair(NamedTuple):
@@ -126,7 +128,7 @@ def read_pairs(
 
     Args:
         path: JSON Lines, CSV, TSV or Parquet with the columns `sentence_good`, `sentence_bad`,
-            `linguistics_term` and `UID`; other columns are ignored. Must be a regular file.
+            `linguistics_term` and `UID`; other columns are ignored.
         tokenize: language whose spaCy rules split sentences into words; None splits at whitespace.
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
     Raises: DataError, naming the file and the line, row or pair; BilmError if a package is missing.
@@ -136,24 +138,14 @@ def read_pairs(
             f"{path}: expected a table of minimal pairs, whose name ends with one of "
             f"{', '.join(TABLES.endings)}"
         )
-    require_files([path])
-    # A record has one text and one id, so two readers read the four columns side by side.
-    good = Corpus(path, "sentence_good", "UID", tokenize=tokenize, on_bad_utf8=on_bad_utf8)
-    bad = Corpus(path, "sentence_bad", "linguistics_term", None, tokenize, on_bad_utf8)
-    return _pairs(path, good, bad)
-
-
-def _pairs(
-    path: str | os.PathLike, good: Iterable[Record], bad: Iterable[Record]
-) -> Iterator[MinimalPair]:
-    for number, (first, second) in enumerate(zip_longest(good, bad)):
-        if first is None or second is None:
-            raise DataError(f"{path}: changed while it was read")
-        for name, record in (("sentence_good", first), ("sentence_bad", second)):
-            if not record.words:
-                raise DataError(f"{path}, pair {number} (from 0): {name} contains no words")
-        assert first.id is not None and second.id is not None  # both readers have an id column
-        yield MinimalPair(first.words, second.words, second.id, first.id)
+    split, columns = tokenizer(tokenize), [*SENTENCES, "linguistics_term", "UID"]
+    for where, row in table_rows(os.fspath(path), columns, decoding(on_bad_utf8)):
+        ((good,), (bad,)) = (
+            words_of(row, name, lambda text: [split(text)], where) for name in SENTENCES
+        )
+        if not good or not bad:
+            raise DataError(f"{where}: {SENTENCES[bool(good)]} contains no words")
+        yield MinimalPair(good, bad, *(text_of(row, name, where) for name in columns[2:]))
 
 
 def score_pairs(scorer: Scorer, pairs: Iterable[MinimalPair]) -> Iterator[PairScore]:

@@ -129,7 +129,7 @@ def test_pairs_are_read_from_json_lines_csv_and_tsv(tmp_path):
         (
             "a.jsonl",
             f"{json.dumps(PAIR)}\n{json.dumps(PAIR | {'sentence_bad': ' '})}",
-            r"pair 1 \(from 0\): sentence_bad contains no words",
+            "line 2: sentence_bad contains no words",
         ),
     ],
 )

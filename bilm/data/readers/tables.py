@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,15 @@ BATCH_ROWS = 1024  # rows of a Parquet file read at a time
 Rows = Iterator[tuple[str, Mapping[str, Any]]]  # the place, for messages; values by column
 
 
-def delimited_rows(source: InputFile) -> Rows:
+def delimited_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
     """Yield the rows of a CSV or TSV file with a header line; see the module."""
-    path = source.path
     delimiter = "\t" if unpacked_name(path).endswith(".tsv") else ","
-    rows = csv.reader(whole_lines(path, source.errors), delimiter=delimiter, strict=True)
+    rows = csv.reader(whole_lines(path, errors), delimiter=delimiter, strict=True)
     try:
         header = next(rows, [])
-        _check_columns(source, header, f"{path}, line 1")
-        for row in rows:
+        _check_columns(columns, header, f"{path}, line 1")
+        for row in filter(None, rows):  # without blank lines
             where = f"{path}, line {rows.line_num}"
-            if not row:  # a blank line
-                continue
             if len(row) != len(header):
                 raise DataError(
                     f"{where}: found {len(row)} columns, expected the {len(header)} of the header"
@@ -51,33 +48,33 @@ def delimited_rows(source: InputFile) -> Rows:
         ) from error
 
 
-def jsonl_rows(source: InputFile) -> Rows:
+def jsonl_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
     """Yield the rows of a file with one JSON object per line; blank lines are skipped."""
-    for number, line in read_lines(source.path, source.errors):
+    for number, line in read_lines(path, errors):
         if not line:
             continue
-        where = f"{source.path}, line {number}"
+        where = f"{path}, line {number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: found {line[:40]!r}, expected a JSON object")
-        _check_columns(source, list(row), where)
+        _check_columns(columns, list(row), where)
         yield where, row
 
 
-def parquet_rows(source: InputFile) -> Rows:
+def parquet_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
     """Yield the rows of a Parquet file. Raises: DataError; BilmError if pyarrow is missing."""
-    path, number = source.path, 0
     pyarrow = optional("pyarrow", "parquet", f"{path}: Parquet")
     parquet = optional("pyarrow.parquet", "parquet", f"{path}: Parquet")
+    number = 0
     try:
         with (
             reading(path) if is_url(path) else open(path, "rb") as opened,
             parquet.ParquetFile(opened) as file,
         ):
-            columns = _check_columns(source, file.schema_arrow.names, path)
+            _check_columns(columns, file.schema_arrow.names, path)
             for batch in file.iter_batches(BATCH_ROWS, columns=columns):
                 for row in batch.to_pylist():
                     number += 1
@@ -95,15 +92,43 @@ ROWS = {
 }
 
 
-def _check_columns(source: InputFile, names: list[str], where: str) -> list[str]:
-    """Return the columns to read. Raises: DataError if one is missing or occurs twice."""
-    columns = [name for name in (source.column, source.id_column) if name is not None]
+def _check_columns(columns: Sequence[str], names: list[str], where: str) -> None:
     for name in columns:
         if names.count(name) != 1:
             problem = "occurs twice" if name in names else "is missing"
             listed = ", ".join(map(repr, names[:20])) or "none"
             raise DataError(f"{where}: column {name!r} {problem}; found {listed}")
-    return columns
+
+
+def table_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
+    """Yield the place of each row of a table, and its values by column.
+
+    Raises: DataError, naming the file and the line or row, if it cannot be read or lacks a column.
+    """
+    return ROWS[Path(unpacked_name(path)).suffix](path, columns, errors)
+
+
+def words_of(
+    row: Mapping[str, Any], column: str, split: Callable[[str], list[list[str]]], where: str
+) -> list[list[str]]:
+    """Return the sentences of a cell: a text, which is split, or a list of words.
+
+    Raises: DataError for a value of another type.
+    """
+    value = row[column]
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return [value]
+    if value is None or isinstance(value, str):
+        return split(value or "")
+    raise DataError(f"{where}: {column!r} is {repr(value)[:40]}, expected text or a list of words")
+
+
+def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
+    """Return a text or an integer as a text. Raises: DataError if it cannot be an id."""
+    value = row[column]
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise DataError(f"{where}: {column!r} is {repr(value)[:40]}, expected text or an integer")
+    return checked_id(str(value), where)
 
 
 def read_table(source: InputFile) -> Iterator[Record]:
@@ -113,23 +138,11 @@ def read_table(source: InputFile) -> Iterator[Record]:
     In JSON Lines and Parquet a cell may also be a list of words. A missing value is a sentence
     without words. Raises: DataError, naming the file and the line or row, if a row cannot be read.
     """
-    rows = ROWS[Path(unpacked_name(source.path)).suffix](source)
-    for where, row in rows:
-        text, id_ = row[source.column or ""], None
-        is_words = isinstance(text, list) and all(isinstance(word, str) for word in text)
-        if not (text is None or isinstance(text, str) or is_words):
-            raise DataError(
-                f"{where}: {source.column!r} is {repr(text)[:40]}, expected text or a list of words"
-            )
-        if source.id_column is not None:
-            value = row[source.id_column]
-            if not isinstance(value, str | int) or isinstance(value, bool):
-                raise DataError(
-                    f"{where}: {source.id_column!r} is {repr(value)[:40]}, expected text or an "
-                    "integer"
-                )
-            id_ = checked_id(str(value), where)
-        for words in [text] if is_words else source.split(text or ""):
+    column, id_column = source.column or "", source.id_column
+    columns = [column] if id_column is None else [column, id_column]
+    for where, row in table_rows(source.path, columns, source.errors):
+        id_ = None if id_column is None else text_of(row, id_column, where)
+        for words in words_of(row, column, source.split, where):
             yield Record(words, id_)
 
 
