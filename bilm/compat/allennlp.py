@@ -14,19 +14,16 @@ from the state after the previous batch; `cuda_device` is ignored, see `torch.nn
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from bilm.errors import BilmError, DataError, OptionsError
-from bilm.support.files import replacing
-from bilm.support.model_files import protect
 from bilm.support.process import BACKEND
 
 if "keras" not in sys.modules:
@@ -43,7 +40,7 @@ if keras.backend.backend() != "torch":
 import torch
 
 from bilm.data.tokenization import checked_sentences
-from bilm.data.vocabulary import Batcher
+from bilm.data.vocabulary import BOS, EOS, ByteAlphabet, shifted
 from bilm.data.windows import needed_characters
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.language_model import BiLM
@@ -57,9 +54,8 @@ from bilm.storage.stored_model import StoredModel, open_model
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
 MAX_CHARACTERS = 50  # of a word with its two marks
+SPELL = ByteAlphabet(MAX_CHARACTERS)
 ID_TYPES = (torch.int16, torch.int32, torch.int64)  # smaller types cannot hold the marks
-OUTPUT_FORMATS = ("all", "top", "average")
-INDEX = "sentence_to_index"  # the dataset that maps sentences to keys
 
 
 def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
@@ -71,36 +67,27 @@ def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
     Raises: DataError if a sentence is not a list of words.
     """
     sentences = checked_sentences(batch)
-    if not sentences:
-        return torch.zeros((0, 0, MAX_CHARACTERS), dtype=torch.int64)
-    ids = Batcher(None, MAX_CHARACTERS).batch_sentences(sentences)
-    lengths = [len(words) for words in sentences]
-    words = ids[:, 1:-1]
-    places = np.arange(words.shape[1])
-    # The end mark of a sentence that is shorter than the longest one.
-    words = np.where((places < np.array(lengths)[:, None])[..., None], words, 0)
-    return torch.as_tensor(words, dtype=torch.int64)
+    shape = len(sentences), max(map(len, sentences), default=0), MAX_CHARACTERS
+    ids: np.ndarray = np.zeros(shape, np.int64)
+    for row, words in zip(ids, sentences, strict=True):
+        row[: len(words)] = shifted(SPELL(words))
+    return torch.as_tensor(ids)
 
 
-def _check_ids(ids: Any) -> None:
-    """Check the type and the shape of character ids. Raises: DataError."""
-    if not isinstance(ids, torch.Tensor):
-        found = f"a {type(ids).__name__}"
-    elif ids.dtype not in ID_TYPES or ids.dim() < 2 or ids.shape[-1] != MAX_CHARACTERS:
-        found = f"{ids.dtype} of shape {tuple(ids.shape)}"
-    else:
-        return
-    raise DataError(
-        f"found {found}, expected an int64 tensor (B, T, {MAX_CHARACTERS}) of character ids; "
-        "use batch_to_ids"
-    )
+def _check_ids(ids: torch.Tensor) -> None:
+    """Check the type, the shape and the values of character ids. Raises: DataError."""
+    is_usable = ids.dtype in ID_TYPES and ids.dim() > 1 and ids.shape[-1] == MAX_CHARACTERS
+    if not is_usable or ((ids < 0) | (ids >= N_CHARACTERS_WITH_PADDING)).any():
+        raise DataError(
+            f"found ids {ids.dtype} of shape {tuple(ids.shape)}, expected the result of "
+            f"batch_to_ids: an int64 tensor (B, T, {MAX_CHARACTERS}) with values from 0 to "
+            f"{N_CHARACTERS_WITH_PADDING - 1}"
+        )
 
 
 def _with_marks(ids: torch.Tensor) -> torch.Tensor:
     """Add the marks of sentences: integer (B, T, C) -> (B, T + 2, C). Padding is at the end."""
-    begin, end = torch.as_tensor(
-        Batcher(None, ids.shape[-1]).batch_sentences([[]])[0], dtype=ids.dtype, device=ids.device
-    )
+    begin, end = torch.as_tensor(shifted(SPELL([BOS, EOS])), dtype=ids.dtype, device=ids.device)
     n_rows, n_steps, _ = ids.shape
     found = ids.new_zeros((n_rows, n_steps + 2, ids.shape[-1]))
     found[:, 0] = begin
@@ -132,11 +119,9 @@ class _ElmoBiLm(torch.nn.Module):
         stored = open_model(options_file, weight_file)
         cnn = stored.options.char_cnn
         if cnn is None or cnn.max_characters_per_token != MAX_CHARACTERS:
-            length = cnn and cnn.max_characters_per_token
-            found = f"{length} characters per word" if cnn else "words"
             raise OptionsError(
-                f"{stored}: bilm.allennlp supports models that read {MAX_CHARACTERS} characters "
-                f"per word; this one reads {found}: use bilm.Elmo or bilm.ElmoEmbedder"
+                f"{stored}: does not read {MAX_CHARACTERS} characters per word, which "
+                "bilm.allennlp requires; use bilm.Elmo or bilm.ElmoEmbedder"
             )
         self.bilm = stored.build()
         self.bilm.trainable = requires_grad
@@ -154,16 +139,9 @@ class _ElmoBiLm(torch.nn.Module):
             word_inputs: not needed.
         Returns: `activations`, a list of `num_layers` tensors float (B, T + 2, 2 P) with zeros at
             padding, and `mask`, boolean (B, T + 2).
-        Raises: DataError if the inputs are not character ids; BilmError for weights in float64.
+        Raises: DataError if the inputs are not character ids.
         """
         _check_ids(inputs)
-        if inputs.numel() and not 0 <= inputs.min() <= inputs.max() < N_CHARACTERS_WITH_PADDING:
-            raise DataError(
-                f"inputs contain ids from {inputs.min()} to {inputs.max()}, expected 0 to "
-                f"{N_CHARACTERS_WITH_PADDING - 1}, as from batch_to_ids"
-            )
-        if any(weight.dtype == torch.float64 for weight in self.parameters()):
-            raise BilmError("bilm.allennlp computes in float32; do not convert it with .double()")
         ids = _with_marks(inputs)
         mask = (ids > 0).any(dim=-1)
         # The longest sentences first, so that no LSTM runs over most of the padding.
@@ -246,17 +224,11 @@ class Elmo(torch.nn.Module):
         module: torch.nn.Module | None = None,
     ):
         super().__init__()
-        if num_output_representations < 1:
-            raise ValueError(
-                f"num_output_representations is {num_output_representations}, expected at least 1"
-            )
-        if module is None and options_file is not None:
-            module = _ElmoBiLm(options_file, weight_file, requires_grad)
-        elif module is None or options_file is not None or weight_file is not None:
+        if (module is None) == (options_file is None):
             raise ValueError("expected either options_file and weight_file, or module")
-        elif not isinstance(module, _ElmoBiLm):
-            raise ValueError(f"module is a {type(module).__name__}, expected an _ElmoBiLm")
         self._elmo_lstm: Any = module
+        if options_file is not None:
+            self._elmo_lstm = _ElmoBiLm(options_file, weight_file, requires_grad)
         start = None if scalar_mix_parameters is None else (list(scalar_mix_parameters), 1.0)
         self._mixes = torch.nn.ModuleList()
         for k in range(num_output_representations):
@@ -318,7 +290,6 @@ class Elmo(torch.nn.Module):
             padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
         Raises: DataError if the inputs are not character ids.
         """
-        _check_ids(inputs)
         outer = inputs.shape[:-2]
         found = self._elmo_lstm(inputs.reshape(math.prod(outer), *inputs.shape[-2:]))
         layers, mask = torch.stack(found["activations"], dim=1), found["mask"]
@@ -385,55 +356,3 @@ class ElmoEmbedder:
             layers[k, :, : vectors.shape[1]] = torch.as_tensor(vectors)
             mask[k, : vectors.shape[1]] = True
         return layers, mask
-
-    def embed_file(
-        self,
-        input_file: TextIO,
-        output_file_path: str | Path,
-        output_format: str = "all",
-        batch_size: int = 64,
-        forget_sentences: bool = False,
-        use_sentence_keys: bool = False,
-    ) -> None:
-        """Write the vectors of a text file to HDF5.
-
-        Args:
-            input_file: open file with one sentence per line, words separated by blanks.
-            output_file_path: HDF5 with a dataset per sentence, named by the number of its line from
-                0, and `sentence_to_index`, a JSON object.
-            output_format: "all" layers, "top" or "average".
-            batch_size: not needed.
-            forget_sentences: do not write `sentence_to_index`.
-            use_sentence_keys: name the datasets by the sentences.
-        Raises: OptionsError for another format; DataError for empty lines, or for equal sentences
-            or sentences with slashes if they are keys.
-        """
-        import h5py
-
-        if output_format not in OUTPUT_FORMATS:
-            raise OptionsError(
-                f"output_format is {output_format!r}, expected {', '.join(OUTPUT_FORMATS)}"
-            )
-        sentences = [line.strip() for line in input_file]
-        blank = [number for number, line in enumerate(sentences) if not line]
-        if blank:
-            raise DataError(f"the input contains empty lines, numbers {blank} from 0; remove them")
-        keys = sentences if use_sentence_keys else list(map(str, range(len(sentences))))
-        if use_sentence_keys:
-            twice = next((key for key in keys if keys.count(key) > 1 or "/" in key), None)
-            if twice is not None:
-                raise DataError(
-                    f"{twice!r} cannot be the name of a dataset: it occurs twice or contains /; "
-                    "omit use_sentence_keys"
-                )
-        protect(output_file_path)
-        embedded = self.embedder.embed_sentences(
-            (line.split() for line in sentences), output_format
-        )
-        with replacing(output_file_path) as temporary, h5py.File(temporary, "w") as file:
-            for key, vectors in zip(keys, embedded, strict=True):
-                file.create_dataset(key, data=vectors, dtype="float32")
-            if not forget_sentences and not use_sentence_keys:
-                index = dict(zip(sentences, keys, strict=True))
-                kind = h5py.special_dtype(vlen=str)
-                file.create_dataset(INDEX, (1,), dtype=kind)[0] = json.dumps(index)
