@@ -308,18 +308,6 @@ def test_layer_keeps_the_stored_mix(tmp_path):
     np.testing.assert_allclose(loaded(ids)[0], outputs[0], atol=1e-6, rtol=0)
 
 
-def test_given_mix_is_checked(tmp_path):
-    folder = write_model(tmp_path / "model")
-    Elmo(folder, mix=[([0.0, 1.0], 2.0)]).build()
-    for mix in ("other", [], [([0.0, 1.0], 1.0)] * 2):
-        with pytest.raises(ValueError, match="expected 'stored', or a pair of weights"):
-            Elmo(folder, mix=mix)
-    with pytest.raises(ValueError, match="weights for 3 layers, expected 2"):
-        Elmo(folder, mix=[([0.0, 1.0, 2.0], 1.0)]).build()
-    with pytest.raises(ValueError, match="requires the files"):
-        Elmo(OPTIONS, mix="stored")
-
-
 def test_damaged_mix_is_a_problem(tmp_path):
     content = tensors()
     name = next(name for name in content if name.endswith("scalar_parameters.1"))

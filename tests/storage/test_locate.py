@@ -165,12 +165,10 @@ def test_locate_weights_that_share_options_are_listed_and_chosen(tmp_path):
     shutil.copy(OPTIONS, folder / "options262.json")
     for language in ("fi", "sl"):
         shutil.copy(WEIGHTS, folder / f"{language}_weights.hdf5")
-    listed = r"found fi_weights\.hdf5, sl_weights\.hdf5, .* with --weights.*#fi_weights"
+    listed = r"found fi_weights\.hdf5, sl_weights\.hdf5, .* with --weights"
     with pytest.raises(WeightsError, match=listed):
         resolve(folder)
     expected = folder / "options262.json", folder / "sl_weights.hdf5"
-    for name in ("sl", "sl_weights", "sl_weights.hdf5"):
-        assert resolve(f"{folder}#{name}") == expected
     assert resolve(folder, "sl_weights.hdf5") == expected
 
 
@@ -180,38 +178,6 @@ def test_locate_prefixed_options_in_a_folder_of_a_folder(tmp_path):
     options = shutil.copy(OPTIONS, inside / "elmo_sl_options.json")
     weights = shutil.copy(WEIGHTS, inside / "elmo_sl_weights.hdf5")
     assert resolve(tmp_path) == (options, weights)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("a", "a/x"),
-        ("a/x", "a/x"),
-        ("b", "b"),
-        ("b/", "b"),
-        ("many/fi", "many/fi"),
-        ("many/sl_weights", "many/sl"),
-        ("many/sl_weights.hdf5", "many/sl"),
-    ],
-)
-def test_locate_one_of_several_models_in_a_folder_or_archive(tmp_path, packed, name, expected):
-    folder = tmp_path / "models"
-    for inside in ("a/x", "b", "many"):
-        (folder / inside).mkdir(parents=True)
-        shutil.copy(OPTIONS, folder / inside)
-    for weights in ("a/x/weights.hdf5", "b/m.hdf5", "many/fi_weights.hdf5", "many/sl_weights.hdf5"):
-        stem = weights.removesuffix("_weights.hdf5").removesuffix("/weights.hdf5")
-        (folder / weights).write_text(stem.removesuffix("/m.hdf5"))
-    where = folder
-    if packed:
-        where = shutil.make_archive(str(tmp_path / "m"), "gztar", folder)
-        shutil.rmtree(folder)
-    assert resolve(f"{where}#{name}")[1].read_text() == expected
-    with pytest.raises(WeightsError, match=rf'found .*choose one with "{where}#b"'):
-        resolve(where)
-    with pytest.raises(WeightsError, match="neither a folder nor weights of this name"):
-        resolve(f"{where}#unknown")
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -18,7 +18,7 @@ from bilm.storage.finding.download import copy_object, fetch
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names, what_it_is
-from bilm.storage.formats.known import find, model_at, narrowed, unpacked
+from bilm.storage.formats.known import find, model_at, unpacked
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
@@ -48,8 +48,6 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
             options, their URL or a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
             checkpoint; or a folder, archive or `weights.th` of AllenNLP.
-    The path of a folder or archive may be followed by `#` and the name of one of several models in
-    it: a folder, or a weight file with or without `_weights.hdf5`.
     Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
     """
     if "" in (source, weights):  # an empty path would be the current folder
@@ -57,14 +55,11 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     source = os.path.expanduser(source)
     if weights is not None:
         return _with_options(source, os.path.expanduser(weights))
-    path, mark, part = source.rpartition("#")
-    if mark and os.path.exists(path) and not os.path.exists(source):
-        return _located(path, part)
     return _located(source)
 
 
-def _located(source: str, part: str | None = None) -> Format:
-    """Find the files of a model by one path, URL or name; `part` is the name after `#`."""
+def _located(source: str) -> Format:
+    """Find the files of a model by one path, URL or name."""
     if is_url(source) and scheme_of(source) not in WEB and not is_file(source):
         return _copied(source)
     path = Path(source)
@@ -79,14 +74,13 @@ def _located(source: str, part: str | None = None) -> Format:
             f"{registry.near(source)}"
         )
     if path.is_dir():
-        base, files = narrowed(_files_in(path), part, path)
-        format_, chosen = find(files, path / base)
-        options_file, weight_file, *_ = [path / base / place for place in chosen.values()] * 2
+        format_, chosen = find(_files_in(path), path)
+        options_file, weight_file, *_ = [path / place for place in chosen.values()] * 2
         return format_.found(options_file, weight_file)
     if AllenNlp.owns(path):
         return AllenNlp(path, path)
     if is_archive(path):
-        return _unpacked(path, part)
+        return _unpacked(path)
     foreign = what_it_is([PurePath(path.name)])
     what = foreign or (
         "neither a folder nor a ZIP, tar or tar.gz archive; if it is an options file, also pass "
@@ -121,30 +115,24 @@ def _files_in(folder: Path) -> list[PurePath]:
     return list(dict.fromkeys(p.relative_to(folder) for p in listed if p.is_file()))
 
 
-def _unpacked(archive: Path, part: str | None = None) -> Format:
-    """Return the model of an archive; unpack it into the cache if the cache does not contain it.
-
-    Args:
-        archive: the archive.
-        part: name of one of several models in it.
-    """
-    version = archive.resolve(), *version_of(archive), part
+def _unpacked(archive: Path) -> Format:
+    """Return the model of an archive; unpack it into the cache if the cache does not contain it."""
+    version = archive.resolve(), *version_of(archive)
     folder = cached("\0".join(map(str, version)))
     if unpacked(folder) is None:
         with filling(folder):
             if unpacked(folder) is None:  # no other process has unpacked it in the meantime
-                _unpack(archive, folder, part)
+                _unpack(archive, folder)
     return _in_cache(folder, archive)
 
 
-def _unpack(archive: Path, folder: Path, part: str | None) -> None:
+def _unpack(archive: Path, folder: Path) -> None:
     """Unpack a model's files. The two files that identify it are written last."""
     with open_archive(archive) as opened:
-        base, files = narrowed(list(opened.members), part, archive)
-        _, chosen = find(files, archive)
+        _, chosen = find(list(opened.members), archive)
         source = read_record(archive.parent).get("source", str(archive.resolve()))
         write_record(folder, source, archive=str(archive.resolve()))
-        opened.copy({name: base / place for name, place in chosen.items()}, folder)
+        opened.copy(chosen, folder)
 
 
 def _copied(url: str) -> Format:

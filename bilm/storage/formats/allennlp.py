@@ -46,7 +46,11 @@ TYPE = "elmo_token_embedder"
 # What the shapes of tensors do not determine, as in the published models.
 RECIPE = {"activation": "relu", "max_characters_per_token": 50}
 RECIPE_LSTM = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
-RECIPE_SHOWN = "relu, clips of 3, skip connections and words of up to 48 bytes"
+RECIPE_USED = (
+    "%s: found no options. Sizes are derived from the shapes of the tensors; relu, clips of 3, "
+    "skip connections and words of up to 48 bytes from the published models. If the ELMo has "
+    "others, also pass its options.json"
+)
 # The first row represents missing words and is not used.
 UNPADDED = Layout(lambda shape: (shape[0] - 1, *shape[1:]), lambda value: value[1:])
 ROWS = (
@@ -126,12 +130,7 @@ class AllenNlp(Format):
         """Read the options, or derive them from the shapes. Raises: OptionsError, WeightsError."""
         source = self._options_source
         if source is None:
-            logging.warning(
-                "%s: found no options. Sizes are derived from the shapes of the tensors, and %s "
-                "are taken from the published models. If the ELMo has others, also pass its "
-                "options.json",
-                self.weight_file, RECIPE_SHOWN,
-            )  # fmt: skip
+            logging.warning(RECIPE_USED, self.weight_file)
             return self._derived_options()
         values = schema.read_object(source)
         if isinstance(lstm := values.get("lstm"), dict):  # AllenNLP reads 0 as no clipping
@@ -150,10 +149,8 @@ class AllenNlp(Format):
         """Open the weights. Raises: OptionsError, WeightsError."""
         _check_projections(options, self.weight_file)
         found = StateDictTensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
-        logging.info(
-            "%s: reading the ELMo in %r; %d other tensors of the file are not used",
-            self.weight_file, self._name or "the top module", len(found.unused[self._stored.path]),
-        )  # fmt: skip
+        n_others = len(found.unused[self._stored.path])
+        logging.info("ELMo in the module %r; %d other tensors are not used", self._prefix, n_others)
         return found
 
     def mixes(self) -> list[Mix]:
@@ -194,11 +191,6 @@ class AllenNlp(Format):
                 f"ends with {CHARACTERS}"
             )
         return found[0]
-
-    @property
-    def _name(self) -> str:
-        """The name of AllenNLP's module `Elmo`, empty at the top."""
-        return self._prefix.removesuffix(OUTER).removesuffix(".")
 
     @functools.cached_property
     def _entry(self) -> Entry | None:

@@ -240,7 +240,7 @@ def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> Pur
     if len(found) > 1 and found[0].parts:
         listed = ", ".join(folder.as_posix() for folder in found)
         raise WeightsError(
-            f'{where}: found {kind} in {listed}; expected one; choose it with "{where}#{found[0]}"'
+            f"{where}: found {kind} in {listed}; expected one: name the folder of one of them"
         )
     return found[0] if found else None
 

@@ -176,9 +176,4 @@ def _unexpected(
     if not found and (other := what_it_is(paths)):
         return WeightsError(f"{where}: {other}")
     listed = ", ".join(sorted(p.as_posix() for p in found)) or "none"
-    if found:
-        place = (
-            min(found).with_suffix("") if min(found).suffix in HDF5_SUFFIXES else min(found).parent
-        )
-        expected += f', or choose one with "{where}#{place}"'
     return WeightsError(f"{where}: found {listed}, expected one {expected}")

@@ -117,13 +117,7 @@ def _derived_options(shapes: Shapes, graph: _Graph) -> ModelOptions:
     has_projection = f"{cell}0/LSTMCell/W_P_0" in shapes.by_name
     projection_dim = shapes.of(f"{cell}0/LSTMCell/W_P_0", 2)[1] if has_projection else dim
     cell_clip, proj_clip = graph.clips()
-    logging.info(
-        "%s: sizes are derived from the shapes of the variables; activation, clips (cell %s, "
-        "projection %s), skip connections and length of words are read from its graph",
-        graph.path,
-        cell_clip,
-        proj_clip,
-    )
+    logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
     return shapes.options(
         {
             "bidirectional": any(name.startswith("RNN_1/") for name in shapes.by_name),
