@@ -80,7 +80,6 @@ test-versions: $(OLDEST)/installed $(NEWEST)/installed  ## run golden and traini
 
 fuzz: $(VENV)/installed  ## try 10,000 damaged inputs and models, each of which must load or fail in one line
 	$(VENV)/bin/python tests/fuzz inputs 1 400
-	$(VENV)/bin/python tests/fuzz corpora 1 200
 	$(VENV)/bin/python tests/fuzz models 1 500
 	$(VENV)/bin/python tests/fuzz manylangs 1 500
 	$(VENV)/bin/python tests/fuzz allennlp 1 500

@@ -2,7 +2,7 @@
 
     python tests/fuzz GROUP SEED INPUTS_PER_KIND [KIND ...]
 
-GROUP is inputs, corpora, models, manylangs, allennlp or tfhub.
+GROUP is inputs, models, manylangs, allennlp or tfhub.
 
 Run each group in a separate process, whose memory is limited: a hang, a crash of a C library or
 a huge allocation then fails the run. FUZZ_LAST=FILE in the environment names a file that always

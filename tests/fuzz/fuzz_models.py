@@ -16,7 +16,7 @@ from fuzzing import DTYPES, damaged, damaged_hdf5, expect, mutated, rewrite_hdf5
 from stored_files import load_bilm
 from tiny_runs import GOLDEN, HELDOUT, TEXT, VOCABULARY, load_run, tiny_options
 
-from bilm import Elmo, read_embeddings
+from bilm import Elmo
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import latest_checkpoint
@@ -52,15 +52,6 @@ def saved_by_keras() -> tuple[Path, dict]:
 
 
 @functools.cache
-def embeddings() -> Path:
-    with h5py.File(home() / "embeddings.hdf5", "w") as file:
-        for i in range(4):
-            name, vectors = str(i), np.ones((3, i, 4), "f4")
-            file.create_dataset(name, data=vectors).attrs["sentence"] = " ".join("abcd"[:i])
-    return home() / "embeddings.hdf5"
-
-
-@functools.cache
 def runs() -> list[Path]:
     """Return a run with a best checkpoint and a run of the reference."""
     one_device = make_strategy(n_gpus=0)
@@ -68,24 +59,6 @@ def runs() -> list[Path]:
     TrainingRun(tiny_options(), VOCABULARY, TEXT, home() / "run", HELDOUT, **how).train()
     shutil.rmtree(home() / "run" / "logs")
     return [home() / "run", GOLDEN / "checkpoint" / "chars"]
-
-
-@functools.cache
-def layouts() -> Path:
-    """Return a folder of several models: in folders, with shared options, and with epochs."""
-    folder, model = home() / "layouts", exported("chars")
-    shutil.copytree(model, folder / "a" / "x")
-    (folder / "many").mkdir()
-    shutil.copy(model / "options.json", folder / "many" / "options262.json")
-    for name in ("fi", "sl"):
-        shutil.copy(model / "weights.hdf5", folder / "many" / f"{name}_weights.hdf5")
-    for number in ("1", "2"):
-        epoch = folder / "saves" / "epochs" / number
-        shutil.copytree(GOLDEN / "checkpoint" / "chars", epoch)
-        for path in (*epoch.glob("*.json"), *epoch.glob("*.hdf5")):
-            path.unlink()
-    shutil.copy(GOLDEN / "checkpoint" / "chars" / "options.json", folder / "saves")
-    return folder
 
 
 def damage_json(path: Path, rng: random.Random) -> None:
@@ -168,16 +141,6 @@ def try_keras(path: Path, rng: random.Random) -> None:
     expect(keras.models.load_model, file, also=KERAS_ERRORS)
 
 
-def try_embeddings(path: Path, rng: random.Random) -> None:
-    file = path.with_suffix(".hdf5")
-    shutil.copy(embeddings(), file)
-    if rng.random() < 0.6:
-        rewrite_hdf5(file, rng)
-    if rng.random() < 0.6:
-        file.write_bytes(damaged_hdf5(file.read_bytes(), rng))
-    expect(lambda: sum(vectors.sum() for _, _, vectors in read_embeddings(file)))
-
-
 def try_run(path: Path, rng: random.Random) -> None:
     folder = fresh(rng.choice(runs()), path)
     files = [p for p in sorted(folder.rglob("*")) if p.is_file()]
@@ -206,31 +169,6 @@ def try_run(path: Path, rng: random.Random) -> None:
     expect(Source, folder)
 
 
-def try_layout(path: Path, rng: random.Random) -> None:
-    """Rename or damage a file of several models in a folder or archive, and open one by name."""
-    folder = fresh(layouts(), path)
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-    target = rng.choice(files)
-    match rng.randrange(5):
-        case 0:
-            names = ["options.json", "model.hdf5", "checkpoint", "config.json", "x.index", "#"]
-            target.rename(target.with_name(rng.choice(names)))
-        case 1:
-            target.unlink()
-        case 2 if target.suffix == ".json":
-            damage_json(target, rng)
-        case _:
-            target.write_bytes(damaged(target.read_bytes(), rng))
-    where = folder
-    if rng.random() < 0.5:
-        kind = rng.choice(["zip", "gztar", "tar"])
-        where = Path(shutil.make_archive(str(path.with_suffix(".packed")), kind, folder))
-        if rng.random() < 0.5:
-            where.write_bytes(damaged(where.read_bytes(), rng))
-    parts = ["a", "a/x", "many/sl", "many", "saves", "saves/epochs/1", "x", "", "..", "/", "a/../b"]
-    expect(load_bilm, f"{where}#{rng.choice(parts)}")
-
-
 def fresh(original: Path, path: Path) -> Path:
     """Copy a folder, replacing the copy of the previous input."""
     keras.utils.clear_session()  # Keras keeps loaded models, and memory is limited
@@ -240,14 +178,12 @@ def fresh(original: Path, path: Path) -> Path:
 
 
 def prepare() -> None:
-    for make in (lambda: exported("tokens"), saved_by_keras, embeddings, runs, layouts):
+    for make in (lambda: exported("tokens"), saved_by_keras, runs):
         make()
 
 
 KINDS = {
     "export": try_export,
     "keras": try_keras,
-    "embeddings": try_embeddings,
     "run": try_run,
-    "layout": try_layout,
 }

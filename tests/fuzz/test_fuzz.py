@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
     ("group", "n_inputs"),
     [
         ("inputs", 100),
-        pytest.param("corpora", 40, marks=[pytest.mark.slow, pytest.mark.clients]),
         pytest.param("manylangs", 30, marks=pytest.mark.slow),
         pytest.param("allennlp", 40, marks=pytest.mark.slow),
         pytest.param("tfhub", 40, marks=pytest.mark.slow),

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import tarfile
-import zipfile
 
 import h5py
 import keras
@@ -126,17 +124,6 @@ def test_lone_weights_have_derived_options_and_a_warning(tmp_path, log, packed):
         assert "found no options" in warning and "clips of 3" in warning
 
 
-@pytest.mark.parametrize("compression", ["", "gz"])
-def test_tar_that_ends_with_the_directory_of_weights_in_zip_format(tmp_path, compression):
-    """An uncompressed tar of such weights is also a valid ZIP file."""
-    folder = write_model(tmp_path / "model")
-    with tarfile.open(tmp_path / "model.tar", f"w:{compression}") as tar:
-        tar.add(folder / "config.json", "config.json")
-        tar.add(folder / "weights.th", "weights.th")
-    assert zipfile.is_zipfile(tmp_path / "model.tar") == (not compression)
-    assert open_model(tmp_path / "model.tar").options == open_model(folder).options
-
-
 @pytest.mark.parametrize(
     "module", ["", "_elmo", "a.b.elmo", "_text_field_embedder.token_embedder_x._elmo"]
 )
@@ -220,17 +207,6 @@ def test_given_options_take_precedence(tmp_path):
         model = open_model(options, weights)
         assert type(model.format) is AllenNlp and model.options.lstm.proj_clip == 0.25
         assert model.digest != open_model(weights).digest
-
-
-def test_options_that_do_not_fit_the_tensors_are_refused(tmp_path):
-    folder, wrong = write_model(tmp_path / "model"), tmp_path / "wrong.json"
-    wrong.write_text(json.dumps(OPTIONS | {"lstm": OPTIONS["lstm"] | {"dim": 7}}))
-    with pytest.raises(WeightsError, match=r"Cell0/LSTMCell/W_0 has shape \(8, 24\)"):
-        open_model(wrong, folder).build()
-    without = {k: v for k, v in OPTIONS.items() if k != "char_cnn"}
-    wrong.write_text(json.dumps(without))
-    with pytest.raises(OptionsError, match=r"wrong\.json: char_cnn: missing"):
-        open_model(wrong, folder).options  # noqa: B018
 
 
 def test_hdf5_weights_beside_weights_th_without_a_configuration(stored_model, tmp_path):

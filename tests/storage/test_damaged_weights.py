@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from stored_files import OPTIONS, WEIGHTS
 
-from bilm import BidirectionalLanguageModel, Elmo
+from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.storage.names import n_words
@@ -64,19 +64,6 @@ def test_damaged_dataset_is_refused_by_name(change, message, changed):
     with pytest.raises(WeightsError, match=message) as error:
         BidirectionalLanguageModel(OPTIONS, path)
     assert str(error.value).startswith(f"{path}: ") and CELL in str(error.value)
-
-
-@pytest.mark.parametrize("n_representations", [0, 129, 10**400, 1.5, "1", None])
-def test_invalid_number_of_representations_is_refused(n_representations):
-    with pytest.raises(ValueError, match=r"n_representations is .*, expected an integer from 1 to"):
-        Elmo(OPTIONS, WEIGHTS, n_representations)
-
-
-def test_doubles_beyond_float32_are_refused(changed):
-    with h5py.File(WEIGHTS) as file:
-        values = np.full(file[CELL].shape, 1e300)
-    with pytest.raises(WeightsError, match="not finite"):
-        BidirectionalLanguageModel(OPTIONS, changed(replace(data=values)))
 
 
 def test_unused_datasets_give_one_warning(changed, caplog):

@@ -1,7 +1,5 @@
 """Weights stored in eight bits: as bilm 0.1.0 exported them, read as any others."""
 
-from importlib.util import find_spec
-
 import h5py
 import numpy as np
 import pytest
@@ -23,17 +21,6 @@ def test_int8_file_of_novels_en_has_a_quarter_of_the_size(tmp_path):
     for x, y in zip(found, expected, strict=True):
         cosines = (x * y).sum(-1) / np.linalg.norm(x, axis=-1) / np.linalg.norm(y, axis=-1)
         assert cosines.min() > 0.999
-
-
-@pytest.mark.clients
-@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs the extra onnx")
-def test_int8_file_gives_the_int8_vectors_of_the_float32_file(tmp_path):
-    write_int8("novels-en", tmp_path)
-    expected = ElmoEmbedder("novels-en", precision="int8").embed_batch(SENTENCES)
-    for x, y in zip(
-        ElmoEmbedder(tmp_path, precision="int8").embed_batch(SENTENCES), expected, strict=True
-    ):
-        np.testing.assert_allclose(x, y, atol=1e-5)
 
 
 def test_int8_file_with_wrong_scales_is_refused(tmp_path):

@@ -73,22 +73,6 @@ def test_golden_manylangs_embedder(embedder, folder):
     check(embedder.embed_batch(sentences_of(folder)), folder)
 
 
-def test_golden_manylangs_embedder_packs_and_caches(folder):
-    """Windows of 5 places, which cut sentences, and a cache that forgets most words."""
-    packed = ElmoEmbedder(folder, cache_size=3, batch_tokens=5)
-    check(packed.embed_batch(sentences_of(folder)), folder)
-    check(packed.embed_batch(sentences_of(folder)), folder)
-
-
-def test_golden_manylangs_embedder_in_bfloat16(folder):
-    found = ElmoEmbedder(folder, precision="bfloat16").embed_batch(sentences_of(folder))
-    rounded = [
-        np.abs(ours - theirs) for ours, theirs in zip(found, expected_of(folder), strict=True)
-    ]
-    largest = max(np.abs(theirs).max(initial=0) for theirs in expected_of(folder))
-    assert 0 < max(error.max(initial=0) for error in rounded) < 0.05 * largest
-
-
 def test_golden_manylangs_language_model(folder):
     model, sentences = BidirectionalLanguageModel(folder), sentences_of(folder)
     result = model(model.batcher().batch_sentences(sentences))

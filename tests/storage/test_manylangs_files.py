@@ -50,16 +50,6 @@ def test_state_dict_reads_each_dtype_in_zip_and_legacy_files(tmp_path, kind, pac
     np.testing.assert_allclose(*found, atol=3e-3 if kind == "f2" else 1e-6)
 
 
-def test_manylangs_opens_from_options_and_either_state_dict(model):
-    pair = resolve(model)
-    assert [path.name for path in pair] == ["config.json", "encoder.pkl"]
-    assert (
-        options_of(model) == open_model(model / "config.json", model / "token_embedder.pkl").options
-    )
-    names = ["config.json", "encoder.pkl", "token_embedder.pkl", "word.dic", "char.dic"]
-    assert [path.name for path in open_model(model).files] == [*names, "model.json"]
-
-
 def test_manylangs_models_in_two_inner_folders_are_refused(tmp_path):
     for name in ("inside", "other"):
         write_model(tmp_path / "a" / name)
@@ -116,12 +106,6 @@ def test_invalid_manylangs_configuration_is_refused(model, part, values, message
     with pytest.raises(BilmError, match=message) as error:
         ElmoEmbedder(model)
     assert str(model) in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("clip", [0, None])
-def test_manylangs_clip_of_zero_means_no_clipping(model, clip):
-    change(model, "encoder", cell_clip=clip, proj_clip=clip)
-    assert options_of(model).lstm.cell_clip is options_of(model).lstm.proj_clip is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ if keras.backend.backend() != "tensorflow":
 
 
 from stored_files import load_bilm, resolve
-from tiny_runs import load_run, run, three_steps, tiny_run
+from tiny_runs import damage, load_run, run, three_steps, tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
 from bilm.commands.info import find_problems
@@ -119,3 +119,23 @@ def test_truncated_checkpoint_in_an_archive_is_an_error(tmp_path):
     archive = shutil.make_archive(str(tmp_path / "none"), "zip", run)
     with pytest.raises(WeightsError, match=r"none\.zip: .* without its \.index file"):
         load_bilm(archive)
+
+
+def test_damaged_slots_do_not_prevent_embedding_but_damaged_weights_fall_back(tmp_path, log):
+    run = shutil.copytree(three_steps(), tmp_path / "run")
+    damage(run, 3, "empty")
+    assert open_model(run).checkpoint.path.endswith("model.ckpt-2")
+    assert "trying" in log.text
+    assert open_model(run).files[1].name.startswith("model.ckpt-2.")
+
+
+def test_model_that_is_training_keeps_its_checkpoint(tmp_path):
+    """A model that is open does not change when the run saves again."""
+    run = shutil.copytree(three_steps(), tmp_path / "run")
+    newest = [path.rename(tmp_path / path.name) for path in run.glob("model.ckpt-3*")]
+    model = open_model(run)
+    before = model.digest
+    for path in newest:
+        path.rename(run / path.name)
+    assert model.checkpoint.path.endswith("model.ckpt-2") and model.digest == before
+    assert open_model(run).digest != before
