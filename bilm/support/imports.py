@@ -53,7 +53,7 @@ def register_with_keras(homes: Mapping[str, str]) -> None:
         known = sys.modules["keras"].saving.get_custom_objects()
         known.update({name: stub for name, stub in stubs.items() if name not in known})
 
-    if "keras" in sys.modules:
+    if sys.modules.get("keras") is not None:
         register()
     else:
         sys.meta_path.insert(0, _AfterImport("keras", register))
