@@ -1,7 +1,6 @@
 """Checkpoints of a run: pruning, damaged ones, readers, and the list of checkpoints."""
 
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -123,13 +122,6 @@ def test_readers_skip_a_damaged_checkpoint(a_run, log):
     assert tuned.finished
 
 
-def test_readers_skip_a_checkpoint_without_data_files(a_run):
-    latest, before = checkpoint_paths(a_run)[:2]
-    for path in a_run.glob(f"{Path(latest).name}.data-*"):
-        path.unlink()
-    assert open_model(a_run).checkpoint.path == before
-
-
 def test_checkpoint_removed_while_it_is_opened_gives_way_to_a_newer_one(a_run, monkeypatch):
     opened = Checkpoint.open
 
@@ -169,16 +161,6 @@ def test_damaged_weight_is_noticed_if_it_is_selected(a_run):
         Checkpoint.open(f"{a_run}/model.ckpt-3").read("softmax/W")
 
 
-def test_each_weight_is_read_from_disk_once(a_run):
-    opened = latest_checkpoint(a_run)
-    for path in opened.files:
-        path.write_bytes(b"")
-    expected = weights_of(a_run)  # of the checkpoint before
-    assert {name: opened.read(name).shape for name in opened.shapes} == {
-        name: value.shape for name, value in expected.items()
-    }
-
-
 # --- the list of checkpoints ---
 
 
@@ -191,11 +173,6 @@ def test_unlisted_checkpoint_is_read_and_pruned(a_run, tmp_path):
     assert load_run(moved).n_tokens == 49
 
 
-def test_checkpoint_list_is_optional(a_run):
-    (a_run / "checkpoint").unlink()
-    assert finetune(a_run, TEXT, a_run.parent / "tuned", n_steps=1).finished
-
-
 def test_damaged_checkpoint_list_is_ignored(a_run):
     for content in (b"", b"model_checkpoint_path: 7", b"{" * 99, b"\xff\xfe"):
         (a_run / "checkpoint").write_bytes(content)
@@ -203,13 +180,6 @@ def test_damaged_checkpoint_list_is_ignored(a_run):
         assert load_run(a_run).n_tokens == 49
     assert run(a_run, 4).step == 4
     assert tf.train.latest_checkpoint(str(a_run)) == f"{a_run}/model.ckpt-4"
-
-
-def test_checkpoint_list_with_paths_of_another_machine(a_run):
-    for path in a_run.glob("model.ckpt-*"):
-        path.rename(path.with_name(path.name.replace("model.ckpt-", "model_")))
-    (a_run / "checkpoint").write_text('model_checkpoint_path: "/gone/model_3"\n')
-    assert load_run(a_run).n_tokens == 49
 
 
 def test_copied_folder_reads_its_own_checkpoints(a_run, tmp_path):

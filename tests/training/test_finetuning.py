@@ -12,12 +12,11 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails
 from conftest import GOLDEN, golden_cases
-from int8_files import write_int8
-from stored_files import load_bilm, make_zip
+from stored_files import load_bilm
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_cpu, tiny_run
 
 from bilm.data.vocabulary import vocabulary_of
-from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.errors import BilmError, DataError, OptionsError
 from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import heldout_dataset, perplexity
@@ -113,29 +112,6 @@ def test_finetune_from_an_exported_model(source, tmp_path, log):
     assert "the softmax is newly initialized: the source has none" in log.text
 
 
-def test_finetune_from_weights_in_eight_bits_starts_from_the_rounded_values_and_warns(
-    tmp_path, log
-):
-    (tmp_path / "int8").mkdir()
-    weight_file, options_file = write_int8(STORED[0], tmp_path / "int8")
-    words = {"weight_file": weight_file, "new_vocab_file": VOCABULARY}
-    found = first_weights(options_file, tmp_path / "run", **words)
-    assert_same(found, stored_values(load_bilm(options_file, weight_file)))
-    assert f"{weight_file}: the weights were rounded to eight bits" in log.text
-
-
-def test_finetune_from_an_archive_and_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
-    archive = make_zip(tmp_path / "model.zip", ["options.json", "weights.hdf5"])
-    expected = stored_values(load_bilm(*FILES.values()))
-    assert_same(first_weights(archive, tmp_path / "a", new_vocab_file=VOCABULARY), expected)
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for path in FILES.values():
-        shutil.copy(path, folder)
-    assert_same(first_weights(folder, tmp_path / "b", new_vocab_file=VOCABULARY), expected)
-
-
 def test_finetune_from_an_exported_word_model(tmp_path):
     """Its table goes with its vocabulary; the softmax alone is new."""
     source = tiny_run("words")
@@ -144,15 +120,6 @@ def test_finetune_from_an_exported_word_model(tmp_path):
     values = stored_values(load_run(source))
     assert_same(found, values, is_bilm)
     assert (found["softmax/W"] != values["softmax/W"]).any()
-
-
-def test_finetune_sets_the_weights_of_every_replica(tmp_path):
-    def copies(trainer):
-        return [v.numpy() for v in trainer.devices.local(trainer.model.softmax.kernel.value)]
-
-    source = tiny_run("characters")
-    found = first_weights(source, tmp_path, values_of=copies, strategy=on_cpu(2))
-    np.testing.assert_array_equal(found, [stored_values(load_run(source))["softmax/W"]] * 2)
 
 
 # --- vocabularies ---
@@ -184,12 +151,6 @@ def test_finetune_with_unknown_source_words_has_a_new_softmax(tmp_path, log):
     found = first_weights(TF1_CHARS, tmp_path / "a", new_vocab_file=new_vocabulary)
     assert found["softmax/W"].shape[0] == len(NEW_WORDS)
     assert "the softmax is newly initialized: the source's vocabulary is missing" in log.text
-
-
-def test_finetune_with_the_same_words_as_new_vocabulary(tmp_path):
-    source = tiny_run("characters")
-    found = first_weights(source, tmp_path, new_vocab_file=VOCABULARY)
-    assert_same(found, stored_values(load_run(source)))
 
 
 # --- options ---
@@ -326,22 +287,6 @@ def test_finetune_refuses_the_folder_of_the_source(tmp_path):
     fails(BilmError, "one folder", save_dir=STORED[0], new_vocab_file=VOCABULARY, **FILES)
 
 
-def test_finetune_names_missing_files(tmp_path):
-    expected = "nowhere: found neither a file or folder"
-    fails(WeightsError, expected, tmp_path / "nowhere", tmp_path / "a")
-    (tmp_path / "empty").mkdir()
-    match = r"found none, expected one options\.json, beside the weights or the checkpoints"
-    fails(WeightsError, match, tmp_path / "empty", tmp_path / "a")
-    options_file = STORED[0] / "options.json"
-    fails(WeightsError, "also pass the weight file", options_file, tmp_path / "a")
-    both = {"weight_file": tmp_path / "w.hdf5", "new_vocab_file": VOCABULARY}
-    fails(BilmError, r"w\.hdf5: no such file", options_file, tmp_path / "a", **both)
-    shutil.copytree(tiny_run("characters"), tmp_path / "run")
-    next((tmp_path / "run").glob("*.data*")).unlink()
-    fails(WeightsError, "not a whole checkpoint", tmp_path / "run", tmp_path / "a")
-    assert not (tmp_path / "a" / "options.json").exists()
-
-
 def test_finetune_refuses_folders_of_other_runs(tmp_path):
     new_vocabulary = write_new_words(tmp_path)
     source = tiny_run("forward_only")
@@ -360,11 +305,6 @@ def test_finetune_refuses_folders_of_other_runs(tmp_path):
         2,
         **words,
     )
-
-
-def test_finetune_refuses_options_out_of_range(tmp_path):
-    match = r"options\.json, or the requested changes: dropout: found 1.5, expected a number in"
-    fails(OptionsError, match, tiny_run("characters"), tmp_path, changes={"dropout": 1.5})
 
 
 # --- the command ---

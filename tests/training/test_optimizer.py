@@ -8,9 +8,8 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the optimizer is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.options.run_options import LEARNING_RATES
 from bilm.training.devices import Devices
-from bilm.training.optimizer import OPTIMIZERS, Adagrad, Adam, Muon
+from bilm.training.optimizer import Adagrad, Adam, Muon
 
 
 def train(n_replicas, sparse, max_norm):
@@ -54,12 +53,6 @@ def test_adagrad_update_matches_the_paper():
     clipped = np.array([0.6, 0.8])
     expected = np.array([1.0, 2.0]) - 0.2 * clipped / np.sqrt(1.0 + clipped**2)
     np.testing.assert_allclose(weight, expected, rtol=1e-6)
-
-
-def test_every_optimizer_of_the_options_exists():
-    assert set(OPTIMIZERS) == set(LEARNING_RATES)
-    slots = [frozenset(optimizer.SLOTS) for optimizer in OPTIMIZERS.values()]
-    assert len(set(slots)) == len(slots)  # a checkpoint's slots say whose they are
 
 
 # --- Adam ---
@@ -223,9 +216,3 @@ def test_muon_ignores_the_size_of_gradients():
         found.append(variables[KERNEL].numpy())
     np.testing.assert_allclose(found[0], found[1], atol=1e-4)
     np.testing.assert_allclose(found[2], found[1], atol=1e-4)
-
-
-def test_muon_without_gradient_changes_nothing():
-    variables, optimizer = muon_of(1, **{KERNEL: np.ones((6, 8))})
-    apply(optimizer, 0, np.zeros((1, 6, 8)))
-    np.testing.assert_array_equal(variables[KERNEL], np.ones((6, 8)))

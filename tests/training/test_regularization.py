@@ -10,7 +10,6 @@ from tiny_runs import (
     TEXT,
     VOCABULARY,
     WORDS,
-    load_run,
     run,
     tiny_options,
     weights_of,
@@ -20,19 +19,15 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
-from bilm.data.dataset import BidirectionalLMDataset
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.language_model import BiLM
-from bilm.layers.functional import dropout, dropout_mask
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.stack import LSTMStack
-from bilm.scoring.perplexity import perplexity
 from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
-from bilm.training.run import Saving
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
 
@@ -55,11 +50,6 @@ def batches_of(trainer):
     text = TrainingText(trainer.options, VOCAB, resolve_shards(TEXT), 0)
     with closing(text):
         yield text.batches(trainer.devices, None)
-
-
-def heldout_perplexity(model, text):
-    dataset = BidirectionalLMDataset(text, VOCAB, test=True)
-    return perplexity(model, dataset, 2, stateless=True).mean
 
 
 def assert_equal(found, expected, atol=0.0):
@@ -105,25 +95,6 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
             assert np.isfinite(trainer.step(batches, step).losses).all()
     for name, value in stored_values(trainer.model).items():
         assert np.isfinite(value).all() and (value != before[name]).any(), name
-
-
-@pytest.mark.slow
-def test_regularized_runs_in_bfloat16_reach_the_perplexity_of_float32(tmp_path):
-    """The text is random, except that each word determines the next one."""
-    words = [f"w{k}" for k in range(40)] * 2
-    starts = np.random.default_rng(0).integers(40, size=200)
-    text = tmp_path / "text.txt"
-    text.write_text("".join(" ".join(words[k : k + 9]) + "\n" for k in starts), encoding="utf-8")
-    changes = {name: 0.1 if value == 0.3 else value for name, value in BOTH_WAYS.items()}
-    changes |= {"optimizer": "muon", "learning_rate": 0.02}
-    changes |= {"lstm": {"dim": 32, "projection_dim": 16}, "batch_size": 8}
-    found = {}
-    for precision in ("float32", "bfloat16"):
-        saved = {"precision": precision, "saving": Saving(steps=150)}
-        run(tmp_path / precision, 150, str(text), changes=changes, **saved)
-        found[precision] = heldout_perplexity(load_run(tmp_path / precision), text)
-    assert found["float32"] < 10  # equal probabilities reach 49
-    assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.005)
 
 
 # --- replicas ---
@@ -186,16 +157,6 @@ def test_regularized_replicas_equal_one_that_uses_their_masks():
 
 
 # --- masks ---
-
-
-def test_dropout_mask_with_an_axis_of_size_1_is_shared_along_it():
-    x, seed = np.ones((7, 3, 50), "float32"), tf.constant([1, 2])
-    dropped = np.array(dropout(x, 0.5, dropout_mask((1, 3, 50), 0.5, seed)))
-    assert (dropped == dropped[:1]).all()
-    assert set(np.unique(dropped)) == {0.0, 2.0}
-    assert (dropped[:, 0] != dropped[:, 1]).any()  # rows have their own masks
-    per_step = np.array(dropout(x, 0.5, dropout_mask(x.shape, 0.5, seed)))
-    assert (per_step != per_step[:1]).any()
 
 
 @pytest.mark.parametrize("variational", [False, True])
@@ -264,18 +225,6 @@ def test_recurrent_weight_dropout_scales_the_weights_that_it_keeps():
     assert abs(kept.mean() - 0.7) < 0.02
 
 
-def test_recurrent_weight_dropout_differs_by_step_direction_and_layer():
-    trainer = trainer_of(**BOTH_WAYS | {"lstm": {"n_layers": 2}})
-
-    def masks(step):
-        seeds = trainer.dropout_seeds(tf.constant(step)).weights
-        kernels = trainer.model.dropped_kernels(seeds)
-        return [(np.array(values) != 0).tobytes() for _, values in kernels]
-
-    assert masks(3) == masks(3)
-    assert len({*masks(3), *masks(4)}) == 8
-
-
 def test_recurrent_weight_dropout_trains_the_weights_that_it_keeps():
     """A recurrent weight that a step drops has no gradient."""
     trainer = trainer_of(**ALL_WORDS | {"weight_decay": 0.0, "optimizer": "adagrad"})
@@ -331,40 +280,3 @@ def test_weight_decay_is_decoupled_from_the_gradient(optimizer, sparse, shape):
         np.testing.assert_allclose(decayed, plain - np.where(decays, 0.25 * start, 0), atol=1e-6)
         for found, expected in zip(slots, plain_slots, strict=True):
             np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_weight_decay_changes_nothing_if_the_gradient_is_not_finite(optimizer, sparse):
-    start = np.ones((4, 2), "float32")
-    slices = tf.IndexedSlices([[1.0, np.inf]], tf.constant([2]), (4, 2))
-    gradient = slices if sparse else tf.convert_to_tensor(slices)
-    weights, _ = applied(optimizer, gradient, start, 0.25)
-    np.testing.assert_array_equal(weights, start)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_weight_decay_of_a_step_of_training(optimizer):
-    """A step multiplies matrices and used rows by 1 - rate weight_decay before the update."""
-    changes = {"optimizer": optimizer, "learning_rate": 0.2, "warmup_steps": 4}
-    ends = {}
-    for decay in (0.0, 0.5):
-        trainer = trainer_of(**ALL_WORDS | changes | {"weight_decay": decay})
-        start = stored_values(trainer.model)
-        with batches_of(trainer) as batches:
-            trainer.step(batches, 1)  # at half of the rate
-        ends[decay] = stored_values(trainer.model)
-    n_dims = set()
-    for name, value in start.items():
-        plain, found = ends[0.0][name], ends[0.5][name]
-        decays = np.full(value.shape, value.ndim > 1)
-        if value.ndim > 1 and len(value) == VOCAB.size:
-            changed, decays = (
-                (end != end_of).any(1) for end, end_of in ((plain, value), (found, plain))
-            )
-            assert (decays >= changed).all() and not decays.all()  # the rows that the step used
-            decays = decays[:, None]
-        expected = plain - decays * (0.2 / 2 * 0.5) * value
-        np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=name)
-        n_dims.add(value.ndim)
-    assert n_dims == {1, 2}

@@ -1,12 +1,10 @@
 """A run from start to end: what it leaves in its folder, stopping and resuming, what it refuses."""
 
-import gzip
 import json
 import os
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import keras
@@ -121,14 +119,6 @@ def test_small_vocabulary_uses_the_full_softmax(tmp_path, log):
     assert json.loads((tmp_path / "options.json").read_text())["sample_softmax"] is True
 
 
-def test_training_on_gzip_shards_equals_plain_text(tmp_path):
-    plain = copy_of_the_text(tmp_path)
-    (tmp_path / "a.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    run(tmp_path / "plain", 2, str(plain))
-    run(tmp_path / "gzip", 2, str(tmp_path / "*.gz"))
-    assert_same_weights(tmp_path / "plain", tmp_path / "gzip")
-
-
 def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
     folders = tmp_path / "first", tmp_path / "second"
     files = str(VOCABULARY), TEXT
@@ -139,15 +129,6 @@ def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
         made.train()
         keras.random.uniform(())  # a program that draws numbers of its own
     assert_same_weights(*folders)
-
-
-def test_relative_folder_and_a_change_of_the_working_folder(tmp_path, monkeypatch):
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path)
-    made = TrainingRun(tiny_options(**WORDS), VOCABULARY, TEXT, "run", strategy=on_cpu(), n_steps=1)
-    monkeypatch.chdir(tmp_path / "other")
-    assert made.train().finished
-    assert (tmp_path / "run" / "model.ckpt-1.index").exists() and not os.listdir(".")
 
 
 # --- stopping ---
@@ -178,18 +159,6 @@ def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(callbacks.Evaluator, "__call__", evaluate)
     result = run(tmp_path, 6, heldout=HELDOUT, eval_steps=2, saving=Saving())
     assert (result.step, result.finished) == (2, False)
-    assert (tmp_path / "model.ckpt-2.index").exists()
-
-
-def test_second_signal_interrupts_evaluation(tmp_path, monkeypatch):
-    def evaluate(*_):
-        for _ in range(2):
-            signal.raise_signal(signal.SIGINT)
-            time.sleep(0.01)  # two that wait for the interpreter at once are one
-
-    monkeypatch.setattr(callbacks.Evaluator, "__call__", evaluate)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, 2, heldout=HELDOUT, saving=Saving())
     assert (tmp_path / "model.ckpt-2.index").exists()
 
 

@@ -1,6 +1,5 @@
 """The folder of a run: odd names, neighbours, damaged records, the lock, and what is not ours."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -74,22 +73,6 @@ def test_folder_name_that_tensorflow_cannot_read_is_refused(tmp_path, name):
     with pytest.raises(BilmError, match="TensorFlow cannot read a checkpoint in a folder of such"):
         run(tmp_path / name, 1)
     assert not list(tmp_path.iterdir())
-
-
-def test_foreign_temp_folders_are_kept(a_run):
-    (a_run / "my_temp").mkdir()
-    (a_run / "model.ckpt-9_temp").mkdir()
-    run(a_run, 4)
-    assert (a_run / "my_temp").exists() and not (a_run / "model.ckpt-9_temp").exists()
-
-
-@pytest.mark.parametrize("name", [".", "logs", "best"])
-def test_file_in_place_of_a_run_folder_is_refused(tmp_path, name):
-    path = tmp_path / "run" / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("")
-    with pytest.raises(BilmError, match=f"{path}: is a file; expected a folder"):
-        run(tmp_path / "run", 1)
 
 
 def test_tilde_in_paths_is_expanded(tmp_path, monkeypatch):
@@ -248,13 +231,3 @@ def test_damaged_heldout_record_is_replaced(a_run, log):
         assert f"{record}: not the record of an evaluation" in log.text
     assert run(a_run, 3, heldout=HELDOUT).heldout == expected.perplexity
     assert folder.read_measured() == expected
-
-
-@pytest.mark.parametrize("change", [{"mean": True}, {"mean": 0.5}, {"n_predictions": -3}])
-def test_heldout_record_with_impossible_numbers_is_ignored(tmp_path, change):
-    values = {"step": 2, "directions": {"forward": 3.0}, "mean": 3.0, "n_predictions": 4}
-    path = tmp_path / "heldout.json"
-    path.write_text(json.dumps(values))
-    assert RunFolder(tmp_path).read_measured()[0] == 2
-    path.write_text(json.dumps(values | change))
-    assert RunFolder(tmp_path).read_measured() is None
