@@ -133,7 +133,6 @@ def choose(
         raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
                            "--options to resume it, or use another folder")  # fmt: skip
     start = time.monotonic()
-    folder.check_usable()
     folder.check_resume(run["resume"])
     pattern = run["train_prefix"]
     shards = resolve_shards(pattern, run["on_bad_utf8"])

@@ -197,15 +197,9 @@ def describe(
 ) -> Iterator[str]:
     """Yield lines that state what was chosen and what is expected."""
     recipe = recipe_for(options.n_train_tokens or 1)
-    default = load_run_options(recipe.options).to_dict()
-    changed = [
-        f"{name}={value}"
-        for name, value in options.to_dict().items()
-        if name not in ("n_train_tokens", "n_epochs") and value != default.get(name)
-    ]
-    yield f"{options.n_train_tokens:,} predictions per epoch and direction: options " + ", ".join(
-        [recipe.options, *changed]
-    )
+    changed = (f"{name}={value}" for name, value in recipe.changes.items())
+    chosen = ", ".join([recipe.options, *changed])
+    yield f"{options.n_train_tokens:,} predictions per epoch and direction: options {chosen}"
     n_steps = choice.n_steps or 0
     epochs = n_steps * _predictions(options, n_replicas) / (options.n_train_tokens or 1)
     measured = ", ".join(f"{name} {1000 * of.step:,.0f} ms" for name, of in times.items())

@@ -28,8 +28,6 @@ class Devices:
         hosts: the worker processes of the run, those with which the strategy was created.
     Attributes: `strategy`; `n_replicas` on all workers; `names`, such as `CPU:0`, one per replica
         of this process; `own`, the numbers of these replicas among all; `hosts`.
-    Raises: BilmError if the strategy has several workers and `hosts` is missing or has a different
-        number of workers.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None, hosts: Hosts | None = None):
@@ -40,12 +38,6 @@ class Devices:
         self.names = [name.split("device:")[-1] for name in workers]
         first = self.hosts.index * len(self.names)
         self.own = range(first, first + len(self.names))
-        if self.n_replicas != self.hosts.n_workers * len(self.names):
-            raise BilmError(
-                f"the strategy has {self.n_replicas} replicas, {len(self.names)} of them here, but "
-                f"hosts has {self.hosts.n_workers} workers; create both as the docstring of "
-                "bilm.training.hosts.exchange shows"
-            )
 
     def __str__(self) -> str:
         return ", ".join(self.names)

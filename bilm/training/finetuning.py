@@ -114,13 +114,8 @@ def finetune(
 
     def initialize(model: BiLM) -> dict[str, Any]:
         _set_weights(model, start, own_words, run.vocab)
-        logging.info(
-            "LSTM states are reset with probability %g; the source was trained with %g",
-            options.state_reset_probability, start.options.other.get("state_reset_probability", 0),
-        )  # fmt: skip
         measured = None
         if heldout:
-            logging.info("measuring the held-out text before the first step")
             dataset = heldout_dataset(heldout, run.vocab, options.bidirectional)
             found = Evaluator(model)(heldout_windows(dataset, options.batch_size))
             logging.info("before: held-out perplexity from zero state: %s", found)

@@ -22,7 +22,7 @@ from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import explaining_memory
-from bilm.storage.checkpoint import Checkpoint, RunRecord
+from bilm.storage.checkpoint import Checkpoint, RunRecord, check_name
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
 from bilm.support.urls import is_url
@@ -100,7 +100,7 @@ class TrainingRun:
         self.train_prefix = _absolute("train_prefix", train_prefix)
         self.heldout_prefix = heldout_prefix and _absolute("heldout_prefix", heldout_prefix)
         save_dir, log_dir = _absolute("save_dir", save_dir), self.settings.log_dir
-        RunFolder(save_dir).check_usable()  # before TensorFlow takes the devices
+        check_name(save_dir)
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
@@ -312,7 +312,6 @@ class TrainingRun:
         logging.info("%s", rate)
         if setup.checkpoint is not None:
             logging.info("continuing from %s", setup.checkpoint.path)
-            rate.log_new_length(setup.checkpoint)
         logging.info("the first step compiles the graph, which may take half a minute")
 
     def _log_end(self, result: TrainResult) -> None:

@@ -19,7 +19,6 @@ from bilm.options.run_options import CHANGEABLE, RunOptions, without_removed
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
     Checkpoint,
-    check_name,
     checkpoint_paths,
     holds_checkpoint,
     latest_checkpoint,
@@ -99,16 +98,6 @@ class RunFolder:
         return str(self.path)
 
     # --- whether it can be written to ---
-
-    def check_usable(self) -> None:
-        """Refuse a path that cannot be the folder of a run, before anything is written.
-
-        Raises: BilmError, naming the path.
-        """
-        check_name(self.path)
-        for path in (self.path, self.logs, self.best):
-            if path.exists() and not path.is_dir():
-                raise BilmError(f"{path}: is a file; expected a folder, or nothing")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-from absl import logging
-
 from bilm.options.run_options import LEARNING_RATES, RunOptions
-from bilm.storage.checkpoint import Checkpoint
 
 
 class Schedule:
@@ -48,18 +45,6 @@ class Schedule:
         """The last step with the full rate, counted from 0, if the rate decays."""
         start = round(self.options.decay_start * self.n_steps)
         return min(max(start, self.options.warmup_steps), self.n_steps - 1)
-
-    def log_new_length(self, saved: Checkpoint) -> None:
-        """Warn if the resumed run had another length, because this changes the learning rate."""
-        if saved.n_steps in (None, self.n_steps) or self.options.decay == "none":
-            return
-        before, step = Schedule(self.options, saved.n_steps), saved.step or 0
-        logging.warning(
-            "the run was planned to end at step %d and now ends at step %d; this changes the "
-            "learning rate of the next step from %.3g to %.3g, and the rate decays until the new "
-            "end",
-            saved.n_steps, self.n_steps, before(step), self(step),
-        )  # fmt: skip
 
     def __str__(self) -> str:
         options = self.options

@@ -141,21 +141,6 @@ def test_resume_with_another_optimizer_is_refused(a_run):
     assert run(a_run, 4).finished
 
 
-def test_resume_of_a_longer_run_logs_the_rate(tmp_path, a_run, log):
-    changes = WORDS | ADAM | {"decay": "linear"}
-    folder = tmp_path / "decaying"
-    run(folder, 2, changes=changes)
-    assert "adam, learning rate 0.01, linear decay from step 0 to 0 at step 2" in log.text
-    assert RunFolder(folder).latest_checkpoint().n_steps == 2
-    log.clear()
-    run(folder, 4, changes=changes)
-    assert "was planned to end at step 2 and now ends at step 4" in log.text
-    assert "from 0 to 0.005, and the rate decays until the new end" in log.text
-    log.clear()
-    run(a_run, 4)
-    assert "was planned to end" not in log.text
-
-
 def test_resume_logs_changed_rate_options(a_run, log):
     run(a_run, 4, changes=WORDS | {"warmup_steps": 3, "learning_rate": 0.1})
     for change in ("warmup_steps was 0 so far, and is 3", "learning_rate was 0.2 so far, and is 0"):
