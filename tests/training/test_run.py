@@ -359,14 +359,13 @@ def test_warning_if_heldout_text_is_trained_on(tmp_path, log):
 
 
 @pytest.mark.parametrize("word", ["New York", "the\t17", "New\u00a0York"])
-def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, log, word):
-    """Refused in a new run; only reported if published vocabularies may contain it."""
+def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, word):
+    """Refused in a new run, unless published vocabularies may contain it."""
     given, reads_characters = tmp_path / "words", {"changes": VARIANTS["forward_only"]}
     given.write_text(VOCABULARY.read_text() + f"{word}\n")
     monkeypatch.setattr("tiny_runs.VOCABULARY", given)
     if "\u00a0" in word:
         run(tmp_path / "run", 1, **reads_characters)
-        assert f"words: 1 words contain whitespace, such as {word!r}" in log.text
         return
     with pytest.raises(DataError, match=re.escape(f"words: {word!r} contains whitespace")):
         run(tmp_path / "run", 1, **reads_characters)
@@ -387,7 +386,7 @@ def test_text_that_includes_the_vocabulary_is_refused(tmp_path, monkeypatch, lin
     if link:
         os.link(given, tmp_path / "vocab.txt")
     monkeypatch.setattr("tiny_runs.VOCABULARY", given)
-    with pytest.raises(DataError, match=r"vocab\.txt: matches the pattern .* is the vocabulary"):
+    with pytest.raises(DataError, match=r"\.txt: also matches the vocabulary"):
         run(tmp_path / "run", 1, text=str(tmp_path / "*.txt"))
     assert not (tmp_path / "run").exists()
 
