@@ -287,13 +287,11 @@ def _described(error: Exception) -> str:
 
 
 def start_log(is_quiet: bool) -> None:
-    """Send the log to standard error as plain lines, and show progress.
+    """Send the log to standard error as plain lines.
 
     Notes of other packages are hidden unless TF_CPP_MIN_LOG_LEVEL shows them.
     """
     from absl import flags, logging
-
-    from bilm.support.progress import show_bars
 
     flags.FLAGS.mark_as_parsed()  # otherwise absl's log complains about its own, unused flags
     logging.use_absl_handler()
@@ -301,8 +299,6 @@ def start_log(is_quiet: bool) -> None:
     logging.get_absl_handler().setFormatter(_Printable())
     if not is_loud():
         logging.get_absl_handler().addFilter(_is_for_users)
-    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    show_bars(is_terminal and not is_quiet)
 
 
 class _Printable(Formatter):

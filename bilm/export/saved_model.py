@@ -9,10 +9,7 @@ import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
 from bilm.errors import OptionsError
-from bilm.support.files import replacing_folder
-
-MARK = "saved_model.pb"
-OTHERS = "fingerprint.pb", "variables", "assets", "assets.extra"  # optional files
+from bilm.support.files import new_folder
 
 
 def _module(elmo: Elmo) -> tf.Module:
@@ -105,7 +102,7 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
     require_strings(elmo, "a SavedModel")
     module = _module(elmo)
     names = "serving_default", "tokens", "default"
-    with replacing_folder(path, MARK, OTHERS) as folder:
+    with new_folder(path) as folder:
         tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
 
 

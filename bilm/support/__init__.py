@@ -2,7 +2,7 @@
 
 `files` writes outputs atomically and locks files, `urls` and `remote` recognize, read and write
 URLs, `model_files` lists the names of the files of stored models, which outputs must not replace,
-`imports` imports public names on first use and optional packages, `progress` reports progress,
+`imports` imports public names on first use and optional packages, `progress` logs progress,
 `process` configures TensorFlow's process, and `probes` computes in other processes. Imports
 `errors`.
 """

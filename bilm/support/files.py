@@ -12,8 +12,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import overload
 
@@ -23,6 +23,7 @@ from bilm.support.urls import is_url, name_of, require_local
 
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a file
 
 
@@ -52,32 +53,20 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_folder(path: str | os.PathLike, mark: str, others: Collection[str]) -> Iterator[Path]:
+def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary folder to fill; rename it to `path` if the block succeeds.
 
-    Args:
-        path: the folder. An existing one is replaced if it is empty or an earlier output.
-        mark: name of the file that every earlier output contains.
-        others: names of the other entries that an earlier output may contain.
-    Raises: DataError if `path` contains other files; OSError if it cannot be written.
+    Raises: DataError if `path` exists and is not an empty folder; OSError if it cannot be written.
     """
     require_local(path, "a folder to write")
     target = Path(os.path.realpath(expanded(path)))
-    names = set(os.listdir(target)) if target.exists() else set()
-    foreign = names - {mark, *others}
-    if foreign or (names and mark not in names):
-        what = f"contains {min(foreign)}" if foreign else f"does not contain {mark}"
-        raise DataError(
-            f"{path}: {what}, so it is not an earlier output and is not replaced; choose another "
-            "folder"
-        )
+    if target.exists() and (target.is_file() or os.listdir(target)):
+        raise DataError(f"{path}: exists and is not empty; choose another folder, or remove it")
     with scratch(beside(target, ".new")) as folder:
         new = folder / "new"
         new.mkdir()
         yield new
-        if target.exists():
-            os.rename(target, folder / "old")
-        os.rename(new, target)
+        os.replace(new, target)
 
 
 @contextmanager
@@ -102,20 +91,11 @@ def scratch(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def _locked_folder(target: Path) -> tuple[Path, AbstractContextManager]:
-    """Create and lock a temporary folder; retry if another writer removes it before it is locked.
-
-    On a file system without locks the folder is not locked, and leftovers are not removed.
-    """
+    """Create and lock a temporary folder; repeat if another writer removes it in between."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
         with suppress(FileNotFoundError):
-            try:
-                lock = try_lock(folder / LOCK)
-            except OSError as error:
-                if isinstance(error, FileNotFoundError):
-                    raise
-                lock = nullcontext()
-            if lock is not None:
+            if (lock := try_lock(folder / LOCK)) is not None:
                 (folder / CONTENT).mkdir()
                 return folder, lock
 
@@ -133,13 +113,20 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 def try_lock(path: Path) -> AbstractContextManager | None:
     """Lock a file until the block of the result or the process ends.
 
+    On a file system without locks, the existence of another file beside it is the lock.
+
     Returns: None if another process or thread holds the lock.
-    Raises: OSError if the file cannot be created, or after that if the file system has no locks.
+    Raises: OSError if the file cannot be created.
     """
-    from filelock import FileLock, Timeout
+    from filelock import FileLock, SoftFileLock, Timeout
 
     try:
-        return FileLock(path, timeout=0).acquire()
+        try:
+            return FileLock(path, timeout=0).acquire()
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            return SoftFileLock(f"{path}.soft", timeout=0).acquire()
     except Timeout:
         return None
 
@@ -197,11 +184,9 @@ def beside(path: Path, ending: str) -> Path:
 
 def sha256_of(path: str | os.PathLike) -> str:
     """Return the SHA-256 of a file's content, 64 hexadecimal digits. Raises: OSError."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    import pooch
+
+    return pooch.file_hash(os.fspath(path))
 
 
 def version_of(path: str | os.PathLike) -> tuple[int, ...]:
@@ -219,7 +204,7 @@ def _digest(name: str) -> str:
 
 
 def _prefix(target: Path) -> str:
-    """Return the start of the names of all temporary folders for a file."""
+    """Return the start of the names of a file's temporary folders."""
     return f"{PREFIX}{_digest(target.name)}-"
 
 

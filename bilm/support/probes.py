@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from typing import Any, NoReturn
 
-MARK = "bilm probe:"  # precedes the answer; libraries may print lines, too
 LAST_LINES = 2  # of standard error, for a message
 
 
@@ -30,30 +28,23 @@ def ask(module: str, *arguments: str, timeout: float, **environment: str) -> dic
         environment: variables of the process's environment, in addition to this process's.
     Raises: ProbeFailure if it raises an error, crashes or does not end in time.
     """
-    command = [sys.executable, "-m", module, *arguments]
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **environment}
     try:
-        found = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=timeout,
-            env=variables,
+        done = subprocess.run(
+            [sys.executable, "-m", module, *arguments], capture_output=True, text=True,
+            errors="replace", timeout=timeout,
+            env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **environment},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ProbeFailure(f"no answer after {timeout:,.0f} seconds") from error
-    for line in reversed(found.stdout.splitlines()):
-        if line.startswith(MARK):
-            return json.loads(line.removeprefix(MARK))
-    lines = [line.strip() for line in found.stderr.splitlines() if line.strip()]
+    if done.returncode == 0:
+        return json.loads(done.stdout.splitlines()[-1])
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     message = "; ".join(lines[-LAST_LINES:]) or "no message"
-    if found.returncode < 0:
-        number = -found.returncode
-        known = {s.value for s in signal.Signals}
-        name = signal.Signals(number).name if number in known else f"signal {number}"
-        message = f"the process was ended by {name}: {message}"
-    raise ProbeFailure(message)
+    raise ProbeFailure(f"the process ended with status {done.returncode}: {message}")
 
 
 def answer(found: dict[str, Any]) -> NoReturn:
     """Print the answer of this process and end it."""
-    sys.stdout.write(f"{MARK}{json.dumps(found)}\n")
+    sys.stdout.write(f"{json.dumps(found)}\n")
     sys.stdout.flush()
     os._exit(0)  # without the destructors of libraries, which can wait or crash

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,9 +17,9 @@ from bilm.errors import BilmError, DataError
 from bilm.support.imports import MissingExtraError
 from bilm.support.urls import WEB, masked, scheme_of
 
-CONNECT_SECONDS, READ_SECONDS = 20, 60  # limits of web servers, for each request
+READ_SECONDS = 60  # without data from a web server
 COPY_BYTES = 1 << 20
-THREADS = 16  # requests at a time that ask for sizes
+THREADS = 16  # requests at a time
 
 
 class RemoteError(DataError):
@@ -27,12 +27,8 @@ class RemoteError(DataError):
 
 
 class Stat(NamedTuple):
-    """The size and the version of a file.
-
-    Fields:
-        size: bytes; None if the server does not state it.
-        version: ETag, or else another text that changes with the content; "" if there is none.
-    """
+    """The size of a file, None if it is unknown, and a text that changes with the content: its
+    ETag, "" if there is none."""
 
     size: int | None
     version: str
@@ -47,10 +43,10 @@ def matching(pattern: str) -> list[str]:
     if scheme_of(pattern) in WEB:
         return [pattern]
     fs, path = _filesystem(pattern)
-    with _naming(pattern, "listed"):
-        found = fs.glob(path, detail=True)
-        if not found and fs.exists(path):  # a name that contains pattern characters
-            found = {path: fs.info(path)}
+    found: dict[str, dict[str, Any]] = {}
+    with _naming(pattern, "listed"), suppress(FileNotFoundError):
+        # A name may contain pattern characters.
+        found = fs.glob(path, detail=True) or {path: fs.info(path)}
     files = [name for name, info in found.items() if info["type"] != "directory"]
     if not files:
         raise RemoteError(f"{masked(pattern)}: no file matches this name or pattern")
@@ -128,15 +124,12 @@ def upload(source: Path, url: str) -> None:
 def check_writable(url: str) -> None:
     """Check that a file can be written, before the work whose result it will contain.
 
-    Raises: RemoteError if the scheme cannot be written or the bucket is missing.
+    Raises: RemoteError if it is a web address or the bucket is missing.
     """
     fs, path = _filesystem(url)
-    if scheme_of(url) in WEB:
-        raise RemoteError(
-            f"{masked(url)}: web addresses cannot be written; expected a local file or an object "
-            "store, such as s3://BUCKET/NAME"
-        )
     bucket = path.partition("/")[0]
+    if scheme_of(url) in WEB:
+        raise RemoteError(f"{masked(url)}: web addresses cannot be written")
     if bucket and not fs.exists(bucket):
         raise RemoteError(f"{masked(url)}: {bucket} does not exist, or access to it is denied")
 
@@ -154,14 +147,12 @@ def _filesystem(url: str) -> tuple[Any, str]:
         if scheme_of(url) in WEB:
             from aiohttp import ClientTimeout
 
-            # Without a limit on the total time, which large files may exceed.
-            timeout = ClientTimeout(None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+            timeout = ClientTimeout(None, sock_read=READ_SECONDS)  # large files take long
             settings["client_kwargs"] = {"trust_env": True, "timeout": timeout}
         return fsspec.core.url_to_fs(url, **settings)
     except ImportError as error:
         raise MissingExtraError(
-            f"{masked(url)}: a package is missing: {error}; in a checkout of bilm, run pip install "
-            "'.[remote]'"
+            f"{masked(url)}: {error}; in a checkout of bilm, run pip install '.[remote]'"
         ) from error
     except ValueError as error:
         raise RemoteError(f"{masked(url)}: cannot be used: {error}") from error

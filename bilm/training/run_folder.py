@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,16 +109,7 @@ class RunFolder:
             yield
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = try_lock(self.lock_file)
-        except OSError as error:
-            if not self.lock_file.exists():
-                raise
-            logging.warning(
-                "%s: this file system has no locks (%s); make sure that no other process "
-                "trains in this folder", self, error.strerror,
-            )  # fmt: skip
-            lock = nullcontext()
+        lock = try_lock(self.lock_file)
         if lock is None:
             raise BilmError(f"{self}: another process is training in this folder")
         with lock:

@@ -1,13 +1,9 @@
-"""Results of commands: JSON, tables, and progress bars on terminals."""
+"""Results of commands: JSON and tables."""
 
 import csv
 import json
-import os
-import pty
-import re
 import shutil
 import subprocess
-import sys
 
 import click
 import numpy as np
@@ -246,61 +242,3 @@ def test_control_characters_from_files_are_escaped(tmp_path):
     assert done.stdout.splitlines()[1].endswith("the \\x1b]0;title\\x07 \\x9b31m .")
     done = run("bilm vocab", "--input", tmp_path / "\x1b[2J", "--output", tmp_path / "v")
     assert done.stderr.endswith("\\x1b[2J: no file matches this name or pattern\n")
-
-
-# --- progress ---
-
-
-def watched(command):
-    """Run a command with a terminal as standard error; return the log and the output."""
-    ours, theirs = pty.openpty()
-    variables = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=variables) as process:
-        os.close(theirs)
-        seen = b""
-        try:
-            while piece := os.read(ours, 1 << 16):
-                seen += piece
-        except OSError:  # Linux reports the closed terminal so
-            pass
-        out = process.stdout.read()
-    os.close(ours)
-    assert process.returncode == 0, seen
-    return seen.decode(), out.decode()
-
-
-@pytest.mark.parametrize("flags", [[], ["--quiet"]])
-def test_log_of_a_command_on_a_terminal_unless_quiet(flags, tmp_path):
-    files = ["--input", TEXT, "--output", tmp_path / "v"]
-    seen, out = watched([*words_of("bilm vocab"), *files, *flags])
-    assert out.startswith("wrote ") and ("shards read: " in seen) == (not flags)
-
-
-BAR = """
-import threading
-import time
-from absl import logging
-from bilm.support.progress import progress, show_bars
-logging.use_absl_handler()
-logging.set_verbosity(logging.INFO)
-show_bars({bars})
-with progress("counting", "things", 100) as shown:
-    for _ in range(4):
-        time.sleep(0.8)
-        shown.add(20)
-    logging.info("a line of the log, %d threads", threading.active_count())
-logging.info("the end")
-"""
-
-
-def test_bars_show_rate_and_remaining_time_above_the_log():
-    seen, _ = watched([sys.executable, "-c", BAR.format(bars=True)])
-    assert "counting" in seen and "60%" in seen and "things per second" in seen
-    assert re.search(r"0:00:0[1-3]", seen)
-    # A thread that refreshes the bar would prevent `one_blas_thread` from limiting NumPy.
-    assert "a line of the log, 1 threads" in seen and seen.rstrip().endswith("the end")
-
-
-def test_progress_without_a_terminal_is_log_lines():
-    seen, _ = watched([sys.executable, "-c", BAR.format(bars=False)])
-    assert "\x1b" not in seen and seen.endswith("the end\r\n")

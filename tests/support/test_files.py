@@ -12,7 +12,7 @@ import pytest
 from small_disk import small_disk
 
 from bilm.errors import DataError
-from bilm.support.files import expanded, replacing, replacing_folder
+from bilm.support.files import expanded, new_folder, replacing
 from bilm.support.model_files import protect
 
 ROOT = Path(__file__).parents[2]
@@ -226,43 +226,19 @@ def test_tilde_is_expanded(tmp_path, monkeypatch):
         assert expanded(path) == path
 
 
-@pytest.fixture
-def earlier_folder(tmp_path):
-    """A folder that `replacing_folder` has written before."""
-    path = tmp_path / "out"
-    with replacing_folder(path, "mark", ["data"]) as folder:
-        (folder / "mark").write_text("old")
-        (folder / "data").mkdir()
-    return path
-
-
-def test_replacing_folder_replaces_an_earlier_output(earlier_folder):
-    with replacing_folder(earlier_folder, "mark", ["data"]) as folder:
-        (folder / "mark").write_text("new")
-    assert names(earlier_folder) == ["mark"] and (earlier_folder / "mark").read_text() == "new"
-    assert names(earlier_folder.parent) == ["out"]
-
-
-def test_replacing_folder_keeps_the_earlier_output_if_the_block_fails(earlier_folder):
-    with pytest.raises(KeyError), replacing_folder(earlier_folder, "mark", ["data"]):
+def test_new_folder_is_complete_or_missing(tmp_path):
+    with pytest.raises(KeyError), new_folder(tmp_path / "out") as folder:
+        (folder / "data").touch()
         raise KeyError
-    assert names(earlier_folder) == ["data", "mark"]
-    assert names(earlier_folder.parent) == ["out"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda path: (path / "thesis").touch(), "contains thesis, so it is not an earlier"),
-        (lambda path: (path / "mark").unlink(), "does not contain mark, so it is not an earlier"),
-    ],
-)
-def test_replacing_folder_refuses_a_folder_with_other_files(earlier_folder, change, message):
-    change(earlier_folder)
-    before = names(earlier_folder)
+    assert names(tmp_path) == []
+    (tmp_path / "out").mkdir()
+    with new_folder(tmp_path / "out") as folder:
+        (folder / "data").touch()
+    assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["data"]
     with (
-        pytest.raises(DataError, match=message),
-        replacing_folder(earlier_folder, "mark", ["data"]),
+        pytest.raises(DataError, match="exists and is not empty"),
+        new_folder(tmp_path / "out"),
     ):
         pass
-    assert names(earlier_folder) == before
+    with pytest.raises(DataError, match="exists"), new_folder(tmp_path / "out" / "data"):
+        pass

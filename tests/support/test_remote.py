@@ -14,7 +14,7 @@ from bilm.data.stream import describe_shards
 from bilm.data.text import read_lines
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
-from bilm.support.files import keep_inputs, output_path, replacing, replacing_folder
+from bilm.support.files import keep_inputs, new_folder, output_path, replacing
 from bilm.support.imports import MissingExtraError
 from bilm.support.remote import (
     RemoteError,
@@ -83,7 +83,7 @@ def test_folders_and_exports_must_be_local(stored_model):
     for write in (
         lambda: RunFolder(URL),
         lambda: dump_weights(stored_model, URL),
-        lambda: replacing_folder(URL, "mark", ()).__enter__(),
+        lambda: new_folder(URL).__enter__(),
         lambda: require_local(URL, "it"),
     ):
         with pytest.raises(DataError, match=f"{URL}: found a URL, but .* must be a local"):
