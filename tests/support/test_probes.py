@@ -44,7 +44,7 @@ def test_probe_reads_the_standard_input_of_the_process_that_asks(tmp_path, echo)
     ("argument", "message"),
     [
         ("no bananas", "no bananas"),
-        ("abort", "ended by SIGABRT"),
+        ("abort", "ended with status -6"),
         ("hang", "no answer after 3 seconds"),
     ],
 )
