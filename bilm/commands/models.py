@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import as_json, printable
@@ -20,32 +22,31 @@ folder. Removed models are downloaded or unpacked again when they are next used.
 @command(tensorflow=False, notes=[NOTE])
 @opt.group(
     "Models",
-    opt.option("--language", opt.TEXT, "Name or code of a language, such as Russian or ru.", "all"),
     opt.flag("--cached", "List the downloaded and unpacked models instead."),
     opt.option("--remove", opt.TEXT, "Remove the cached models with this name or URL; * matches "
                "any text.", metavar="NAME"),
 )  # fmt: skip
 @opt.json_option
-def models(language: str | None, cached: bool, remove: str | None, json: bool) -> None:
+def models(cached: bool, remove: str | None, json: bool) -> None:
     """List published models by language.
 
     Examples:
-      bilm models --language ru
+      bilm models
       bilm models --cached
       bilm models --remove nlpl:144
     """
-    from bilm.storage.finding.registry import matching, packaged
+    from bilm.storage.finding.registry import MODELS, packaged
 
     if cached or remove is not None:
         _show_cached(remove, json)
         return
-    found = matching(language)
+    found = sorted(MODELS.values(), key=lambda model: model.language)
     if json:
         print(as_json([model._asdict() for model in found], indent=2))
         return
-    for name in packaged() if language is None else ():
+    for name in packaged():
         print(f"{name}: part of the package")
-    for model in sorted(found, key=lambda model: model.language):
+    for model in found:
         licence = model.licence or "licence not stated"
         print(printable(f"{model.name}: {model.language}, {model.trained_on}; {licence}"))
 
@@ -53,14 +54,14 @@ def models(language: str | None, cached: bool, remove: str | None, json: bool) -
 def _show_cached(pattern: str | None, json: bool) -> None:
     """List the entries of the cache, or remove those that match a pattern."""
     from bilm.errors import BilmError
-    from bilm.storage.finding.cache import cache_folder, entries, remove
+    from bilm.storage.finding.cache import cache_folder, entries
 
     found = entries(pattern or "*")
     if pattern is not None:
         if not found:
             raise BilmError(f"{pattern}: no model in {cache_folder()} has this name")
         for entry in found:
-            remove(entry)
+            shutil.rmtree(entry.folder)
     if json:
         rows = [{"folder": str(e.folder), "source": e.source, "bytes": e.n_bytes} for e in found]
         print(as_json(rows, indent=2))

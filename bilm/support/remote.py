@@ -54,27 +54,6 @@ def matching(pattern: str) -> list[str]:
     return sorted(prefix + name for name in files)
 
 
-def listed_under(url: str) -> dict[str, Stat]:
-    """Return the files below a URL, which need not end with a slash, by their relative paths.
-
-    Raises: RemoteError if there is none.
-    """
-    fs, path = _filesystem(url)
-    with _naming(url, "listed"):
-        found = fs.find(path, detail=True)
-    root = path.rstrip("/") + "/"
-    below = {n.removeprefix(root): _stat(i) for n, i in found.items() if n.startswith(root)}
-    if not below:
-        raise RemoteError(f"{masked(url)}: found neither an object nor a folder of this name")
-    return below
-
-
-def is_file(url: str) -> bool:
-    """Return whether a URL is an object; False for a folder, and if it cannot be accessed."""
-    fs, path = _filesystem(url)
-    return fs.isfile(path)
-
-
 def stat(url: str) -> Stat:
     """Return the size and version that a file has now. Raises: RemoteError."""
     fs, path = _filesystem(url)

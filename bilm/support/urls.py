@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import PurePosixPath
 from typing import TypeGuard
-from urllib.parse import urlsplit
 
 from bilm.errors import DataError
 
@@ -34,7 +33,7 @@ def name_of(path: str | os.PathLike) -> str:
     """Return the last part of a path or URL, without the query of a web address."""
     if not is_url(path):
         return os.path.basename(path)
-    return PurePosixPath(urlsplit(path).path if scheme_of(path) in WEB else path).name
+    return PurePosixPath(re.split("[?#]", path)[0] if scheme_of(path) in WEB else path).name
 
 
 def masked(text: str) -> str:

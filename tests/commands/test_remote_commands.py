@@ -40,11 +40,10 @@ def get(url):
         return file.read()
 
 
-def put_model(url):
-    """Store the files of a small model."""
-    for path in CASE.iterdir():
-        put(f"{url}/{path.name}", path.read_bytes())
-    return url
+def put_model(url, tmp_path, padding=b""):
+    """Store a small model."""
+    packed = shutil.make_archive(str(tmp_path / "elmo"), "gztar", CASE)
+    return put(url, Path(packed).read_bytes() + padding)
 
 
 def rows():
@@ -72,7 +71,10 @@ def test_embeddings_of_a_store_equal_local_ones(store, run_here, tmp_path, form)
     if form == "parquet":
         pytest.importorskip("pyarrow")
     (tmp_path / "rows.jsonl").write_text(rows())
-    remote, model = put(f"{store}/rows.jsonl", rows().encode()), put_model(f"{store}/elmo")
+    remote, model = (
+        put(f"{store}/rows.jsonl", rows().encode()),
+        put_model(f"{store}/elmo.tar.gz", tmp_path),
+    )
     local, output = tmp_path / f"local.{form}", f"{store}/vectors.{form}"
     for paths in ((CASE, tmp_path / "rows.jsonl", local), (model, remote, output)):
         names = zip(("--model", "--input", "--output"), paths, strict=True)
@@ -89,24 +91,16 @@ def test_embeddings_of_a_store_equal_local_ones(store, run_here, tmp_path, form)
     assert os.listdir() == []
 
 
-def test_model_in_a_store_is_copied_once_for_each_version(store, run_here, cache):
-    model = put_model(f"{store}/elmo")
+def test_model_in_a_store_is_copied_once_for_each_version(store, run_here, cache, tmp_path):
     n_copies = []
-    for content in (b"", b"", b"\n"):
-        if content:
-            put(f"{model}/options.json", (CASE / "options.json").read_bytes() + content)
-        done = run_here("bilm info", model)
-        assert done.returncode == 0, done.stderr
-        n_copies.append(len(list(cache.rglob("*.hdf5"))))
-    assert n_copies == [1, 1, 2]
-
-
-def test_archive_in_a_store_is_a_model(store, run_here, tmp_path):
-    packed = shutil.make_archive(str(tmp_path / "elmo"), "gztar", CASE)
-    url = put(f"{store}/elmo.tar.gz", Path(packed).read_bytes())
-    assert run_here("bilm info", url).returncode == 0
-    done = run_here("bilm info", f"{store}/no-model")
-    assert_fails(done, f"{store}/no-model: found neither an object nor a folder of this name")
+    for padding in (b"", bytes(10)):
+        model = put_model(f"{store}/elmo.tar.gz", tmp_path, padding)
+        for _ in range(2):
+            done = run_here("bilm info", model)
+            assert done.returncode == 0, done.stderr
+            n_copies.append(len(list(cache.rglob("elmo.tar.gz"))))
+    assert n_copies == [1, 1, 2, 2]
+    assert_fails(run_here("bilm info", f"{store}/none"), f"{store}/none: cannot be read: ")
 
 
 def test_training_from_a_store_equals_training_from_files_and_resumes(store, tmp_path):

@@ -6,73 +6,31 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import IO, NamedTuple, cast
+from typing import IO, NamedTuple, TypeAlias, cast
 
 from bilm.errors import BilmError, WeightsError
 from bilm.support.files import replacing
 
 MAX_BYTES = 8 << 30  # limit for the files of a model; the largest published weights have 0.4 GB
 COPY_BYTES = 1 << 20
-UNPACKING_ERRORS = (  # OSError: damaged gzip, an offset outside the file, or a full disk
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    EOFError,
-    OSError,
-    RuntimeError,  # an encrypted file
-    ValueError,
-)
+# OSError: damaged gzip, an offset outside the file, or a full disk. RuntimeError: encrypted files.
+UNPACKING_ERRORS = (
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, RuntimeError, ValueError
+)  # fmt: skip
 
 
 class Member(NamedTuple):
-    """A file in an archive: its size in bytes, and a function that opens it."""
+    """A regular file in an archive: its size in bytes, and a function that opens it."""
 
     size: int
     open: Callable[[], IO[bytes]]
 
 
-class Archive:
-    """An open archive.
-
-    Args:
-        path: the file, for messages.
-        members: the regular files in it, by name; the last one of several of the same name counts.
-    Attributes: `members`, by path.
-    """
-
-    def __init__(self, path: Path, members: Iterable[tuple[str, Member]]):
-        self.path = path
-        self.members: dict[PurePath, Member] = {}
-        for name, member in members:
-            place = PureWindowsPath(name)  # splits at either kind of slash
-            if place.anchor or ".." in place.parts:
-                raise WeightsError(f"{path}: {name} is a path outside the archive")
-            self.members[PurePosixPath(place.as_posix())] = member
-
-    def copy(self, chosen: dict[str, PurePath], folder: Path) -> None:
-        """Copy some members to a folder, each whole or not at all, in reverse order.
-
-        Args:
-            chosen: maps each file name in the folder to the path of a member.
-            folder: the folder.
-        Raises: WeightsError if they are too large.
-        """
-        n_bytes = sum(self.members[place].size for place in chosen.values())
-        if n_bytes > MAX_BYTES:
-            raise WeightsError(
-                f"{self.path}: the model has {n_bytes:,} bytes, expected at most {MAX_BYTES:,}"
-            )
-        for name, place in reversed(chosen.items()):
-            with (
-                self.members[place].open() as file,
-                replacing(folder / name) as temporary,
-                open(temporary, "wb") as out,
-            ):
-                shutil.copyfileobj(file, out, COPY_BYTES)  # at most the declared size
+Members: TypeAlias = Mapping[PurePath, Member]  # by path; the last one of several of one path
 
 
 def is_archive(path: Path) -> bool:
@@ -89,8 +47,9 @@ def _is_tar(path: Path) -> bool:
 
 
 @contextmanager
-def open_archive(path: Path) -> Iterator[Archive]:
-    """Open an archive; verify the checksum of a compressed tar archive.
+def open_archive(path: Path) -> Iterator[Members]:
+    """Yield the members of an archive, which can be opened in the block; verify the checksum of a
+    compressed tar archive.
 
     Raises: WeightsError if it is damaged, also in the block.
     """
@@ -102,22 +61,46 @@ def open_archive(path: Path) -> Iterator[Archive]:
                 while content.read(COPY_BYTES):  # gzip's checksum is at the end of the file
                     pass
                 extract = cast(Callable[..., IO[bytes]], tar.extractfile)  # not None: regular files
-                yield Archive(path, ((m.name, Member(m.size, partial(extract, m))) for m in files))
+                yield {_place(m.name, path): Member(m.size, partial(extract, m)) for m in files}
         else:
             with zipfile.ZipFile(path) as file:
-                infos = (info for info in file.infolist() if not info.is_dir())
-                opened = ((i.filename, Member(i.file_size, partial(file.open, i))) for i in infos)
-                yield Archive(path, opened)
+                infos = [info for info in file.infolist() if not info.is_dir()]
+                opened = [Member(info.file_size, partial(file.open, info)) for info in infos]
+                names = [_place(info.filename, path) for info in infos]
+                yield dict(zip(names, opened, strict=True))
     except BilmError:
         raise
     except UNPACKING_ERRORS as error:
         raise WeightsError(f"{path}: cannot be unpacked: {error}") from error
 
 
+def _place(name: str, path: Path) -> PurePath:
+    """Return the path of a member. Raises: WeightsError if it is outside the archive."""
+    place = PureWindowsPath(name)  # splits at either kind of slash
+    if place.anchor or ".." in place.parts:
+        raise WeightsError(f"{path}: {name} is a path outside the archive")
+    return PurePosixPath(place.as_posix())
+
+
+def unpack(members: Members, chosen: dict[str, PurePath], folder: Path) -> None:
+    """Copy members to a folder, each whole or not at all, in reverse order; `chosen` maps each file
+    name in the folder to the path of a member. Raises: ValueError if they are too large."""
+    n_bytes = sum(members[place].size for place in chosen.values())
+    if n_bytes > MAX_BYTES:
+        raise ValueError(f"the model has {n_bytes:,} bytes, expected at most {MAX_BYTES:,}")
+    for name, place in reversed(chosen.items()):
+        with (
+            members[place].open() as file,
+            replacing(folder / name) as temporary,
+            open(temporary, "wb") as out,
+        ):
+            shutil.copyfileobj(file, out, COPY_BYTES)  # at most the declared size
+
+
 def check_archive(path: Path) -> None:
     """Read an archive to verify its checksums. Raises: WeightsError if it is damaged."""
-    with open_archive(path) as archive:
-        for member in archive.members.values():
+    with open_archive(path) as members:
+        for member in members.values():
             with member.open() as file:
                 while file.read(COPY_BYTES):
                     pass

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -24,13 +23,7 @@ ENTRY = "[0-9a-f]" * 16  # the name of an entry's folder, as a pattern
 
 
 class Entry(NamedTuple):
-    """An entry of the cache.
-
-    Fields:
-        folder: contains its files and its record.
-        source: the name, path or URL that was requested.
-        n_bytes: size of its files.
-    """
+    """An entry of the cache: its folder, what was requested, and the size of its files."""
 
     folder: Path
     source: str
@@ -80,14 +73,9 @@ def read_record(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def write_record(folder: Path, source: str, **what: Any) -> None:
-    """Write the record of an entry. Secrets in URLs are masked.
-
-    Args:
-        folder: folder of the entry.
-        source: the name, path or URL that the user requested.
-        what: the rest of the record.
-    """
+def write_record(folder: Path, source: str, **what: str | None) -> None:
+    """Write the record of an entry; `source` is the name, path or URL that the user requested.
+    Secrets in URLs are masked."""
     schema.write(folder / RECORD, {"source": masked(source), **what})
 
 
@@ -100,8 +88,3 @@ def entries(pattern: str = "*") -> list[Entry]:
             sizes = (path.lstat().st_size for path in folder.rglob("*") if path.is_file())
             found.append(Entry(folder, source, sum(sizes)))
     return sorted(found, key=lambda entry: entry.source)
-
-
-def remove(entry: Entry) -> None:
-    """Remove an entry. Raises: OSError."""
-    shutil.rmtree(entry.folder)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
+from pathlib import Path
 
 from absl import logging
 
@@ -18,7 +17,7 @@ from bilm.storage.finding.cache import cached, filling, write_record
 from bilm.support.files import replacing, sha256_of
 from bilm.support.progress import progress
 from bilm.support.remote import reading, stat
-from bilm.support.urls import WEB, is_url, masked, scheme_of
+from bilm.support.urls import WEB, is_url, masked, name_of, scheme_of
 
 SECONDS = 30  # to connect, and between two pieces
 RETRIES = 3  # after a lost connection, with pauses of 1, 2 and 3 seconds
@@ -39,9 +38,6 @@ def fetch(
 ) -> Path:
     """Return the local copy of a URL; download it if it is missing.
 
-    The copy of an object in an object store belongs to the object's version (ETag): if the object
-    changes, it is downloaded again.
-
     Args:
         url: http, https or another scheme that `bilm.support.remote` reads.
         check: function that raises BilmError if the file is not whole or of another kind.
@@ -60,7 +56,8 @@ def fetch(
         if scheme_of(url) in WEB:
             _download(url, target, check, size, sha256)
         else:
-            copy_object(url, target)
+            with reading(url) as file, replacing(target) as part, open(part, "wb") as out:
+                shutil.copyfileobj(file, out, COPY_BYTES)
         write_record(target.parent, name or url, sha256=sha256_of(target))
     return target
 
@@ -68,20 +65,10 @@ def fetch(
 def copy_of(url: str) -> Path:
     """Return the path of a URL's local copy, whether it exists or not.
 
-    Raises: RemoteError if an object store does not return the object's version.
+    The copy of an object in an object store belongs to the object's version (ETag).
     """
-    key = url if scheme_of(url) in WEB else f"{url}\0{stat(url).version}"
-    try:
-        name = PurePosixPath(urlsplit(url).path).name
-    except ValueError as error:
-        raise WeightsError(f"{masked(url)}: cannot be downloaded: {error}") from error
-    return cached(key) / (name[-100:] if name not in ("", "..") else "file")
-
-
-def copy_object(url: str, target: Path) -> None:
-    """Copy a file of an object store, whole or not at all. Raises: RemoteError, OSError."""
-    with replacing(target) as temporary, reading(url) as file, open(temporary, "wb") as out:
-        shutil.copyfileobj(file, out, COPY_BYTES)
+    key = url if scheme_of(url) in WEB else f"{url}\0{stat(url)}"
+    return cached(key) / (name_of(url)[-100:] or "file")
 
 
 def _download(

@@ -19,8 +19,6 @@ from bilm.support.imports import optional
 from bilm.support.model_files import CARD
 from bilm.support.urls import masked
 
-PREFIX = "hf:"
-
 
 def snapshot(name: str) -> Path:
     """Return the folder that contains the files of a model; download them if they are missing.
@@ -34,32 +32,26 @@ def snapshot(name: str) -> Path:
     if parts is None:
         raise WeightsError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     folder = cached(name) / "model"
-    if not folder.exists():
-        with filling(folder.parent):
-            if not folder.exists():
-                _download(name, parts[1], parts[2], folder)
+    if folder.exists():
+        return folder
+    library, repository = optional("huggingface_hub", "hub", name), parts[1]
+    with filling(folder.parent):
+        if folder.exists():  # another process has downloaded it in the meantime
+            return folder
+        try:
+            logging.info("%s: downloading to %s", name, folder)
+            info = library.HfApi().model_info(repository, revision=parts[2])
+            names = [PurePath(file.rfilename) for file in info.siblings or ()]
+            _, files = find(names, name)
+            chosen = {*files.values()} | {PurePath(CARD)} & {*names}
+            patterns = [glob.escape(file.as_posix()) for file in chosen]
+            how = {"revision": info.sha, "allow_patterns": patterns}
+            library.snapshot_download(repository, local_dir=folder.with_name("part"), **how)
+            folder.with_name("part").replace(folder)
+        except BilmError:
+            raise
+        except Exception as error:  # the library's errors have no common base class
+            reason = masked(" ".join(str(error).split())) or type(error).__name__
+            raise WeightsError(f"{name}: cannot be downloaded: {reason[:300]}") from error
+        write_record(folder.parent, name, revision=info.sha)
     return folder
-
-
-def _download(name: str, repository: str, revision: str | None, folder: Path) -> None:
-    library = optional("huggingface_hub", "hub", name)
-    part = folder.with_name("part")
-    try:
-        info = library.HfApi().model_info(repository, revision=revision)
-        names = [PurePath(file.rfilename) for file in info.siblings or ()]
-        _, files = find(names, name)
-        chosen = {*files.values()} | {PurePath(CARD)} & {*names}
-        logging.info("%s: downloading to %s", name, folder)
-        patterns = [glob.escape(file.as_posix()) for file in chosen]
-        library.snapshot_download(
-            repository, revision=info.sha, local_dir=part, allow_patterns=patterns
-        )
-    except BilmError:
-        raise
-    except Exception as error:  # the library's errors have no common base class
-        reason = masked(" ".join(str(error).split())) or type(error).__name__
-        raise WeightsError(
-            f"{name}: not in the cache, and cannot be downloaded: {reason[:300]}"
-        ) from error
-    part.rename(folder)
-    write_record(folder.parent, name, revision=info.sha)

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path, PurePath
 
-from absl import logging
-
 from bilm.errors import WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding import registry
-from bilm.storage.finding.archive import check_archive, is_archive, open_archive
+from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
 from bilm.storage.finding.cache import cached, filling, read_record, write_record
-from bilm.storage.finding.download import copy_object, fetch
+from bilm.storage.finding.download import fetch
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import options_names, what_it_is
@@ -22,8 +20,7 @@ from bilm.storage.formats.known import find, model_at, unpacked
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import version_of
 from bilm.support.model_files import CONFIG
-from bilm.support.remote import is_file, listed_under
-from bilm.support.urls import WEB, is_url, masked, scheme_of
+from bilm.support.urls import is_url
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
 # Files at the fourth level identify models of other programs.
@@ -36,16 +33,14 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
 
     An existing path takes precedence over a name. The model is at the top level of a folder or
     archive, or in a single folder inside it, at most three folders deep. A folder with checkpoints
-    is always read as a run, with the options in `options.json`. An
-    ELMoForManyLangs model has `config.json` and `encoder.pkl`. In other folders the weights are
-    `model.hdf5`, or else `weights.hdf5`, or else the one file `*_weights.hdf5`, or else the one
-    HDF5 file except `*_softmax.hdf5`; their options are `<stem>_options.json`, or else
-    `options.json`, or else `options262.json`, or else the one file `*options.json`.
+    is read as a run, one with `encoder.pkl` as ELMoForManyLangs. In other folders the weights are
+    `model.hdf5`, or else `weights.hdf5`, `*_weights.hdf5`, or the one HDF5 file except
+    `*_softmax.hdf5`; their options are `<stem>_options.json`, or else `options.json`,
+    `options262.json`, or the one file `*options.json`.
 
     Args:
-        source: a folder, an archive (ZIP, tar, tar.gz), the URL of an archive, the URL of a folder
-            in an object store, or a name of `bilm.storage.finding.registry`; with `weights`, the
-            options, their URL or a folder.
+        source: a folder, an archive (ZIP, tar, tar.gz) or its URL, or a name of
+            `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
             checkpoint; or a folder, archive or `weights.th` of AllenNLP.
     Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
@@ -60,8 +55,6 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
 
 def _located(source: str) -> Format:
     """Find the files of a model by one path, URL or name."""
-    if is_url(source) and scheme_of(source) not in WEB and not is_file(source):
-        return _copied(source)
     path = Path(source)
     if not os.path.exists(path):  # also False for a name that is too long
         found = registry.looked_up(source) or [_local(source, check_archive)]
@@ -117,45 +110,13 @@ def _files_in(folder: Path) -> list[PurePath]:
 
 def _unpacked(archive: Path) -> Format:
     """Return the model of an archive; unpack it into the cache if the cache does not contain it."""
-    version = archive.resolve(), *version_of(archive)
-    folder = cached("\0".join(map(str, version)))
+    folder = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
     if unpacked(folder) is None:
-        with filling(folder):
-            if unpacked(folder) is None:  # no other process has unpacked it in the meantime
-                _unpack(archive, folder)
-    return _in_cache(folder, archive)
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack a model's files. The two files that identify it are written last."""
-    with open_archive(archive) as opened:
-        _, chosen = find(list(opened.members), archive)
-        source = read_record(archive.parent).get("source", str(archive.resolve()))
-        write_record(folder, source, archive=str(archive.resolve()))
-        opened.copy(chosen, folder)
-
-
-def _copied(url: str) -> Format:
-    """Return the model in a folder of an object store; copy it to the cache.
-
-    The files are found as in a local folder. The copy belongs to the versions (ETags) of the
-    objects: a changed object is downloaded again.
-    """
-    listed = listed_under(url)
-    _, chosen = find([PurePath(name) for name in listed], masked(url))
-    versions = [str(listed[place.as_posix()]) for place in chosen.values()]
-    folder = cached("\0".join([url, *versions]))
-    if unpacked(folder) is None:
-        with filling(folder):
-            logging.info("%s: downloading to %s", masked(url), folder)
-            write_record(folder, url)
-            for name, place in reversed(chosen.items()):
-                copy_object(f"{url.rstrip('/')}/{place.as_posix()}", folder / name)
-    return _in_cache(folder, masked(url))
-
-
-def _in_cache(folder: Path, source: str | Path) -> Format:
-    found = unpacked(folder)
-    if found is None:
-        raise WeightsError(f"{source}: contains a checkpoint without its .index file")
+        with filling(folder), open_archive(archive) as members:
+            _, chosen = find(list(members), archive)
+            source = read_record(archive.parent).get("source", str(archive.resolve()))
+            write_record(folder, source, archive=str(archive.resolve()))
+            unpack(members, chosen, folder)
+    if (found := unpacked(folder)) is None:
+        raise WeightsError(f"{archive}: contains a checkpoint without its .index file")
     return found

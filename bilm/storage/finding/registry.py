@@ -28,13 +28,11 @@ class Published(NamedTuple):
     Fields:
         name: its name as the value of --model.
         language, code: what it reads, and the language's code of ISO 639; "protein" for proteins.
-        trained_on: its training text.
-        licence: None if the source does not state it.
-        citation: its publication.
+        trained_on, licence, citation: its training text, its licence and its publication.
         source: where these facts and addresses come from.
         addresses: alternatives, tried in this order: the URLs of options and weights, or of one
             archive.
-        size, sha256: size in bytes and SHA-256 of the weights; None if they are unknown.
+        size, sha256: size in bytes and SHA-256 of the weights.
     """
 
     name: str
@@ -49,15 +47,10 @@ class Published(NamedTuple):
     sha256: str | None = None
 
 
-def _read_published() -> dict[str, Published]:
-    models = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
-    return {model["name"]: Published(**model) for model in models}
-
-
-MODELS = _read_published()
+_published = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
+MODELS = {model["name"]: Published(**model) for model in _published}
 NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 PACKAGED = Path(__file__).resolve().parents[2] / "models"
-PATTERNS = "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"
 
 
 def packaged() -> dict[str, Path]:
@@ -65,19 +58,11 @@ def packaged() -> dict[str, Path]:
     return {path.name: path for path in sorted(PACKAGED.glob("[a-z0-9]*")) if path.is_dir()}
 
 
-def names() -> list[str]:
-    """Return all fixed names; `PATTERNS` lists the names with a variable part."""
-    return [*packaged(), *MODELS]
-
-
 def looked_up(name: str) -> Sequence[Path] | None:
-    """Return the paths of a named model: options and weights, or one folder or archive.
+    """Return the paths of a named model: options and weights, or one folder or archive; None if the
+    name is unknown. Published models are downloaded, unless they are in the cache.
 
-    Published models are downloaded, unless they are in the cache.
-
-    Returns: None if the name is unknown.
-    Raises: BilmError if the model cannot be downloaded. The message names every address that was
-        tried and why it failed.
+    Raises: BilmError, naming every address that was tried and why it failed.
     """
     if name in packaged():
         return [packaged()[name]]
@@ -94,7 +79,11 @@ def looked_up(name: str) -> Sequence[Path] | None:
     # Cached first, which also works offline.
     for urls in sorted(alternatives, key=lambda urls: not all(copy_of(u).exists() for u in urls)):
         try:
-            return _fetched(name, urls)
+            if len(urls) == 1:
+                return [fetch(urls[0], check_archive, name=name)]
+            (options, weights), model = urls, MODELS[name]
+            paths = [fetch(options, read_object, name=name)]
+            return [*paths, fetch(weights, HDF5Tensors, model.size, model.sha256, name)]
         except WeightsError as error:
             failed.append(str(error))
             # A number of the other collection is another model.
@@ -103,33 +92,8 @@ def looked_up(name: str) -> Sequence[Path] | None:
     raise WeightsError(f"{name}: no address works: {'; '.join(failed)}")
 
 
-def _fetched(name: str, urls: Sequence[str]) -> list[Path]:
-    """Return the local copies of a model's files. Raises: WeightsError."""
-    if len(urls) == 1:
-        return [fetch(urls[0], check_archive, name=name)]
-    model = MODELS[name]
-    options, weights = urls
-    return [
-        fetch(options, read_object, name=name),
-        fetch(weights, HDF5Tensors, model.size, model.sha256, name),
-    ]
-
-
 def near(name: str) -> str:
     """Return a hint for an error message: the most similar name, if any, and all names."""
-    close = difflib.get_close_matches(name, names(), 1)
-    known = ", ".join([*names(), *PATTERNS])
+    names = [*packaged(), *MODELS, "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"]
+    close, known = difflib.get_close_matches(name, names[:-2], 1), ", ".join(names)
     return f"did you mean {close[0]}? Names: {known}" if close else f"names: {known}"
-
-
-def matching(language: str | None = None) -> list[Published]:
-    """Return the published models, or those of a language, given by name or code.
-
-    Raises: WeightsError if there are none.
-    """
-    wanted = language and language.casefold()
-    found = [m for m in MODELS.values() if wanted in (None, m.language.casefold(), m.code)]
-    if not found:
-        known = sorted({f"{model.language} ({model.code})" for model in MODELS.values()})
-        raise WeightsError(f"{language}: no published model; languages: {', '.join(known)}")
-    return found
