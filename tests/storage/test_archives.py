@@ -2,18 +2,14 @@
 
 import gzip
 import io
-import shutil
 import tarfile
 import zipfile
 
-import numpy as np
 import pytest
-from manylangs_files import write_model
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 
 from bilm.errors import WeightsError
 from bilm.storage.finding import archive as archives
-from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
 MODEL = {"options.json": OPTIONS.read_bytes(), "weights.hdf5": WEIGHTS.read_bytes()}
@@ -65,25 +61,13 @@ def test_archive_is_unpacked_once(tmp_path, cache):
     assert resolve(archive) != found
 
 
-def test_manylangs_archive_unpacks_its_configuration_only(tmp_path):
-    """The configuration is found through the path in `config.json`; other files stay packed."""
-    folder = write_model(tmp_path / "top")
-    (folder / "conf").mkdir()
-    (folder / "model.json").rename(folder / "conf" / "model.json")
-    (folder / "config.json").write_text('{"config_path": "conf/model.json"}')
-    (folder / "classifier.pkl").write_bytes(b"x")
-    archive = open_model(shutil.make_archive(str(tmp_path / "m"), "zip", folder))
-    assert archive.options == open_model(folder).options
-    assert not list(archive.folder.glob("classifier.pkl"))
-
-
 @pytest.mark.parametrize("kind", ["m.zip", "m.tar"])
 @pytest.mark.parametrize(
     ("names", "message"),
     [
         (["options.json"], r"found none, expected one \.hdf5"),
         (["options.json", "a.hdf5", "b.hdf5"], r"found a\.hdf5, b\.hdf5"),
-        (["a/options.json", "b/model.hdf5"], r"found none, expected one \.hdf5"),
+        (["a/options.json", "b/model.hdf5"], "found HDF5 weights without their options"),
         (["../options.json", "../model.hdf5"], r"\.\./options\.json is a path outside"),
         (["options.json", "model.hdf5", "a/../../README"], r"a/\.\./\.\./README is a path outside"),
         (["options.json", "/tmp/model.hdf5"], r"/tmp/model\.hdf5 is a path outside"),
@@ -112,18 +96,6 @@ def test_archive_over_the_size_limit_is_refused(tmp_path, cache, monkeypatch):
     assert not files_in(cache)
 
 
-def test_encrypted_archive_is_refused(tmp_path, cache):
-    archive = pack(tmp_path / "m.zip", MODEL)
-    content = bytearray(archive.read_bytes())
-    start = 0
-    while (start := content.find(b"PK\x01\x02", start) + 1) > 0:
-        content[start + 7] |= 1  # the first flag of an entry in the directory
-    archive.write_bytes(content)
-    with pytest.raises(WeightsError, match=r"m\.zip: cannot be unpacked: .*encrypted"):
-        resolve(archive)
-    assert not files_in(cache)
-
-
 @pytest.mark.parametrize("kind", ["m.zip", "m.tar.gz"])
 def test_truncated_archive_is_an_error(tmp_path, cache, kind):
     whole = pack(tmp_path / kind, MODEL).read_bytes()
@@ -145,23 +117,6 @@ def test_flipped_bits_of_a_tar_gz_are_an_error(tmp_path, cache):
         with pytest.raises(WeightsError, match=r"m\.tar\.gz: cannot be unpacked: CRC check failed"):
             resolve(archive)
         assert not files_in(cache)
-
-
-def test_randomly_damaged_archive_is_an_error(tmp_path):
-    """Every damage raises WeightsError."""
-    whole = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5"], OPTIONS).read_bytes()
-    random = np.random.default_rng(0)
-    n_refused = 0
-    for i in range(100):
-        damaged = bytearray(whole)
-        for position in random.integers(len(whole), size=3):
-            damaged[position] = random.integers(256)
-        (tmp_path / f"{i}.zip").write_bytes(damaged)
-        try:
-            resolve(tmp_path / f"{i}.zip")
-        except WeightsError:
-            n_refused += 1
-    assert n_refused > 50
 
 
 def test_nested_archive_is_not_opened(tmp_path):

@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -71,17 +70,6 @@ with replacing(sys.argv[1]) as temporary:
     sys.stdin.readline()
     assert temporary.read_text() == sys.argv[2]
 """
-
-
-def test_replacing_by_concurrent_processes_with_the_same_pid(tmp_path):
-    path = tmp_path / "out.txt"
-    one, other = start(WRITER, path, "one"), start(WRITER, path, "other")
-    assert one.stdout.readline() != other.stdout.readline()
-    for process, text in [(other, "other"), (one, "one")]:
-        process.communicate("go on\n")
-        assert process.returncode == 0
-        assert path.read_text() == text
-    assert names(tmp_path) == ["out.txt"]
 
 
 def test_leftovers_of_killed_writers_are_removed_and_files_of_running_ones_kept(tmp_path):
@@ -151,12 +139,6 @@ def test_replacing_keeps_the_mode_of_the_file(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_replacing_with_a_name_of_255_bytes(tmp_path):
-    path = tmp_path / ("ß" * 127 + "x")
-    write(path)
-    assert names(tmp_path) == [path.name]
-
-
 def test_replacing_follows_links(tmp_path):
     (tmp_path / "there").mkdir()
     link, target = tmp_path / "link.txt", tmp_path / "there" / "target.txt"
@@ -195,26 +177,6 @@ def test_full_disk_error_names_the_output(tmp_path):
         write(path, "x" * 2000)
     assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
     assert names(tmp_path) == ["out.txt"] and path.read_text() == "old"
-
-
-NOT_ALLOWED = """
-import os, random, sys
-from bilm.support.files import replacing
-if os.geteuid() == 0:
-    os.seteuid(65534)
-try:
-    with replacing(sys.argv[1]):
-        pass
-except PermissionError as error:
-    print(error, flush=True)
-"""
-
-
-def test_permission_error_names_the_output():
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o555)
-        output, _ = start(NOT_ALLOWED, f"{folder}/out.txt").communicate()
-    assert output == f"[Errno 13] Permission denied: '{folder}/out.txt'\n"
 
 
 def test_tilde_is_expanded(tmp_path, monkeypatch):

@@ -39,14 +39,15 @@ def test_share_cores_sets_the_threads_of_tensorflow():
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="sets TensorFlow's threads")
-@pytest.mark.parametrize("cores, each", [(1, 1), (2, 1), (3, 1), (8, 4)])
+@pytest.mark.parametrize("cores, each", [(1, 1), (8, 4)])
 def test_share_cores_gives_each_operation_half_of_the_cores(cores, each, monkeypatch):
     import tensorflow as tf
 
     found = []
     for kind in ("inter", "intra"):
-        name = f"set_{kind}_op_parallelism_threads"
-        monkeypatch.setattr(tf.config.threading, name, found.append)
+        name = f"{kind}_op_parallelism_threads"
+        monkeypatch.setattr(tf.config.threading, f"set_{name}", found.append)
+        monkeypatch.setattr(tf.config.threading, f"get_{name}", lambda: 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
     for name in THREADS:
         monkeypatch.delenv(name, raising=False)
@@ -69,15 +70,6 @@ def test_share_cores_keeps_settings_of_the_user(monkeypatch):
 def test_quiet_start_of_tensorflow():
     done = start(QUIET)
     assert (json.loads(done.stdout), done.stderr) == ([False, 3], "")
-
-
-def test_quiet_keeps_the_log_level_of_the_user():
-    program = (
-        "import os, sys, bilm; bilm.quiet(); print(os.environ[bilm.support.process.LOG_LEVEL])"
-    )
-    program += "; assert 'tensorflow' not in sys.modules"
-    program = program.replace("bilm; ", "bilm, bilm.support.process; ")
-    assert start(program, {"TF_CPP_MIN_LOG_LEVEL": "0"}).stdout == "0\n"
 
 
 def run(program, environment=()):
