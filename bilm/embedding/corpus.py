@@ -13,7 +13,6 @@ import json
 import os
 import re
 import zipfile
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -184,7 +183,7 @@ def read_first(corpus: Corpus | Corpora, name_of: Callable[[str], str]) -> tuple
     Raises: DataError for an error in the corpus, and for ids with equal names.
     """
     n_sentences = n_tokens = 0
-    names = array("Q")  # 8 bytes per id
+    names: set[int] = set()
     check = TokenizationCheck(corpus.path)
     check.done = not corpus.is_text
     with progress("counting", "sentences") as shown:
@@ -195,9 +194,13 @@ def read_first(corpus: Corpus | Corpora, name_of: Callable[[str], str]) -> tuple
             check.add(words)
             refuse_tabs(words, f"{corpus.path}, record {n_sentences}")
             if id_ is not None:
-                names.append(_short(name_of(id_)))
+                if (name := hash(name_of(id_))) in names:
+                    raise DataError(
+                        f"{corpus.path}, record {n_sentences}: the id {id_!r} occurs before, or "
+                        "becomes the same name in the output as an id before; ids must be unique"
+                    )
+                names.add(name)
     check.warn()
-    _refuse_equal_names(corpus, names, name_of)
     return n_sentences, n_tokens
 
 
@@ -223,31 +226,6 @@ def refuse_tabs(words: Sequence[str], where: str) -> None:
         )
 
 
-def _refuse_equal_names(
-    corpus: Corpus | Corpora, names: array[int], name_of: Callable[[str], str]
-) -> None:
-    """Raise DataError if two ids have the same name in the output. The corpus is read once more if
-    two digests in `names` are equal."""
-    digests, counts = np.unique(np.frombuffer(names, np.uint64), return_counts=True)
-    suspects = set(digests[counts > 1].tolist())
-    seen: dict[str, tuple[int, str]] = {}
-    for number, record in enumerate(corpus if suspects else (), start=1):
-        id_ = record.id or ""
-        if _short(name := name_of(id_)) not in suspects:
-            continue
-        before, other = seen.setdefault(name, (number, id_))
-        if before < number:
-            raise DataError(
-                f"{corpus.path}: records {before} and {number} have the ids {other!r} and {id_!r}, "
-                f"and both become {name!r} in the output; ids must be unique"
-            )
-
-
-def _short(name: str) -> int:
-    """Return 8 bytes of a digest of a name, as an integer."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-
-
 # --- parts ---
 
 
@@ -257,10 +235,9 @@ class Parts:
     Args:
         outfile: the file or URL into which the parts are merged.
         folder: the folder of the parts.
-        writer: the format of the parts and of the output.
-        content: their content.
+        writer, content: the format and the content of the parts and of the output.
         settings: everything else that determines the values, as JSON values.
-    Attributes: the arguments, and `n_sentences`, of the parts that were written or exist.
+    Attributes: `folder`; `n_sentences`, of the parts that were written or exist.
     """
 
     def __init__(
@@ -271,10 +248,9 @@ class Parts:
         content: Content,
         settings: Sequence[object],
     ):
-        self.outfile, self.folder, self.writer, self.content = outfile, folder, writer, content
-        self.n_sentences = self._n_rows = 0
-        self._paths: list[Path] = []
-        self._settings = json.dumps([settings, content])
+        self.folder, self.n_sentences, self._n_rows = folder, 0, 0
+        self._outfile, self._writer, self._content = outfile, writer, content
+        self._settings, self._paths = json.dumps([settings, content]), list[Path]()
 
     def has(self, records: Sequence[Record]) -> bool:
         """Return whether the next part exists; it is then used."""
@@ -298,7 +274,7 @@ class Parts:
         span = Span(self.n_sentences, len(records), self._rows_of(records))
         with (
             replacing(path) as temporary,
-            closing(self.writer(temporary, self.content, span)) as out,
+            closing(self._writer(temporary, self._content, span)) as out,
         ):
             for number, _, vectors in embedded:
                 out.add(number, records[number], vectors)
@@ -311,20 +287,20 @@ class Parts:
         Raises: OSError, naming `outfile`, if it cannot be written; DataError for a damaged part or
             if the upload fails.
         """
-        with replacing(self.outfile) as merged:
+        with replacing(self._outfile) as merged:
             if len(self._paths) == 1:
                 os.replace(self._paths[0], merged)
             else:
                 span = Span(0, self.n_sentences, self._n_rows)
                 with (
-                    closing(self.writer(merged, self.content, span)) as out,
+                    closing(self._writer(merged, self._content, span)) as out,
                     progress("merging", "parts", len(self._paths)) as shown,
                 ):
                     for path in shown.over(self._paths):
                         _append(out, path)
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
-        with scratch(self.outfile) as folder:
+        with scratch(self._outfile) as folder:
             os.rename(self.folder, folder / "parts")
 
     def _add(self, path: Path, records: Sequence[Record]) -> None:
@@ -333,13 +309,13 @@ class Parts:
         self._n_rows += self._rows_of(records)
 
     def _rows_of(self, records: Sequence[Record]) -> int:
-        is_pooled = self.content.is_pooled
+        is_pooled = self._content.is_pooled
         return len(records) if is_pooled else sum(len(record.words) for record in records)
 
     def _path(self, records: Sequence[Record]) -> Path:
         """Return the path of the next part."""
         text = json.dumps([self._settings, self.n_sentences, records])
-        digest, ending = hashlib.sha256(text.encode()).hexdigest(), Path(self.outfile).suffix
+        digest, ending = hashlib.sha256(text.encode()).hexdigest(), Path(self._outfile).suffix
         return self.folder / f"{len(self._paths):06d}-{digest[:32]}{ending.lower()}"
 
 

@@ -120,10 +120,7 @@ class ElmoEmbedder:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
-        """Embed one sentence; an empty sentence has T = 0.
-
-        Raises: DataError if it is not a list of words.
-        """
+        """Embed one sentence; an empty sentence has T = 0. Raises: DataError."""
         return self.embed_batch([tokens], layers)[0]
 
     def embed_batch(
@@ -144,7 +141,7 @@ class ElmoEmbedder:
         About `WINDOW_BATCHES * batch_tokens` tokens are read ahead. `pool` and `normalize` are
         arguments of `sentence_vectors`; the pool `none` gives each word's vectors.
 
-        Raises: DataError if a sentence is not a list of words; OptionsError.
+        Raises: DataError, OptionsError.
         """
         selection = self.selection(layers, pool, normalize)
         groups = self._groups(sentences, selection)
@@ -158,13 +155,11 @@ class ElmoEmbedder:
         pool: str = "none",
         normalize: bool = False,
     ) -> Generator[tuple[int, list[str], np.ndarray], None, None]:
-        """Embed a stream of sentences and yield each as soon as it has been computed.
+        """Embed a stream of sentences and yield each as soon as it has been computed: its number,
+        counted from 0, its words and its vectors.
 
-        Other sentences are computed while the caller processes a result. `pool` and `normalize` are
-        arguments of `sentence_vectors`; the pool `none` gives each word's vectors.
-
-        Yields: number of the sentence, counted from 0, its words and its vectors.
-        Raises: DataError if a sentence is not a list of words; OptionsError.
+        Other sentences are computed while the caller processes a result. Arguments and errors are
+        those of `embed_sentences`.
         """
         selection, first = self.selection(layers, pool, normalize), 0
         for group in self._groups(sentences, selection):
@@ -186,13 +181,12 @@ class ElmoEmbedder:
         An empty sentence has zeros. Memory does not grow with the length of a sentence.
 
         Args:
-            sentences: lists of words.
-            layers: see the class.
+            sentences, layers: see the class.
             normalize: divide the result of a sentence by its Euclidean norm, as simple_elmo's
                 `get_elmo_vector_average` does.
             pool: `mean`, or `max` for the largest value of each feature.
         Returns: float32 (n, 2 P).
-        Raises: DataError if a sentence is not a list of words; OptionsError.
+        Raises: DataError, OptionsError.
         """
         if pool == "none":
             raise OptionsError("pool is 'none', expected mean or max: one vector per sentence")
@@ -202,25 +196,19 @@ class ElmoEmbedder:
     def selection(
         self, layers: Layers = "all", pool: str = "none", normalize: bool = False
     ) -> Selection:
-        """Return the `Selection` of these arguments for the vectors of this model.
-
-        Raises: OptionsError as `Selection` does.
-        """
+        """Return the `Selection` of these arguments for this model. Raises: OptionsError."""
         return Selection(layers, pool, normalize, self.n_layers, self.dim)
 
     def warm_up(
         self, sentences: Iterable[Sequence[str]] = (), layers: Layers = "all", pool: str = "none"
     ) -> None:
-        """Compile the functions that embed one sentence and several, and cache the words of
-        sentences.
-
-        The first sentences that an embedder reads otherwise include the time of compilation. The
-        vectors of sentences do not change.
+        """Compile the functions that embed one sentence and several, which otherwise happens at the
+        first sentences, and cache the words of sentences. Vectors do not change.
 
         Args:
-            sentences: lists of words whose context-free vectors are cached.
+            sentences: sentences whose words are cached.
             layers, pool: see `embed_as_completed`; they limit how many sentences are read ahead.
-        Raises: DataError if a sentence is not a list of words; OptionsError.
+        Raises: DataError, OptionsError.
         """
         selection = self.selection(layers, pool)
         for group in self._groups(sentences, selection):
@@ -274,8 +262,7 @@ class ElmoEmbedder:
     def _embed(
         self, group: list[list[str]], selection: Selection
     ) -> Generator[tuple[int, np.ndarray], None, None]:
-        """Yield the number and the collected vectors of each sentence of a group as soon as they
-        are computed."""
+        """Yield the number and the vectors of each sentence of a group when they are computed."""
         places, table = self._look_up(group)
         begin, end = self._marks
         sentences = {
@@ -284,15 +271,12 @@ class ElmoEmbedder:
             if any(words)
         }
         numbers = list(sentences)
-        if sentences:
-            runner = self._runner(table, list(sentences.values()), selection)
-            with closing(runner) as embedded:
-                for i, vectors in embedded:
-                    yield numbers[i], _with_padding(vectors, group[numbers[i]], selection)
-                    self._check_process()
-        for k in range(len(group)):
-            if k not in sentences:
-                yield k, _with_padding(Collector(selection, 0).result(), group[k], selection)
+        with closing(self._runner(table, list(sentences.values()), selection)) as embedded:
+            for i, vectors in embedded:
+                yield numbers[i], _with_padding(vectors, group[numbers[i]], selection)
+                self._check_process()
+        for k in (k for k in range(len(group)) if k not in sentences):
+            yield k, _with_padding(Collector(selection, 0).result(), group[k], selection)
 
     def _check_process(self) -> None:
         """Raise BilmError in a forked process, which lacks TensorFlow's threads."""
@@ -469,12 +453,8 @@ def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
 
 
 def ahead(values: Iterator[T]) -> Generator[T, None, None]:
-    """Yield the values of an iterator, computing the next one while the caller uses the last.
-
-    The iterator runs in a separate thread; TensorFlow's and NumPy's operations release the
-    interpreter lock. At most one value is waiting. Errors of the iterator are raised here. Closing
-    waits for the value that is being computed.
-    """
+    """Yield the values of an iterator, computing the next one in a thread while the caller uses the
+    last. At most one value is waiting. Closing waits for the value that is being computed."""
 
     def following() -> list[T]:
         return list(islice(values, 1))
@@ -503,17 +483,17 @@ class PackedRunner:
     def __call__(
         self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection
     ) -> Generator[tuple[int, np.ndarray], None, None]:
-        """Run over sentences with their marks, given as rows of a table of token vectors.
-
-        Yields the number of each sentence and its collected result, without its marks, as soon as
-        its last step is computed. A direction stops at the last word that it reads, because no
-        result depends on the mark after it.
+        """Yield the number and the collected vectors of each sentence when its last step is
+        computed. A direction stops at the last word that it reads, because no result depends on
+        the mark after it.
 
         Args:
             table: token vectors, float32 (U, P).
-            sentences: rows of the table, integer (T + 2,).
+            sentences: words with their marks, rows of the table, integer (T + 2,).
             selection: what to select from layers, float32 (layers + 1, ..., D).
         """
+        if not sentences:
+            return
         lengths = np.array([len(rows) - 1 for rows in sentences])
         packing = pack(lengths)
         places, fresh = self._lay_out(sentences, packing)
@@ -540,7 +520,7 @@ class PackedRunner:
     def _windows(
         self, table: np.ndarray, places: dict[str, np.ndarray], fresh: np.ndarray
     ) -> Generator[tuple[slice, dict[str, Any]], None, None]:
-        """Yield the steps of each window, and its layers by direction: (layers + 1, B, T, P)."""
+        """Yield the steps of each window and its layers by direction."""
         n_rows, n_all = fresh.shape
         n_steps = max(self._window_tokens // n_rows, 1)
         run = self._backend.begin(table, n_rows)
@@ -551,8 +531,7 @@ class PackedRunner:
     def _lay_out(
         self, sentences: list[np.ndarray], packing: Packing
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return each direction's rows of the table, integer (B, T), in its reading order, and the
-        starts of sentences, boolean (B, T)."""
+        """Return the places and the starts of `Backend.begin` for all steps."""
         shape = packing.n_rows, packing.n_steps
         places: dict[str, np.ndarray] = {d: np.zeros(shape, np.int32) for d in self._directions}
         fresh: np.ndarray = np.zeros(shape, bool)

@@ -86,7 +86,7 @@ class TokenCache:
     """The vectors of the words used last. Threads may share it.
 
     Args:
-        size: most words, with about 4 bytes per feature each; 0 disables the cache.
+        size: most words; 0 disables the cache.
         encode: returns the vectors of words, float32 (n, P), also for n = 0.
     """
 

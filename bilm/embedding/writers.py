@@ -110,9 +110,9 @@ class Writer(ABC):
             self._group, self._n_bytes = [], 0
             self._write(records, np.concatenate(rows))
 
-    @abstractmethod
     def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
         """Write the next sentences and their rows, (rows, ...)."""
+        raise NotImplementedError
 
     @abstractmethod
     def _finish(self) -> None:
@@ -140,7 +140,7 @@ class SentencesWriter(Writer):
         self._file.check()
 
     def append(self, part: Path) -> None:
-        """Add the sentences of a part: see `Writer.append`."""
+        """Add the sentences of a part."""
         # Reopened for each part, because HDF5's memory for an open file grows with its content.
         self._finish()
         self._file = NewHDF5(self._path, "a")
@@ -148,9 +148,6 @@ class SentencesWriter(Writer):
             for name in file:
                 file.copy(name, self._file)
                 self._file.check()
-
-    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
-        raise NotImplementedError  # `add` writes
 
     def _finish(self) -> None:
         self._file.__exit__(None, None, None)
@@ -167,7 +164,7 @@ class PooledHDF5Writer(Writer):
             self._file.create_dataset(name, (span.n_sentences,), text)
 
     def append(self, part: Path) -> None:
-        """Add the sentences of a part: see `Writer.append`."""
+        """Add the sentences of a part."""
         with h5py.File(part) as file:
             self._extend({name: file[name][...] for name in file})
 
@@ -200,7 +197,7 @@ class NpzWriter(Writer):
         self._ids: list[str] = []
 
     def append(self, part: Path) -> None:
-        """Add the sentences of a part: see `Writer.append`."""
+        """Add the sentences of a part."""
         with zipfile.ZipFile(part) as archive:
             with archive.open("vectors.npy") as file:
                 np.lib.format.read_magic(file)
@@ -250,7 +247,7 @@ class ParquetWriter(Writer):
         self._file = self._parquet.ParquetWriter(path, self._schema, write_statistics=False, **how)
 
     def append(self, part: Path) -> None:
-        """Add the sentences of a part: see `Writer.append`."""
+        """Add the sentences of a part."""
         with self._parquet.ParquetFile(part) as file:
             for k in range(file.num_row_groups):
                 self._file.write_table(file.read_row_group(k))

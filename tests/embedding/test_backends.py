@@ -7,8 +7,8 @@ of each backend, too.
 import json
 import subprocess
 import sys
-from contextlib import contextmanager
 from importlib.util import find_spec
+from unittest.mock import MagicMock
 
 import h5py
 import keras
@@ -271,28 +271,23 @@ def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, backend):
 def test_one_sentence_is_computed_by_one_thread_if_cells_are_small_or_the_machine_is_busy(
     monkeypatch,
 ):
-    blocks = []
-
-    @contextmanager
-    def recorded():
-        blocks.append(True)
-        yield
-
-    monkeypatch.setattr(numpy_backend, "one_blas_thread", recorded)
+    limited = MagicMock()
+    monkeypatch.setattr(numpy_backend, "_blas", lambda: limited)
+    monkeypatch.setattr(numpy_backend, "active_count", lambda: 1)
     embedder = ElmoEmbedder("novels-en", backend="numpy")
     embedder.warm_up()
     for largest, load, few in [(1 << 22, 0.0, True), (0, 0.0, False), (0, 1e6, True)]:
         monkeypatch.setattr(numpy_backend, "ONE_THREAD_BYTES", largest)
         monkeypatch.setattr(numpy_backend, "machine_load", lambda load=load: load)
-        blocks.clear()
+        limited.reset_mock()
         embedder.embed_sentence(SENTENCES[0])
-        assert bool(blocks) is few
+        assert limited.limit.called is few
 
 
 BLAS = """
 import threading
 import numpy, threadpoolctl
-from bilm.embedding.backends.numpy import one_blas_thread
+from bilm.embedding.backends.numpy import blas_threads
 def now():
     found = threadpoolctl.threadpool_info()
     return sorted({one["num_threads"] for one in found if one["user_api"] == "blas"})
@@ -300,12 +295,12 @@ with threadpoolctl.threadpool_limits(2, "blas"):
     if now() != [2]:
         print("no control")
         raise SystemExit
-    with one_blas_thread():
+    with blas_threads(1):
         assert now() == [1]
     leave = threading.Event()
     thread = threading.Thread(target=leave.wait)
     thread.start()
-    with one_blas_thread():
+    with blas_threads(1):
         assert now() == [2]
     leave.set()
     thread.join()

@@ -121,14 +121,14 @@ def interrupted(monkeypatch, n_done, *arguments, **how):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("warm_parts", [2, 16])
+@pytest.mark.parametrize("warm_parts", [2])
 def test_failed_part_or_merge_continues_to_equal_file(text, outfile, monkeypatch, warm_parts, name):
     outfile = outfile.with_name(name)
     monkeypatch.setattr(corpus, "WARM_PARTS", warm_parts)
     dump(text, outfile)
     whole = content(outfile)
     folder = outfile.with_name(f"{name}.parts")
-    for n_done in (0, 5, 12):
+    for n_done in (5, 12):
         outfile.unlink()
         interrupted(monkeypatch, n_done, text, outfile)
         assert left(outfile) == [folder.name]

@@ -71,13 +71,8 @@ def zero_state(options: ModelOptions, n_rows: int) -> list[np.ndarray]:
 
 
 def continued(run: Callable[..., tuple[dict[str, Any], Any]], table: Any, state: Sequence) -> Run:
-    """Return the function that runs a window from the state at the end of the window before it.
-
-    Args:
-        run: function of a table, places, starts and a state to layers and the last state.
-        table: token vectors.
-        state: the first state.
-    """
+    """Return the function that runs a window from the state at the end of the window before it;
+    `run` maps a table, places, starts and a state to layers and the last state."""
 
     def run_window(places: dict[str, np.ndarray], fresh: np.ndarray) -> dict[str, Any]:
         nonlocal state

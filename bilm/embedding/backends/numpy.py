@@ -6,9 +6,10 @@ memory. The backend `keras` computes single sentences with `NumpyEncoder` and `N
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from threading import active_count
 from typing import NamedTuple
@@ -52,7 +53,7 @@ class NumpyEncoder(NamedTuple):
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         """Encode tokens: see `Backend.encode`."""
-        with _threads(len(ids) <= FEW_WORDS, 4 * len(self.bias) ** 2):
+        with blas_threads(4 * len(self.bias) ** 2 if len(ids) <= FEW_WORDS else math.inf):
             return self._encoded(ids)
 
     def _encoded(self, ids: np.ndarray) -> np.ndarray:
@@ -122,7 +123,7 @@ class NumpyStacks:
         starts = [column if column.any() else None for column in fresh.T[:, :, None]]
         parts, layers = iter(state), {}
         last: list[np.ndarray] = []
-        with _threads(len(fresh) == 1, self._largest):
+        with blas_threads(self._largest if len(fresh) == 1 else math.inf):
             for direction, cells in self._cells.items():
                 x = table[places[direction].T]  # T, B, P
                 outputs = [x]
@@ -183,8 +184,7 @@ class NumpyStacks:
 
 
 def _clip(values: np.ndarray, bound: float | None) -> None:
-    """Clip values in place, unless there is no bound; two operations take less time than `np.clip`
-    for small arrays."""
+    """Clip values in place, unless there is no bound; for small arrays faster than `np.clip`."""
     if bound:
         np.minimum(values, np.float32(bound), out=values)
         np.maximum(values, np.float32(-bound), out=values)
@@ -289,29 +289,21 @@ def _shapes(options: ModelOptions) -> dict[str, tuple[int, ...]]:
 
 # --- threads of BLAS ---
 
-
-def _threads(are_few: bool, n_bytes: int) -> AbstractContextManager[None]:
-    """Return the context for products of rows with matrices of at most `n_bytes`: it limits NumPy
-    to one thread if more do not help, with few rows, or if other programs use the cores (the mean
-    load of the last minute exceeds the cores of the machine by more than 1)."""
-    is_busy = machine_load() > (os.cpu_count() or 1) + 1
-    is_small = are_few and n_bytes <= ONE_THREAD_BYTES
-    return one_blas_thread() if is_busy or is_small else nullcontext()
-
-
 _blas = cache(ThreadpoolController)  # controls the BLAS libraries that NumPy has loaded
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Let NumPy compute the products of the block in one thread.
+def blas_threads(n_bytes: float) -> Iterator[None]:
+    """Let NumPy compute the products of the block, with matrices of at most `n_bytes`, in one
+    thread if more do not help or if other programs use the cores.
 
     The threads of BLAS wait actively for each other. If other programs use the cores, a small
     product then takes many times as long as in one thread. The number of threads belongs to the
     process. If several threads of Python saved and restored it at the same time, it could remain
     1, so a block changes nothing in a program with several threads of Python.
     """
-    if active_count() > 1:
+    is_busy = (machine_load() or 0) > (os.cpu_count() or 1) + 1
+    if active_count() > 1 or not (is_busy or n_bytes <= ONE_THREAD_BYTES):
         yield
         return
     with _blas().limit(limits=1, user_api="blas"):
