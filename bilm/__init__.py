@@ -28,7 +28,7 @@ _get, __dir__, __all__ = lazily(
         "UnicodeCharsVocabulary": "data.vocabulary",
         "Vocabulary": "data.vocabulary",
         "dump_bilm_embeddings": "embedding.corpus",
-        "dump_token_embeddings": "embedding.token_cache",
+        "dump_token_embeddings": "compat.bilm_tf",
         "dump_weights": "export.hdf5",
         "export_saved_model": "export.saved_model",
         "load_scorer": "scoring.scorer",

@@ -1,4 +1,5 @@
-"""`BidirectionalLanguageModel` and `weight_layers`, with the names and results of bilm-tf."""
+"""`BidirectionalLanguageModel`, `weight_layers` and `dump_token_embeddings`, with the names and
+results of bilm-tf."""
 
 from __future__ import annotations
 
@@ -10,11 +11,18 @@ import numpy as np
 from keras import ops
 
 from bilm.data.model_ids import batcher, check_ids, check_ids_shape
-from bilm.data.vocabulary import Batcher, TokenBatcher
-from bilm.errors import DataError
+from bilm.data.vocabulary import BOS, EOS, Batcher, TokenBatcher, Vocabulary
+from bilm.embedding.backends import open_backend
+from bilm.embedding.token_cache import WordVectors
+from bilm.errors import DataError, OptionsError
 from bilm.layers.functional import compiled, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
+from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
+from bilm.support.files import expanded, replacing
+from bilm.support.model_files import protect
+
+TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 
 
 class BidirectionalLanguageModel:
@@ -185,3 +193,40 @@ def _new_mix(name: str, n_layers: int) -> ScalarMix:
     mix = ScalarMix(name=name.replace("/", "_"))
     mix.build((None, n_layers, None, None))
     return _mixes.setdefault(name, mix)
+
+
+# --- dump_token_embeddings ---
+
+
+def dump_token_embeddings(
+    vocab_file: str | Path,
+    options_file: str | Path | StoredModel,
+    weight_file: str | Path | None,
+    outfile: str | Path,
+) -> None:
+    """Write the context-free vectors of a vocabulary, for models that read word ids.
+
+    The HDF5 file contains `embedding`, float32 (V, P), with word i of the vocabulary in row i, for
+    `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
+
+    Args:
+        vocab_file: one word per line.
+        options_file, weight_file: see `ElmoEmbedder`.
+        outfile: renamed into place when it is complete.
+    Raises: OptionsError if the model already reads words; DataError, WeightsError.
+    """
+    vocab = Vocabulary(expanded(vocab_file))
+    stored = open_model(options_file, weight_file)
+    protect(outfile, vocab_file, *stored.own_files)
+    if stored.options.reads_words:
+        raise OptionsError(f"{stored}: the model reads words; its weights contain their vectors")
+    encode = WordVectors(open_backend(stored))
+    marks = dict(zip((BOS, EOS), encode.marks, strict=True))  # the file's -> the model's
+    with replacing(outfile) as temporary, NewHDF5(temporary) as file:
+        shape = vocab.size, stored.options.lstm.projection_dim
+        table = file.create_dataset("embedding", shape, "float32")
+        for start in range(0, vocab.size, TABLE_WORDS):
+            ids = range(start, min(start + TABLE_WORDS, vocab.size))
+            words = [vocab.id_to_word(i) for i in ids]
+            table[start : ids.stop] = encode([marks.get(word, word) for word in words])
+            file.check()

@@ -81,16 +81,15 @@ def dump_bilm_embeddings(
     """Embed every sentence of a corpus into one file, in the format of its name: see `writers`.
 
     `outfile` is renamed into place when it is complete. Until then, finished parts are in the
-    folder `<outfile>.parts`, which grows to the same size. After an interruption, the same call
-    continues after the last finished part and produces the same values.
+    folder `<outfile>.parts`. After an interruption, the same call continues after the last finished
+    part and produces the same values.
 
     Args:
         vocab_file, options_file, weight_file, precision: see `ElmoEmbedder`.
         dataset_file: see `bilm.data.readers.Corpus`; empty lines are numbered, too. A pattern
             selects several files, which are read in the order of their names.
         outfile: an existing file is replaced.
-        layers: `"all"`, (layers + 1, T, 2 P) per sentence; indices such as `[0, 2]`, (2, T, 2 P);
-            `"top"`, `"average"` or `"sum"`, (T, 2 P).
+        layers: see `ElmoEmbedder`.
         dtype: `float32` or `float16`.
         part_sentences: sentences per part; an interruption loses at most one part; None
             for 1000, or 100,000 if they are pooled.
@@ -174,13 +173,10 @@ def _write_parts(
 
 
 def read_first(corpus: Corpus | Corpora, name_of: Callable[[str], str]) -> tuple[int, int]:
-    """Read a corpus, so that errors in it are found before the work starts.
+    """Read a corpus, so that errors in it are found before the work starts; return the numbers of
+    sentences and tokens.
 
-    Args:
-        corpus: the corpus.
-        name_of: returns the name of an id in the output.
-    Returns: the numbers of sentences and of tokens.
-    Raises: DataError for an error in the corpus, and for ids with equal names.
+    Raises: DataError for an error in the corpus, and for ids with equal names in the output.
     """
     n_sentences = n_tokens = 0
     names: set[int] = set()
@@ -230,14 +226,13 @@ def refuse_tabs(words: Sequence[str], where: str) -> None:
 
 
 class Parts:
-    """The parts of an output, in order; see `open_parts`.
+    """The parts of an output, in order; `n_sentences` counts those that were written or exist.
 
     Args:
         outfile: the file or URL into which the parts are merged.
         folder: the folder of the parts.
         writer, content: the format and the content of the parts and of the output.
         settings: everything else that determines the values, as JSON values.
-    Attributes: `folder`; `n_sentences`, of the parts that were written or exist.
     """
 
     def __init__(
@@ -263,13 +258,8 @@ class Parts:
     def write(
         self, records: Sequence[Record], embedded: Iterable[tuple[int, list[str], np.ndarray]]
     ) -> Iterator[Record]:
-        """Write the next part.
-
-        Args:
-            records: its sentences.
-            embedded: number, words and vectors of each sentence, in any order.
-        Yields: each record after its vectors have been added.
-        """
+        """Write the next part from the number, words and vectors of each record, in any order;
+        yield each record after its vectors have been added."""
         path = self._path(records)
         span = Span(self.n_sentences, len(records), self._rows_of(records))
         with (
@@ -284,8 +274,7 @@ class Parts:
     def merge(self) -> None:
         """Merge the parts into the output, rename it into place and remove the folder.
 
-        Raises: OSError, naming `outfile`, if it cannot be written; DataError for a damaged part or
-            if the upload fails.
+        Raises: OSError, naming `outfile`; DataError for a damaged part or if the upload fails.
         """
         with replacing(self._outfile) as merged:
             if len(self._paths) == 1:
@@ -330,16 +319,11 @@ def _append(out: Writer, part: Path) -> None:
 
 @contextmanager
 def open_parts(
-    outfile: str | os.PathLike,
-    writer: type[Writer],
-    content: Content,
-    settings: Sequence[object],
+    outfile: str | os.PathLike, writer: type[Writer], content: Content, settings: Sequence[object]
 ) -> Iterator[Parts]:
-    """Open the folder `<outfile>.parts`; in the block no other process can write the same output.
+    """Open the folder `<outfile>.parts`, for a URL in the working folder; in the block no other
+    process can write the same output. Args: see `Parts`.
 
-    For a URL, the folder is in the working folder; its name contains a digest of the URL.
-
-    Args: see `Parts`.
     Raises: DataError if another process is writing the folder; OSError if it cannot be written.
     """
     target = output_path(outfile)

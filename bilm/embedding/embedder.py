@@ -21,8 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bilm.data.tokenization import TokenizationCheck, check_batch, checked_sentence
-from bilm.embedding.backends import open_backend
-from bilm.embedding.backends.base import Backend
+from bilm.embedding.backends import Backend, open_backend
 from bilm.embedding.choices import POOLS
 from bilm.embedding.token_cache import TokenCache, WordVectors
 from bilm.errors import BilmError, OptionsError
@@ -112,12 +111,7 @@ class ElmoEmbedder:
         self.tokenization = TokenizationCheck("sentences to embed")
 
     def __reduce__(self):
-        return _unpickled, (type(self), self.stored, None, *self._settings)
-
-    # Called for an embedder that was unpickled in a forked process and has no attributes.
-    def __getattr__(self, name: str) -> Any:
-        self._check_process()
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return type(self), (self.stored, None, *self._settings)
 
     def embed_sentence(self, tokens: Sequence[str], layers: Layers = "all") -> np.ndarray:
         """Embed one sentence; an empty sentence has T = 0. Raises: DataError."""
@@ -223,7 +217,6 @@ class ElmoEmbedder:
 
     def clear_cache(self) -> None:
         """Remove all words from the cache."""
-        self._check_process()
         self._cache.clear()
 
     def _groups(
@@ -274,7 +267,6 @@ class ElmoEmbedder:
         with closing(self._runner(table, list(sentences.values()), selection)) as embedded:
             for i, vectors in embedded:
                 yield numbers[i], _with_padding(vectors, group[numbers[i]], selection)
-                self._check_process()
         for k in (k for k in range(len(group)) if k not in sentences):
             yield k, _with_padding(Collector(selection, 0).result(), group[k], selection)
 
@@ -286,13 +278,6 @@ class ElmoEmbedder:
                 "embedder; TensorFlow does not work after a fork: start processes with "
                 "multiprocessing.get_context('spawn')"
             )
-
-
-def _unpickled(cls: type[ElmoEmbedder], *arguments: Any) -> ElmoEmbedder:
-    """Load a pickled embedder. In a forked process its first use raises the error: an error raised
-    here would kill a worker of `multiprocessing.Pool`, and its caller would wait forever."""
-    is_forked = cls._process not in (None, os.getpid())
-    return cls.__new__(cls) if is_forked else cls(*arguments)
 
 
 def _words(sentence: str | Iterable[str], name: str) -> list[str]:

@@ -9,19 +9,13 @@ from threading import Lock
 
 import numpy as np
 
-from bilm.data.vocabulary import BOS, EOS, Vocabulary, alphabet_of, shifted, vocabulary_of
+from bilm.data.vocabulary import BOS, EOS, alphabet_of, shifted, vocabulary_of
 from bilm.data.windows import batches, needed_characters
-from bilm.embedding.backends import open_backend
-from bilm.embedding.backends.base import Backend
+from bilm.embedding.backends import Backend
 from bilm.errors import DataError, OptionsError
-from bilm.storage.hdf5 import NewHDF5
-from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded, replacing
-from bilm.support.model_files import protect
 
 ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
 ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters for these characters
-TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 MAX_PARTS = 2  # most parts of a word at blanks, as in "10 000"
 MANY_MARKS = 64  # more than a backend computes without compiled code
 
@@ -120,37 +114,3 @@ class TokenCache:
         """Remove all words."""
         with self._lock:
             self._vectors.clear()
-
-
-def dump_token_embeddings(
-    vocab_file: str | Path,
-    options_file: str | Path | StoredModel,
-    weight_file: str | Path | None,
-    outfile: str | Path,
-) -> None:
-    """Write the context-free vectors of a vocabulary, for models that read word ids.
-
-    The HDF5 file contains `embedding`, float32 (V, P), with word i of the vocabulary in row i, for
-    `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
-
-    Args:
-        vocab_file: one word per line.
-        options_file, weight_file: see `ElmoEmbedder`.
-        outfile: renamed into place when it is complete.
-    Raises: OptionsError if the model already reads words; DataError, WeightsError.
-    """
-    vocab = Vocabulary(expanded(vocab_file))
-    stored = open_model(options_file, weight_file)
-    protect(outfile, vocab_file, *stored.own_files)
-    if stored.options.reads_words:
-        raise OptionsError(f"{stored}: the model reads words; its weights contain their vectors")
-    encode = WordVectors(open_backend(stored))
-    marks = dict(zip((BOS, EOS), encode.marks, strict=True))  # the file's -> the model's
-    with replacing(outfile) as temporary, NewHDF5(temporary) as file:
-        shape = vocab.size, stored.options.lstm.projection_dim
-        table = file.create_dataset("embedding", shape, "float32")
-        for start in range(0, vocab.size, TABLE_WORDS):
-            ids = range(start, min(start + TABLE_WORDS, vocab.size))
-            words = [vocab.id_to_word(i) for i in ids]
-            table[start : ids.stop] = encode([marks.get(word, word) for word in words])
-            file.check()

@@ -44,21 +44,13 @@ GROUP_BYTES = 1 << 24  # vectors written at a time, a row group of Parquet
 
 
 class Content(NamedTuple):
-    """The content of an output.
+    """The content of an output."""
 
-    Fields:
-        shape: shape of the vectors of a word or a pooled sentence, (D,) or (layers, D).
-        dtype: `float32` or `float16`.
-        is_pooled: whether a sentence has one row; otherwise it has one per word.
-        layers: numbers of the layers in a row; empty if it has one layer.
-        has_ids: whether sentences have ids.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    is_pooled: bool
-    layers: Sequence[int]
-    has_ids: bool = False
+    shape: tuple[int, ...]  # of the vectors of a word or a pooled sentence: (D,) or (layers, D)
+    dtype: str  # float32 or float16
+    is_pooled: bool  # whether a sentence has one row; otherwise it has one per word
+    layers: Sequence[int]  # numbers of the layers in a row; empty if it has one layer
+    has_ids: bool = False  # whether sentences have ids
 
 
 class Span(NamedTuple):
@@ -70,13 +62,7 @@ class Span(NamedTuple):
 
 
 class Writer(ABC):
-    """Writes sentences and their vectors into a new file, in order and some at a time.
-
-    Args:
-        path: the file.
-        content: what it contains.
-        span: the sentences.
-    """
+    """Writes the sentences of a span and their vectors into a new file, some at a time."""
 
     def __init__(self, path: Path, content: Content, span: Span):
         self._path, self._content, self._span = path, content, span
@@ -97,7 +83,7 @@ class Writer(ABC):
 
     @abstractmethod
     def append(self, part: Path) -> None:
-        """Add all sentences of a file that such a writer has written. Parts come in order."""
+        """Add the sentences of a file that such a writer has written; parts come in order."""
 
     def close(self) -> None:
         """Complete the file."""
@@ -240,11 +226,12 @@ class ParquetWriter(Writer):
 
     def __init__(self, path: Path, content: Content, span: Span):
         super().__init__(path, content, span)
-        self._arrow, self._parquet = _pyarrow(path)
-        self._schema = parquet_schema(content)
+        from pyarrow import parquet
+
+        self._parquet, self._schema = parquet, parquet_schema(content)
         # Vectors do not compress well, and words are small in comparison.
         how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
-        self._file = self._parquet.ParquetWriter(path, self._schema, write_statistics=False, **how)
+        self._file = parquet.ParquetWriter(path, self._schema, write_statistics=False, **how)
 
     def append(self, part: Path) -> None:
         """Add the sentences of a part."""
@@ -253,8 +240,10 @@ class ParquetWriter(Writer):
                 self._file.write_table(file.read_row_group(k))
 
     def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
+        import pyarrow
+
         columns = parquet_columns(self._content, records, rows)
-        self._file.write_table(self._arrow.table(columns, self._schema))
+        self._file.write_table(pyarrow.table(columns, self._schema))
 
     def _finish(self) -> None:
         self._file.close()
@@ -262,7 +251,8 @@ class ParquetWriter(Writer):
 
 def parquet_schema(content: Content) -> Any:
     """Return the `pyarrow.Schema` of a Parquet file: see the module. Raises: OptionsError."""
-    pyarrow, _ = _pyarrow("output")
+    import pyarrow
+
     kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.dtype]
     vector = pyarrow.list_(kind, content.shape[-1])
     fields = [("id", pyarrow.string())] if content.has_ids else []
@@ -279,14 +269,9 @@ def parquet_schema(content: Content) -> Any:
 
 
 def parquet_columns(content: Content, records: Sequence[Record], rows: np.ndarray) -> list[Any]:
-    """Return the columns of `parquet_schema` for some sentences, Arrow arrays.
+    """Return the columns of `parquet_schema`, Arrow arrays, for sentences and their rows."""
+    import pyarrow
 
-    Args:
-        content: the content of the output.
-        records: the sentences.
-        rows: their rows, (rows, ...).
-    """
-    pyarrow, _ = _pyarrow("output")
     texts, words = pyarrow.string(), pyarrow.list_(pyarrow.string())
     columns: list[Any] = []
     if content.has_ids:
@@ -328,11 +313,7 @@ def writer_class(outfile: str | os.PathLike, is_pooled: bool) -> type[Writer]:
     if form == "hdf5":
         return PooledHDF5Writer if is_pooled else SentencesWriter
     if form == "parquet":
-        _pyarrow(outfile)
-    return {"npz": NpzWriter, "parquet": ParquetWriter}[form]
-
-
-def _pyarrow(outfile: str | os.PathLike) -> tuple[Any, Any]:
-    names = ("pyarrow", "pyarrow.parquet")
-    arrow, parquet = (optional(name, "parquet", f"{outfile}: Parquet") for name in names)
-    return arrow, parquet
+        for name in ("pyarrow", "pyarrow.parquet"):
+            optional(name, "parquet", f"{outfile}: Parquet")
+        return ParquetWriter
+    return NpzWriter

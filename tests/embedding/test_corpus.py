@@ -17,8 +17,8 @@ from bilm.data.vocabulary import Batcher, TokenBatcher
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
-from bilm.embedding.token_cache import dump_token_embeddings
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.model import dump_token_embeddings
 from bilm.support import progress
 
 pytestmark = pytest.mark.usefixtures("one_embedder")

@@ -9,10 +9,10 @@ from conftest import golden_cases
 
 from bilm.elmo.layer import Elmo
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.token_cache import TokenCache, dump_token_embeddings
+from bilm.embedding.token_cache import TokenCache
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
-from bilm.model import BidirectionalLanguageModel
+from bilm.model import BidirectionalLanguageModel, dump_token_embeddings
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.names import stored_values

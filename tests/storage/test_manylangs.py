@@ -13,7 +13,7 @@ from conftest import GOLDEN, golden_cases
 
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
 from bilm.embedding.corpus import dump_bilm_embeddings
-from bilm.embedding.token_cache import dump_token_embeddings
+from bilm.model import dump_token_embeddings
 
 ON_TENSORFLOW = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="strings and SavedModel are TensorFlow's"

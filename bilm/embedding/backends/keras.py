@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.embedding.backends.base import Backend, Run, continued, zero_state
+from bilm.embedding.backends import Backend, Run, continued, zero_state
 from bilm.embedding.backends.numpy import NumpyCell, NumpyEncoder, NumpyStacks, in_numpy_order
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled

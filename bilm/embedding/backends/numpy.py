@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from bilm.activations import ACTIVATIONS
-from bilm.embedding.backends.base import Backend, Run, continued, zero_state
+from bilm.embedding.backends import Backend, Run, continued, zero_state
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
@@ -33,23 +33,14 @@ Read = Callable[[str], np.ndarray]  # name of a weight -> its value
 
 
 class NumpyEncoder(NamedTuple):
-    """The token encoder: see `bilm.layers.token_encoder.TokenEncoder`.
+    """The token encoder: see `bilm.layers.token_encoder.TokenEncoder`. All weights are float32."""
 
-    Fields:
-        activation: key of `ACTIVATIONS`.
-        characters: float32 (rows, E).
-        kernels: one matrix per filter width, float32 (width * E, filters).
-        bias: of all filters, float32 (F,).
-        highways: for each layer W_g, b_g, W, b; float32 (F, F) and (F,).
-        projection: W, b, float32 (F, P) and (P,), or None.
-    """
-
-    activation: str
-    characters: np.ndarray
-    kernels: list[np.ndarray]
-    bias: np.ndarray
-    highways: list[list[np.ndarray]]
-    projection: tuple[np.ndarray, np.ndarray] | None
+    activation: str  # key of `ACTIVATIONS`
+    characters: np.ndarray  # rows, E
+    kernels: list[np.ndarray]  # one matrix per filter width: width * E, filters
+    bias: np.ndarray  # of all filters: F
+    highways: list[list[np.ndarray]]  # for each layer W_g, b_g, W, b: (F, F) and (F,)
+    projection: tuple[np.ndarray, np.ndarray] | None  # W, b: (F, P) and (P,)
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         """Encode tokens: see `Backend.encode`."""
@@ -76,18 +67,12 @@ class NumpyEncoder(NamedTuple):
 
 
 class NumpyCell(NamedTuple):
-    """The weights of an LSTM cell, gates in the order of `SIGMOIDS_FIRST`.
+    """The weights of an LSTM cell, float32, gates in the order of `SIGMOIDS_FIRST`."""
 
-    Fields:
-        of_input, recurrent: W_x and W_h, float32 (P, 4 D).
-        bias: float32 (4 D,), with the 1 of the forget gate.
-        projection: float32 (D, P), or None.
-    """
-
-    of_input: np.ndarray
-    recurrent: np.ndarray
-    bias: np.ndarray
-    projection: np.ndarray | None
+    of_input: np.ndarray  # W_x: P, 4 D
+    recurrent: np.ndarray  # W_h: P, 4 D
+    bias: np.ndarray  # 4 D, with the 1 of the forget gate
+    projection: np.ndarray | None  # D, P
 
 
 def in_numpy_order(gates: Sequence[np.ndarray]) -> np.ndarray:
@@ -96,13 +81,8 @@ def in_numpy_order(gates: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class NumpyStacks:
-    """The stacks of all directions: see `bilm.layers.stack.LSTMStack` and, for the equations,
-    `bilm.layers.lstm.LSTMCell`.
-
-    Args:
-        options: of the model.
-        cells: for each direction one cell per layer.
-    """
+    """The stacks of all directions, one cell per layer: see `bilm.layers.stack.LSTMStack` and, for
+    the equations, `bilm.layers.lstm.LSTMCell`."""
 
     def __init__(self, options: ModelOptions, cells: dict[str, list[NumpyCell]]):
         self._options, self._lstm, self._cells = options, options.lstm, cells
@@ -144,14 +124,9 @@ class NumpyStacks:
         hidden: np.ndarray,
         starts: Sequence[np.ndarray | None],
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Run a cell over time.
-
-        Args:
-            x: float32 (T, B, P).
-            cell, hidden: the state, float32 (B, D) and (B, P).
-            starts: for each step the rows that start from zero state, boolean (B, 1), or None.
-        Returns: the outputs, float32 (T, B, P), and the last state.
-        """
+        """Run a cell over x (T, B, P) from a state (B, D) and (B, P); `starts` are the rows that
+        start from zero state at each step, boolean (B, 1), or None. Return the outputs (T, B, P)
+        and the last state."""
         n_steps, n_rows, width = x.shape
         n_gates, n_units = len(weights.bias), self._lstm.dim
         # One product for all steps.
