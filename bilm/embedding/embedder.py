@@ -209,7 +209,7 @@ class ElmoEmbedder:
             self._look_up(group)
         # The marks are encoded outside the cache: its contents and order remain those of embedding.
         self._check_process()
-        table = self._encode.warm_up()
+        table = self._encode(self._marks)
         marks = np.arange(len(table))
         for sentences_of_marks in ([marks], [marks, marks]):
             for _ in self._runner(table, sentences_of_marks, selection):

@@ -17,7 +17,6 @@ from bilm.errors import DataError, OptionsError
 ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
 ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters for these characters
 MAX_PARTS = 2  # most parts of a word at blanks, as in "10 000"
-MANY_MARKS = 64  # more than a backend computes without compiled code
 
 
 class WordVectors:
@@ -70,10 +69,6 @@ class WordVectors:
             ids = shifted(spelled[rows, : lengths[rows[0]]])
             vectors[rows] = self._model.encode(ids, n_rows)
         return vectors
-
-    def warm_up(self) -> np.ndarray:
-        """Compile the encoder and return the vectors of `marks`."""
-        return self(self.marks * MANY_MARKS)[: len(self.marks)]
 
 
 class TokenCache:

@@ -1,7 +1,6 @@
-"""A biLM computed by Keras, and one sentence of a small one by NumPy with the same weights.
+"""A biLM computed by Keras, and the LSTMs of one sentence of a small one by NumPy.
 
 To start the many small operations of one sentence takes TensorFlow longer than to compute them.
-Many sentences at a time are faster with Keras.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ import numpy as np
 from keras import ops
 
 from bilm.embedding.backends import Backend, Run, continued, zero_state
-from bilm.embedding.backends.numpy import NumpyCell, NumpyEncoder, NumpyStacks, in_numpy_order
+from bilm.embedding.backends.numpy import NumpyCell, NumpyStacks, in_numpy_order
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import return_freed_memory, share_cores
-
-FEW_WORDS = 64  # most words that NumPy encodes
 
 
 class KerasBackend(Backend):
@@ -36,12 +33,7 @@ class KerasBackend(Backend):
         self._encode: Any = model.encoder
         if not self.options.reads_words:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
-        self._encode_few: NumpyEncoder | None = None
-        self._one_row: NumpyStacks | None = None
-        if _is_shared(model):
-            self._one_row = _copied_stacks(model)
-            if self.options.char_cnn is not None:
-                self._encode_few = _shared_encoder(model)
+        self._one_row = _copied_stacks(model) if _is_shared(model) else None
 
     @classmethod
     def open(cls, stored: StoredModel, precision: str) -> KerasBackend:
@@ -53,8 +45,6 @@ class KerasBackend(Backend):
 
     def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
         """Return the vectors of tokens: see `Backend.encode`."""
-        if self._encode_few is not None and len(ids) <= FEW_WORDS:
-            return self._encode_few(ids)
         n_tokens, n_added = len(ids), max(n_rows - len(ids), 0)
         # Padded with the last token.
         ids = np.pad(ids, [(0, n_added)] + [(0, 0)] * (ids.ndim - 1), "edge") if n_added else ids
@@ -105,8 +95,7 @@ def _compiled_windows(model: BiLM, n_rows: int | None) -> Any:
 
 def _is_shared(model: BiLM) -> bool:
     """Return whether NumPy computes one sentence of a model: in float32, on TensorFlow on the CPU,
-    and with small cells. NumPy reads large cells hardly faster than TensorFlow, and its waiting
-    threads slow down other programs."""
+    and with small cells. NumPy reads large cells hardly faster than TensorFlow."""
     if keras.backend.backend() != "tensorflow" or model.precision != "float32":
         return False
     import tensorflow as tf
@@ -114,23 +103,6 @@ def _is_shared(model: BiLM) -> bool:
     cells = [layer.cell for stack in model.stacks.values() for layer in stack.layers]
     is_small = all(cell.laid_out.layout.joint for cell in cells)
     return is_small and not tf.config.list_physical_devices("GPU")
-
-
-def _shared_encoder(model: BiLM) -> NumpyEncoder:
-    """Return the encoder of a model in NumPy, whose arrays share the memory of the tensors."""
-    encoder = model.encoder
-    cnn, highway = encoder.cnn, encoder.highway
-    layers = zip(
-        highway.gates, highway.gate_biases, highway.transforms, highway.biases, strict=True
-    )
-    return NumpyEncoder(
-        cnn.activation,
-        np.asarray(cnn.embedding),
-        [np.asarray(kernel).reshape(-1, kernel.shape[-1]) for kernel in cnn.kernels],
-        np.concatenate([np.asarray(bias) for bias in cnn.biases]),
-        [list(map(np.asarray, layer)) for layer in layers],
-        (np.asarray(encoder.kernel), np.asarray(encoder.bias)) if encoder.has_projection else None,
-    )
 
 
 def _copied_stacks(model: BiLM) -> NumpyStacks:

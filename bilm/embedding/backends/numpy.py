@@ -1,7 +1,7 @@
 """A biLM in NumPy, without Keras and its backends.
 
 It embeds a short text sooner than TensorFlow, which must be imported first, and it needs less
-memory. The backend `keras` computes single sentences with `NumpyEncoder` and `NumpyStacks`.
+memory. The backend `keras` computes single sentences with `NumpyStacks`.
 """
 
 from __future__ import annotations
@@ -30,40 +30,6 @@ SIGMOIDS_FIRST = (0, 2, 3, 1)  # i, f, o, j in the stored order i, j, f, o
 HALF = np.float32(0.5)
 CELL = names.VARIABLES["cell"][0].hdf5[0].removesuffix("W_0")  # start of the names of a cell
 Read = Callable[[str], np.ndarray]  # name of a weight -> its value
-
-
-class NumpyEncoder(NamedTuple):
-    """The token encoder: see `bilm.layers.token_encoder.TokenEncoder`. All weights are float32."""
-
-    activation: str  # key of `ACTIVATIONS`
-    characters: np.ndarray  # rows, E
-    kernels: list[np.ndarray]  # one matrix per filter width: width * E, filters
-    bias: np.ndarray  # of all filters: F
-    highways: list[list[np.ndarray]]  # for each layer W_g, b_g, W, b: (F, F) and (F,)
-    projection: tuple[np.ndarray, np.ndarray] | None  # W, b: (F, P) and (P,)
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Encode tokens: see `Backend.encode`."""
-        with blas_threads(4 * len(self.bias) ** 2 if len(ids) <= FEW_WORDS else math.inf):
-            return self._encoded(ids)
-
-    def _encoded(self, ids: np.ndarray) -> np.ndarray:
-        vectors = self.characters[ids]  # U, C, E
-        dim = vectors.shape[2]
-        maxima = []
-        for kernel in self.kernels:
-            windows = np.lib.stride_tricks.sliding_window_view(vectors, len(kernel) // dim, axis=1)
-            n_tokens, n_places = windows.shape[:2]
-            # One product for the windows of all tokens.
-            rows = windows.transpose(0, 1, 3, 2).reshape(n_tokens * n_places, len(kernel))
-            maxima.append((rows @ kernel).reshape(n_tokens, n_places, -1).max(axis=1))
-        x = ACTIVATIONS[self.activation].numpy(np, np.concatenate(maxima, axis=1) + self.bias)
-        for gate, gate_bias, transform, bias in self.highways:
-            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
-            x = x + g * (np.maximum(x @ transform + bias, 0) - x)
-        if self.projection is not None:
-            x = x @ self.projection[0] + self.projection[1]
-        return x
 
 
 class NumpyCell(NamedTuple):
@@ -177,18 +143,18 @@ class NumpyBackend(Backend):
         super().__init__(options)
         cnn = options.char_cnn
         assert cnn is not None
-        characters, n_filters = read("char_embed"), len(cnn.filters)
-        has_projection = sum(n for _, n in cnn.filters) != options.lstm.projection_dim
-        kernels = [read(f"CNN/W_cnn_{i}") for i in range(n_filters)]
+        kernels = [read(f"CNN/W_cnn_{i}") for i in range(len(cnn.filters))]
         kinds = "W_carry", "b_carry", "W_transform", "b_transform"
-        self._encoder = NumpyEncoder(
-            cnn.activation,
-            characters,
-            [kernel.reshape(-1, kernel.shape[-1]) for kernel in kernels],
-            np.concatenate([read(f"CNN/b_cnn_{i}") for i in range(n_filters)]),
-            [[read(f"CNN_high_{i}/{kind}") for kind in kinds] for i in range(cnn.n_highway)],
-            (read("CNN_proj/W_proj"), read("CNN_proj/b_proj")) if has_projection else None,
-        )
+        self._activate, self._characters = ACTIVATIONS[cnn.activation].numpy, read("char_embed")
+        # One matrix per filter width: width * E, filters.
+        self._kernels = [kernel.reshape(-1, kernel.shape[-1]) for kernel in kernels]
+        self._bias = np.concatenate([read(f"CNN/b_cnn_{i}") for i in range(len(kernels))])
+        self._highways = [
+            [read(f"CNN_high_{i}/{kind}") for kind in kinds] for i in range(cnn.n_highway)
+        ]
+        self._projection: list[np.ndarray] = []
+        if len(self._bias) != options.lstm.projection_dim:
+            self._projection = [read("CNN_proj/W_proj"), read("CNN_proj/b_proj")]
         layers = range(options.lstm.n_layers)
         cells = {
             d: [_read_cell(options, CELL.format(k=k, i=i), read) for i in layers]
@@ -219,7 +185,23 @@ class NumpyBackend(Backend):
 
     def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
         """Return the vectors of tokens: see `Backend.encode`."""
-        return self._encoder(ids)
+        with blas_threads(4 * len(self._bias) ** 2 if len(ids) <= FEW_WORDS else math.inf):
+            x = self._activate(np, self._maxima(self._characters[ids]) + self._bias)
+            for gate, gate_bias, transform, bias in self._highways:
+                g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
+                x = x + g * (np.maximum(x @ transform + bias, 0) - x)
+            return x @ self._projection[0] + self._projection[1] if self._projection else x
+
+    def _maxima(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the maximum of each filter over its places: float32 (U, C, E) -> (U, F)."""
+        dim, maxima = vectors.shape[2], []
+        for kernel in self._kernels:
+            windows = np.lib.stride_tricks.sliding_window_view(vectors, len(kernel) // dim, axis=1)
+            n_tokens, n_places = windows.shape[:2]
+            # One product for the windows of all tokens.
+            rows = windows.transpose(0, 1, 3, 2).reshape(n_tokens * n_places, len(kernel))
+            maxima.append((rows @ kernel).reshape(n_tokens, n_places, -1).max(axis=1))
+        return np.concatenate(maxima, axis=1)
 
     def begin(self, table: np.ndarray, n_rows: int) -> Run:
         """Return the function that runs windows: see `Backend.begin`."""
