@@ -26,7 +26,6 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import numpy as np
 import running
 
@@ -119,8 +118,7 @@ def main(args: Namespace) -> int | None:
     fasta, vectors = folder / "families.fasta", folder / "families.hdf5"
     write_lines(fasta, (f">{p.id}\n{p.residues}" for p in members))
     bilm.dump_bilm_embeddings(None, fasta, model, None, vectors, layers=args.layers, pool="mean")
-    with h5py.File(vectors) as file:
-        of_model = file["vectors"][:].reshape(len(members), -1)
+    of_model = np.stack([vector.ravel() for *_, vector in bilm.read_embeddings(vectors)])
     features = {
         "amino acids": shares(members, RESIDUES),
         "pairs of amino acids": shares(

@@ -7,10 +7,8 @@ FORMATS = {".parquet": "parquet", ".npz": "npz", ".hdf5": "hdf5", ".h5": "hdf5"}
 HELP = {  # how Python reads each format
     "parquet": "a row per sentence, with a column of vectors per layer: pandas.read_parquet(FILE)",
     "npz": 'one array, numpy.load(FILE)["vectors"]; without --pool also "offsets": the rows of\n'
-    "               sentence i are vectors[offsets[i] : offsets[i + 1]]; bilm.read_ids(FILE)\n"
-    "               returns the ids",
-    "hdf5": "one dataset per sentence, named 0, 1, 2, ... or by ids: bilm.read_embeddings(FILE);\n"
-    '               with --pool one for all: h5py.File(FILE)["vectors"]',
+    "               sentence i are vectors[offsets[i] : offsets[i + 1]]; and the ids",
+    "hdf5": "one dataset per sentence, named 0, 1, 2, ... or by ids: bilm.read_embeddings(FILE)",
 }
 POOLS = ("none", "mean", "max")  # `embedder.Collector` implements them
 BACKENDS = ("keras", "numpy")  # what computes the vectors

@@ -15,6 +15,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from bilm.embedding.embedder import ElmoEmbedder, Layers
 from bilm.embedding.embedding_file import dataset_name
 from bilm.embedding.writers import (
     Content,
+    HDF5Writer,
     ParquetWriter,
-    SentencesWriter,
     Span,
     Writer,
     parquet_schema,
@@ -101,19 +102,18 @@ def dump_bilm_embeddings(
         reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`.
     Returns: the number of sentences.
     Raises: DataError, also if another process writes the same output; OptionsError; WeightsError,
-        also if the model changes while it is read; BilmError if a package is missing; ValueError
-        for another dtype.
+        also if the model changes meanwhile; BilmError if a package is missing; ValueError.
     """
     dtype, is_pooled = str(dtype), pool != "none"  # a numpy.dtype is also accepted
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, expected one of {DTYPES}")
     outfile, dataset_file = expanded(outfile), expanded(dataset_file)
     vocab_file = None if vocab_file is None else expanded(local_copy(vocab_file))
-    writer = writer_class(outfile, is_pooled)
+    writer = writer_class(outfile)
     protect(outfile, *input_files(dataset_file), vocab_file)
 
     corpus = open_corpus(dataset_file, share, **reading)
-    name_of = dataset_name if writer is SentencesWriter else str
+    name_of = dataset_name if writer is HDF5Writer else str
     n_sentences, n_tokens = read_first(corpus, name_of)
     model = open_model(options_file, weight_file)
     if backend is None and before_keras is not None:
@@ -225,33 +225,23 @@ def refuse_tabs(words: Sequence[str], where: str) -> None:
 # --- parts ---
 
 
+@dataclass
 class Parts:
-    """The parts of an output, in order; `n_sentences` counts those that were written or exist.
+    """The parts of an output, in order; see `open_parts`."""
 
-    Args:
-        outfile: the file or URL into which the parts are merged.
-        folder: the folder of the parts.
-        writer, content: the format and the content of the parts and of the output.
-        settings: everything else that determines the values, as JSON values.
-    """
-
-    def __init__(
-        self,
-        outfile: str | os.PathLike,
-        folder: Path,
-        writer: type[Writer],
-        content: Content,
-        settings: Sequence[object],
-    ):
-        self.folder, self.n_sentences, self._n_rows = folder, 0, 0
-        self._outfile, self._writer, self._content = outfile, writer, content
-        self._settings, self._paths = json.dumps([settings, content]), list[Path]()
+    outfile: str | os.PathLike  # the file or URL into which the parts are merged
+    folder: Path
+    writer: type[Writer]  # the format of the parts and of the output
+    content: Content
+    settings: Sequence[object]  # everything else that determines the values, as JSON values
+    n_sentences: int = 0  # of the parts that were written or exist
+    n_rows: int = 0
+    paths: list[Path] = field(default_factory=list)
 
     def has(self, records: Sequence[Record]) -> bool:
         """Return whether the next part exists; it is then used."""
         path = self._path(records)
-        exists = path.exists()
-        if exists:
+        if exists := path.exists():
             self._add(path, records)
         return exists
 
@@ -261,11 +251,8 @@ class Parts:
         """Write the next part from the number, words and vectors of each record, in any order;
         yield each record after its vectors have been added."""
         path = self._path(records)
-        span = Span(self.n_sentences, len(records), self._rows_of(records))
-        with (
-            replacing(path) as temporary,
-            closing(self._writer(temporary, self._content, span)) as out,
-        ):
+        span = Span(self.n_sentences, self._rows_of(records))
+        with replacing(path) as new, closing(self.writer(new, self.content, span)) as out:
             for number, _, vectors in embedded:
                 out.add(number, records[number], vectors)
                 yield records[number]
@@ -276,36 +263,33 @@ class Parts:
 
         Raises: OSError, naming `outfile`; DataError for a damaged part or if the upload fails.
         """
-        with replacing(self._outfile) as merged:
-            if len(self._paths) == 1:
-                os.replace(self._paths[0], merged)
+        with replacing(self.outfile) as merged:
+            if len(self.paths) == 1:
+                os.replace(self.paths[0], merged)
             else:
-                span = Span(0, self.n_sentences, self._n_rows)
-                with (
-                    closing(self._writer(merged, self._content, span)) as out,
-                    progress("merging", "parts", len(self._paths)) as shown,
-                ):
-                    for path in shown.over(self._paths):
+                out = self.writer(merged, self.content, Span(0, self.n_rows))
+                with closing(out), progress("merging", "parts", len(self.paths)) as shown:
+                    for path in shown.over(self.paths):
                         _append(out, path)
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
-        with scratch(self._outfile) as folder:
+        with scratch(self.outfile) as folder:
             os.rename(self.folder, folder / "parts")
 
     def _add(self, path: Path, records: Sequence[Record]) -> None:
-        self._paths.append(path)
+        self.paths.append(path)
         self.n_sentences += len(records)
-        self._n_rows += self._rows_of(records)
+        self.n_rows += self._rows_of(records)
 
     def _rows_of(self, records: Sequence[Record]) -> int:
-        is_pooled = self._content.is_pooled
+        is_pooled = self.content.is_pooled
         return len(records) if is_pooled else sum(len(record.words) for record in records)
 
     def _path(self, records: Sequence[Record]) -> Path:
         """Return the path of the next part."""
-        text = json.dumps([self._settings, self.n_sentences, records])
-        digest, ending = hashlib.sha256(text.encode()).hexdigest(), Path(self._outfile).suffix
-        return self.folder / f"{len(self._paths):06d}-{digest[:32]}{ending.lower()}"
+        text = json.dumps([self.settings, self.content, self.n_sentences, records])
+        digest, ending = hashlib.sha256(text.encode()).hexdigest(), Path(self.outfile).suffix
+        return self.folder / f"{len(self.paths):06d}-{digest[:32]}{ending.lower()}"
 
 
 def _append(out: Writer, part: Path) -> None:

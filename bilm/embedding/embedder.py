@@ -60,18 +60,16 @@ class ElmoEmbedder:
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
             support it, and changes vectors by less than 1 %. `int8` stores the weights of LSTMs,
             highway layers and projections in eight bits and computes with ONNX Runtime on the CPU.
-        backend: `keras` for the backend of Keras, by default TensorFlow. `numpy` computes models
-            that read characters in float32 without importing Keras: it starts sooner, but computes
-            more slowly. Vectors differ by rounding only.
+        backend: `keras`, or `numpy`, which computes models that read characters in float32 without
+            importing Keras: it starts sooner, but computes more slowly.
 
     The argument `layers` of the methods selects the float32 result of a sentence. `"all"`: (layers
     + 1, T, 2 P), where layer 0 contains the token vector twice. Indices such as `[0, 2]` or
     `"0,2"`: (2, T, 2 P). `"top"`, `"average"` or `"sum"`: (T, 2 P). A forward-only model has P
     instead of 2 P features.
     Attributes: `n_layers`, including layer 0; `dim`, the number of features.
-    Raises: OptionsError, WeightsError, DataError; ValueError for sizes that are too small or an
-        unknown precision or backend; MissingExtraError for `int8` without the packages of the
-        extra `onnx`.
+    Raises: OptionsError, WeightsError, DataError; ValueError for an unknown precision or backend;
+        MissingExtraError for `int8` without the packages of the extra `onnx`.
 
     Example:
         embedder = bilm.ElmoEmbedder("options.json", "weights.hdf5")
@@ -93,9 +91,6 @@ class ElmoEmbedder:
     ):
         ElmoEmbedder._process = ElmoEmbedder._process or os.getpid()
         self._check_process()
-        if cache_size < 0 or batch_tokens < 1:
-            given = f"cache_size is {cache_size} and batch_tokens {batch_tokens}"
-            raise ValueError(f"{given}, expected at least 0 and 1")
         self.stored = open_model(options_file, weight_file)
         model = open_backend(self.stored, backend, precision)
         self.options, self.batch_tokens = model.options, batch_tokens
@@ -149,12 +144,9 @@ class ElmoEmbedder:
         pool: str = "none",
         normalize: bool = False,
     ) -> Generator[tuple[int, list[str], np.ndarray], None, None]:
-        """Embed a stream of sentences and yield each as soon as it has been computed: its number,
-        counted from 0, its words and its vectors.
-
-        Other sentences are computed while the caller processes a result. Arguments and errors are
-        those of `embed_sentences`.
-        """
+        """Embed a stream as `embed_sentences` does, and yield each sentence as soon as it has been
+        computed: its number, from 0, its words and its vectors. Other sentences are computed while
+        the caller processes it."""
         selection, first = self.selection(layers, pool, normalize), 0
         for group in self._groups(sentences, selection):
             with closing(self._embed(group, selection)) as embedded:
@@ -169,17 +161,15 @@ class ElmoEmbedder:
         normalize: bool = False,
         pool: str = "mean",
     ) -> np.ndarray:
-        """Return one vector per sentence: the mean over its words of the layers' average.
-
-        Other `layers` are pooled over words in the same way; several layers give (n, layers, 2 P).
-        An empty sentence has zeros. Memory does not grow with the length of a sentence.
+        """Return one vector per sentence, float32 (n, 2 P): the mean over its words of the layers'
+        average. Several `layers` give (n, layers, 2 P). An empty sentence has zeros. Memory does
+        not grow with the length of a sentence.
 
         Args:
             sentences, layers: see the class.
             normalize: divide the result of a sentence by its Euclidean norm, as simple_elmo's
                 `get_elmo_vector_average` does.
             pool: `mean`, or `max` for the largest value of each feature.
-        Returns: float32 (n, 2 P).
         Raises: DataError, OptionsError.
         """
         if pool == "none":
@@ -222,11 +212,8 @@ class ElmoEmbedder:
     def _groups(
         self, sentences: Iterable[Sequence[str]], selection: Selection
     ) -> Iterator[list[list[str]]]:
-        """Yield sentences in groups that are packed together.
-
-        A group has about as many tokens as `WINDOW_BATCHES` batches. If sentences are long, it has
-        as many tokens as fill all rows, but no more than those whose vectors fit in memory.
-        """
+        """Yield sentences in groups that are packed together: about `WINDOW_BATCHES` batches, or as
+        many tokens as fill all rows with long sentences and whose vectors fit in memory."""
         check_batch(sentences)
         most = WINDOW_TOKENS
         if selection.pool == "none":
@@ -246,8 +233,7 @@ class ElmoEmbedder:
             yield group
 
     def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
-        """Return a dict from each word, including the marks, to its row in a table, and the table,
-        float32 (U, P)."""
+        """Return the rows of words and marks in a table, and the table, float32 (U, P)."""
         self._check_process()
         words = [word for word in dict.fromkeys(chain(self._marks, *group)) if word]
         return {word: i for i, word in enumerate(words)}, self._cache(words)
@@ -308,7 +294,7 @@ class Selection:
     """The layers to select from a model's arrays, and how to pool a sentence's words.
 
     Args:
-        layers, pool, normalize: see `ElmoEmbedder`; the pool `none` keeps each word's vectors.
+        layers, pool, normalize: see `ElmoEmbedder.embed_sentences`.
         n_layers, dim: numbers of layers and features of the arrays, (n_layers, ..., T, dim).
     Attributes: `pool`, `normalize`; `numbers`, of the selected layers, empty for a name such as
         "top"; `shape`, of the vectors of a word or a pooled sentence: (D,), or (layers, D).
@@ -370,11 +356,8 @@ class Collector:
             self._vectors = np.full(selection.shape, start, np.float32)
 
     def add(self, found: dict[str, np.ndarray], at: int) -> None:
-        """Add the sentence's part of a window, (..., T, P) by direction.
-
-        `at` is the sentence's step at the start of the window; the begin mark is step 0. It is
-        negative if the sentence starts inside the window.
-        """
+        """Add the sentence's part of a window, (..., T, P) by direction. `at` is the sentence's
+        step at the start of the window, counted from the begin mark; below 0 if it starts later."""
         n_steps, dim = next(iter(found.values())).shape[-2:]
         first, stop = max(at, 1), min(at + n_steps, self._n_words + 1)
         if first >= stop:
@@ -407,7 +390,7 @@ class Collector:
 
 
 class Packing(NamedTuple):
-    """The place of each sentence in a grid of rows and steps: `rows`, `starts`, integer (n,)."""
+    """The places of sentences in a grid of rows and steps: `rows`, `starts`, integer (n,)."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -416,15 +399,12 @@ class Packing(NamedTuple):
 
 
 def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
-    """Assign sentences to rows, the longest first, each to the row that ends earliest.
+    """Assign sentences of these lengths, integer (n,), to rows, the longest first, each to the row
+    that ends earliest.
 
     The number of rows is the total length divided by the longest length, at most `max_rows`; above
     8, it is rounded up to a multiple of 8. The ends of rows differ by at most the longest length
     (R. L. Graham 1969, Bounds on multiprocessing timing anomalies).
-
-    Args:
-        lengths: steps of each sentence, integer (n,), with n and all lengths above 0.
-        max_rows: maximum number of rows.
     """
     n_rows = int(np.clip(lengths.sum() // lengths.max(), 1, max_rows))
     n_rows = min(n_rows + -n_rows % 8, max_rows, len(lengths)) if n_rows > 8 else n_rows
@@ -452,12 +432,8 @@ def ahead(values: Iterator[T]) -> Generator[T, None, None]:
 
 
 class PackedRunner:
-    """Runs a biLM over token vectors of sentences, each from zero state.
-
-    Args:
-        backend: computes the biLM.
-        batch_tokens: maximum number of tokens in a window of steps.
-    """
+    """Runs the stacks of a biLM over packed sentences, each from zero state, in windows of at most
+    `batch_tokens` tokens."""
 
     def __init__(self, backend: Backend, batch_tokens: int):
         self._backend, self._directions = backend, backend.options.directions
@@ -475,7 +451,7 @@ class PackedRunner:
         Args:
             table: token vectors, float32 (U, P).
             sentences: words with their marks, rows of the table, integer (T + 2,).
-            selection: what to select from layers, float32 (layers + 1, ..., D).
+            selection: what to select from the layers.
         """
         if not sentences:
             return

@@ -19,7 +19,8 @@ SENTENCE = "sentence"  # attribute of a dataset: its words
 ID = "id"  # attribute of a dataset: its id
 PLACE = "number"  # attribute of a dataset named by an id: its position in the corpus
 BY_ID = "by_id"  # attribute of a file whose datasets are named by ids
-IDS = "ids"  # dataset, or array of NPZ, with the ids of all sentences
+POOLED = "pooled"  # attribute of a file with one vector per sentence and layer
+IDS = "ids"  # array of NPZ with the ids of all sentences
 NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 OF_ALLENNLP = "sentence_to_index"
 
@@ -34,7 +35,8 @@ def read_embeddings(
     the iterator ends or is deleted.
 
     Raises: DataError, naming the file and the dataset, if the file is missing, damaged, or contains
-        anything except arrays of numbers, (T, D) or (layers, T, D), named 0, 1, 2, ... or by ids.
+        anything except arrays of numbers, (T, D) or (layers, T, D), or (D,) or (layers, D) if
+        pooled, named 0, 1, 2, ... or by ids.
     """
     with _opened(path) as file:
         with _naming(path):
@@ -47,9 +49,7 @@ def read_embeddings(
 
 def read_ids(path: str | os.PathLike) -> list[str]:
     """Return the ids of all sentences of an HDF5 or NPZ file of embeddings, in corpus order.
-
-    Raises: DataError if the file is missing or damaged or does not contain ids.
-    """
+    Raises: DataError if the file is missing or damaged or does not contain ids."""
     if zipfile.is_zipfile(expanded(path)):
         with _naming(path), zipfile.ZipFile(expanded(path)) as archive:
             if f"{IDS}.npy" in archive.namelist():
@@ -59,8 +59,6 @@ def read_ids(path: str | os.PathLike) -> list[str]:
         with _naming(path), _opened(path) as file:
             if BY_ID in file.attrs:
                 return [str(file[name].attrs[ID]) for _, name in _names(file)]
-            if IDS in file:
-                return file[IDS].asstr()[...].tolist()
     raise DataError(f"{path}: does not contain ids")
 
 
@@ -110,16 +108,18 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def _read(file: h5py.File, name: str) -> tuple[list[str] | None, np.ndarray]:
     """Return the words and the vectors of a sentence."""
     dataset = _dataset(file, name)
-    if not isinstance(dataset, h5py.Dataset) or dataset.ndim not in (2, 3):
+    is_pooled = POOLED in file.attrs
+    if not isinstance(dataset, h5py.Dataset) or dataset.ndim + is_pooled not in (2, 3):
         raise DataError(f"found {dataset}, expected an array (words, dim) or (layers, words, dim)")
     if dataset.dtype.kind not in "fiu" or dataset.is_virtual or dataset.external:
         raise DataError(f"found {dataset}, expected numbers in this file")
     vectors = dataset[...]
     if SENTENCE not in dataset.attrs:
         return None, vectors
-    value, n_words = dataset.attrs[SENTENCE], vectors.shape[-2]
+    value = dataset.attrs[SENTENCE]
     text = value.decode() if isinstance(value, bytes) else str(value)
+    n_words = bool(text) + text.count(" ") if is_pooled else vectors.shape[-2]
     words = text.split("\t" if "\t" in text else " ") if n_words > 1 else [text] * n_words
-    if len(words) != n_words:
+    if len(words) != n_words and not is_pooled:
         raise DataError(f"{n_words} words by its shape, {len(words)} by its attribute {SENTENCE!r}")
     return words, vectors

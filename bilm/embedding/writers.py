@@ -2,7 +2,7 @@
 
 - HDF5: sentence i, counted from 0, is the dataset `"i"`, with its words in the attribute
   `sentence`. If sentences have ids, the datasets are named by them, with _ instead of /, and have
-  the attribute `id`. Pooled vectors are one dataset `vectors` (n, ...), with `sentences` and `ids`.
+  the attribute `id`.
 - `.npz`: `vectors`, of all words (N, ...) or pooled (n, ...); `offsets`, integer (n + 1,):
   sentence i has the rows `vectors[offsets[i] : offsets[i + 1]]`; `ids`, strings (n,). The axis of
   layers, if there is one, is the second.
@@ -31,6 +31,7 @@ from bilm.embedding.embedding_file import (
     ID,
     IDS,
     PLACE,
+    POOLED,
     SENTENCE,
     dataset_name,
     join_words,
@@ -54,10 +55,9 @@ class Content(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The sentences of a file: the number of the first, of all, and of their rows."""
+    """The sentences of a file: the number of the first, and the number of their rows."""
 
     first: int
-    n_sentences: int
     n_rows: int
 
 
@@ -71,8 +71,7 @@ class Writer(ABC):
         self._n_added = self._n_bytes = 0
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
-        """Add the sentence `number` of the span, in any order; vectors (..., T, D), or (..., D) if
-        pooled."""
+        """Add a sentence of the span, in any order; vectors (..., T, D), or (..., D) if pooled."""
         self._waiting[number] = record, rows_of(vectors, self._content)
         while (found := self._waiting.pop(self._n_added, None)) is not None:
             self._group.append(found)
@@ -105,14 +104,15 @@ class Writer(ABC):
         """Write what follows the sentences, and close the file."""
 
 
-class SentencesWriter(Writer):
+class HDF5Writer(Writer):
     """A dataset of HDF5 per sentence, named by its id or else its number, in any order."""
 
     def __init__(self, path: Path, content: Content, span: Span):
         super().__init__(path, content, span)
         self._file = NewHDF5(path)
-        if content.has_ids:
-            self._file.attrs[BY_ID] = True
+        for name, is_true in ((BY_ID, content.has_ids), (POOLED, content.is_pooled)):
+            if is_true:
+                self._file.attrs[name] = True
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         """Add a sentence: see `Writer.add`. It is written at once."""
@@ -134,38 +134,6 @@ class SentencesWriter(Writer):
             for name in file:
                 file.copy(name, self._file)
                 self._file.check()
-
-    def _finish(self) -> None:
-        self._file.__exit__(None, None, None)
-
-
-class PooledHDF5Writer(Writer):
-    """Pooled vectors in HDF5: `vectors` (n, ...), `sentences` and `ids`."""
-
-    def __init__(self, path: Path, content: Content, span: Span):
-        super().__init__(path, content, span)
-        self._file, self._at, text = NewHDF5(path), 0, h5py.string_dtype()
-        self._file.create_dataset("vectors", (span.n_sentences, *content.shape), content.dtype)
-        for name in ("sentences", IDS) if content.has_ids else ("sentences",):
-            self._file.create_dataset(name, (span.n_sentences,), text)
-
-    def append(self, part: Path) -> None:
-        """Add the sentences of a part."""
-        with h5py.File(part) as file:
-            self._extend({name: file[name][...] for name in file})
-
-    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
-        columns = {"vectors": rows, "sentences": [join_words(record.words) for record in records]}
-        if self._content.has_ids:
-            columns[IDS] = [record.id for record in records]
-        self._extend(columns)
-
-    def _extend(self, columns: dict[str, Any]) -> None:
-        stop = self._at + len(columns["vectors"])
-        for name, values in columns.items():
-            self._file[name][self._at : stop] = values
-        self._file.check()
-        self._at = stop
 
     def _finish(self) -> None:
         self._file.__exit__(None, None, None)
@@ -291,8 +259,7 @@ def parquet_columns(content: Content, records: Sequence[Record], rows: np.ndarra
 
 
 def rows_of(vectors: np.ndarray, content: Content) -> np.ndarray:
-    """Return the vectors of a sentence by row: (layers, T, D) -> (T, layers, D); one row if
-    pooled."""
+    """Return a sentence's vectors by row: (layers, T, D) -> (T, layers, D); one row if pooled."""
     if content.is_pooled:
         vectors = vectors[None]
     elif vectors.ndim == 3:
@@ -300,20 +267,15 @@ def rows_of(vectors: np.ndarray, content: Content) -> np.ndarray:
     return np.ascontiguousarray(vectors, content.dtype)
 
 
-def writer_class(outfile: str | os.PathLike, is_pooled: bool) -> type[Writer]:
-    """Return the writer of an output, by its ending.
-
-    Raises: OptionsError if the ending is unknown; BilmError if its package is not installed.
-    """
+def writer_class(outfile: str | os.PathLike) -> type[Writer]:
+    """Return the writer of an output by its ending. Raises: OptionsError if the ending is unknown;
+    BilmError if its package is not installed."""
     ending = Path(outfile).suffix
     if ending.lower() not in FORMATS:
         found = f"unknown ending {ending!r}" if ending else "a name without an ending"
         raise OptionsError(f"{outfile}: {found}; expected one of {', '.join(FORMATS)}")
     form = FORMATS[ending.lower()]
-    if form == "hdf5":
-        return PooledHDF5Writer if is_pooled else SentencesWriter
     if form == "parquet":
         for name in ("pyarrow", "pyarrow.parquet"):
             optional(name, "parquet", f"{outfile}: Parquet")
-        return ParquetWriter
-    return NpzWriter
+    return {"hdf5": HDF5Writer, "npz": NpzWriter, "parquet": ParquetWriter}[form]

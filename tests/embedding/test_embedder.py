@@ -296,12 +296,6 @@ def test_untokenized_sentences_give_one_warning(folder, method, caplog):
     assert "probably not tokenized: 29 % of the words" in record.getMessage()
 
 
-@pytest.mark.parametrize("sizes", [{"cache_size": -1}, {"batch_tokens": 0}])
-def test_embedder_sizes_are_validated(folder, sizes):
-    with pytest.raises(ValueError, match="at least"):
-        load(folder, **sizes)
-
-
 def write_word_model(folder, bidirectional=True):
     """Write a model that reads 5 words; return the paths of its options and weights."""
     lstm = {"dim": 8, "projection_dim": 6, "n_layers": 2}

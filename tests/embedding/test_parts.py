@@ -323,7 +323,7 @@ def test_vectors_are_written_in_order_whatever_the_order_of_completion(tmp_path,
     monkeypatch.setattr(writers, "GROUP_BYTES", 1)
     records = [corpus.Record([str(i)] * i) for i in range(6)]
     expected = [np.full((i, 2), i, np.float32) for i in range(6)]
-    span = writers.Span(0, 6, sum(range(6)))
+    span = writers.Span(0, sum(range(6)))
     out = NpzWriter(tmp_path / "x.npz", Content((2,), "float32", False, []), span)
     for i in np.random.default_rng(0).permutation(6).tolist():
         out.add(i, records[i], expected[i])

@@ -66,10 +66,7 @@ def read(path, is_pooled):
             return ids, None, [x.swapaxes(0, 1) if x.ndim == 3 else x for x in each]
     if path.suffix == ".hdf5":
         with h5py.File(path) as file:
-            ids = read_ids(path) if "ids" in file or "by_id" in file.attrs else None
-            if is_pooled:
-                words = [text.split() for text in file["sentences"].asstr()]
-                return ids, words, list(file["vectors"])
+            ids = read_ids(path) if "by_id" in file.attrs else None
         found = list(read_embeddings(path))
         assert [number for number, *_ in found] == list(range(len(found)))
         return ids, [words for _, words, _ in found], [vectors for *_, vectors in found]
@@ -185,9 +182,8 @@ def test_ids_with_equal_dataset_names_are_refused(tmp_path):
     path = write_fasta(tmp_path, "a", "b/1", "c", "b_1")
     with pytest.raises(DataError, match=r"record 4: the id 'b_1' occurs before"):
         dump_fasta(path, "out.hdf5")
-    for name, pool in (("out.npz", "none"), ("pooled.hdf5", "mean")):
-        dump_fasta(path, name, pool=pool)
-        assert read_ids(tmp_path / name) == ["a", "b/1", "c", "b_1"]
+    dump_fasta(path, "out.npz")
+    assert read_ids(tmp_path / "out.npz") == ["a", "b/1", "c", "b_1"]
 
 
 @pytest.mark.parametrize("name", ["out.hdf5", "out.npz"])

@@ -61,8 +61,7 @@ class Backend(ABC):
 
     @abstractmethod
     def begin(self, table: np.ndarray, n_rows: int) -> Run:
-        """Return the function that runs the stacks of all directions over one window after another,
-        starting from zero state.
+        """Return the function that runs all stacks over one window after another from zero state.
 
         Args:
             table: token vectors, float32 (U, P).
@@ -97,12 +96,9 @@ def continued(run: Callable[..., tuple[dict[str, Any], Any]], table: Any, state:
 
 
 def open_backend(stored: StoredModel, name: str = "keras", precision: str = "float32") -> Backend:
-    """Load a model into the library that computes it.
+    """Load a model into the library that computes it: `keras` or `numpy`, and ONNX Runtime for the
+    precision `int8`.
 
-    Args:
-        stored: the model.
-        name: `keras` or `numpy`.
-        precision: see `ElmoEmbedder`; with `int8`, ONNX Runtime computes the model.
     Raises: OptionsError if the library does not support the model or the precision; WeightsError;
         ValueError for an unknown name or precision.
     """

@@ -71,8 +71,7 @@ BACKEND = KerasBackend
 
 
 def _compiled_windows(model: BiLM, n_rows: int | None) -> Any:
-    """Return the compiled function that runs a window of `n_rows` rows, or of any number, from a
-    state: see `Backend.begin`."""
+    """Return the compiled function that runs a window of `n_rows` rows, or of any number."""
 
     def window(table, places, fresh, state):
         vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}

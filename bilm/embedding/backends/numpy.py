@@ -254,10 +254,10 @@ def blas_threads(n_bytes: float) -> Iterator[None]:
     """Let NumPy compute the products of the block, with matrices of at most `n_bytes`, in one
     thread if more do not help or if other programs use the cores.
 
-    The threads of BLAS wait actively for each other. If other programs use the cores, a small
-    product then takes many times as long as in one thread. The number of threads belongs to the
-    process. If several threads of Python saved and restored it at the same time, it could remain
-    1, so a block changes nothing in a program with several threads of Python.
+    The threads of BLAS wait actively for each other, so if other programs use the cores, a small
+    product takes many times as long as in one thread. The number of threads belongs to the process.
+    A block changes nothing in a program with several threads of Python, which could save and
+    restore it at the same time.
     """
     is_busy = (machine_load() or 0) > (os.cpu_count() or 1) + 1
     if active_count() > 1 or not (is_busy or n_bytes <= ONE_THREAD_BYTES):
