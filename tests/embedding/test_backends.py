@@ -126,7 +126,7 @@ def check(found, expected, way, bounds=(0.9, 0.997)):
     assert {x.dtype for x in found} == {np.dtype(np.float32)}
     if WAYS[way][1] == "float32":
         for x, y in zip(found, expected, strict=True):
-            np.testing.assert_allclose(x, y, atol=ATOL)
+            np.testing.assert_allclose(x, y, atol=ATOL, rtol=2e-5)
         return
     x, y = (
         np.concatenate([a.reshape(-1, a.shape[-1]) for a in all_]) for all_ in (found, expected)
@@ -336,14 +336,6 @@ def test_int8_without_onnx_runtime_names_the_extra(monkeypatch):
         ElmoEmbedder("novels-en", precision="int8")
 
 
-def test_int8_is_refused_by_layers_that_keras_computes():
-    model = BiLM(open_model("novels-en").options, precision="int8")
-    model.freeze()
-    model.build()
-    with pytest.raises(ValueError, match=r"int8 runs in bilm.embedding.backends.onnx_int8 only"):
-        model(np.ones((1, 3, 50), np.int32))
-
-
 def rounded_product(x, weight):
     """Multiply a matrix with a weight as the documentation of `int8_graphs` says."""
     scale = np.maximum(np.abs(x).max(axis=1, keepdims=True) / np.float32(127), 1e-30)
@@ -366,21 +358,6 @@ def test_int8_product_equals_numpy(way):
     session = onnx_int8._session(model.SerializeToString(), 1)
     errors = np.abs(session.run(None, {"x": x})[0] - rounded_product(x, weight)).max(axis=1)
     assert np.quantile(errors, 0.95) < 1e-4 or onnx_int8.largest_input() == onnx_int8.REDUCED
-
-
-@pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
-def test_int8_vectors_do_not_depend_on_order_or_batches(way):
-    """Equal to the last bit, with the same token vectors: also in windows of one step."""
-    embedder = ElmoEmbedder("novels-en", precision="int8")
-    embedder.warm_up(SENTENCES)
-    expected = [embedder.embed_sentence(words) for words in SENTENCES]
-    for batch_tokens in (1, 7, 64):
-        order = np.random.default_rng(batch_tokens).permutation(len(SENTENCES))
-        other = ElmoEmbedder("novels-en", precision="int8", batch_tokens=batch_tokens)
-        other._cache = embedder._cache
-        found = other.embed_batch([SENTENCES[i] for i in order])
-        for vectors, i in zip(found, order, strict=True):
-            np.testing.assert_array_equal(vectors, expected[i])
 
 
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])

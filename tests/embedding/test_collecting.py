@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-from bilm.embedding import embedder as embedder_module
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import OptionsError
 
@@ -41,33 +40,6 @@ def test_embedder_layers_sum_equals_the_sum_over_layers(embedder, sentences):
     np.testing.assert_allclose(found, embedder.embed_sentence(sentences[1]).sum(0), rtol=1e-6)
     with pytest.raises(OptionsError, match="expected all, top, average, sum or a list"):
         embedder.embed_sentence(sentences[1], "both")
-
-
-def test_long_sentences_are_read_ahead_until_rows_are_full(embedder, monkeypatch):
-    """Long sentences are read ahead until all rows are full, short ones are not."""
-    sizes = []
-    look_up = ElmoEmbedder._look_up
-
-    def counted(self, group):
-        sizes.append(len(group))
-        return look_up(self, group)
-
-    monkeypatch.setattr(ElmoEmbedder, "_look_up", counted)
-
-    def groups(n_words, pool):
-        sizes.clear()
-        for _ in embedder.embed_as_completed([["a"] * n_words] * 20, "top", pool):
-            pass
-        return list(sizes)
-
-    assert groups(5, "mean") == [10, 10]  # 8 batches of 8 tokens
-    assert groups(30, "mean") == [8, 8, 4]  # 8 rows, a token of each at a time
-    row_bytes = 4 * embedder.dim
-    monkeypatch.setattr(embedder_module, "WINDOW_BYTES", row_bytes * 4 * 32)
-    assert groups(30, "none") == [4] * 5
-    assert groups(30, "mean") == [8, 8, 4]
-    monkeypatch.setattr(embedder_module, "WINDOW_TOKENS", 2 * 32)
-    assert groups(30, "mean") == [2] * 10
 
 
 def test_pooling_memory_does_not_grow_with_sentence_length():

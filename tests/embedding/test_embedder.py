@@ -124,17 +124,6 @@ def test_cache_keeps_recently_used_words():
         np.testing.assert_array_equal(cache(words)[:, 0], [float(w) for w in words])
 
 
-def test_embedder_vectors_of_5000_words_equal_those_of_the_start_alone(embedder):
-    rng = np.random.default_rng(0)
-    words = [f"w{i}" for i in rng.integers(50, size=5000)]
-    found = embedder.embed_sentence(words)
-    assert found.shape == (embedder.n_layers, 5000, embedder.dim)
-    assert np.isfinite(found).all()
-    # Far from the end of a sentence its vectors do not know how long it is.
-    start = embedder.embed_sentence(words[:300])
-    np.testing.assert_allclose(found[:, :100], start[:, :100], atol=ATOL)
-
-
 def test_a_stream_is_read_lazily_and_in_order(folder):
     embedder = load(folder, batch_tokens=8)
     n_read = 0
@@ -264,36 +253,6 @@ def test_empty_words_are_padding(embedder, layers):
             wanted = getattr(expected, pool)(axis=-2)
             np.testing.assert_allclose(pooled[0], wanted, atol=ATOL)
             assert not pooled[1].any()
-
-
-def test_no_uninitialised_memory_is_used(embedder):
-    """`np.empty` may contain values that overflow or are not numbers."""
-    with pytest.MonkeyPatch.context() as patch, np.errstate(all="raise"):
-        make = np.empty
-        patch.setattr(np, "empty", lambda *a, **k: fill_with_largest(make(*a, **k)))
-        embedder.sentence_vectors([["a", "b"]], "average", pool="max")
-        for layers in ("average", "sum", "all"):
-            embedder.embed_batch([["a", "b"]], layers)
-
-
-def fill_with_largest(array):
-    if array.dtype.kind == "f":
-        array.fill(np.finfo(array.dtype).max)
-    return array
-
-
-UNTOKENIZED = ["Das", "Haus", "ist,", "wie", "er", "sagte,", "groß."]
-
-
-@pytest.mark.parametrize("method", ["sentence_vectors", "embed_batch", "embed_as_completed"])
-def test_untokenized_sentences_give_one_warning(folder, method, caplog):
-    embedder = load(folder)
-    list(getattr(embedder, method)([UNTOKENIZED] * 5, "top"))
-    assert not caplog.records
-    for _ in range(10):
-        list(getattr(embedder, method)([UNTOKENIZED] * 5, "top"))
-    (record,) = caplog.records
-    assert "probably not tokenized: 29 % of the words" in record.getMessage()
 
 
 def write_word_model(folder, bidirectional=True):

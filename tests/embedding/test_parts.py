@@ -57,50 +57,6 @@ def start(command):
     )
 
 
-KILLED = """
-import os, signal, sys
-from bilm.embedding.corpus import dump_bilm_embeddings
-from bilm.embedding.embedder import ElmoEmbedder
-embed, done = ElmoEmbedder.embed_as_completed, []
-def embed_or_die(*arguments):
-    for found in embed(*arguments):
-        done.append(found)
-        if len(done) == 7:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield found
-ElmoEmbedder.embed_as_completed = embed_or_die
-dump_bilm_embeddings(None, *sys.argv[1:], part_sentences=4)
-"""
-
-
-def test_hdf5_after_sigkill_equals_undisturbed_run(text, outfile, tmp_path, monkeypatch, run_here):
-    whole = tmp_path / "whole.hdf5"
-    killed = start(["-c", KILLED, text, *FILES, outfile])
-    flags = ["--input", text, "--output", whole, "--part_sentences", str(PART)]
-    done = run_here("bilm embed", *flags, "--model", FILES[0], "--weights", FILES[1])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"wrote {whole}: 13 sentences\n"
-    assert killed.wait() == -9
-    killed.communicate()
-    assert left(outfile) == ["vectors.hdf5.parts"]
-    first = next(outfile.with_name("vectors.hdf5.parts").glob("000000-*.hdf5"))
-    closed = first.stat().st_mtime_ns
-    seen, warm_up = [], ElmoEmbedder.warm_up
-
-    def noted(self, sentences, *how):
-        return warm_up(self, (seen.append(words) or words for words in sentences), *how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ElmoEmbedder, "warm_up", noted)
-        patch.setattr(corpus.Parts, "merge", lambda self: None)
-        dump(text, outfile)
-    assert first.stat().st_mtime_ns == closed
-    assert seen == [line.split() for line in LINES[:PART]]
-    dump(text, outfile)  # merges
-    assert left(outfile) == [outfile.name]
-    assert content(outfile) == content(whole)
-
-
 def failing_after(n_done):
     """Return an `embed_as_completed` that yields so many sentences in all."""
     embed, numbers = ElmoEmbedder.embed_as_completed, count()
