@@ -31,7 +31,7 @@ def read_parquet(path):
     return [np.array(vector) for vector in table["vector"].to_pylist()]
 
 
-@pytest.mark.parametrize("n", [2, 40])
+@pytest.mark.parametrize("n", [2, 15])
 @pytest.mark.parametrize(
     ("name", "pool", "read"),
     [
