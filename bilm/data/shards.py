@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bilm.data.readers import require_text
 from bilm.data.text import decoding, lines_at, placed_lines
 from bilm.errors import DataError
+from bilm.support.progress import progress
 from bilm.support.remote import matching
 from bilm.support.urls import is_url
 
@@ -142,7 +143,6 @@ class TextCounts(NamedTuple):
 
 def count_tokens(
     shards: Shards,
-    on_shard: Callable[[int, int], object] | None = None,
     max_word_bytes: int | None = None,
     on_words: Callable[[list[str]], object] | None = None,
     max_tokens: int | None = None,
@@ -151,31 +151,29 @@ def count_tokens(
 
     Args:
         shards: the files.
-        on_shard: called after each file with the number of files read and the total.
         max_word_bytes: words with more bytes are counted in `n_long`.
         on_words: called with the words of each sentence.
         max_tokens: stop reading a file after this number of tokens, at the end of a sentence.
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
     n_sentences = n_tokens = n_blank = n_replaced = n_long = 0
-    for n_done, path in enumerate(shards, start=1):
-        enough = math.inf if max_tokens is None else n_tokens + max_tokens
-        for *_, text in placed_lines(path, shards.errors):
-            n_replaced += shards.errors == "replace" and "\ufffd" in text
-            words = text.split()
-            if not words:
-                n_blank += 1
-                continue
-            n_sentences += 1
-            n_tokens += len(words)
-            if max_word_bytes is not None:
-                n_long += _count_long(text, words, max_word_bytes)
-            if on_words is not None:
-                on_words(words)
-            if n_tokens >= enough:
-                break
-        if on_shard is not None:
-            on_shard(n_done, len(shards))
+    with progress("counting", "files", len(shards)) as shown:
+        for path in shown.over(shards):
+            enough = math.inf if max_tokens is None else n_tokens + max_tokens
+            for *_, text in placed_lines(path, shards.errors):
+                n_replaced += shards.errors == "replace" and "\ufffd" in text
+                words = text.split()
+                if not words:
+                    n_blank += 1
+                    continue
+                n_sentences += 1
+                n_tokens += len(words)
+                if max_word_bytes is not None:
+                    n_long += _count_long(text, words, max_word_bytes)
+                if on_words is not None:
+                    on_words(words)
+                if n_tokens >= enough:
+                    break
     return TextCounts(n_sentences, n_tokens, n_blank, n_replaced, n_long)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import numpy as np
 from absl import logging
@@ -13,7 +14,6 @@ from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.support.urls import is_url
 
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
-COUNTED_AT_ONCE = 1 << 18  # words
 # Disorder is reported if a word is at least MIN_RATIO times as frequent as one before it, by
 # MIN_DEVIATIONS standard deviations, and if such words make up MIN_SHARE of the text.
 MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
@@ -33,15 +33,14 @@ def survey(
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
     check_tokenization(shards)
-    words = _WordCounts(vocab)
+    words: Counter[str] = Counter()
     max_length, where = getattr(vocab, "max_word_length", None), "sample: " if sample else ""
     # Two of the `max_word_length` characters are the begin and end marks of the word.
     max_bytes = None if max_length is None else max_length - 2
     counts = count_tokens(
         shards,
-        on_shard=None if sample else _log_shard,
         max_word_bytes=max_bytes,
-        on_words=words.add if check_order else None,
+        on_words=words.update if check_order else None,
         max_tokens=-(-SAMPLE_TOKENS // len(shards)) if sample else None,
     )
     if not sample:
@@ -59,7 +58,7 @@ def survey(
             where, f"{counts.n_replaced:,}",
         )  # fmt: skip
     if check_order:
-        _check_words(counts, words.total(), vocab, where)
+        _check_words(counts, _by_id(words, vocab), vocab, where)
     return counts
 
 
@@ -124,27 +123,10 @@ def find_disorder(
     return pair[0], pair[1]
 
 
-class _WordCounts:
-    """Counts the words of a vocabulary in blocks of `COUNTED_AT_ONCE`."""
-
-    def __init__(self, vocab: Vocabulary):
-        self._vocab = vocab
-        self._words: list[str] = []
-        self._counts: np.ndarray = np.zeros(vocab.size, np.int64)
-
-    def add(self, words: list[str]) -> None:
-        self._words += words
-        if len(self._words) >= COUNTED_AT_ONCE:
-            self.total()
-
-    def total(self) -> np.ndarray:
-        """Return the number of occurrences of each id, int64 (V,)."""
-        ids = self._vocab.encode(self._words, split=False)[1:-1]
-        self._counts += np.bincount(ids, minlength=self._vocab.size)
-        self._words.clear()
-        return self._counts
-
-
-def _log_shard(k: int, n: int) -> None:
-    if k % 10 == 0:
-        logging.info("counting: shard %d of %d", k, n)
+def _by_id(words: Counter[str], vocab: Vocabulary) -> np.ndarray:
+    """Return the number of occurrences of each id, int64 (V,)."""
+    ids = np.fromiter(map(vocab.word_to_id, words), np.int64, len(words))
+    numbers = np.fromiter(words.values(), np.int64, len(words))
+    totals: np.ndarray = np.zeros(vocab.size, np.int64)
+    np.add.at(totals, ids, numbers)
+    return totals
