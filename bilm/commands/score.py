@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from cloup.constraints import If, accept_none, constraint
+from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Column, Row, as_json, table
+from bilm.commands.output import Column, Row, table
 
 if TYPE_CHECKING:
     from bilm.scoring.scorer import Score
@@ -43,15 +41,6 @@ The last line of the log is AVERAGE PERPLEXITY = <number>, which equals that of 
 """
 
 
-class Token(NamedTuple):
-    """A token or mark and its log-probabilities; nan where a direction does not predict it."""
-
-    forward: float
-    backward: float
-    known: bool
-    token: str
-
-
 @command(notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
 @scoring.model_options
 @scoring.text_options
@@ -59,12 +48,8 @@ class Token(NamedTuple):
     "Results",
     opt.table_option,
     opt.flag("--per_token", "Write one row per token."),
-    opt.flag("--json", "Print one JSON object per line, one for each sentence."),
 )
-@constraint(If("json", accept_none), ["output", "per_token"])
-def score(
-    files: scoring.Files, text: scoring.Text, output: str | None, per_token: bool, json: bool
-) -> None:
+def score(files: scoring.Files, text: scoring.Text, output: str | None, per_token: bool) -> None:
     """Print the log-probabilities of sentences.
 
     Probabilities are computed with the full softmax.
@@ -84,12 +69,6 @@ def score(
     scores = text.scored(scorer, scorer.score)
 
     def written() -> Iterator[Score]:
-        if json:
-            names = [column.name for column in text.columns]
-            for place, found in scores:
-                print(as_json(dict(zip(names, place, strict=True)) | _as_object(found)))
-                yield found
-            return
         n = len(text.columns) if per_token else -1  # a row has the number or the words
         columns = [*text.columns[:n], *(TOKEN_COLUMNS if per_token else SENTENCE_COLUMNS)]
         with (
@@ -106,39 +85,21 @@ def score(
     logging.info("AVERAGE PERPLEXITY = %s", perplexity_of_scores(written()).mean)
 
 
-def _unknown(found: Score) -> list[str]:
-    """Return the words of a sentence that the vocabulary does not contain."""
-    return [word for word, known in zip(found.tokens, found.is_known, strict=False) if not known]
-
-
 def _sentence(found: Score) -> Row:
     """Return the row of a sentence."""
     totals = (found.total.get(direction, NAN) for direction in ("forward", "backward"))
-    unknown, words = " ".join(_unknown(found)), " ".join(found.tokens)
-    return (*totals, found.mean, found.n_predictions, unknown, words)
+    known = zip(found.tokens, found.is_known, strict=False)  # and whether the mark is known
+    unknown = " ".join(word for word, is_known in known if not is_known)
+    return (*totals, found.mean, found.n_predictions, unknown, " ".join(found.tokens))
 
 
-def _as_object(found: Score) -> dict[str, Any]:
-    """Return a sentence for JSON."""
-    return {
-        "words": found.tokens,
-        "forward": found.total.get("forward"),
-        "backward": found.total.get("backward"),
-        "mean": found.mean,
-        "predictions": found.n_predictions,
-        "unknown": _unknown(found),
-        "tokens": [token._asdict() for token in _tokens(found)],
-    }
-
-
-def _tokens(found: Score) -> Iterator[Token]:
-    """Yield the tokens and marks of a sentence."""
+def _tokens(found: Score) -> Iterator[Row]:
+    """Yield the rows of the tokens and marks of a sentence."""
     backward = [NAN] * len(found.forward) if found.backward is None else found.backward.tolist()
-    rows = zip(
+    return zip(
         [NAN, *found.forward.tolist()],
         [*backward, NAN],
         [True, *found.is_known.tolist()],
         ["<S>", *found.tokens, "</S>"],
         strict=True,
     )
-    yield from (Token(*row) for row in rows)

@@ -5,18 +5,13 @@ from __future__ import annotations
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Column, as_json, print_table, table
+from bilm.commands.output import Column, as_json, print_table
 
-COLUMNS = (
-    Column("direction", str), Column("rank", int), Column("log_probability", float),
-    Column("word", str),
-)  # fmt: skip
 NOTE = """
 The sentence contains tokens separated by blanks, or text that --tokenize splits. The token at the
 position is ignored. `forward` predicts from the tokens before the position and `backward` from
 those after it, with natural log-probabilities; `both` ranks by the product of the two
-probabilities, and its numbers are sums of logarithms. --output writes one row per direction and
-word. A warning lists the other tokens that the
+probabilities, and its numbers are sums of logarithms. A warning lists the other tokens that the
 vocabulary does not contain; --json lists them under the key `unknown`.
 """
 
@@ -32,13 +27,12 @@ vocabulary does not contain; --json lists them under the key `unknown`.
 )
 @opt.group(
     "Results",
-    opt.table_option,
     opt.flag("--json", "Print one JSON object: for each direction a list of [word, "
              "log-probability]."),
 )  # fmt: skip
 def substitutes(
     files: scoring.Files, sentence: str, tokenize: str | None, position: int, n: int,
-    output: str | None, json: bool
+    json: bool
 ) -> None:  # fmt: skip
     """List the most likely words at a position of a sentence.
 
@@ -59,14 +53,9 @@ def substitutes(
     if unknown:
         logging.warning("not in the vocabulary: %s", " ".join(dict.fromkeys(unknown)))
     directions = {name: ranked for name, ranked in found.items() if isinstance(ranked, list)}
-    if output is not None:
-        with table(output, COLUMNS, files) as write:
-            for direction, ranked in directions.items():
-                for rank, (word, value) in enumerate(ranked, start=1):
-                    write((direction, rank, float(value), word))
     if json:
         print(as_json(found | {"unknown": unknown}))
-    elif output is None:
+    else:
         columns = [
             Column(each, kind) for name in directions for each, kind in ((name, str), ("", float))
         ]

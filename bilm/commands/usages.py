@@ -129,9 +129,9 @@ def texts_of(
 
     texts: dict[str, list[str]] = {}
     for text in inputs:
-        given, pattern = _named(text)
-        name = _stem(pattern) if given is None else given
-        if given is None and name in texts:
+        named = NAMED.fullmatch(text)
+        name, pattern = named.groups() if named else (_stem(text), text)
+        if named is None and name in texts:
             raise click.UsageError(
                 f"two texts have the name {name!r}; name them, as in --input 1850={pattern}"
             )
@@ -139,15 +139,6 @@ def texts_of(
     return open_texts(texts, column, tokenize, on_bad_utf8)
 
 
-def _named(text: str) -> tuple[str | None, str]:
-    """Split NAME=PATTERN; a file whose own name contains = has no other name."""
-    found = NAMED.fullmatch(text)
-    if found is None or os.path.exists(os.path.expanduser(text)):
-        return None, text
-    return found[1], found[2]
-
-
 def _stem(pattern: str) -> str:
-    """Return the name of a file or pattern without folder, compression and ending."""
-    name = re.sub(r"(?i)\.(gz|bz2|xz|zst)$", "", os.path.basename(pattern))
-    return os.path.splitext(name)[0].strip("*?") or pattern
+    """Return the name of a file or pattern without folder and endings."""
+    return os.path.basename(pattern).partition(".")[0].strip("*?") or pattern
