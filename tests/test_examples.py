@@ -51,13 +51,6 @@ def test_tagger_learns_part_of_speech_tags(tmp_path, arguments):
     assert accuracy > 60
 
 
-@pytest.mark.slow
-def test_tagger_scores_entities_by_f1(tmp_path):
-    data = tagged(tmp_path / "ner.tsv", ["O", "B-place", "I-place", "O", "B-person", "O"])
-    out = run("tagger.py", "--no_elmo", "--train", data, "--dev", data, "--seeds", "0,1")
-    assert re.fullmatch(r"dev F1 without ELMo: mean [\d.]+ \([\d.]+, [\d.]+\)", out.strip())
-
-
 def test_tagger_entities_of_iob2_tags():
     sys.path.insert(0, str(EXAMPLES))
     try:
@@ -86,15 +79,6 @@ def test_classify_learns(tmp_path):
     means = re.findall(r"^accuracy, (ELMo|bag).*: mean ([\d.]+) \(", out, re.MULTILINE)
     assert [name for name, _ in means] == ["ELMo", "bag"]
     assert all(float(mean) == 100 for _, mean in means)
-
-
-@pytest.mark.clients
-@pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="make test-clients")
-def test_classify_names_missing_data(tmp_path):
-    done = finished("classify.py", *MODEL, "--train", tmp_path / "films.tsv")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    expected = "films.tsv: cannot be read: No such file or directory"
-    assert done.stderr.splitlines()[-1].endswith(expected)
 
 
 @pytest.mark.slow
@@ -174,12 +158,3 @@ def test_demo_trains_exports_and_finds_neighbours(tmp_path):
         assert cosines == sorted(cosines, reverse=True) and -1 <= cosines[-1] <= cosines[0] <= 1
         assert all(f"[{other}]" in sentence for _, other, sentence in found)
         assert len({other.lower() for _, other, _ in found} | {word}) == 6
-
-
-@pytest.mark.slow
-def test_demo_refuses_folder_with_other_files(tmp_path):
-    (tmp_path / "vocab.txt").write_text("mine\n")
-    done = finished("demo.py", "--work_dir", tmp_path)
-    assert done.returncode == 1
-    assert len(done.stderr.strip().splitlines()) == 1 and str(tmp_path) in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["vocab.txt"]

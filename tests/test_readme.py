@@ -195,15 +195,6 @@ def test_documentation_links_point_to_existing_files():
                 assert not target or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_readme_is_shorter_than_120_lines():
-    assert TEXTS[README].count("\n") < 120
-
-
-def test_readme_names_all_packaged_sizes():
-    for name in ("tiny", "small", "medium", "original", "original_2018"):
-        assert f"`{name}`" in TEXTS[README] and (ROOT / "options" / f"{name}.json").is_file()
-
-
 def test_migration_table_names_reference_flags_of_scripts():
     row = r"^\| `bin/(\w+\.py)` \| `(bilm \w+)[^`]*` \| (.*) \|$"
     rows = re.findall(row, TEXTS[MIGRATION], re.M)

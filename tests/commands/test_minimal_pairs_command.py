@@ -115,14 +115,6 @@ def test_minimal_pairs_of_several_files(measured, pairs):
     assert (found["overall"]["pairs"], found["order"]["pairs"]) == (8, 6)
 
 
-def test_untokenized_minimal_pairs_cause_a_warning(run_here, pairs):
-    row = dict(zip(KEYS, ("what is w1, w2, w3?", "w1, w2, w3 is what?", "a", "b"), strict=True))
-    pairs.write_text(f"{json.dumps(row)}\n" * 10)
-    done = run_here("bilm minimal-pairs", "--model", tiny_run("words"), "--input", pairs)
-    assert done.returncode == 0
-    assert f"{pairs}: probably not tokenized" in done.stderr
-
-
 def test_minimal_pairs_errors_are_one_line(run_here, pairs, tmp_path):
     command = ["bilm minimal-pairs", "--model", tiny_run("words"), "--input"]
     done = run_here(*command, pairs, "--per_pair")

@@ -98,19 +98,6 @@ def test_export_to_hdf5_requires_a_run(form, run_here, tmp_path):
     assert_fails(done, f"{model[1]}: found weights.hdf5, but no checkpoint; expected a run")
 
 
-def test_start_from_the_state_of_a_checkpoint_requires_a_run(run_here):
-    model = given("characters", "export")
-    flags = ["--input", HELDOUT, "--batch_size", 2, "--start", "checkpoint"]
-    done = run_here("bilm test", *model, *flags)
-    assert_fails(done, f"{model[1]}: found weights.hdf5, but no checkpoint; expected a run")
-
-
-def test_info_accepts_model_as_argument_and_option(run_here):
-    run = tiny_run("characters")
-    printed = [run_here("bilm info", *words).stdout for words in ([run], ["--model", run])]
-    assert printed == [run_here("bilm info", f"--model={run}").stdout] * 2 != ["", ""]
-
-
 def test_embed_does_not_use_parts_of_an_older_checkpoint(run_here, text, tmp_path, monkeypatch):
     """The run is trained further while its vectors are computed and interrupted."""
     run, out = tmp_path / "run", tmp_path / "out.npz"

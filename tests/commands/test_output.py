@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command_runs import assert_fails, run, words_of
 from conftest import golden_cases
-from tiny_runs import TEXT, tiny_run
+from tiny_runs import tiny_run
 
 from bilm.commands.options import TextInput
 from bilm.commands.output import as_json
@@ -24,16 +24,6 @@ ODD = 'w1 iPhone "NA" w2 NA'
 
 
 # --- JSON ---
-
-
-def test_vocab_as_json(tmp_path):
-    arguments = ["--input", TEXT, "--output", tmp_path / "v", "--counts", tmp_path / "c", "--json"]
-    found = json.loads(run("bilm vocab", *arguments).stdout)
-    assert found["output"] == str(tmp_path / "v")
-    assert found["words"] == len((tmp_path / "v").read_text().splitlines()) - 3
-    counts = [line.split("\t")[1] for line in (tmp_path / "c").read_text().splitlines()]
-    assert found["covered"] == found["tokens"] - found["marks"] or found["marks"] == 0
-    assert sum(map(int, counts)) == found["covered"]
 
 
 def test_embed_as_json_with_quiet_logs_nothing(run_here, tmp_path):
@@ -108,10 +98,6 @@ def test_scores_have_the_ids_of_a_table(run_here, tmp_path):
     assert [row["id"] for row in rows_of((tmp_path / "out.csv").read_text(), ",")] == ["a7", "c"]
 
 
-def test_scores_of_a_forward_only_model_have_no_backward_column_values(scored):
-    assert [row["backward"] for row in rows_of(scored(model="forward_only"))] == ["", ""]
-
-
 @pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".TSV", "\t")])
 def test_scores_in_a_file_are_those_on_standard_output(scored, tmp_path, ending, delimiter):
     out = tmp_path / f"scores{ending}"
@@ -119,15 +105,6 @@ def test_scores_in_a_file_are_those_on_standard_output(scored, tmp_path, ending,
         printed = scored(*flags)
         assert scored(*flags, "--output", out) == ""
         assert rows_of(out.read_text(), delimiter) == rows_of(printed)
-
-
-def test_scores_in_csv_are_read_by_pandas(scored, tmp_path):
-    pandas = pytest.importorskip("pandas", reason="make test-clients")
-    out = tmp_path / "scores.csv"
-    scored("--per_token", "--output", out)
-    found = pandas.read_csv(out, keep_default_na=False, na_values=[""])
-    assert found["token"].tolist()[-6:-1] == ODD.split()
-    assert [str(found[name].dtype) for name in ("forward", "known")] == ["float64", "bool"]
 
 
 def test_scores_in_parquet(scored, tmp_path):
@@ -161,15 +138,6 @@ def test_substitutes_as_text_and_json(run_here):
 
 
 # --- outputs and inputs ---
-
-
-def test_embed_refuses_unknown_endings(run_here, tmp_path):
-    (tmp_path / "text").write_text("a b\n")
-    for name, found in (("vec.csv", "unknown ending '.csv'"), ("vec", "a name without an ending")):
-        files = ["--input", tmp_path / "text", "--output", tmp_path / name]
-        expected = f"{name}: {found}; expected one of .parquet, .npz, .hdf5, .h5"
-        assert_fails(run_here("bilm embed", "--model", MODEL, *files), expected)
-    assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
 @pytest.mark.parametrize("command", ["embed", "vocab", "text", "score"])

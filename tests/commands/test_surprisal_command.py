@@ -97,14 +97,6 @@ def test_surprisal_of_several_files_names_each_file(measured, tmp_path):
     assert (first, "0", "w1") in found and (second, "1", "w2") in found
 
 
-@pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".TSV", "\t")])
-def test_surprisal_in_a_file_is_that_on_standard_output(measured, tmp_path, ending, delimiter):
-    out = tmp_path / f"out{ending}"
-    printed = measured()
-    assert measured(TEXT, "--output", out) == []
-    assert rows_of(out.read_text(), delimiter) == printed
-
-
 @pytest.mark.clients
 def test_surprisal_in_parquet_equals_scorer_exactly(measured, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="make test-clients")

@@ -1,10 +1,7 @@
 """`bilm text`: a corpus of any form as one sentence per line."""
 
-import json
-
 import pytest
 from command_runs import assert_fails, run
-from tiny_runs import tiny_run
 
 from bilm.data.readers import Corpus
 
@@ -52,14 +49,6 @@ def test_words_with_blanks_become_several(name, content, flags, run_here, tmp_pa
     assert [record.words for record in Corpus(text)] == [["a", "b", "c", "d", "e"], ["f"]]
 
 
-def test_text_command_json_contains_the_counts(run_here, tmp_path):
-    (tmp_path / "a.txt").write_text("a b\nc\n")
-    files = ["--input", tmp_path / "a.txt", "--output", tmp_path / "b.txt"]
-    done = run_here("bilm text", *files, "--json")
-    expected = {"output": str(tmp_path / "b.txt"), "sentences": 2, "words": 3}
-    assert json.loads(done.stdout) == expected
-
-
 def test_bad_corpus_leaves_no_output(run_here, tmp_path):
     (tmp_path / "r.csv").write_text('text\ngood\n"open')
     files = ["--input", tmp_path / "r.csv", "--output", tmp_path / "text"]
@@ -79,11 +68,3 @@ def test_tokenize_splits_by_spacys_rules(tmp_path):
     assert (done.returncode, done.stdout) == (0, f"wrote {text}: 1 sentences, 8 words\n")
     assert done.stderr == ""  # spaCy imports TensorFlow, which says nothing here
     assert text.read_text() == "It is n't bad , is it ?\n"
-
-
-def test_substitutes_command_tokenize_splits_the_sentence(run_here):
-    pytest.importorskip("spacy", reason="needs the extra spacy: make test-clients")
-    model = ["--model", tiny_run("characters"), "--position=1", "--n=3"]
-    split = run_here("bilm substitutes", *model, "--sentence", "It is n't .")
-    found = run_here("bilm substitutes", *model, "--sentence", "It isn't.", "--tokenize=en")
-    assert found.stdout == split.stdout != "" and found.returncode == 0, found.stderr

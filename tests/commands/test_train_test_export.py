@@ -30,9 +30,6 @@ def broken_run(tmp_path):
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         elif what == "options":
             (folder / "options.json").write_text('{"lstm": ')
-        elif what == "no checkpoint":
-            for path in [folder / "checkpoint", *folder.glob("model.ckpt*")]:
-                path.unlink()
         elif what == "no data":
             next(folder.glob("*.data*")).unlink()
         return folder
@@ -119,31 +116,6 @@ def test_damaged_run_is_named(what, expected, run_here, train_arguments, broken_
     if what != "options":
         done = run_here("bilm train", *train_arguments(OPTIONS, output=folder, n_steps=4))
         assert_fails(done, f"{folder}/model.ckpt-2: {NOT_WHOLE}")
-
-
-def test_run_without_checkpoints_is_named(run_here, broken_run, tmp_path):
-    folder = broken_run("no checkpoint")
-    done = run_here("bilm export", "--model", folder, "--output", tmp_path / "out")
-    assert_fails(done, f"{folder}: found none, expected one .hdf5 file with the weights, or the")
-
-
-def test_tensorflow_messages_are_shown_only_on_request(broken_run, tmp_path):
-    arguments = ["--model", broken_run("data"), "--output", tmp_path / "w"]
-    done = run("bilm export", *arguments, TF_CPP_MIN_LOG_LEVEL="3")
-    assert_fails(done, f"model.ckpt-2: {NOT_WHOLE}")
-    assert not list(tmp_path.glob("w*"))
-    done = run("bilm export", *arguments, TF_CPP_MIN_LOG_LEVEL="0")
-    assert done.returncode == 1 and len(done.stderr.splitlines()) > 1
-
-
-def test_damaged_weights_are_named_by_embed(run_here, tmp_path):
-    weights, options, *_ = dump_weights(tiny_run("characters"), tmp_path / "weights.hdf5")
-    (tmp_path / "a.txt").write_text("a sentence\n")
-    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    out = tmp_path / "out.hdf5"
-    values = {"input": tmp_path / "a.txt", "model": options, "weights": weights, "output": out}
-    assert_fails(run_here("bilm embed", *words(values)), f"{weights}: not a whole HDF5 file")
-    assert not out.exists()
 
 
 # --- bad input of measuring and exporting ---
