@@ -5,8 +5,7 @@ from pathlib import Path
 
 from bilm.layers.int8_weights import quantized
 from bilm.options.model_options import EXPORT_ID
-from bilm.storage.hdf5 import save_hdf5
-from bilm.storage.int8_tensors import SCALES, VALUES
+from bilm.storage.hdf5 import SCALES, VALUES, save_hdf5
 from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 

@@ -4,6 +4,5 @@
 checkpoints with `options.json`), `allennlp`, `manylangs` (ELMoForManyLangs) and `tfhub` are the
 formats;
 `known` is their registry. `pytorch` reads PyTorch's files, and `pytorch_rows` describes the layout
-of their tensors. `foreign` recognizes models of other programs.
-Imports the same packages as `storage`.
+of their tensors. Imports the same packages as `storage`.
 """

@@ -9,7 +9,6 @@ from bilm.options.model_options import EXPORT_ID, ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage.formats.base import Format, Softmax
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
-from bilm.storage.int8_tensors import Int8Tensors
 from bilm.storage.names import with_directions
 from bilm.support.model_files import (
     CARD,
@@ -116,7 +115,7 @@ class BilmTf(Format):
 
     def tensors(self, options: ModelOptions) -> HDF5Tensors:
         """Open the weights. Raises: WeightsError."""
-        return Int8Tensors(self.weight_file)
+        return HDF5Tensors(self.weight_file)
 
     def use_softmax(self, path: Path) -> None:
         """Replace the file of the softmax. Raises: WeightsError if the file is missing."""
