@@ -42,7 +42,7 @@ def test_options_without_effect_are_wrong_use(run_here, tmp_path, arguments, exp
 def test_folder_with_other_files_is_kept(run_here, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     done = run_here("bilm export", "--model", CASE, "--to", "saved_model", "--output", tmp_path)
-    assert_fails(done, f"{tmp_path}: contains notes.txt")
+    assert_fails(done, f"{tmp_path}: exists and is not empty")
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
