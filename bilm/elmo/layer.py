@@ -110,8 +110,7 @@ class Elmo(keras.layers.Layer):
             )
         if stateful and keras.backend.backend() != "tensorflow":
             raise ValueError("stateful=True requires the TensorFlow backend of Keras")
-        self.combine = combine
-        self.l2_coef = l2_coef
+        self.combine, self.l2_coef = combine, l2_coef
         self.trainable_bilm, self.stateful = trainable_bilm, stateful
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
@@ -185,6 +184,8 @@ class Elmo(keras.layers.Layer):
 
     def _build(self, input_shape):
         self.bilm.build()
+        if self.stateful:
+            self._states = RowStates(self.bilm)
         # Set `trainable` again, now that the sublayers exist. The setter is called directly,
         # because Keras ignores `x.a = x.a`.
         Elmo.trainable.fset(self, self.trainable)
@@ -220,10 +221,10 @@ class Elmo(keras.layers.Layer):
         """Return layers float (B, layers + 1, T, 2 P), mask (B, T) and token vectors (B, T, P)."""
         self.require_weights()
         ids = self._ids_of(inputs)
-        start = self._row_states().start(ops.shape(ids)[0]) if self.stateful else None
+        start = None if self._states is None else self._states.start(ops.shape(ids)[0])
         result = self.bilm(ids, start, training=bool(training) and self.trainable_bilm)
-        if self.stateful:
-            self._row_states().finish(result["state"])
+        if self._states is not None:
+            self._states.finish(result["state"])
         return self.selected(result)
 
     def selected(self, result: Mapping[str, Any]) -> Any:
@@ -311,22 +312,14 @@ class Elmo(keras.layers.Layer):
 
     def reset_states(self) -> None:
         """Reset the states of all rows to zero; no effect unless the layer is stateful."""
-        if self.stateful:
-            self._row_states().reset()
-
-    def _row_states(self):
-        if self._states is None:
-            self._states = RowStates(self.bilm)
-        return self._states
+        if self._states is not None:
+            self._states.reset()
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments, with the content of the options instead of their path."""
         return {
             **super().get_config(),
-            "options_file": {
-                **self.options.to_dict(),
-                "bidirectional": self.options.bidirectional,
-            },
+            "options_file": self.options.to_dict() | {"bidirectional": self.options.bidirectional},
             "dropout": self.dropout.rate,
             **{name: getattr(self, name) for name in ARGUMENTS},
             "weights_key": self._stored and self._stored.key,  # for copies in this process
@@ -369,8 +362,8 @@ class Elmo(keras.layers.Layer):
         elif self.combine == "average":
             vectors = ops.mean(layers, axis=1)
         else:
-            n_layers = layers.shape[1]
-            vectors = ops.concatenate([layers[:, j] for j in range(n_layers)], axis=-1)
+            parts = [layers[:, j] for j in range(layers.shape[1])]
+            vectors = ops.concatenate(parts, axis=-1)
         return vectors * ops.cast(mask, layers.dtype)[..., None]
 
     def speller(self) -> Any:
@@ -432,9 +425,8 @@ class RowStates:
         import tensorflow as tf
 
         self._bilm = bilm
-        with tf.init_scope():
-            zeros = bilm.flatten_state(bilm.zero_state(0))
-            self._parts = [tf.Variable(z, shape=(None, z.shape[1]), trainable=False) for z in zeros]
+        zeros = bilm.flatten_state(bilm.zero_state(0))
+        self._parts = [tf.Variable(z, shape=(None, z.shape[1]), trainable=False) for z in zeros]
 
     def start(self, n_rows: Any) -> Any:
         """Return the state of the first `n_rows` rows; new rows start from zero state."""

@@ -124,17 +124,8 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 "one column of a data frame"
             )
         for number, text in enumerate(texts):
-            if isinstance(text, str) and self.tokenizer is not None:
-                name = f"the tokenizer's result for text {number} of X"
-                yield checked_sentence(self.tokenizer(text), name)
-                continue
-            try:
-                words = text.split() if isinstance(text, str) else checked_sentence(text, "X")
-            except DataError:
-                raise DataError(
-                    f"text {number} of X is {repr(text)[:60]}, expected a string or a list of words"
-                ) from None
-            yield words
+            words = (self.tokenizer or str.split)(text) if isinstance(text, str) else text
+            yield checked_sentence(words, f"text {number} of X")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

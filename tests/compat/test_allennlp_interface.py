@@ -90,16 +90,6 @@ def test_ids_have_no_marks_of_sentences_and_50_characters():
     assert ids[2, 0].tolist() == a
 
 
-def test_ids_of_any_iterables_of_words():
-    expected = batch_to_ids([["a", "b"], ["c"]])
-    for batch in (
-        (w for w in (["a", "b"], ["c"])),
-        [iter("ab"), ("c",)],
-        [np.array(["a", "b"]), ["c"]],
-    ):
-        assert torch.equal(batch_to_ids(batch), expected)
-
-
 @pytest.mark.parametrize("batch", ["the cat", ["the cat"], [["a"], "b"], [{"a", "b"}], [None]])
 def test_a_string_or_a_set_is_not_a_list_of_words(batch):
     with pytest.raises(DataError, match="expected"):
@@ -145,25 +135,6 @@ def test_further_axes_are_kept(elmo):
     found = elmo(torch.stack([ids, ids]))
     assert found["elmo_representations"][1].shape == (2, 2, 2, elmo.get_output_dim())
     assert found["mask"].tolist() == [[[True, True], [True, False]]] * 2
-
-
-@pytest.mark.parametrize("shape", [(2, 0), (0, 3), (0, 0), (2, 0, 3)])
-def test_batches_without_words_give_empty_representations(elmo, shape):
-    found = elmo(torch.zeros((*shape, 50), dtype=torch.int64))
-    assert found["elmo_representations"][0].shape == (*shape, elmo.get_output_dim())
-    assert found["mask"].shape == shape
-
-
-def test_any_ids_are_encoded_as_without_the_search_for_equal_words(elmo):
-    """Also ids that `batch_to_ids` does not make: padding of 0 and padding inside words."""
-    draw = np.random.default_rng(1)
-    ids = torch.as_tensor(draw.integers(1, 262, (4, 6, 50)))
-    ids[0, 0, 20:], ids[1, 1, 30:], ids[1, 2, 3], ids[2, 3, 1], ids[3, 1:] = 0, 261, 261, 0, 0
-    bilm = elmo._elmo_lstm
-    with torch.no_grad():
-        found = bilm._encode(ids)
-        expected = bilm.bilm.encoder(ids)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 # --- a torch module ---
@@ -292,17 +263,6 @@ def test_fixed_mix_is_not_trained():
 
 
 # --- programs in circulation; only the import has changed ---
-
-
-def test_vectors_of_proteins_as_in_the_readme_of_seqvec():
-    options, weights = files(CASES[0])
-    embedder = ElmoEmbedder(options_file=options, weight_file=weights, cuda_device=-1)
-    embedding = embedder.embed_sentence(list("SEQWENCE"))
-    residues = torch.tensor(embedding).sum(dim=0)
-    protein = residues.mean(dim=0)
-    assert residues.shape == (8, embedding.shape[2]) and protein.shape == (embedding.shape[2],)
-    several = list(embedder.embed_sentences([list("PROTEIN"), list("SEQ")]))
-    assert [each.shape[1] for each in several] == [7, 3]
 
 
 def test_other_backend_is_an_error_that_names_the_variable():

@@ -65,17 +65,3 @@ def test_weight_layers_refuses_an_existing_name_without_reuse(ops):
         weight_layers("once", ops)
     with pytest.raises(ValueError, match="no weights named 'never'"):
         weight_layers("never", ops, reuse=True)
-
-
-def test_weight_layers_penalty_is_zero_without_l2_coef(ops):
-    for found in (weight_layers("free", ops), weight_layers("top", ops, 1.0, use_top_only=True)):
-        assert keras_ops.convert_to_numpy(found["regularization_op"]) == 0
-
-
-def test_weight_layers_reuse_takes_the_settings_of_each_call(ops):
-    weight_layers("how", ops)
-    mix_layer("how").weights_before_softmax.assign([1.0, 2.0, 3.0])
-    found = weight_layers("how", ops, l2_coef=1.0, reuse=True)
-    assert keras_ops.convert_to_numpy(found["regularization_op"]) == 14
-    top = weight_layers("how", ops, use_top_only=True, reuse=True)["weighted_op"]
-    np.testing.assert_array_equal(keras_ops.convert_to_numpy(top), ops["lm_embeddings"][:, -1])

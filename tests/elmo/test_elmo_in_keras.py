@@ -136,18 +136,3 @@ def test_elmo_shared_by_threads(expected):
     alone = make()
     alone.build()
     assert len(layer.variables) == len(alone.variables)
-
-
-def test_elmo_is_ready_for_other_threads_while_a_function_is_traced(expected):
-    layer = make()
-    elsewhere = []
-
-    @tf.function(autograph=False)
-    def embed(tokens):
-        vectors = layer(tokens)
-        with ThreadPoolExecutor(1) as pool:
-            elsewhere.append(pool.submit(lambda: layer(TOKENS).numpy()).result())
-        return vectors
-
-    np.testing.assert_allclose(embed(TOKENS), expected, atol=1e-6)
-    np.testing.assert_allclose(elsewhere[0], expected, atol=1e-6)

@@ -127,17 +127,6 @@ def test_elmo_accepts_empty_batches_and_padding_only(shape, norm):
     assert layer(ids).shape == found.shape
 
 
-@pytest.mark.parametrize("stateful", [False, True])
-@pytest.mark.parametrize("sentences", [[], [[]], [[], []]])
-def test_language_model_accepts_empty_batches(sentences, stateful):
-    model = BidirectionalLanguageModel(*FILES, stateful=stateful)
-    found = model(model.batcher().batch_sentences(sentences))
-    assert found["lm_embeddings"].shape == (len(sentences), 2, 0, 20)
-    assert found["mask"].shape == (len(sentences), 0)
-    assert found["token_embeddings"].shape == (len(sentences), 2, 10)
-    assert not found["lengths"].any()
-
-
 HOSTILE = {
     "path": ("options_file", "/etc/passwd"),
     "url": ("options_file", "http://127.0.0.1:9/model.zip"),
@@ -157,26 +146,6 @@ def test_elmo_from_config_opens_no_file(case, tmp_path, monkeypatch):
     functional(layer).save(tmp_path / "model.keras")
     with pytest.raises(OptionsError, match=f"{name}: found .*, expected"):
         keras.models.load_model(tmp_path / "model.keras")
-
-
-def test_elmo_from_config_refuses_invalid_options():
-    config = Elmo(*FILES).get_config()
-    config["options_file"] = {**config["options_file"], "lstm": {"dim": -1}}
-    with pytest.raises(OptionsError, match="lstm"):
-        Elmo.from_config(config)
-
-
-def test_elmo_supports_jit_without_strings_and_states():
-    """Keras reads `supports_jit` where `compile(jit_compile="auto")` finds a GPU."""
-    ids = INPUTS["characters"][1]
-    assert not Elmo(*FILES).supports_jit
-    for make, batch in INPUTS.values():
-        layer = make(*FILES)
-        layer(batch)
-        assert layer.supports_jit == (batch is not TOKENS)
-    stateful = Elmo(*FILES, stateful=True)
-    stateful(ids)
-    assert not stateful.supports_jit
 
 
 def test_elmo_compiled_by_xla_equals_the_eager_layer():

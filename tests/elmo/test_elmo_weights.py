@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -74,13 +73,6 @@ def test_elmo_refuses_a_file_changed_before_build(files):
         layer(TOKENS)
 
 
-def test_elmo_names_a_file_removed_before_build(files):
-    layer = Elmo(*files)
-    files[1].unlink()
-    with pytest.raises(WeightsError, match=r"weights\.hdf5: no such file"):
-        layer(TOKENS)
-
-
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "in a function"])
 def test_elmo_without_weights_is_refused_until_they_are_loaded(files, in_graph):
     """Its file is gone: as in a process that never had it."""
@@ -116,19 +108,6 @@ def test_elmo_names_wrong_weights(files, wrong, model):
     message = {"missing": "missing", "not finite": "not finite"}.get(wrong, "has shape")
     with pytest.raises(WeightsError, match=f"char_embed .*{message}"):
         model(lambda: Elmo(*files))
-
-
-def test_elmo_keeps_no_copy_of_its_weights():
-    """Once these have others, nothing of what was read is left."""
-    tracemalloc.start()
-    layer = make_built()
-    size = sum(variable.numpy().nbytes for variable in layer.variables)
-    for variable in layer.variables:
-        variable.assign(tf.zeros(variable.shape))
-    snapshot = tracemalloc.take_snapshot()
-    tracemalloc.stop()
-    arrays = snapshot.filter_traces([tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)])
-    assert sum(trace.size for trace in arrays.traces) < size / 10
 
 
 @pytest.mark.parametrize("folder", [folder for folder in CASES if (folder / TABLE).exists()])
@@ -171,17 +150,3 @@ def test_elmo_computes_in_float32_under_any_policy(kind, combine):
     assert found.dtype == kind.removeprefix("mixed_")
     assert all(v.dtype == "float32" for v in model.variables if "seed" not in v.path)
     np.testing.assert_array_equal(found, tf.cast(plain, found.dtype))
-
-
-@pytest.mark.parametrize("floatx", ["float16", "float64"])
-def test_elmo_l2_penalty_is_added_to_losses_under_another_floatx(floatx):
-    before = keras.config.floatx()
-    try:
-        keras.config.set_floatx(floatx)
-        model = functional(make(l2_coef=1e-3))
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-        labels = tf.zeros((2, 2, 20), floatx)
-        loss = model.fit(TOKENS, labels, epochs=1, verbose=0).history["loss"][0]
-        assert np.isfinite(loss) and model.losses[0].dtype == floatx
-    finally:
-        keras.config.set_floatx(before)

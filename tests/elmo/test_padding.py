@@ -90,36 +90,6 @@ def test_padding_anywhere_in_strings(how):
     check(layer(tokens), layer.compute_mask(tokens), layer(character_ids()[0]))
 
 
-@strings
-def test_padding_anywhere_keeps_the_marks_at_their_places():
-    layer = make(keep_sentence_boundaries=True)
-    tokens, (compact, padded) = ops.convert_to_tensor(rows_of_words()), character_ids()
-    found, mask, expected = layer(tokens), layer.compute_mask(tokens), layer(compact)
-    np.testing.assert_array_equal(mask, (padded > 0).any(axis=2))
-    for row, there in enumerate(mask.numpy()):
-        wanted = expected.numpy()[row, : there.sum()]
-        np.testing.assert_allclose(found.numpy()[row, there], wanted, atol=1e-5)
-        assert not found.numpy()[row, ~there].any()
-
-
-@strings
-def test_padding_anywhere_changes_no_gradient():
-    import tensorflow as tf
-
-    layer, compact = make(trainable_bilm=True), character_ids()[0]
-    layer.build()
-    variables = [variable.value for variable in layer.variables]
-
-    def gradients(inputs):
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(layer(inputs, training=True) ** 3)
-        return [tf.convert_to_tensor(g) for g in tape.gradient(total, variables)]
-
-    pairs = zip(gradients(tf.constant(rows_of_words())), gradients(compact), strict=True)
-    for found, expected in pairs:
-        np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
 @pytest.mark.parametrize("left", [False, True], ids=["begin mark first", "begin mark at the word"])
 @pytest.mark.parametrize("reads_words", [False, True], ids=["characters", "words"])
 def test_golden_padding_anywhere_in_the_language_model(reads_words, left):

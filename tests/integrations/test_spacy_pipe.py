@@ -14,8 +14,7 @@ if find_spec("spacy") is None:
     pytest.skip("needs the extra spacy: make test-clients", allow_module_level=True)
 import spacy
 
-from bilm.errors import OptionsError, WeightsError
-from bilm.integrations.spacy_pipe import set_hooks
+from bilm.errors import WeightsError
 
 pytestmark = [pytest.mark.clients, pytest.mark.short]
 
@@ -56,11 +55,6 @@ def test_spacy_without_the_component_imports_no_keras():
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_spacy_does_not_warn_of_untokenized_text(caplog):
-    pipeline()("Das Haus ist, wie er sagte, gross. " * 50)
-    assert not caplog.records
 
 
 def test_spacy_concatenates_layers(stored_embedder):
@@ -136,20 +130,6 @@ def test_spacy_stored_pipeline_refuses_another_model(stored_model, tmp_path):
         spacy.load(tmp_path / "pipeline", config=elsewhere)
 
 
-def test_spacy_component_requires_a_model():
-    with pytest.raises(OptionsError, match="the component bilm has no model; expected nlp"):
-        spacy.blank("en").add_pipe("bilm")
-
-
-def test_spacy_error_handler_gets_failed_documents(tmp_path):
-    nlp, failed = pipeline(model=str(tmp_path / "nowhere")), []
-    with pytest.raises(WeightsError, match="nowhere"):
-        list(nlp.pipe(TEXTS))
-    nlp.set_error_handler(lambda name, component, docs, error: failed.append((name, len(docs))))
-    assert list(nlp.pipe(TEXTS, batch_size=3)) == []
-    assert failed == [("bilm", 3), ("bilm", 1)]
-
-
 PROCESSES = """
 import multiprocessing, sys
 import numpy as np, spacy
@@ -180,13 +160,3 @@ def test_spacy_pipe_in_two_processes(start, tmp_path, stored_embedder):
     expected = stored_embedder.embed_sentence(["The", "bank", "closed", "."], "average")
     found = np.load(tmp_path / "found.npy")
     np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=1e-6)
-
-
-def test_spacy_set_hooks_on_a_restored_document():
-    nlp = pipeline()
-    doc = nlp("bank bank")
-    with pytest.warns(UserWarning, match="W109"):  # that the hooks are not stored
-        copy = spacy.tokens.Doc(nlp.vocab).from_bytes(doc.to_bytes())
-    np.testing.assert_array_equal(copy.tensor, doc.tensor)
-    set_hooks(copy)
-    assert copy[0].similarity(copy[1]) == pytest.approx(doc[0].similarity(doc[1])) != 1

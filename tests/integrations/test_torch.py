@@ -65,15 +65,6 @@ def test_pytorch_trains_the_mix_only(names):
         assert same == (not variable.trainable), variable.path
 
 
-def test_pytorch_state_dict_restores_the_layer(names):
-    classifier = names["Classifier"](names["folder"] / "elmo", n_labels=2)
-    classifier.load_state_dict(torch.load(names["folder"] / "classifier.pt"))
-    classifier.eval()
-    with torch.no_grad():
-        found, expected = (c(names["sentences"]) for c in (classifier, names["classifier"]))
-    torch.testing.assert_close(found, expected)
-
-
 def test_pytorch_trains_the_bilm_on_request(names):
     elmo = Elmo(CASE, trainable_bilm=True)
     elmo.build()

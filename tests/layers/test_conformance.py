@@ -278,17 +278,6 @@ def test_layer_skips_masked_steps(name, training, reverse):
     assert_equal(last, wanted, atol=1e-6)
 
 
-def test_scalar_mix_starts_as_the_mean_and_ignores_masked_values():
-    (layers,), mask = CASES["ScalarMix"].inputs(), np.arange(N_STEPS) < np.array([[5], [2], [0]])
-    mixed = ops.convert_to_numpy(ScalarMix()(layers, mask=mask))
-    np.testing.assert_allclose(mixed, ops.convert_to_numpy(layers).mean(1), atol=1e-6)
-    normalized = ScalarMix(do_layer_norm=True)
-    before = ops.convert_to_numpy(normalized(layers, mask=mask))
-    changed = np.where(mask[:, None, :, None], ops.convert_to_numpy(layers), 1e3)
-    after = ops.convert_to_numpy(normalized(ops.convert_to_tensor(changed), mask=mask))
-    np.testing.assert_allclose(before[mask], after[mask], atol=1e-5)
-
-
 def test_scalar_mix_is_restored_from_its_config():
     layer = built(CASES["ScalarMix"])
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
@@ -313,14 +302,6 @@ def test_layer_refuses_wrong_arguments(make, message):
 
 
 # --- properties of single layers ---
-
-
-def test_highway_with_closed_gates_returns_its_input():
-    layer = Highway(2)
-    layer.build((None, 3))
-    for bias in layer.gate_biases:
-        bias.assign([-50.0] * 3)
-    assert_equal(layer(numbers(4, 3)), numbers(4, 3), atol=1e-6)
 
 
 def test_full_loss_does_not_depend_on_the_slices_of_the_vocabulary(monkeypatch):

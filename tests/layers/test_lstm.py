@@ -148,16 +148,6 @@ def test_frozen_lstm_equals_the_cell(case, precision, atol, n_rows):
         np.testing.assert_allclose(found, wanted, atol=atol, rtol=atol)
 
 
-def test_lstm_clips_bound_the_cell_and_the_output():
-    layer = LSTM(LSTMCell(DIM, PROJECTION, cell_clip=0.1, proj_clip=0.02))
-    layer.build((None, None, INPUT))
-    x = 3.0 * tf.ones((STEPS, ROWS, INPUT))
-    zeros = LSTMState(tf.zeros((ROWS, DIM)), tf.zeros((ROWS, PROJECTION)))
-    outputs, last = layer(x, zeros)
-    assert float(tf.reduce_max(tf.abs(outputs))) == pytest.approx(0.02)
-    assert float(tf.reduce_max(tf.abs(last.cell))) == pytest.approx(0.1)
-
-
 @pytest.mark.usefixtures("products")
 @pytest.mark.parametrize("frozen", [False, True])
 def test_lstm_fresh_rows_start_from_zero_state(case, frozen):

@@ -94,18 +94,6 @@ def test_golden_lstm_on_pytorch_with_packed_weights(can_pack, frozen, precision,
         assert_equal(found, expected, atol=1e-6 if precision == "float32" else 0.01)
 
 
-def test_golden_missing_operations_of_packed_weights_are_noticed(monkeypatch):
-    def missing(*arguments):
-        raise AttributeError("no operation _reorder_linear_weight")
-
-    monkeypatch.setattr(lstm.Packed, "__init__", missing)
-    lstm.can_pack.cache_clear()
-    try:
-        assert not lstm.can_pack(torch.float32)
-    finally:
-        lstm.can_pack.cache_clear()
-
-
 def test_golden_rows_of_padding_keep_their_state():
     layer = make()
     x, state, _, _ = inputs()
