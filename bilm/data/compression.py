@@ -10,13 +10,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from bilm.errors import BilmError
 from bilm.support.imports import optional
 from bilm.support.urls import name_of
 
-BUFFER = 1 << 17
 ENDINGS = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -31,10 +30,10 @@ def unpacked_name(path: str | os.PathLike) -> str:
     return name_of(path).lower().removesuffix(ending_of(path))
 
 
-def _packed(ending: str, file: BinaryIO, mode: str) -> BinaryIO:
+def packed(ending: str, file: BinaryIO, mode: str) -> Any:
     """Return a file that decompresses or compresses; the same content results in the same bytes."""
     if ending == ".gz":
-        return cast(BinaryIO, gzip.GzipFile("", mode, 6, file, mtime=0))  # no name, no time
+        return gzip.GzipFile("", mode, 6, file, mtime=0)  # no name, no time
     if ending == ".zst":
         name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
         return optional(name, "zstd", "zstd").ZstdFile(file, mode)
@@ -46,24 +45,16 @@ def _packed(ending: str, file: BinaryIO, mode: str) -> BinaryIO:
 def decompressing(path: str | os.PathLike, file: BinaryIO) -> Iterator[BinaryIO]:
     """Yield the uncompressed bytes of an open file.
 
-    Raises: OSError if a compressed file is damaged or truncated; MissingExtraError for zstd without
-        its package.
+    Raises: OSError if it is damaged or truncated; MissingExtraError if zstd is not installed.
     """
-    ending = ending_of(path)
-    if not ending:
+    if not (ending := ending_of(path)):
         yield file
         return
     try:
         # `BufferedReader` splits lines faster than the decompressing classes.
-        with io.BufferedReader(cast(io.RawIOBase, _packed(ending, file, "rb")), BUFFER) as unpacked:
+        with io.BufferedReader(packed(ending, file, "rb"), 1 << 17) as unpacked:
             yield unpacked
     except (BilmError, OSError, UnicodeDecodeError):
         raise
     except Exception as error:  # zlib.error, lzma.LZMAError, zstd.ZstdError, EOFError
         raise OSError(f"damaged or truncated {ending} file: {error}") from error
-
-
-def compressing(path: str | os.PathLike, file: BinaryIO) -> BinaryIO | None:
-    """Return a file that compresses into an open file; None if the name has no such ending."""
-    ending = ending_of(path)
-    return _packed(ending, file, "wb") if ending else None

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import BinaryIO, TextIO, cast
 
-from bilm.data.compression import compressing, decompressing
+from bilm.data.compression import decompressing, ending_of, packed
 from bilm.errors import DataError
 from bilm.support.files import replacing
 from bilm.support.remote import reading
@@ -162,6 +162,6 @@ def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
     """
     with replacing(path) as temporary, ExitStack() as stack:
         file: BinaryIO = stack.enter_context(open(temporary, "wb"))
-        if (packed := compressing(path, file)) is not None:
-            file = stack.enter_context(packed)
+        if ending := ending_of(path):
+            file = stack.enter_context(packed(ending, file, "wb"))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
