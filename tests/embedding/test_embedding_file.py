@@ -1,14 +1,10 @@
 """Reading files of embeddings, also of other programs; invalid files give one clear error."""
 
-import gc
-import subprocess
-import sys
-
 import h5py
 import numpy as np
 import pytest
 
-from bilm.embedding.embedding_file import join_words, read_embeddings
+from bilm.embedding.embedding_file import read_embeddings
 from bilm.errors import DataError
 
 VECTORS = np.zeros((3, 2, 4), np.float32)
@@ -99,26 +95,6 @@ def test_read_embeddings_with_words_as_bytes(tmp_path):
     with h5py.File(tmp_path / "bytes.hdf5", "w") as file:
         file.create_dataset("0", data=VECTORS).attrs["sentence"] = np.bytes_("naïve café".encode())
     assert next(read_embeddings(tmp_path / "bytes.hdf5"))[1] == ["naïve", "café"]
-
-
-def test_deleted_iterator_closes_its_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with h5py.File(tmp_path / "two.hdf5", "w") as file:
-        for i in range(2):
-            file.create_dataset(str(i), data=VECTORS).attrs["sentence"] = join_words(["a b", "c"])
-    found = read_embeddings("~/two.hdf5")
-    assert next(found)[1] == ["a b", "c"]
-    with pytest.raises(OSError):
-        h5py.File(tmp_path / "two.hdf5", "a")
-    del found
-    gc.collect()
-    h5py.File(tmp_path / "two.hdf5", "a").close()
-
-
-def test_read_embeddings_does_not_import_tensorflow():
-    script = "import sys, bilm; bilm.read_embeddings; print('tensorflow' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == "False\n", done.stderr
 
 
 @pytest.mark.parametrize("is_link", [True, False])
