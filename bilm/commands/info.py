@@ -86,8 +86,7 @@ def info(
     print(printable("\n".join(_lines(found))))
     if evaluations:
         columns = [Column(name.replace("_", " "), float) for name in evaluations[0]]
-        rows = (list(map(_number, row.values())) for row in evaluations)
-        print_table(columns, rows, "Last evaluations")
+        print_table(columns, (list(row.values()) for row in evaluations), "Last evaluations")
 
 
 def describe(model: StoredModel) -> dict[str, Any]:
@@ -251,14 +250,6 @@ def _evaluations(path: Path) -> list[dict[str, str]]:
     """Return the last rows of a run's history with a held-out perplexity, or else its last rows."""
     rows = [{name: row[name] or "" for name in COLUMNS} for row in read_history(path)]
     return ([row for row in rows if row["heldout_perplexity"]] or rows)[-HISTORY_ROWS:]
-
-
-def _number(text: str) -> int | float | str:
-    """Return the number that a text represents, and other text unchanged."""
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

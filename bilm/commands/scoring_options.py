@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from cloup.constraints import If, IsSet, accept_none, constraint
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.output import Column
@@ -125,38 +123,20 @@ text_options = opt.gathered("text", Text, opt.group(
 # --- adaptation ---
 
 
-def _adaptation(
-    adapt: float | None, adapt_decay: float | None, adapt_steps: int | None, cache: float | None,
-    cache_theta: float | None, cache_words: int | None,
-) -> Adaptation | None:  # fmt: skip
+def _adaptation(adapt: float | None, cache: float | None) -> Adaptation | None:
     """Return the adaptation that the values of the options select; None for none."""
     if adapt is None and cache is None:
         return None
     from bilm.scoring.adaptation import Adaptation
 
-    values: dict[str, Any] = {
-        "rate": adapt, "decay": adapt_decay, "n_steps": adapt_steps, "cache": cache,
-        "theta": cache_theta, "cache_words": cache_words,
-    }  # fmt: skip
-    return Adaptation()._replace(**{k: v for k, v in values.items() if v is not None})
+    return Adaptation(rate=adapt or 0.0, cache=cache or 0.0)
 
 
-adaptation_options = opt.gathered("adaptation", _adaptation, opt.every(
-    opt.group(
-        "Adaptation to the text (reported separately)",
-        opt.option("--adapt", opt.Number(0), "Learning rate of dynamic evaluation, such as 0.0003: "
-                   "after every --adapt_steps predictions, the model is trained on them.",
-                   "no dynamic evaluation"),
-        opt.option("--adapt_decay", opt.Number(0, 1), "Share of the distance to the stored weights "
-                   "by which each update returns.", "0"),
-        opt.option("--adapt_steps", opt.Integer(1), "Predictions between two updates.", "20"),
-        opt.option("--cache", opt.Number(0, 1, max_open=True), "Weight of a cache of the words "
-                   "that followed similar contexts, such as 0.1.", "no cache"),
-        opt.option("--cache_theta", opt.Number(0), "Flatness of the cache; 0 makes all remembered "
-                   "words equally likely.", "0.3"),
-        opt.option("--cache_words", opt.Integer(1), "Maximum number of predictions that the cache "
-                   "remembers.", "2000"),
-    ),
-    constraint(If(~IsSet("adapt"), accept_none), ["adapt_decay", "adapt_steps"]),
-    constraint(If(~IsSet("cache"), accept_none), ["cache_theta", "cache_words"]),
+adaptation_options = opt.gathered("adaptation", _adaptation, opt.group(
+    "Adaptation to the text (reported separately)",
+    opt.option("--adapt", opt.Number(0), "Learning rate of dynamic evaluation, such as 0.0003: "
+               "after every 20 predictions, the model is trained on them.",
+               "no dynamic evaluation"),
+    opt.option("--cache", opt.Number(0, 1, max_open=True), "Weight of a cache of the words that "
+               "followed similar contexts, such as 0.1.", "no cache"),
 ))  # fmt: skip

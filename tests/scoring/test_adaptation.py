@@ -174,7 +174,7 @@ def test_surprisal_command_adds_adapted_columns(run_here, tmp_path):
     command = ["bilm surprisal", "--model", tiny_run("words"), "--input", text]
     static, adapted = (
         [line.split("\t") for line in run_here(*command, *more).stdout.splitlines()]
-        for more in ([], ["--cache=0.5", "--cache_theta=0"])
+        for more in ([], ["--cache=0.5"])
     )
     assert [row[:-2] for row in adapted] == static
     assert adapted[0][-2:] == ["forward_adapted", "backward_adapted"]
@@ -188,7 +188,6 @@ def test_surprisal_command_adds_adapted_columns(run_here, tmp_path):
     [
         (["--adapt=0.1", "--stateless"], "--stateless"),
         (["--cache=0.1", "--batch_size=2"], "--batch_size"),
-        (["--adapt_decay=0.1"], "when --adapt is not set"),
         (["--cache=1"], "not in the range"),
     ],
     ids=str,
