@@ -76,14 +76,6 @@ def test_invalid_utf8_can_be_replaced(tmp_path, pack, ending):
         Shards([path], "ignore")
 
 
-def test_resolve_shards_accepts_shards_and_patterns(tmp_path):
-    (tmp_path / "text").write_bytes(b"a \xff\n")
-    shards = resolve_shards(tmp_path / "te*", "replace")
-    assert resolve_shards(shards) is shards
-    assert (shards.name, shards.on_bad_utf8) == (str(tmp_path / "te*"), "replace")
-    assert list(shards.sentences()) == [["a", "\ufffd"]]
-
-
 def test_a_line_over_the_limit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "MAX_LINE_BYTES", 100)
     path = tmp_path / "text"

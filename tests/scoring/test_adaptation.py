@@ -17,7 +17,7 @@ from tiny_runs import HELDOUT, tiny_run
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import NotFiniteError
-from bilm.scoring.adaptation import Adaptation, Cache, adapted_perplexity, mixed
+from bilm.scoring.adaptation import Adaptation, Cache, adapted_perplexity
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.scoring.scorer import Scorer
 from bilm.storage.names import stored_values
@@ -136,14 +136,6 @@ def test_cache_is_a_distribution_and_does_not_depend_on_windows(words, n_words, 
         parts.append(cache.log_probabilities(hidden[here], ids[here])[0])
     np.testing.assert_allclose(whole, parts, rtol=1e-5)
     assert np.isnan(whole[0]) and len(cache.words) <= n_words
-
-
-def test_cache_without_flatness_counts_words():
-    cache = Cache(10, 0.0)
-    found = cache.log_probabilities(np.ones((4, 2)), np.array([7, 7, 8, 7]))
-    np.testing.assert_allclose(np.exp(found[1:]), [1, 0, 2 / 3])
-    halves = mixed(np.log(np.full(4, 0.5)), found, 0.5)
-    np.testing.assert_allclose(np.exp(halves), [0.5, 0.75, 0.25, 0.25 + 1 / 3])
 
 
 @pytest.mark.parametrize("rate", [1e5, 1e30])
