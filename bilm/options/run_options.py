@@ -27,17 +27,11 @@ AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
 # Keys of version 0.1.0 that training no longer supports, with their defaults.
-REMOVED: dict[str, float | str] = {
-    "word_dropout": 0.0,
-    "character_dropout": 0.0,
-    "activation_regularization": 0.0,
-    "temporal_activation_regularization": 0.0,
-    "label_smoothing": 0.0,
-    "short_window_probability": 0.0,
-    "average_decay": 0.0,
-    "slot_dtype": "float32",
-    "softmax_rows": "table",
-}
+REMOVED: dict[str, float | str] = dict.fromkeys(
+    ("word_dropout", "character_dropout", "activation_regularization",
+     "temporal_activation_regularization", "label_smoothing", "short_window_probability",
+     "average_decay"), 0.0
+) | {"slot_dtype": "float32", "softmax_rows": "table"}  # fmt: skip
 
 
 def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,8 @@ def make_strategy(
     if hosts is not None and hosts.n_workers > 1:
         return _strategy_of(hosts, len(gpus))
     if gpus:
-        return tf.distribute.MirroredStrategy(_logical_names(found, gpus))
+        visible = tf.config.get_visible_devices("GPU")  # TensorFlow numbers only these
+        return tf.distribute.MirroredStrategy([f"GPU:{visible.index(found[k])}" for k in gpus])
     if cpu_replicas > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()
@@ -180,9 +181,3 @@ def _strategy_of(hosts: Hosts, n_gpus: int) -> tf.distribute.Strategy:
             "computes anything"
         ) from error
     return strategy
-
-
-def _logical_names(found: Sequence, gpus: Sequence[int]) -> list[str]:
-    """Return TensorFlow's names of the GPUs; it numbers only visible GPUs."""
-    visible = tf.config.get_visible_devices("GPU")
-    return [f"GPU:{visible.index(found[k])}" for k in gpus]

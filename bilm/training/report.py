@@ -50,17 +50,16 @@ class RunReport:
         log_steps: int | None = None,
         history: History | None = None,
     ):
-        self.plan, self.log_steps, self.folder = plan, log_steps, log_dir
+        self.plan, self.log_steps = plan, log_steps
         self.history = history or History(None)
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
-        with self._writing():
-            self.writer = (
-                tf.summary.create_noop_writer()
-                if log_dir is None
-                else tf.summary.create_file_writer(str(log_dir))
-            )
+        self.writer = (
+            tf.summary.create_noop_writer()
+            if log_dir is None
+            else tf.summary.create_file_writer(str(log_dir))
+        )
         self._last: StepResult | None = None
         self._n_added = 0  # steps since the last report
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
@@ -126,8 +125,7 @@ class RunReport:
         """
         if self._n_added and self._last is not None:
             self._record(step, self._last)
-        with self._writing():
-            self.writer.flush()
+        self.writer.flush()
         self.history.write()
 
     @contextmanager
@@ -172,20 +170,13 @@ class RunReport:
     def _place(self, done: int) -> str:
         return f"epoch {self._epoch(done)}, step {done:,} of {self.plan.n_steps:,}"
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except tf.errors.OpError as error:
-            raise OSError(f"{self.folder}: cannot be written: {error.message}") from error
-
     def _write(self, step: int, scalars: dict[str, float]) -> None:
         # `tf.summary.scalar` requires the package tensorboard and stores tensors, which
         # TensorBoard's `EventAccumulator.Scalars` does not return.
         summary = tf.compat.v1.Summary()
         for tag, value in scalars.items():
             summary.value.add(tag=tag, simple_value=value)
-        with self._writing(), self.writer.as_default(step):
+        with self.writer.as_default(step):
             tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
 
 

@@ -59,12 +59,9 @@ class Measurement(NamedTuple):
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Measurement:
         """Restore it from the result of `to_record` as JSON. Raises: OptionsError."""
-        step, part = record.get("step"), record.get("part_mean")
-        if not isinstance(step, int):
-            raise schema.unexpected("step", step, "an integer")
         perplexity = Perplexity.from_record(record)
-        part = part if isinstance(part, float) else perplexity.mean
-        return cls(step, perplexity, part, record.get("text"))
+        part = record.get("part_mean", perplexity.mean)
+        return cls(record.get("step", -1), perplexity, part, record.get("text"))
 
     def to_record(self) -> dict[str, Any]:
         """Return the content of `heldout.json`."""
@@ -268,15 +265,9 @@ class RunFolder:
 
     def read_measured(self) -> Measurement | None:
         """Return the last evaluation; None if there was none or its record is damaged."""
-        path = self.measured_file
-        if not path.exists():
-            return None
-        try:
-            return Measurement.from_record(schema.read_object(path))
-        except OptionsError as error:
-            message = str(error).removeprefix(f"{path}: ")
-            logging.warning("%s: not the record of an evaluation (%s); ignored", path, message)
-            return None
+        with suppress(OptionsError):
+            return Measurement.from_record(schema.read_object(self.measured_file))
+        return None
 
     def check_heldout(self, measured: Measurement, text: list[str]) -> bool:
         """Return whether an evaluation measured this text (see `describe_part`); warn if it

@@ -53,8 +53,6 @@ class Schedule:
             parts.append(f"{options.warmup_steps:,} steps of warm-up")
         if options.decay != "none" and self.n_steps > options.warmup_steps:
             end = self.full * options.decay_floor
-            first = f"step {self.decay_start:,}"
-            if round(options.decay_start * self.n_steps) < self.decay_start:
-                first += " (the end of the warm-up)"
-            parts.append(f"{options.decay} decay from {first} to {end:g} at step {self.n_steps:,}")
+            steps = f"step {self.decay_start:,} to {end:g} at step {self.n_steps:,}"
+            parts.append(f"{options.decay} decay from {steps}")
         return ", ".join(parts)

@@ -71,13 +71,6 @@ def test_a_budget_below_a_step_is_refused():
         auto.choose(auto.options_for(10**8), STEP, auto.Request(0.01))
 
 
-def test_requested_length_is_announced():
-    options, request = auto.options_for(20_000), auto.Request(n_steps=5)
-    choice = auto.choose(options, STEP, request)
-    assert choice.n_steps == 5
-    assert any(line.startswith("5 steps") for line in auto.describe(options, choice, STEP))
-
-
 def test_requested_precision_is_chosen():
     options = auto.options_for(20_000)
     choice = auto.choose(options, STEP, auto.Request(precision="float32"))

@@ -221,13 +221,11 @@ NO_RECORD = [
 ]  # fmt: skip
 
 
-def test_damaged_heldout_record_is_replaced(a_run, log):
+def test_damaged_heldout_record_is_replaced(a_run):
     record, folder = a_run / "heldout.json", RunFolder(a_run)
     expected = folder.read_measured()
     for content in NO_RECORD:
-        log.clear()
         record.write_bytes(content)
         assert folder.read_measured() is None
-        assert f"{record}: not the record of an evaluation" in log.text
     assert run(a_run, 3, heldout=HELDOUT).heldout == expected.perplexity
     assert folder.read_measured() == expected

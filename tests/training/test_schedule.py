@@ -13,7 +13,6 @@ from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, run, tiny_options, train
 
 from bilm.errors import NotFiniteError, OptionsError
 from bilm.storage.checkpoint import CheckpointContent
-from bilm.training.devices import Devices, make_strategy
 from bilm.training.finetuning import Source, finetune
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.run import Saving
@@ -76,11 +75,6 @@ def test_decay_waits_for_the_warm_up_and_never_reaches_zero(decay):
     assert min(found[5:]) > 0 and found[4:] == sorted(found[4:], reverse=True)
     assert rates(3, warmup_steps=9, decay=decay) == pytest.approx([1 / 9, 2 / 9, 3 / 9])
     assert rates(3, decay_start=1.0, decay=decay) == [1, 1, 1]
-
-
-def test_decay_requires_the_length_of_the_run():
-    with pytest.raises(ValueError, match="decay='cosine' requires n_steps, the length of the run"):
-        Trainer(tiny_options(decay="cosine"), 9, Devices(make_strategy(n_gpus=0)))
 
 
 # --- in a run ---

@@ -138,10 +138,6 @@ def test_close_ends_a_pipeline_whose_text_failed(text, tmp_path):
         next(iterator)
 
 
-def test_training_text_close_before_a_first_batch_does_nothing(text):
-    text().close()
-
-
 FAILS_IN_THE_FIRST_STEP = f"""
 import sys, time
 sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
