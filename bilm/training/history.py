@@ -54,11 +54,11 @@ def read_history(path: str | Path) -> list[dict[str, str]]:
     try:
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
-            rows = list(reader)
+            columns, rows = tuple(reader.fieldnames or ()), list(reader)
         for row in rows:
             int(row["step"]), int(row["restart"] or 0)
         is_whole = all(set(row) == {*COLUMNS} and None not in row.values() for row in rows)
-        if tuple(reader.fieldnames or ()) != COLUMNS or not is_whole:
+        if columns != COLUMNS or not is_whole:
             raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
     except FileNotFoundError:
         return []
