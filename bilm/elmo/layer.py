@@ -24,9 +24,8 @@ from bilm.storage.stored_model import StoredModel, open_model
 from bilm.storage.stored_weights import StoredWeights
 
 COMBINATIONS = ("mix", "top", "average", "concat")
-# Arguments that are stored in attributes of the same name.
-ARGUMENTS = ["n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm", "mix"]
-ARGUMENTS += ["keep_sentence_boundaries", "stateful", "n_words"]
+ATTRIBUTES = ["n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm", "mix"]
+ATTRIBUTES += ["keep_sentence_boundaries", "stateful", "n_words"]
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -157,7 +156,7 @@ class Elmo(keras.layers.Layer):
 
     @property
     def trainable(self) -> bool:
-        """Whether the layer is trained; the biLM is trained only with `trainable_bilm`."""
+        """Whether the layer is trained, and with `trainable_bilm` also the biLM."""
         return super().trainable
 
     @trainable.setter
@@ -252,7 +251,9 @@ class Elmo(keras.layers.Layer):
                 raise ValueError(
                     "this biLM reads word ids from TokenBatcher; it cannot spell strings"
                 )
-            return self.speller()(_tokens(inputs))
+            from bilm.layers.tensorflow.spelling import tokens_of
+
+            return self.speller()(tokens_of(inputs))
         if "int" not in dtype:
             raise DataError(
                 f"the inputs are {dtype}, expected strings or integer ids; set the type with "
@@ -265,9 +266,7 @@ class Elmo(keras.layers.Layer):
 
             if isinstance(inputs, tf.__internal__.EagerTensor):
                 check_ids(inputs.numpy(), self.options, self.bilm.n_tokens)
-        if dtype in ("int32", "int64"):
-            return inputs
-        return ops.cast(inputs, "int64" if dtype in ("uint32", "uint64") else "int32")
+        return ops.cast(inputs, "int64" if dtype in ("int64", "uint32", "uint64") else "int32")
 
     def require_weights(self) -> None:
         """Check that weights have been loaded if the layer was created from options only.
@@ -303,8 +302,7 @@ class Elmo(keras.layers.Layer):
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
         """Return a batcher that computes the input ids of this layer.
 
-        Raises: DataError, also if the words differ from the model's word table. A layer that
-            was made from a config has no files to compare them with.
+        Raises: DataError, also if the words differ from the word table of the model's files.
         """
         if self._own_table is not None:
             self._own_table.check_words(lm_vocab_file)
@@ -321,7 +319,7 @@ class Elmo(keras.layers.Layer):
             **super().get_config(),
             "options_file": self.options.to_dict() | {"bidirectional": self.options.bidirectional},
             "dropout": self.dropout.rate,
-            **{name: getattr(self, name) for name in ARGUMENTS},
+            **{name: getattr(self, name) for name in ATTRIBUTES},
             "weights_key": self._stored and self._stored.key,  # for copies in this process
         }
 
@@ -331,6 +329,8 @@ class Elmo(keras.layers.Layer):
         created the original layer and its files are unchanged, the new layer has the same weights.
         Otherwise, load weights before you call it.
 
+        Weight files in the config are ignored.
+
         Raises: OptionsError if the options are a path or a URL, or are invalid.
         """
         config = dict(config)
@@ -338,9 +338,6 @@ class Elmo(keras.layers.Layer):
         options = config.get("options_file")
         if not isinstance(options, Mapping):
             raise unexpected("options_file", options, "the content of an options file")
-        for name in ("weight_file", "embedding_weight_file"):
-            if config.get(name) is not None:
-                raise unexpected(name, config[name], "None, since a config contains options only")
         ModelOptions.from_dict(options)  # validated first, because Keras would wrap the error
         layer = super().from_config(config)
         if stored is not None:
@@ -383,7 +380,9 @@ class WordMask(keras.Operation):
 
     def call(self, strings: Any) -> Any:
         """Return the places of words."""
-        return ops.not_equal(_tokens(strings), "")
+        from bilm.layers.tensorflow.spelling import tokens_of
+
+        return ops.not_equal(tokens_of(strings), "")
 
     def compute_output_spec(self, strings: Any) -> keras.KerasTensor:
         """Return the shape and type of the mask."""
@@ -405,13 +404,6 @@ def _stored_mix(model: StoredModel) -> tuple[list[tuple[list[float], float]], bo
         raise WeightsError(f"{model}: contains no learned mix; remove mix='stored'")
     pairs = [([float(weight) for weight in mix.weights], mix.gamma) for mix in model.mixes]
     return pairs, "with_boundaries" if model.mixes[0].do_layer_norm else False
-
-
-def _tokens(strings: Any) -> Any:
-    """Return tokens (B, T) of strings (B, T) or sentences (B,)."""
-    from bilm.layers.tensorflow.spelling import tokens_of
-
-    return tokens_of(strings)
 
 
 class RowStates:

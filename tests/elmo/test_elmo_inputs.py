@@ -131,8 +131,6 @@ HOSTILE = {
     "path": ("options_file", "/etc/passwd"),
     "url": ("options_file", "http://127.0.0.1:9/model.zip"),
     "published name": ("options_file", "small"),
-    "weights": ("weight_file", "http://127.0.0.1:9/weights.hdf5"),
-    "table": ("embedding_weight_file", "/etc/passwd"),
 }
 
 
