@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from cloup.constraints import If, constraint, require_all
@@ -84,9 +85,7 @@ def minimal_pairs(
       bilm minimal-pairs --model novels-en --input 'blimp/data/*.jsonl' --tokenize en --json
       bilm minimal-pairs --model run --input pairs.csv --output pairs_scored.csv --per_pair
     """
-    from contextlib import nullcontext
-
-    from bilm.analysis.minimal_pairs import MinimalPair, PairResults, read_pairs, score_pairs
+    from bilm.analysis.minimal_pairs import PairResults, read_pairs, score_pairs
     from bilm.data.shards import matching_files
     from bilm.data.tokenization import TokenizationCheck
     from bilm.errors import DataError
@@ -101,34 +100,22 @@ def minimal_pairs(
         raise DataError(f"{input_}: found no pairs, expected at least one")
     scorer = files.open()
     check = TokenizationCheck(input_, frozenset(scorer.words))
-
-    def checked() -> Iterator[MinimalPair]:
-        for pair in pairs:
-            check.add(pair.good)
-            yield pair
-        check.warn()
-
-    columns = PAIR_COLUMNS if per_pair else GROUP_COLUMNS
-    with (
-        nullcontext() if output is None else table(output, columns, [*paths, *files]) as write,
-        progress("scoring", "pairs", len(pairs)) as shown,
-    ):
-
-        def scores() -> Iterator[PairScore]:
-            for number, found in enumerate(shown.over(score_pairs(scorer, checked()))):
-                if per_pair and write is not None:
-                    write(_pair_row(number, found))
-                yield found
-
-        groups = list(_groups(PairResults.of(scores())))
-        if write is not None and not per_pair:
-            for group in groups:
-                write(_group_row(*group))
+    for pair in pairs:
+        check.add(pair.good)
+    check.warn()
+    with progress("scoring", "pairs", len(pairs)) as shown:
+        scores = list(shown.over(score_pairs(scorer, pairs)))
+    groups = list(_groups(PairResults.of(scores)))
+    if output is not None:
+        by_pair, by_group = starmap(_pair_row, enumerate(scores)), starmap(_group_row, groups)
+        with table(output, PAIR_COLUMNS if per_pair else GROUP_COLUMNS, [*paths, *files]) as write:
+            for row in by_pair if per_pair else by_group:
+                write(row)
     if json:
         names = [column.name for column in GROUP_COLUMNS]
         print(as_json({"groups": [dict(zip(names, _group_row(*g), strict=True)) for g in groups]}))
     else:
-        print_table(PRINTED_COLUMNS, (_printed_row(*group) for group in groups))
+        print_table(PRINTED_COLUMNS, starmap(_printed_row, groups))
 
 
 def _pair_row(number: int, found: PairScore) -> Row:
