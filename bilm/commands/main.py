@@ -26,15 +26,7 @@ import cloup
 import bilm
 from bilm.commands.output import flush_output, open_streams, printable, say
 from bilm.errors import BilmError
-from bilm.support.process import (
-    LOG_LEVEL,
-    MUTE,
-    grow_gpu_memory,
-    is_loud,
-    keep_freed_memory,
-    quiet,
-    share_cores,
-)
+from bilm.support import process
 from bilm.support.urls import masked
 
 # Each module of this package defines a command of the same name, with underscores for dashes; the
@@ -66,10 +58,7 @@ NO_TENSORFLOW = (
 )
 QUIET = "bilm.quiet"  # key of the context's `meta`
 # Parts of the paths of modules whose notes are hidden.
-FOREIGN = (
-    "/tensorflow/python/", "/tf2onnx/", "/gensim/", "/aiobotocore/", "/botocore/", "/fsspec/",
-    "/s3fs/", "/py4j/",
-)  # fmt: skip
+FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/aiobotocore/", "/botocore/", "/fsspec/", "/s3fs/")
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
     "show_default": True,
@@ -229,13 +218,13 @@ class Command(cloup.Command):
         """Start the log and TensorFlow, then call the function. Raises: Failure, Exit."""
         start_log(ctx.meta[QUIET])
         try:
-            keep_freed_memory()
-            grow_gpu_memory()
+            process.keep_freed_memory()
+            process.grow_gpu_memory()
             if self.tensorflow:
                 if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
                     # When a worker dies, TensorFlow logs every failed exchange; the command prints
                     # one error.
-                    os.environ.setdefault(LOG_LEVEL, MUTE)
+                    os.environ.setdefault(process.LOG_LEVEL, process.MUTE)
                 start_tensorflow()
             with _interruptible():
                 self._fetch(ctx)
@@ -297,7 +286,7 @@ def start_log(is_quiet: bool) -> None:
     logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING if is_quiet else logging.INFO)
     logging.get_absl_handler().setFormatter(_Printable())
-    if not is_loud():
+    if not process.is_loud():
         logging.get_absl_handler().addFilter(_is_for_users)
 
 
@@ -315,9 +304,8 @@ def _is_for_users(record: LogRecord) -> bool:
 
 def start_tensorflow() -> None:
     """Start TensorFlow, without its notes unless TF_CPP_MIN_LOG_LEVEL shows them."""
-    if not is_loud():
-        quiet()
-    share_cores()
+    process.quiet()
+    process.share_cores()
 
 
 # --- Ctrl-C ---

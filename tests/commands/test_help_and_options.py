@@ -149,7 +149,6 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         (["expo"], ["export"]),
         (["embed", "--pre"], ["--precision"]),
         (["embed", "--pool", ""], ["none", "mean", "max"]),
-        (["train", "--options", "orig"], ["original", "original_2018"]),
     ],
 )
 def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
