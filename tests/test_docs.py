@@ -83,14 +83,5 @@ def test_links_of_root_pages_point_into_the_documentation(generated, tmp_path):
     )
 
 
-def test_docstrings_become_restructured_text(generated):
-    lines = ["Do it.", "Raises: DataError for `a*`,", "    or b*.", "Inputs: one of", "    - x"]
-    generated.plain_docstring(None, "function", "f", None, None, lines)
-    assert lines == [
-        "Do it.", "", "**Raises**: DataError for `a*`,", r"or b\*.", "", "", "**Inputs**: one of",
-        "", "- x", "",
-    ]  # fmt: skip
-
-
 def test_version_for_citations_is_current():
     assert f"\nversion: {bilm.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")

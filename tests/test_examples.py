@@ -51,18 +51,6 @@ def test_tagger_learns_part_of_speech_tags(tmp_path, arguments):
     assert accuracy > 60
 
 
-def test_tagger_entities_of_iob2_tags():
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        from tagger import entities
-    finally:
-        sys.path.pop(0)
-    tags = ["B-a", "I-a", "O", "I-b", "I-a", "B-a", "B-a"]
-    expected = {(0, 2, "a"), (3, 4, "b"), (4, 5, "a"), (5, 6, "a"), (6, 7, "a")}
-    assert entities(tags) == expected
-    assert entities([]) == set()
-
-
 def films(path):
     """Write texts whose words determine their labels; return the path."""
     kinds = [("pos", "good"), ("neg", "bad")]

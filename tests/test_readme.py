@@ -1,6 +1,5 @@
 """Check README.md and docs/: Python blocks run, and all named commands, flags and files exist."""
 
-import gzip
 import importlib
 import json
 import re
@@ -128,17 +127,6 @@ def test_python_blocks_of_the_clients_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_blocks(ROOT / "docs" / "clients.md")
     assert names["mean"].shape == (2, names["doc"].tensor.shape[1])
-
-
-@pytest.mark.parametrize("k, second", [(1, "G A T T A C A"), (3, "GAT TAC A")])
-def test_command_of_the_proteins_page_writes_one_sequence_per_line(tmp_path, k, second):
-    text = TEXTS[ROOT / "docs" / "proteins.md"]
-    command = re.search(r"^ {4}gzip .*?> proteins\.txt$", text, re.DOTALL | re.MULTILINE)
-    (tmp_path / "proteins.fasta.gz").write_bytes(gzip.compress(b">a x\nMKac\nWY\n>b\nGATT\nACA\n"))
-    subprocess.run(command[0].replace(".{1}", f".{{{k}}}"), shell=True, check=True, cwd=tmp_path)
-    lines = (tmp_path / "proteins.txt").read_text().splitlines()
-    assert [line.replace(" ", "") for line in lines] == ["MKACWY", "GATTACA"]
-    assert lines[1].split() == second.split()
 
 
 def test_shell_blocks_name_existing_commands_and_flags():

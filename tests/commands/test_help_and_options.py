@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from command_runs import BIN
 
@@ -205,14 +204,6 @@ def test_option_names_with_dashes_or_underscores(words, expected):
     finetune = cli.get_command(None, "finetune")
     context = finetune.make_context("x", ["--model=m", "--output=o", "--input=i", *words])
     assert {name: context.params[name] for name in expected} == expected
-
-
-def test_text_may_contain_dashes():
-    substitutes = cli.get_command(None, "substitutes")
-    words = ["--model=m", "--sentence", "- a --b c", "--position"]
-    assert substitutes.make_context("x", [*words, "1"]).params["sentence"] == "- a --b c"
-    with pytest.raises(click.UsageError, match="-1 is not in the range x>=0"):
-        substitutes.make_context("x", [*words, "-1"])
 
 
 def test_tilde_is_the_home_folder(tmp_path, monkeypatch, capsys):

@@ -104,17 +104,6 @@ def test_info_of_a_run_and_its_export(run_here, tmp_path):
     assert names["embedder"].embed_sentence(["a", "b"]).shape == (3, 2, run_info["vector_dim"])
 
 
-def test_info_omits_the_softmax_of_another_export(run_here, tmp_path, log):
-    for variant, name in (("characters", "one"), ("words", "two")):
-        dump_weights(tiny_run(variant), tmp_path / f"{name}.hdf5", include_softmax=True)
-    (tmp_path / "two_softmax.hdf5").replace(tmp_path / "one_softmax.hdf5")
-    found = describe(open_model(tmp_path, "one.hdf5"))
-    assert found["softmax_parameters"] == 0 and found["vocabulary"] is None
-    assert not any(file["path"].endswith("_softmax.hdf5") for file in found["files"])
-    (problem,) = found["problems"]
-    assert "one_softmax.hdf5: of another export" in problem
-
-
 def change_lstm(run):
     values = json.loads((run / "options.json").read_text())
     values["lstm"]["dim"] += 1

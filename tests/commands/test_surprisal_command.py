@@ -86,17 +86,6 @@ def test_surprisal_of_tables_and_conllu(measured, name, text, more, ids):
     assert [row["id"] for row in rows if "id" in row] == ids.split()
 
 
-def test_surprisal_of_several_files_names_each_file(measured, tmp_path):
-    (tmp_path / "1.txt").write_text("w1\n")
-    rows = measured("\nw2\n", "--quiet", name="2.txt")
-    assert "file" not in rows[0]
-    rows = measured("\nw2\n", name="*.txt")  # also creates a file of this name
-    (tmp_path / "*.txt").unlink()
-    found = [(row["file"], row["sentence"], row["word"]) for row in rows]
-    first, second = str(tmp_path / "1.txt"), str(tmp_path / "2.txt")
-    assert (first, "0", "w1") in found and (second, "1", "w2") in found
-
-
 @pytest.mark.clients
 def test_surprisal_in_parquet_equals_scorer_exactly(measured, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="make test-clients")

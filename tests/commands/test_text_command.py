@@ -33,22 +33,6 @@ def test_each_input_form_becomes_lines_of_words(name, content, flags, expected, 
     assert [record.words for record in Corpus(text)] == [line.split() for line in expected]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "flags"),
-    [
-        ("r.jsonl", '{"t": ["a", "b c", "", "d\\ne"]}\n{"t": ["f"]}', ["--column=t"]),
-        ("r.conllu", "1\ta\n2\tb c\n3\td\u00a0e\n\n1\tf\n", []),
-    ],
-)
-def test_words_with_blanks_become_several(name, content, flags, run_here, tmp_path):
-    corpus, text = tmp_path / name, tmp_path / "text"
-    corpus.write_text(content, encoding="utf-8")
-    done = run_here("bilm text", "--input", corpus, "--output", text, *flags)
-    assert done.stdout == f"wrote {text}: 2 sentences, 6 words\n"
-    assert "in 1 sentences a word is empty or contains blanks" in done.stderr
-    assert [record.words for record in Corpus(text)] == [["a", "b", "c", "d", "e"], ["f"]]
-
-
 def test_bad_corpus_leaves_no_output(run_here, tmp_path):
     (tmp_path / "r.csv").write_text('text\ngood\n"open')
     files = ["--input", tmp_path / "r.csv", "--output", tmp_path / "text"]
