@@ -53,11 +53,13 @@ def read_history(path: str | Path) -> list[dict[str, str]]:
     """Return the rows of a `history.csv`, by column; none if it is missing or damaged."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
+            reader = csv.DictReader(file, strict=True)
+            columns, rows = tuple(reader.fieldnames or ()), list(reader)
+        is_whole = all(set(row) == {*COLUMNS} and None not in row.values() for row in rows)
+        if columns != COLUMNS or not is_whole:
+            raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
         for row in rows:
             int(row["step"]), int(row["restart"] or 0)
-            if tuple(row) != COLUMNS or None in row.values():
-                raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
