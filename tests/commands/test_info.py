@@ -156,9 +156,7 @@ def test_info_shows_the_last_evaluations_of_a_run(run_here, tmp_path, monkeypatc
     assert "perplexity" in "".join(lines[-14:-12])
 
 
-@pytest.mark.parametrize(
-    "content", [None, "", "step,other\n1,\x1b[31m\n", ",".join(COLUMNS) + "\n1\n"]
-)
+@pytest.mark.parametrize("content", [None, "step,other\n1,\x1b[31m\n", ",".join(COLUMNS) + "\n1\n"])
 def test_info_of_a_run_without_or_with_a_damaged_history(content, run_here, tmp_path):
     run = shutil.copytree(tiny_run("characters"), tmp_path / "run")
     (run / "history.csv").unlink()
