@@ -2,15 +2,12 @@
 
 from typing import Any
 
-from bilm.support.imports import lazily, register_with_keras
+from bilm.support.imports import lazily
 from bilm.support.process import check_backend, choose_backend
 
 __version__ = "0.2.0"
 
 choose_backend()  # before Keras is imported
-register_with_keras(
-    dict.fromkeys(["Elmo", "WordMask"], "bilm.elmo.layer") | {"ScalarMix": "bilm.layers.scalar_mix"}
-)
 
 _get, __dir__, __all__ = lazily(
     __name__,

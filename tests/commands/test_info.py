@@ -164,5 +164,5 @@ def test_info_of_a_run_without_or_with_a_damaged_history(content, run_here, tmp_
         (run / "history.csv").write_text(content)
     done = run_here("bilm info", run)
     assert done.returncode == 0 and "\x1b" not in done.stdout
-    assert ("not the history of a run" in done.stderr) == bool(content)
+    assert ("not the history of a run" in done.stderr) == (content is not None)
     assert info(run_here, run)["evaluations"] == []
