@@ -1,15 +1,13 @@
 """bilm: the bidirectional language model behind ELMo on TensorFlow 2 and Keras 3."""
 
-from typing import Any
-
 from bilm.support.imports import lazily
-from bilm.support.process import check_backend, choose_backend
+from bilm.support.process import choose_backend
 
 __version__ = "0.2.0"
 
 choose_backend()  # before Keras is imported
 
-_get, __dir__, __all__ = lazily(
+__getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "Batcher": "data.vocabulary",
@@ -38,8 +36,3 @@ _get, __dir__, __all__ = lazily(
     },
     optional={"ElmoVectorizer": "integrations.vectorizer"},
 )
-
-
-def __getattr__(name: str) -> Any:
-    check_backend()
-    return _get(name)

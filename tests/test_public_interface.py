@@ -47,10 +47,3 @@ def test_copy_of_bidirectional_language_model_is_refused(copied):
     model = bilm.BidirectionalLanguageModel(CASE)
     with pytest.raises(BilmError, match=r"use bilm\.ElmoEmbedder or bilm\.Elmo, which"):
         copied(model)
-
-
-@pytest.mark.parametrize("backend", ["nonsense", "numpy"])
-def test_unusable_keras_backend_names_the_variable(backend, monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", backend)
-    with pytest.raises(BilmError, match=rf"the variable KERAS_BACKEND is '{backend}'; unset it"):
-        bilm.ElmoEmbedder("novels-en")

@@ -219,7 +219,7 @@ class Command(cloup.Command):
         start_log(ctx.meta[QUIET])
         try:
             process.keep_freed_memory()
-            process.grow_gpu_memory()
+            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
             if self.tensorflow:
                 if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
                     # When a worker dies, TensorFlow logs every failed exchange; the command prints

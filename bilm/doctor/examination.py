@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from bilm.support.imports import DISTRIBUTION
 from bilm.support.probes import ProbeFailure, ask
-from bilm.support.process import available_cores, machine_load
+from bilm.support.process import available_cores
 
 PROBES = "bilm.doctor.probes"
 SHORT, LONG = 120.0, 300.0  # seconds that a probe may take
@@ -112,7 +112,7 @@ def _version(distribution: str) -> str | None:
 
 def _settings() -> Values:
     """Describe the machine and the settings in the environment."""
-    cores, load = f"{available_cores()} of {os.cpu_count()}", f"{machine_load():.1f}"
+    cores, load = f"{available_cores()} of {os.cpu_count()}", f"{os.getloadavg()[0]:.1f}"
     names = [name for name in sorted(os.environ) if name.startswith(SETTINGS)]
     return {"cores": cores, "load": load, **{name: os.environ[name] for name in names}}
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 
-from bilm.errors import BilmError
-
 BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
-BACKENDS = ("tensorflow", "torch", "jax")
-OTHER_BACKENDS = BACKENDS[1:]  # in the order in which they are chosen without TensorFlow
 LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
 SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
@@ -25,40 +18,11 @@ def choose_backend() -> str:
     """Return the name of Keras' backend; without TensorFlow, choose another one.
 
     If TensorFlow is not installed and the user has not chosen a backend, KERAS_BACKEND is set to
-    `torch` or `jax`, the first one that is installed. Keras reads it when it is imported.
+    `torch` if that is installed, or else to `jax`. Keras reads it when it is imported.
     """
-    if not backend_is_chosen() and find_spec("tensorflow") is None:
-        for name in filter(find_spec, reversed(OTHER_BACKENDS)):
-            os.environ[BACKEND] = name
-    return os.environ.get(BACKEND) or _configured_backend()
-
-
-def check_backend() -> None:
-    """Check that bilm supports the library that KERAS_BACKEND names, and that it is installed.
-
-    Raises: BilmError.
-    """
-    name = os.environ.get(BACKEND)
-    if name and not (name in BACKENDS and find_spec(name)):
-        raise BilmError(
-            f"the variable {BACKEND} is {name!r}; unset it, or set it to one of {BACKENDS} that is "
-            "installed"
-        )
-
-
-def backend_is_chosen() -> bool:
-    """Return whether the user has chosen a backend of Keras, or another one than TensorFlow."""
-    return BACKEND in os.environ or _configured_backend() != "tensorflow"
-
-
-def _configured_backend() -> str:
-    """Return the backend that Keras' configuration file names, by default TensorFlow."""
-    folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
-    try:
-        with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
-            return json.load(file).get("backend", "tensorflow")
-    except (OSError, ValueError):
-        return "tensorflow"
+    if BACKEND not in os.environ and find_spec("tensorflow") is None:
+        os.environ[BACKEND] = "torch" if find_spec("torch") else "jax"
+    return os.environ.get(BACKEND) or "tensorflow"
 
 
 def quiet() -> None:
@@ -69,44 +33,30 @@ def quiet() -> None:
     CUDA_VISIBLE_DEVICES before. The function does nothing if TF_CPP_MIN_LOG_LEVEL is 0 or 1 or if
     Keras' backend is another one.
 
-    Raises: BilmError as `check_backend` does.
-
     Example:
         import bilm
         bilm.quiet()
         import keras
     """
-    check_backend()
     if is_loud() or choose_backend() != "tensorflow":
         return
     os.environ.setdefault(LOG_LEVEL, QUIET)
-    with _standard_error_held():  # TensorFlow logs its first lines before it reads the level
+    error, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)  # TensorFlow logs its first lines before it reads the level
+    try:
         import tensorflow as tf
 
         tf.config.list_physical_devices()
+    finally:
+        os.dup2(error, 2)
+        os.close(error)
+        os.close(nowhere)
     tf.get_logger().setLevel("ERROR")
 
 
 def is_loud() -> bool:
     """Return whether TF_CPP_MIN_LOG_LEVEL enables TensorFlow's notes or warnings."""
     return os.environ.get(LOG_LEVEL) in LOUD
-
-
-@contextmanager
-def _standard_error_held() -> Iterator[None]:
-    """Drop the output of the block on standard error, including C++, unless the block raises."""
-    with tempfile.TemporaryFile() as held:
-        terminal = os.dup(2)
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            held.seek(0)
-            os.write(terminal, held.read())
-            raise
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
 
 
 def keep_freed_memory() -> None:
@@ -130,24 +80,12 @@ def return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def grow_gpu_memory() -> None:
-    """Let TensorFlow allocate the memory of GPUs as it needs it, instead of all of it at its start,
-    so that several processes can share a GPU; a later call than the first use has no effect."""
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-
-
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
         return os.cpu_count() or 1
-
-
-def machine_load() -> float:
-    """Return the mean number of running and waiting threads of the whole machine in the last
-    minute, also in a container."""
-    return os.getloadavg()[0]
 
 
 def share_cores() -> bool:

@@ -15,7 +15,6 @@ from tensorflow.python.eager import context  # TensorFlow has no public names fo
 
 import bilm
 from bilm.errors import BilmError
-from bilm.support.process import grow_gpu_memory
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.hosts.joining import TF_CONFIG
 
@@ -115,8 +114,8 @@ def make_strategy(
     """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
 
     The other GPUs are hidden from this process, so that TensorFlow does not allocate their memory.
-    It allocates the memory of the chosen ones as it needs it: see `grow_gpu_memory`.
-    This has no effect after TensorFlow has started.
+    It allocates the memory of the chosen ones as it needs it, so
+    that several processes can share a GPU. This has no effect after TensorFlow has started.
 
     Args:
         gpus: numbers of the GPUs to use.
@@ -141,7 +140,7 @@ def make_strategy(
     with suppress(RuntimeError):  # TensorFlow has started
         tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
     if gpus:
-        grow_gpu_memory()
+        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         if not tf32:
             tf.config.experimental.enable_tensor_float_32_execution(False)
     if hosts is not None and hosts.n_workers > 1:

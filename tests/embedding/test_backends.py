@@ -5,6 +5,7 @@ of each backend, too.
 """
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -234,7 +235,7 @@ def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     most = backends.SMALL_WORK // sum(dense_sizes(options))
     assert sooner_backend(options, "float32", 1) == "keras"  # is imported
     monkeypatch.delitem(sys.modules, "keras")
-    monkeypatch.setattr(backends, "backend_is_chosen", lambda: False)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
     assert sooner_backend(options, "float32", most) == "numpy"
     assert sooner_backend(options, "float32", most + 1) == "keras"
     assert sooner_backend(options, "bfloat16", 1) == "keras"
@@ -278,7 +279,7 @@ def test_one_sentence_is_computed_by_one_thread_if_cells_are_small_or_the_machin
     embedder.warm_up()
     for largest, load, few in [(1 << 22, 0.0, True), (0, 0.0, False), (0, 1e6, True)]:
         monkeypatch.setattr(numpy_backend, "ONE_THREAD_BYTES", largest)
-        monkeypatch.setattr(numpy_backend, "machine_load", lambda load=load: load)
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
         limited.reset_mock()
         embedder.embed_sentence(SENTENCES[0])
         assert limited.limit.called is few

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from bilm.embedding.choices import BACKENDS
 from bilm.errors import OptionsError
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import backend_is_chosen
+from bilm.support.process import BACKEND
 
 SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
 
@@ -111,7 +112,7 @@ def open_backend(stored: StoredModel, name: str = "keras", precision: str = "flo
 def sooner_backend(options: ModelOptions, precision: str, n_tokens: int) -> str:
     """Return the backend that embeds a text sooner, including the start of its library: `numpy` for
     a short text, unless Keras is imported or the user has chosen its backend."""
-    if "keras" in sys.modules or backend_is_chosen():
+    if "keras" in sys.modules or BACKEND in os.environ:
         return "keras"
     is_small = n_tokens * sum(dense_sizes(options)) <= SMALL_WORK
     is_supported = not _backend_class("numpy", precision).unsupported(options, precision)

@@ -22,7 +22,6 @@ from bilm.embedding.backends import Backend, Run, continued, zero_state
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import machine_load
 
 FEW_WORDS = 64  # most words whose products one thread computes
 ONE_THREAD_BYTES = 1 << 20  # largest matrix that one core multiplies with a row as fast as several
@@ -259,7 +258,7 @@ def blas_threads(n_bytes: float) -> Iterator[None]:
     A block changes nothing in a program with several threads of Python, which could save and
     restore it at the same time.
     """
-    is_busy = (machine_load() or 0) > (os.cpu_count() or 1) + 1
+    is_busy = os.getloadavg()[0] > (os.cpu_count() or 1) + 1
     if active_count() > 1 or not (is_busy or n_bytes <= ONE_THREAD_BYTES):
         yield
         return
