@@ -11,8 +11,6 @@ import subprocess
 import sys
 from typing import Any, NoReturn
 
-LAST_LINES = 2  # of standard error, for a message
-
 
 class ProbeFailure(Exception):
     """A probe ended without an answer. Its text says why."""
@@ -22,25 +20,20 @@ def ask(module: str, *arguments: str, timeout: float, **environment: str) -> dic
     """Run a probe in a new process, with the standard input of this one, and return its answer.
 
     Args:
-        module: name of the module.
-        arguments: its arguments.
+        module, arguments: name of the module and its arguments.
         timeout: seconds.
         environment: variables of the process's environment, in addition to this process's.
     Raises: ProbeFailure if it raises an error, crashes or does not end in time.
     """
+    command = [sys.executable, "-m", module, *arguments]
+    variables = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **environment}
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", module, *arguments], capture_output=True, text=True,
-            errors="replace", timeout=timeout,
-            env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **environment},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise ProbeFailure(f"no answer after {timeout:,.0f} seconds") from error
-    if done.returncode == 0:
-        return json.loads(done.stdout.splitlines()[-1])
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    message = "; ".join(lines[-LAST_LINES:]) or "no message"
-    raise ProbeFailure(f"the process ended with status {done.returncode}: {message}")
+        done = subprocess.run(command, capture_output=True, env=variables, timeout=timeout)
+        done.check_returncode()
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        *_, last = (error.stderr or b"").strip().split(b"\n")
+        raise ProbeFailure(f"{error} {last.decode(errors='replace')}") from error
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def answer(found: dict[str, Any]) -> NoReturn:

@@ -44,8 +44,8 @@ def test_probe_reads_the_standard_input_of_the_process_that_asks(tmp_path, echo)
     ("argument", "message"),
     [
         ("no bananas", "no bananas"),
-        ("abort", "ended with status -6"),
-        ("hang", "no answer after 3 seconds"),
+        ("abort", "died with <Signals.SIGABRT"),
+        ("hang", "timed out after 3 seconds"),
     ],
 )
 def test_reason_of_a_failure_is_its_message(echo, argument, message):
