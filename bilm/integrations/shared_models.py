@@ -38,7 +38,7 @@ class ModelFiles(NamedTuple):
     def digest(self, model: StoredModel | None = None) -> str:
         """Return the SHA-256 of the content of all files; `model` is the result of `open`."""
         model = model or self.open()
-        vocabulary = expanded(self.vocab) or model.vocabulary_file()
+        vocabulary = expanded(self.vocab) if self.vocab else model.vocabulary_file()
         return model.digest_with(*([Path(vocabulary)] if vocabulary else []))
 
     def check(self, digest: str, owner: str) -> None:

@@ -293,8 +293,8 @@ class StoredModel:
         Returns: the absolute path; None if the model does not read words or has no vocabulary file.
         """
         beside = self.folder / VOCABULARY
-        found = expanded(given) or (beside if beside.is_file() else None)
-        return Path(found).absolute() if found and self.options.reads_words else None
+        found = given or (beside if beside.is_file() else None)
+        return Path(expanded(found)).absolute() if found and self.options.reads_words else None
 
     def check_words(self, vocab_file: str | Path | None) -> None:
         """Compare the vocabulary file of a model that reads words with the model's own words.

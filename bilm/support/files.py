@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import overload
 
 from bilm.errors import DataError
 from bilm.support.remote import upload
@@ -23,7 +22,6 @@ from bilm.support.urls import is_url, name_of, require_local
 
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a file
 
 
@@ -63,10 +61,8 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     if target.exists() and (target.is_file() or os.listdir(target)):
         raise DataError(f"{path}: exists and is not empty; choose another folder, or remove it")
     with scratch(beside(target, ".new")) as folder:
-        new = folder / "new"
-        new.mkdir()
-        yield new
-        os.replace(new, target)
+        yield folder
+        os.replace(folder, target)
 
 
 @contextmanager
@@ -113,22 +109,14 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 def try_lock(path: Path) -> AbstractContextManager | None:
     """Lock a file until the block of the result or the process ends.
 
-    On a file system without locks, the existence of another file beside it is the lock.
-
     Returns: None if another process or thread holds the lock.
     Raises: OSError if the file cannot be created.
     """
-    from filelock import FileLock, SoftFileLock, Timeout
+    from filelock import FileLock, Timeout
 
-    try:
-        try:
-            return FileLock(path, timeout=0).acquire()
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            return SoftFileLock(f"{path}.soft", timeout=0).acquire()
-    except Timeout:
-        return None
+    with suppress(Timeout):
+        return FileLock(path, timeout=0).acquire()
+    return None
 
 
 def output_path(path: str | os.PathLike) -> Path:
@@ -164,17 +152,9 @@ def keep_inputs(output: str | os.PathLike, *inputs: str | os.PathLike | None) ->
         )
 
 
-@overload
-def expanded(path: str | os.PathLike) -> str: ...
-
-
-@overload
-def expanded(path: str | os.PathLike | None) -> str | None: ...
-
-
-def expanded(path: str | os.PathLike | None) -> str | None:
-    """Return a path with a leading `~` replaced by the home folder; None for None."""
-    return None if path is None else os.path.expanduser(os.fspath(path))
+def expanded(path: str | os.PathLike) -> str:
+    """Return a path with a leading `~` replaced by the home folder."""
+    return os.path.expanduser(os.fspath(path))
 
 
 def beside(path: Path, ending: str) -> Path:

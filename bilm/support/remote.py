@@ -58,19 +58,16 @@ def stat(url: str) -> Stat:
     """Return the size and version that a file has now. Raises: RemoteError."""
     fs, path = _filesystem(url)
     with _naming(url, "read"):
-        return _stat(fs.info(path))
+        info = fs.info(path)
+    keys = "ETag", "etag", "generation", "md5Hash", "content_md5", "Last-Modified", "mtime"
+    version = next((str(info[key]) for key in keys if info.get(key)), "")
+    return Stat(info.get("size"), version.strip('"'))
 
 
 def stats(urls: Iterable[str]) -> list[Stat]:
     """Return `stat` of each URL; several are requested at a time."""
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(stat, urls))
-
-
-def _stat(info: dict[str, Any]) -> Stat:
-    keys = "ETag", "etag", "generation", "md5Hash", "content_md5", "Last-Modified", "mtime"
-    version = next((str(info[key]) for key in keys if info.get(key)), "")
-    return Stat(info.get("size"), version.strip('"'))
 
 
 @contextmanager
@@ -81,22 +78,18 @@ def reading(url: str) -> Iterator[BinaryIO]:
         yield file
 
 
-@contextmanager
-def writing(url: str) -> Iterator[BinaryIO]:
-    """Yield a file whose content becomes the object when the block succeeds.
+def upload(source: Path, url: str) -> None:
+    """Upload a local file. If this fails, an earlier object of this name is unchanged.
 
-    If the block fails, the upload is aborted and an earlier object of this name is unchanged.
-
-    Raises: RemoteError, also for an error in the block.
+    Raises: RemoteError.
     """
     fs, path = _filesystem(url)
-    with _naming(url, "written"), fs.transaction, fs.open(path, "wb") as file:
-        yield file
-
-
-def upload(source: Path, url: str) -> None:
-    """Upload a local file; see `writing`. Raises: RemoteError."""
-    with writing(url) as out, open(source, "rb") as file:
+    with (
+        _naming(url, "written"),
+        open(source, "rb") as file,
+        fs.transaction,
+        fs.open(path, "wb") as out,
+    ):
         shutil.copyfileobj(file, out, COPY_BYTES)
 
 

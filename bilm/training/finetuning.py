@@ -290,7 +290,7 @@ def choose_vocabulary(
     Returns: the vocabulary of the source (None if it is unknown) and that of the new run.
     Raises: DataError if one is missing or does not belong to the source.
     """
-    own, new = expanded(own), expanded(new)
+    own, new = (path and expanded(path) for path in (own, new))
     beside, reads_words = start.folder / VOCABULARY, start.options.char_cnn is None
     if reads_words and new is not None:
         raise DataError(

@@ -184,7 +184,7 @@ def test_tilde_is_expanded(tmp_path, monkeypatch):
     write("~/out.txt")
     assert names(tmp_path) == ["out.txt"]
     assert expanded("~/x") == f"{tmp_path}/x"
-    for path in (None, "x/~", "~no-such-user/x", "http://host/~me/x"):
+    for path in ("x/~", "~no-such-user/x", "http://host/~me/x"):
         assert expanded(path) == path
 
 

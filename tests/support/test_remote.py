@@ -22,7 +22,7 @@ from bilm.support.remote import (
     matching,
     reading,
     stat,
-    writing,
+    upload,
 )
 from bilm.support.urls import is_url, name_of, require_local
 from bilm.training.run_folder import RunFolder
@@ -122,14 +122,19 @@ def test_files_of_other_schemes_are_written_listed_and_read(place, tmp_path):
     assert stat(urls[0]).size == len(TEXT)
 
 
-def test_interrupted_write_keeps_the_earlier_file(place, tmp_path):
+def test_interrupted_write_keeps_the_earlier_file(place, tmp_path, monkeypatch):
     (tmp_path / "place").mkdir()
     url = f"{place}/a.txt"
-    with writing(url) as file:
-        file.write(b"old\n")
-    with pytest.raises(KeyboardInterrupt), writing(url) as file:
-        file.write(b"new\n")
+    (tmp_path / "old").write_bytes(b"old\n")
+    upload(tmp_path / "old", url)
+
+    def interrupted(source, out, size):
+        out.write(b"new\n")
         raise KeyboardInterrupt
+
+    monkeypatch.setattr("shutil.copyfileobj", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        upload(tmp_path / "old", url)
     assert list(resolve_shards(url).texts()) == ["old"]
 
 
