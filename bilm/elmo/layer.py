@@ -218,7 +218,6 @@ class Elmo(keras.layers.Layer):
 
     def layers_of(self, inputs: Any, training: bool | None = None) -> Any:
         """Return layers float (B, layers + 1, T, 2 P), mask (B, T) and token vectors (B, T, P)."""
-        self.require_weights()
         ids = self._ids_of(inputs)
         start = None if self._states is None else self._states.start(ops.shape(ids)[0])
         result = self.bilm(ids, start, training=bool(training) and self.trainable_bilm)
@@ -267,14 +266,6 @@ class Elmo(keras.layers.Layer):
             if isinstance(inputs, tf.__internal__.EagerTensor):
                 check_ids(inputs.numpy(), self.options, self.bilm.n_tokens)
         return ops.cast(inputs, "int64" if dtype in ("int64", "uint32", "uint64") else "int32")
-
-    def require_weights(self) -> None:
-        """Check that weights have been loaded if the layer was created from options only.
-
-        Raises: WeightsError; in a graph, a TensorFlow error when the graph runs.
-        """
-        if self._stored is None:
-            stored_weights.refuse_unset(self.bilm)
 
     def compute_mask(self, inputs: Any, previous: Any = None) -> Any:
         """Return the mask of the tokens, boolean (B, T), or a list with one mask per

@@ -33,9 +33,8 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
     Args:
         elmo: the layer; its first representation is exported.
         path: the file to write.
-    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if it has
-        no weights, or if the values that ONNX Runtime computes differ; ImportError without the
-        extra `onnx`.
+    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if
+        the values that ONNX Runtime computes differ; ImportError without the extra `onnx`.
     """
     require_strings(elmo, "an ONNX model")
     with needed("onnx", "An export to ONNX"):

@@ -92,8 +92,9 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
         elmo: the layer; its first representation is exported.
         path: the folder to write, replaced if it contains a SavedModel. TensorFlow Serving requires
             a number as its name.
-    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if it has
-        no weights; DataError if the folder contains other files; OSError if it cannot be written.
+    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if its
+        weights are damaged; DataError if the folder contains other files; OSError if it cannot be
+        written.
 
     Example:
         module = tf.saved_model.load(path)
@@ -107,7 +108,7 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
 
 
 def require_strings(elmo: Elmo, form: str) -> None:
-    """Check that a layer has weights and can be exported for reading strings; build it.
+    """Check that a layer can be exported for reading strings; build it.
 
     Raises: OptionsError, WeightsError.
     """
@@ -120,4 +121,3 @@ def require_strings(elmo: Elmo, form: str) -> None:
         )
     if not elmo.built:
         elmo.build()
-    elmo.require_weights()

@@ -20,10 +20,6 @@ from bilm.support.files import version_of
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
-UNSET = (
-    "this Elmo layer was created from options only and has no weights yet; load weights into it, "
-    "or create it from options and weight files"
-)
 _known: dict[str, StoredWeights] = {}
 
 
@@ -128,32 +124,12 @@ class _Unchanging:
 
 
 def leave_unset(model: BiLM) -> None:
-    """Initialize the variables of a model that is not built yet as NaN, to be assigned later."""
+    """Initialize the variables of a model that is not built yet as NaN, to be assigned later; until
+    then, all vectors are NaN."""
     import keras
 
     for layer, name in names.stored_places(model).values():
         layer.initial[name] = lambda shape: keras.initializers.Constant(float("nan"))
-
-
-def refuse_unset(model: BiLM) -> None:
-    """Raise an error if the variables still have the values that `leave_unset` gave them.
-
-    TensorFlow only. On another backend, and if XLA removes assertions, the vectors are NaN.
-
-    Raises: WeightsError, or `tf.errors.InvalidArgumentError` when a graph runs.
-    """
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        return
-    import tensorflow as tf
-
-    bias = model.stacks["forward"].layers[0].cell.bias
-    unset = tf.math.is_nan(tf.convert_to_tensor(bias)[0])
-    if not tf.executing_eagerly():
-        tf.debugging.Assert(tf.logical_not(unset), [UNSET])
-    elif unset:
-        raise WeightsError(UNSET)
 
 
 def as_initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any) -> Any:
