@@ -10,6 +10,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,8 @@ import h5py
 import numpy as np
 
 from bilm.errors import BilmError, WeightsError
-from bilm.storage.formats.base import LazyTensor
 from bilm.support.files import replacing
 
-VALUES, SCALES = "_int8", "_int8_scales"  # ends of the names of matrices in eight bits
 MAX_RATIO = 100  # maximum ratio of uncompressed to stored bytes; weights hardly shrink
 UNSTORED_BYTES = 1 << 20  # allowed above MAX_RATIO, for small compressed datasets
 MAX_ITEMS = 1_000  # groups and datasets of a model's file; the largest known model has 150
@@ -208,12 +207,6 @@ def _check_stored(found: h5py.Dataset, name: str) -> None:
 class HDF5Tensors:
     """The datasets of an HDF5 file: see `bilm.storage.formats.base.Tensors`.
 
-    A matrix `X`, float32 (K, N), may be stored in eight bits: as `X_int8`, int8 (K, N), and
-    `X_int8_scales`, float32 (N,), one per column: X = X_int8 * X_int8_scales.
-
-    Args:
-        path: the file.
-    Attributes: `rounded`, the names of the matrices in eight bits.
     Raises: WeightsError.
     """
 
@@ -221,31 +214,10 @@ class HDF5Tensors:
         self.paths: tuple[Path, ...] = (Path(path).absolute(),)  # the working folder may change
         self.source = str(self.paths[0])
         with open_hdf5(path) as file:
-            stored = dataset_names(file)
-        pairs = (name.removesuffix(VALUES) for name in stored if name.endswith(VALUES))
-        self.rounded = {name for name in pairs if name + SCALES in stored}
-        parts = {name + end for name in self.rounded for end in (VALUES, SCALES)}
-        self.names = (stored - parts) | self.rounded
+            self.names = dataset_names(file)
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[str], Any]]:
         """Open the file."""
         with open_hdf5(self.source) as file:
-            yield lambda name: _matrix(file, name) if name in self.rounded else numbers(file, name)
-
-
-def _matrix(file: h5py.File, name: str) -> LazyTensor:
-    """Return a matrix in eight bits. Raises: WeightsError."""
-    values, scales = numbers(file, name + VALUES), numbers(file, name + SCALES)
-    if values.dtype != np.int8 or values.ndim != 2 or scales.shape != values.shape[1:]:
-        raise WeightsError(
-            f"{file.filename}: {name}{VALUES} is {values.dtype} {values.shape} and {name}{SCALES} "
-            f"has shape {scales.shape}; expected int8 (K, N) and (N,)"
-        )
-
-    def product() -> np.ndarray:
-        # Scales that float32 cannot hold are refused later, with all values that are not finite.
-        with np.errstate(over="ignore", invalid="ignore"):
-            return values[...] * scales[...].astype(np.float32)
-
-    return LazyTensor(values.shape, values.dtype, product)
+            yield partial(numbers, file)

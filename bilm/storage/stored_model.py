@@ -103,11 +103,6 @@ class StoredModel:
         """The weights of the biLM. Raises: OptionsError, WeightsError."""
         return self.format.tensors(self.options)
 
-    @property
-    def is_int8(self) -> bool:
-        """Whether matrices of the biLM are stored in eight bits."""
-        return bool(getattr(self.tensors, "rounded", None))
-
     @cached_property
     def softmax(self) -> Softmax | None:
         """The softmax, or None if the model has none. Raises: WeightsError if it belongs to
@@ -167,13 +162,10 @@ class StoredModel:
         """
         self._require(self.format.has_softmax, purpose)
         if self.softmax is None:
-            expected = "use the original model, whose weights are not in eight bits"
-            if not self.is_int8:
-                expected = (
-                    f"expected {self.format.softmax_path}, which bilm export --include_softmax "
-                    "writes"
-                )
-            raise WeightsError(f"{self}: the model has no softmax and cannot {purpose}; {expected}")
+            raise WeightsError(
+                f"{self}: the model has no softmax and cannot {purpose}; expected "
+                f"{self.format.softmax_path}, which bilm export --include_softmax writes"
+            )
         return self.softmax
 
     def require_trainable(self, purpose: str) -> None:

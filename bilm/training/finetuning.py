@@ -170,11 +170,6 @@ def _set_weights(model: BiLM, start: Source, own: Vocabulary | None, vocab: Voca
     """Assign the source's weights to a model, and the softmax rows of the words that both
     vocabularies contain; `own` is the source's, None if it is unknown."""
     path, stored_softmax = start.model.tensors.source, start.softmax
-    if start.model.is_int8:
-        logging.warning(
-            "%s: the weights were rounded to eight bits; training starts from the rounded values. "
-            "Start from the float32 weights if you have them", path,
-        )  # fmt: skip
     if stored_softmax is None or own is None:
         start.model.assign(model, softmax=False)
         why = (
