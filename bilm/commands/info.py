@@ -156,7 +156,6 @@ def _check_weights(model: StoredModel) -> None:
     from bilm.storage import names
 
     softmax, options = model.softmax, model.options
-    model.check_size()  # a graph of options of another model may exceed the memory
     built = BiLM(options, model.n_words, softmax=softmax is not None)
     n_classes = softmax.n_words if softmax else 0
     sizes = _sizes(options, model.n_words, n_classes)

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.options.model_options import ModelOptions, dense_sizes
+from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import Tensors
 
 if TYPE_CHECKING:
     from bilm.layers.weighted import WeightedLayer
 
 SOFTMAX = "softmax/"
-# Options that require more than `FAR` values for each byte of a file, or `FAR` times its tensors,
-# belong to another model. No check is necessary below `SMALL_MODEL` values and `SMALL_PARTS`.
-FAR = 4
-SMALL_MODEL, SMALL_PARTS = 1 << 20, 64
 PADDED = ("char_embed", "embedding", "word_embed")
 
 
@@ -291,26 +287,3 @@ def n_words(stored: Tensors) -> int:
             f"{stored.source}: embedding has shape {shape}, expected (words, projection_dim)"
         )
     return shape[0]
-
-
-def check_size(options: ModelOptions, files: Sequence[Tensors], n_rows: int | None = None) -> None:
-    """Check that files are large enough for their options, before memory is allocated.
-
-    `assign_tensors` detects smaller differences and names the variable.
-
-    Args:
-        files: the weights, and the tables of words if they are in other files.
-        n_rows: number of rows of `embedding` or `softmax/W`, which have one row per word; None
-            without such a table.
-    Raises: WeightsError.
-    """
-    sizes = list(dense_sizes(options))
-    n_names = len(set().union(*(tensors.names for tensors in files)))
-    n_bytes = sum(path.stat().st_size for path in {p for t in files for p in t.paths})
-    required = sum(sizes) + (n_rows or 0) * options.lstm.projection_dim
-    if len(sizes) > FAR * n_names + SMALL_PARTS or required > FAR * n_bytes + SMALL_MODEL:
-        raise WeightsError(
-            f"{files[0].source}: contains {n_names:,} datasets in {n_bytes:,} bytes, but the "
-            f"options require {len(sizes):,} datasets and {required:,} values; use the options "
-            "that belong to these weights"
-        )

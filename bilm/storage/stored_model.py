@@ -202,7 +202,6 @@ class StoredModel:
         """
         options, tensors = self.options, self.tensors
         if not options.reads_words and not token_ids:
-            names.check_size(options, [tensors])
             return StoredWeights(options, None, tensors)
         if token_table is None and options.lexicon_encoder is not None:
             raise OptionsError(
@@ -213,7 +212,6 @@ class StoredModel:
         if token_table is not None:
             table = HDF5Tensors(os.path.expanduser(token_table))
         options, n_words = options.with_table(), names.n_words(table)
-        names.check_size(options, [tensors, table], n_words)
         return StoredWeights(options, n_words, tensors, table)
 
     def build(
@@ -248,16 +246,10 @@ class StoredModel:
         from bilm.language_model import BiLM
 
         softmax = self.require_softmax(purpose)
-        self.check_size()
         model = BiLM(self.options, softmax.n_words, softmax=True)
         model.build()
         self.assign(model)
         return model
-
-    def check_size(self) -> None:
-        """Check that the files are large enough for the options. Raises: WeightsError."""
-        files = [self.tensors, *([self.softmax.tensors] if self.softmax else [])]
-        names.check_size(self.options, files, self.n_words)
 
     def assign(self, model: BiLM, softmax: bool = True) -> None:
         """Set the variables of a built model.

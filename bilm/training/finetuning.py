@@ -219,7 +219,6 @@ class Source:
         if self.softmax is not None and self.softmax.words is not None:
             self.model.vocabulary()  # raises DataError if its words cannot be used
         self.n_tokens, self.folder = self.model.n_words, self.model.folder
-        self.model.check_size()
         paths = ((name, Path(expanded(name))) for name in self.model.given)
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
 

@@ -58,7 +58,7 @@ def refused(call, *arguments, match=""):
         call(*arguments)
 
 
-@every_reader
+@pytest.mark.parametrize("reader", [load_bilm, ElmoEmbedder])
 @pytest.mark.parametrize("chunks", [None, (64, 64)])
 def test_options_with_larger_sizes_than_the_weights_are_refused(reader, chunks, model):
     """A file of kilobytes whose datasets have all the shapes that the options require."""
@@ -81,7 +81,7 @@ def test_options_with_larger_sizes_than_the_weights_are_refused(reader, chunks, 
 )
 def test_options_with_more_parts_than_the_weights_are_refused(reader, part, values, model):
     set_options(model, **{part: values})
-    refused(reader, model, match=r"(n_layers|n_highway|filters): found|datasets, but the")
+    refused(reader, model, match="(n_layers|n_highway|filters): found")
 
 
 @pytest.mark.parametrize("how", [{}, {"chunks": (1, 2)}, {"compression": "gzip"}])

@@ -172,7 +172,6 @@ class NumpyBackend(Backend):
     def open(cls, stored: StoredModel, precision: str) -> NumpyBackend:
         """Load a model: see `Backend.open`."""
         options, tensors, shapes = stored.options, stored.tensors, _shapes(stored.options)
-        names.check_size(options, [tensors])
         found = names.found_names(shapes, tensors, names.is_bilm)
         with tensors.opened() as opened:
 
