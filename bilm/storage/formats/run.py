@@ -22,14 +22,11 @@ from bilm.storage.formats.base import (
     Softmax,
     one_folder,
 )
-from bilm.support.files import version_of
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, OPTIONS, VOCABULARY
 
 INDEX = ".index"
 PART = re.compile(r".+(\.index|\.data-\d+-of-\d+|-\d+\.json)")
 OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+|\.json)?")
-# Version of the last whole checkpoint, by folder and by whether the softmax was required.
-_whole: dict[tuple[Path, bool], list[tuple]] = {}
 
 
 class Run(Format):
@@ -119,21 +116,16 @@ class Run(Format):
         return self._checkpoint
 
     def _opened(self, with_softmax: bool) -> Checkpoint:
-        from bilm.storage.checkpoint import Checkpoint, every, latest_checkpoint, none
+        from bilm.storage.checkpoint import Checkpoint, every, latest_checkpoint
 
         needed = every if with_softmax else names.is_bilm
         if not self.weight_file.is_dir():
             return Checkpoint.open(self.weight_file.with_suffix(""), needed)
-        key = self.weight_file, with_softmax
-        # Checkpoints that were found whole are not read again.
-        found = latest_checkpoint(self.weight_file, none) if key in _whole else None
-        if found is None or _version(found) != _whole[key]:
-            found = latest_checkpoint(self.weight_file, needed)
+        found = latest_checkpoint(self.weight_file, needed)
         if found is None:
             raise WeightsError(
                 f"{self.weight_file}: the folder does not contain a checkpoint; expected a run"
             )
-        _whole[key] = _version(found)
         return found
 
     def fingerprint_files(self) -> list[Path]:
@@ -147,8 +139,3 @@ def _tensors(checkpoint: Checkpoint) -> LazyTensors:
     shapes, dtypes = checkpoint.shapes, checkpoint.dtypes
     found = {n: LazyTensor(shapes[n], dtypes[n], partial(checkpoint.read, n)) for n in shapes}
     return LazyTensors(checkpoint.path, checkpoint.files, found)
-
-
-def _version(checkpoint: Checkpoint) -> list[tuple]:
-    """Return a value that changes when the files of a checkpoint change."""
-    return [(path, *version_of(path)) for path in checkpoint.files]
