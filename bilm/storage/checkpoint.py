@@ -90,8 +90,8 @@ class RunRecord:
 class Checkpoint:
     """An open checkpoint of training.
 
-    Opening it reads the index and the JSON file, and compares the index with the sizes of the data
-    files. Weights and states are read when they are requested, with their checksums.
+    Opening it reads the index and the JSON file. Weights and states are read when they are
+    requested, with their checksums.
 
     Args:
         path: path of the checkpoint, without the endings of its files.
@@ -114,7 +114,6 @@ class Checkpoint:
         self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         self._dtypes = self._reader.get_variable_to_dtype_map()
         self.files = _files(self.path)
-        self._check_sizes()
         self.is_reference = not any(key.startswith(WEIGHTS) for key in self._shapes)
         variables = {k: names.OURS.variable_of(k) or names.TF1.variable_of(k) for k in self._shapes}
         self._keys = {name: key for key, name in variables.items() if name is not None}
@@ -201,23 +200,6 @@ class Checkpoint:
         if is_number and key != f"best{SUFFIX}" and not np.isfinite(value).all():
             raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
         return value
-
-    def _check_sizes(self) -> None:
-        """Raise WeightsError if the data files are too small for the tensors."""
-        total = needed = 0
-        for key, shape in self._shapes.items():
-            size, dtype = math.prod(shape), self._dtypes[key]
-            is_number = dtype.is_floating or dtype.is_integer
-            total += size
-            # A checkpoint in TensorFlow's first format is one file, possibly compressed: require
-            # only one byte per value.
-            needed += size * (dtype.size if len(self.files) > 1 and is_number else 1)
-        is_data = (path for path in self.files if path.suffix not in (".index", ".json"))
-        n_bytes = sum(path.stat().st_size for path in is_data)
-        if needed > n_bytes:
-            raise WeightsError(
-                f"{self.path}: not a whole checkpoint ({total:,} numbers, {n_bytes:,} bytes)"
-            )
 
 
 def latest_checkpoint(
