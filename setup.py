@@ -17,6 +17,7 @@ setup(
         "bilm.doctor.golden_case": ["*"],
         "bilm.models": ["*/*"],
         "bilm.storage.finding": ["published.json"],
+        "bilm.storage.formats": ["manylangs_published.json"],
         "bilm._options": ["*.json"],
     },
 )

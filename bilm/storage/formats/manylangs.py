@@ -48,25 +48,7 @@ EMBEDDER_ROWS = (
 )
 # The two published configurations are identical; published models do not include them.
 PUBLISHED = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
-PUBLISHED_CONTENT = {
-    "encoder": {
-        "name": "elmo",
-        "projection_dim": 512,
-        "cell_clip": 3,
-        "proj_clip": 3,
-        "dim": 4096,
-        "n_layers": 2,
-    },
-    "token_embedder": {
-        "name": "cnn",
-        "activation": "relu",
-        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-        "n_highway": 2,
-        "word_dim": 100,
-        "char_dim": 50,
-        "max_characters_per_token": 50,
-    },
-}
+PUBLISHED_FILE = Path(__file__).with_name("manylangs_published.json")
 
 
 class ManyLangs(Format):
@@ -106,12 +88,12 @@ class ManyLangs(Format):
         home, configuration = self.weight_file.parent, _configuration_file(self.options_file)
         names = ENCODER, EMBEDDER, *LEXICONS.values()
         found = [self.options_file, *(home / name for name in names)]
-        return [p for p in [*found, configuration] if isinstance(p, Path) and p.exists()]
+        return [p for p in [*found, configuration] if p.exists() and p != PUBLISHED_FILE]
 
     def options(self) -> ModelOptions:
         """Read configuration and lexicons. Raises: OptionsError, DataError, WeightsError."""
         source = _configuration_file(self.options_file)
-        values = schema.read_object(source) if isinstance(source, Path) else PUBLISHED_CONTENT
+        values = schema.read_object(source)
         try:
             encoder = _section(values, "encoder", "elmo")
             clips = {k: encoder.get(k) or None for k in ("cell_clip", "proj_clip")}
@@ -176,8 +158,8 @@ def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
         raise OptionsError(f"{section}.{error}") from None
 
 
-def _configuration_file(options_file: Path) -> Path | str:
-    """Return the file of the model's configuration, or the name of a published one.
+def _configuration_file(options_file: Path) -> Path:
+    """Return the file of the model's configuration, or of the published one.
 
     `config.json` contains the path that the configuration had during training. No file outside the
     model's folder is opened: the path is tried below the folder, then its last part in the folder.
@@ -193,7 +175,7 @@ def _configuration_file(options_file: Path) -> Path | str:
             return candidate
     last = PureWindowsPath(name).name
     if last in PUBLISHED:
-        return last
+        return PUBLISHED_FILE
     raise OptionsError(
         f"{options_file}: config_path: found {name[-100:]!r}, but {last or 'the file'!r} is "
         f"missing in the folder, and is not one of the published {', '.join(PUBLISHED)}; copy it "
