@@ -1,8 +1,10 @@
 """ELMo as a Keras layer, with the names of bilm-tf's `bilm.elmo`.
 
-Imports `storage` and everything below it; `weight_layers` is in `bilm.compat`.
+Importing this package registers the layers, so that Keras loads models that contain them. Imports
+`storage` and everything below it; `weight_layers` is in `bilm.compat`.
 """
 
+from bilm.elmo.layer import Elmo as Elmo
 from bilm.support.imports import lazily
 
 __getattr__, __dir__, __all__ = lazily(

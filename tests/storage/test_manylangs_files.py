@@ -78,7 +78,7 @@ def test_manylangs_configuration_outside_the_folder_is_not_opened(model):
 def test_manylangs_published_configurations_are_packaged(model):
     place = "configs/cnn_0_100_512_4096_sample.json"
     (model / "config.json").write_text(json.dumps({"config_path": place}))
-    with pytest.raises(WeightsError, match="bytes, but the options require"):
+    with pytest.raises(WeightsError, match="is missing; the options require it"):
         ElmoEmbedder(model)  # whose weights are smaller
 
 
