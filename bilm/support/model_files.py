@@ -18,9 +18,6 @@ CHECKPOINT, CHECKPOINT_LIST = "model.ckpt", "checkpoint"  # TensorFlow's prefix,
 CONFIG, ENCODER, EMBEDDER = "config.json", "encoder.pkl", "token_embedder.pkl"  # ELMoForManyLangs
 ALLENNLP_WEIGHTS, ALLENNLP_FILES = "weights.th", "fta"  # and the folder of "files to archive"
 ALLENNLP_BEST = "best.th"  # in the folder of a training
-RENAME_STATE_DICT = (
-    f"rename the state dict of a PyTorch model that contains AllenNLP's Elmo to {ALLENNLP_WEIGHTS}"
-)
 HUB_GRAPH, HUB_MARK = "saved_model.pb", "tfhub_module.pb"
 HUB_INDEX = "variables/variables.index"
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}

@@ -293,11 +293,3 @@ def test_damaged_mix_is_a_problem(tmp_path):
     assert describe(model)["mixes"] == []
     with pytest.raises(BilmError, match="not a finite number"):
         Elmo(model, mix="stored")
-
-
-def test_state_dict_of_another_name_is_an_error_that_names_weights_th(tmp_path):
-    weights = tmp_path / "tagger.pt"
-    shutil.copy(write_model(tmp_path / "model") / "weights.th", weights)
-    advice = r"contains AllenNLP's Elmo to weights\.th"
-    with pytest.raises(WeightsError, match=f"found a PyTorch model of another kind.*{advice}"):
-        ElmoEmbedder(weights)

@@ -15,7 +15,7 @@ from bilm.storage.finding.cache import cached, filling, read_record, write_recor
 from bilm.storage.finding.download import fetch
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
-from bilm.storage.formats.bilm_tf import options_names, what_it_is
+from bilm.storage.formats.bilm_tf import options_names
 from bilm.storage.formats.known import find, model_at, unpacked
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import version_of
@@ -74,12 +74,10 @@ def _located(source: str) -> Format:
         return AllenNlp(path, path)
     if is_archive(path):
         return _unpacked(path)
-    foreign = what_it_is([PurePath(path.name)])
-    what = foreign or (
-        "neither a folder nor a ZIP, tar or tar.gz archive; if it is an options file, also pass "
-        "the weight file"
+    raise WeightsError(
+        f"{source}: neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options "
+        "file and a weight file, as in --model options.json --weights weights.hdf5"
     )
-    raise WeightsError(f"{source}: {what}")
 
 
 def _with_options(source: str, weights: str) -> Format:

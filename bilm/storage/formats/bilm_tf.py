@@ -15,7 +15,6 @@ from bilm.support.model_files import (
     HDF5_SUFFIXES,
     META,
     OPTIONS,
-    RENAME_STATE_DICT,
     SOFTMAX_ENDING,
     VOCABULARY,
     WEIGHTS,
@@ -27,22 +26,6 @@ EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run
 EXPECTED_WEIGHTS = (
     ".hdf5 file with the weights, or the checkpoints of a run, beside the options; name the file "
     "weights.hdf5, or choose it with --weights"
-)
-# Ends of the names of other files, what they are, and advice.
-OTHERS = (
-    (("saved_model.pb",), "a TensorFlow SavedModel", "load it with tf.saved_model.load"),
-    ((".keras", ".weights.h5"), "a Keras model", "load it with keras.models.load_model"),
-    (
-        HDF5_SUFFIXES,
-        "HDF5 weights without their options",
-        "name the folder of options.json and the weights, or pass both, as in "
-        "--model options.json --weights weights.hdf5",
-    ),
-    (
-        (".pt", ".pth", ".th", ".pkl", ".ckpt", ".safetensors", "pytorch_model.bin"),
-        "a PyTorch model of another kind than ELMoForManyLangs and AllenNLP",
-        RENAME_STATE_DICT,
-    ),
 )
 
 
@@ -67,7 +50,7 @@ class BilmTf(Format):
         depth = min((len(p.parts) for p in options if len(p.parts) <= MAX_DEPTH), default=0)
         options = [p for p in options if len(p.parts) == depth]
         if len({p.parent for p in options}) != 1:
-            raise _unexpected(options, EXPECTED_OPTIONS, where, paths)
+            raise _unexpected(options, EXPECTED_OPTIONS, where)
         beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
         weights = [p for p in beside if not p.stem.endswith("_softmax")]
         preferred = (
@@ -78,11 +61,11 @@ class BilmTf(Format):
         )
         candidates = next(filter(None, preferred), [])
         if len(candidates) != 1:
-            raise _unexpected(candidates, EXPECTED_WEIGHTS, where, paths)
+            raise _unexpected(candidates, EXPECTED_WEIGHTS, where)
         chosen = candidates[0]
         named = [p for p in map(chosen.with_name, options_names(chosen)) if p in options]
         if not named and len(options) != 1:
-            raise _unexpected(options, EXPECTED_OPTIONS, where, paths)
+            raise _unexpected(options, EXPECTED_OPTIONS, where)
         its_options = [*named, *options][0]
         companions = {
             f"weights{SOFTMAX_ENDING}": chosen.with_name(chosen.stem + SOFTMAX_ENDING),
@@ -161,18 +144,6 @@ def read_export_id(path: str | Path) -> str | None:
         return attribute(file, EXPORT_ID)
 
 
-def what_it_is(paths: list[PurePath]) -> str | None:
-    """Return a description of a model of another kind, and advice; None if unknown."""
-    for endings, name, advice in OTHERS:
-        if any(part.endswith(endings) for path in paths for part in path.parts):
-            return f"found {name}; expected a model in a format that bilm reads; {advice}"
-    return None
-
-
-def _unexpected(
-    found: list[PurePath], expected: str, where: str | Path, paths: list[PurePath]
-) -> WeightsError:
-    if not found and (other := what_it_is(paths)):
-        return WeightsError(f"{where}: {other}")
+def _unexpected(found: list[PurePath], expected: str, where: str | Path) -> WeightsError:
     listed = ", ".join(sorted(p.as_posix() for p in found)) or "none"
     return WeightsError(f"{where}: found {listed}, expected one {expected}")
