@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from bilm.data.tokenization import checked_sentences
+from bilm.data.tokenization import check_batch, checked_sentences
+from bilm.data.vocabulary import BOS, EOS
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import OptionsError
-from bilm.storage.stored_model import StoredModel
+from bilm.scoring.scorer import Scorer, load_scorer
+from bilm.storage.stored_model import StoredModel, open_model
 
 LAYERS = ("average", "top", "all")
 
@@ -36,7 +38,9 @@ class ElmoModel:
         self.vector_size: int | None = None
         self.n_layers: int | None = None
         self.batch_size: int | None = None
+        self._default_layers = "average"
         self._embedder: ElmoEmbedder | None = None
+        self._scorer: Scorer | None = None
 
     def load(
         self,
@@ -44,6 +48,8 @@ class ElmoModel:
         max_batch_size: int = 32,
         limit: int = 100,
         full: bool = False,
+        *,
+        top: bool = False,
     ) -> str:
         """Load a model.
 
@@ -52,30 +58,36 @@ class ElmoModel:
                 else that `bilm.ElmoEmbedder` takes, such as the folder of a run.
             max_batch_size: stored as `batch_size`; it changes no result.
             limit: accepted and ignored; words are cached until the cache is full.
-            full: accepted and ignored; `bilm.load_scorer` predicts words.
+            full: also load the softmax, for `get_elmo_substitutes`.
+            top: whether the top layer, instead of the average, is the default of `layers`; an
+                argument of older versions of simple_elmo.
         Returns: a message, as in simple_elmo.
         Raises: OptionsError, WeightsError, DataError.
         """
         self.batch_size = max_batch_size
-        self._embedder = ElmoEmbedder(directory)
+        self._default_layers = "top" if top else "average"
+        stored = open_model(directory)
+        self._embedder = ElmoEmbedder(stored)
         self.n_layers, self.vector_size = self._embedder.n_layers, self._embedder.dim
+        self._scorer = load_scorer(stored) if full else None
         logging.info("%s: loaded, %d layers of %d", directory, self.n_layers, self.vector_size)
         return "The model is now loaded."
 
     def get_elmo_vectors(
-        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str = "average"
+        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str | None = None
     ) -> np.ndarray:
         """Return the vectors of sentences in one array, padded with zeros.
 
         Args:
             texts: sentences, each a list of words.
             warmup: accepted and ignored.
-            layers: `average`, `top` or `all`.
+            layers: `average`, the default, `top` or `all`.
         Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T is the number of words in
             the longest sentence.
         Raises: OptionsError for other `layers`, or before `load`; DataError if a sentence is not a
             list of words.
         """
+        layers = layers or self._default_layers
         embedder = self._loaded(layers)
         sentences = checked_sentences(texts)
         n_words = max(map(len, sentences), default=0)
@@ -86,7 +98,7 @@ class ElmoModel:
         return vectors
 
     def get_elmo_vector_average(
-        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str = "average"
+        self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str | None = None
     ) -> np.ndarray:
         """Return one vector per sentence: the mean over its words, divided by its L2 norm.
 
@@ -97,10 +109,36 @@ class ElmoModel:
         Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
         Raises: see `get_elmo_vectors`.
         """
+        layers = layers or self._default_layers
         means: np.ndarray = self._loaded(layers).sentence_vectors(texts, layers).astype(np.float64)
         axes = tuple(range(1, means.ndim))
         norms = np.sqrt(np.square(means).sum(axis=axes, keepdims=True))
         return np.divide(means, norms, out=np.zeros_like(means), where=norms > 0)
+
+    def get_elmo_substitutes(
+        self, data: Sequence[str | Sequence[str]], topn: int = 3, nodelimiters: bool = True
+    ) -> list[list[dict[str, object]]]:
+        """Return the words that the language model predicts at the position of each word.
+
+        Args:
+            data: sentences, each a list of words or a string with spaces between words.
+            topn: number of words per direction.
+            nodelimiters: leave out the marks `<S>` and `</S>`.
+        Returns: for each sentence a list with a dict per word: `word`, which is `<UNK>` if the
+            vocabulary lacks it, and `forward` and `backward`, each a dict of three lists with the
+            likeliest first: `candidates` (ids), `candidate_words`, and `logp`, log-probabilities
+            in nats to four places. `backward` is None in a forward-only model.
+        Raises: OptionsError unless the model was loaded with `full=True`; DataError if a sentence
+            is not a list of words.
+        """
+        if self._scorer is None:
+            raise OptionsError("the softmax is not loaded: call load(directory, full=True) first")
+        check_batch(data)
+        split = (words.split() if isinstance(words, str) else words for words in data)
+        return [
+            _substitutes(self._scorer, words, topn, nodelimiters)
+            for words in checked_sentences(split)
+        ]
 
     def _loaded(self, layers: str) -> ElmoEmbedder:
         if layers not in LAYERS:
@@ -108,3 +146,31 @@ class ElmoModel:
         if self._embedder is None:
             raise OptionsError("no model is loaded: call load with its folder, archive or name")
         return self._embedder
+
+
+def _substitutes(
+    scorer: Scorer, words: list[str], topn: int, nodelimiters: bool
+) -> list[dict[str, object]]:
+    """Return the entry of each word of a sentence: see `get_elmo_substitutes`."""
+    entries = []
+    logs = scorer.log_probabilities(words, range(len(words)))
+    for word, by_direction in zip(words, logs, strict=True):
+        entry: dict[str, object] = {"word": scorer.known(word), "backward": None}
+        for direction, log in by_direction.items():
+            entry[direction] = _likeliest(log, scorer.words, topn, nodelimiters)
+        entries.append(entry)
+    return entries
+
+
+def _likeliest(
+    logs: np.ndarray, words: Sequence[str], topn: int, nodelimiters: bool
+) -> dict[str, list]:
+    """Return ids, words and log-probabilities of the `topn` likeliest of (V,) words."""
+    left_out = (BOS, EOS) if nodelimiters else ()
+    order = [int(i) for i in np.argsort(-logs, kind="stable")[: topn + len(left_out)]]
+    ids = [i for i in order if words[i] not in left_out][:topn]
+    return {
+        "candidates": ids,
+        "candidate_words": [words[i] for i in ids],
+        "logp": [round(float(logs[i]), 4) for i in ids],
+    }
