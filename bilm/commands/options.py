@@ -338,8 +338,7 @@ def run_options(
                    "for tests.", default=1),
             flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 "
                  "on GPUs of compute capability 8 or higher.", default=True),
-            option("--xla", OneOf(["auto", "on", "off"]), "Whether XLA compiles windows and "
-                   "losses. auto: on GPUs.", default="auto"),
+            flag("--xla/--no_xla", "Compile windows and losses with XLA.", default=False),
         ),
         group(
             "Advanced (several hosts: docs/clusters.md)",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import LARGEST, Checked, Rule, choice, integer, key
+from bilm.options.schema import BOOLEAN, LARGEST, Checked, Rule, choice, integer, key
 
 MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
 COUNT = integer(1, LARGEST)
@@ -53,8 +53,7 @@ class RunSettings(Checked):
         log_dir: folder of TensorBoard's files; None for `logs` in the run's folder.
         precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
             other dtype.
-        xla: whether XLA compiles windows and losses: "on", "off", or "auto" to use it on GPUs.
-            Numbers agree up to rounding.
+        xla: whether XLA compiles windows and losses. Numbers agree up to rounding.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
         auto: length and precision that `--options auto` chose, a `bilm.training.auto.Choice` as a
             mapping, which checkpoints store.
@@ -70,7 +69,7 @@ class RunSettings(Checked):
     log_steps: int | None = key(COUNT, None)
     log_dir: str | Path | None = key(PATH, None)
     precision: str = key(choice("float32", "bfloat16"), "float32")
-    xla: str = key(choice("auto", "on", "off"), "auto")
+    xla: bool = key(BOOLEAN, False)
     on_bad_utf8: str = key(choice("error", "replace"), "error")
     auto: Mapping[str, Any] | None = key(
         Rule(lambda value: isinstance(value, Mapping), "a mapping"), None

@@ -64,11 +64,11 @@ def assert_equal(found, expected, atol=0.0):
 @pytest.mark.parametrize(
     ("changes", "n_replicas", "xla"),
     [
-        pytest.param(ALL_WORDS, 2, "off", id="words, 2 replicas"),
-        pytest.param(ALL_WORDS, 1, "off", id="words", marks=pytest.mark.slow),
-        pytest.param(REGULARIZED, 1, "off", id="characters", marks=pytest.mark.slow),
-        pytest.param(REGULARIZED, 2, "off", id="characters, 2 replicas", marks=pytest.mark.slow),
-        pytest.param(ALL_WORDS, 2, "on", id="XLA, 2 replicas", marks=pytest.mark.slow),
+        pytest.param(ALL_WORDS, 2, False, id="words, 2 replicas"),
+        pytest.param(ALL_WORDS, 1, False, id="words", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 1, False, id="characters", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 2, False, id="characters, 2 replicas", marks=pytest.mark.slow),
+        pytest.param(ALL_WORDS, 2, True, id="XLA, 2 replicas", marks=pytest.mark.slow),
     ],
 )
 def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_replicas, xla):
