@@ -1,5 +1,6 @@
 """Change between groupings: definitions, intervals, tests, frequencies, baselines, gold scores."""
 
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,20 @@ def test_permutation_test_finds_a_shift_and_has_few_false_alarms():
         own = make_usages(draw.normal(size=(40, 4)), 20)
         alarms += measure("prt", own, is_first(own), 2, settings).p < 0.05
     assert alarms <= 12  # 5 expected; more than 12 has a probability of 0.2 %
+
+
+def test_p_values_equal_those_of_a_naive_permutation_test():
+    vectors = np.random.default_rng(0).normal(size=(8, 6)) + 1
+    own = make_usages(vectors, 3)
+    found = measure("apd", own, is_first(own), 2, Settings(n_resamples=9999)).p
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def apd(first):
+        mask = np.isin(np.arange(8), first)
+        return 1 - vectors[mask].mean(axis=0) @ vectors[~mask].mean(axis=0)
+
+    every = np.array([apd(first) for first in combinations(range(8), 3)])
+    assert found == pytest.approx((every >= apd((0, 1, 2)) - 1e-6).mean(), abs=0.02)
 
 
 # --- tables ---
