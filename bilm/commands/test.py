@@ -19,8 +19,8 @@ NOTE = """
 The LSTM states are carried from sentence to sentence within a row, so the result depends on
 --batch_size. --stateless starts each sentence from zero state. --start=checkpoint starts each row
 from its state in the checkpoint. The last line on standard output is AVERAGE PERPLEXITY =
-<number>; --json has the keys forward_perplexity, backward_perplexity, predictions_per_direction and
-average_perplexity.
+<number>; --json has the keys forward_perplexity, backward_perplexity, percent_of_unknown_words,
+predictions_per_direction and average_perplexity.
 
 With --adapt or --cache the text is read a second time, in one row, by a model that adapts to what
 it has read; each word is scored before the model adapts to it, and each direction has weights and
@@ -66,7 +66,12 @@ def test(
     from bilm.data.shards import resolve_shards
     from bilm.data.survey import check_tokenization
     from bilm.errors import BilmError
-    from bilm.scoring.perplexity import heldout_dataset, perplexity
+    from bilm.scoring.perplexity import (
+        heldout_dataset,
+        perplexity,
+        unknown_percent,
+        word_counts,
+    )
     from bilm.storage.stored_model import open_model
 
     batch_size = batch_size or (N_ROWS if adaptation is None else 1)
@@ -93,6 +98,7 @@ def test(
             figures[f"ADAPTED {name.upper()} PERPLEXITY"] = value
     figures |= {
         **{f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()},
+        "PERCENT OF UNKNOWN WORDS": unknown_percent(word_counts(text, vocabulary), vocabulary),
         "PREDICTIONS PER DIRECTION": result.n_predictions,
         "AVERAGE PERPLEXITY": result.mean,
     }

@@ -58,7 +58,7 @@ def survey(
             where, f"{counts.n_replaced:,}",
         )  # fmt: skip
     if check_order:
-        _check_words(counts, _by_id(words, vocab), vocab, where)
+        _check_words(counts, by_id(words, vocab), vocab, where)
     return counts
 
 
@@ -123,7 +123,7 @@ def find_disorder(
     return pair[0], pair[1]
 
 
-def _by_id(words: Counter[str], vocab: Vocabulary) -> np.ndarray:
+def by_id(words: Counter[str], vocab: Vocabulary) -> np.ndarray:
     """Return the number of occurrences of each id, int64 (V,)."""
     ids = np.fromiter(map(vocab.word_to_id, words), np.int64, len(words))
     numbers = np.fromiter(words.values(), np.int64, len(words))

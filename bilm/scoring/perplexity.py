@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -13,8 +14,9 @@ import numpy as np
 from keras import ops
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
-from bilm.data.shards import Shards
-from bilm.data.vocabulary import Vocabulary
+from bilm.data.shards import Shards, count_tokens
+from bilm.data.survey import by_id
+from bilm.data.vocabulary import EOS, Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError, OutOfMemoryError
 from bilm.language_model import BiLM
@@ -63,6 +65,36 @@ class Perplexity(NamedTuple):
 
 def _is_perplexity(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
+
+
+# --- what a perplexity is compared with ---
+
+
+def word_counts(shards: Shards, vocab: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
+    """Return how often each id is predicted in a text, int64 (V,): words and ends of sentences.
+
+    Args:
+        max_tokens: see `count_tokens`.
+    """
+    words: Counter[str] = Counter()
+    counts = count_tokens(shards, on_words=words.update, max_tokens=max_tokens)
+    words[EOS] = counts.n_sentences
+    return by_id(words, vocab)
+
+
+def unigram_perplexity(train: np.ndarray, heldout: np.ndarray) -> float:
+    """Return the perplexity of a text by the frequencies of words in a training text, with 1 added
+    to each count; both are results of `word_counts`."""
+    logs = np.log((train + 1) / (train + 1).sum())
+    return _exp(float(-(heldout @ logs) / heldout.sum()))
+
+
+def unknown_percent(counts: np.ndarray, vocab: Vocabulary) -> float:
+    """Return the share of the words that the vocabulary lacks, in percent."""
+    return 100 * float(counts[vocab.unk] / (counts.sum() - counts[vocab.eos]))
+
+
+# --- perplexity ---
 
 
 def heldout_dataset(

@@ -111,7 +111,7 @@ class Evaluate:
         step = progress.step
         if self.heldout is None or not self.is_due(step):
             return
-        whole, part, described = self.heldout
+        whole, part, described, _ = self.heldout
         with self.report.evaluating():
             found = of_part = self._measure(step, part, whole is part)
             if self.checkpoints.save_if_best(found.mean):
@@ -139,7 +139,7 @@ class Evaluate:
             return found
 
         found = Perplexity(*self.hosts.from_chief("evaluation", measure))
-        self.report.heldout(step, found, whole)
+        self.report.heldout(step, found, self.heldout.compared, whole)
         self.folder.check_held(step)
         return found
 

@@ -11,13 +11,18 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bilm.data.dataset import Reader
-from bilm.data.shards import Shards, count_tokens
+from bilm.data.shards import Shards
 from bilm.data.stream import describe_part, describe_shards
-from bilm.data.survey import survey
+from bilm.data.survey import SAMPLE_TOKENS, survey
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
-from bilm.scoring.perplexity import heldout_dataset
+from bilm.scoring.perplexity import (
+    heldout_dataset,
+    unigram_perplexity,
+    unknown_percent,
+    word_counts,
+)
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
 from bilm.training.settings import RunSettings
@@ -28,11 +33,14 @@ class Heldout(NamedTuple):
 
     Fields:
         described: name and size of each file before it was first read, see `describe_part`.
+        compared: the perplexity of the frequencies of words alone, and the share of unknown words,
+            with which to compare the perplexity of the model.
     """
 
     whole: Reader
     part: Reader
     described: list[str]
+    compared: str
 
 
 def read_vocabulary(vocab_file: str | Path, options: RunOptions) -> tuple[Vocabulary, bytes]:
@@ -62,26 +70,37 @@ def check_words(vocab: Vocabulary) -> None:
 
 
 def read_heldout(
-    shards: Shards, vocab: Vocabulary, options: RunOptions, max_sentences: int | None = None
+    shards: Shards,
+    train: Shards,
+    vocab: Vocabulary,
+    options: RunOptions,
+    max_sentences: int | None = None,
 ) -> Heldout:
     """Return the readers of the held-out text.
 
     Args:
+        shards, train: held-out text and training text.
         vocab, options: vocabulary and options of the run.
         max_sentences: maximum number of sentences in the part, which contains every k-th sentence;
             None for all.
     Raises: DataError if the text contains no sentence.
     """
     described = describe_shards(shards)
-    n_sentences = count_tokens(shards).n_sentences
+    counts = word_counts(shards, vocab)
+    n_sentences = int(counts[vocab.eos])
     if not n_sentences:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
+    sample = word_counts(train, vocab, -(-SAMPLE_TOKENS // len(train)))
+    compared = (
+        f"word frequencies alone: {unigram_perplexity(sample, counts):,.1f}; "
+        f"{unknown_percent(counts, vocab):.2g} % of the words unknown"
+    )
     whole = heldout_dataset(shards, vocab, options.bidirectional)
     if max_sentences is None or max_sentences >= n_sentences:
-        return Heldout(whole, whole, describe_part(shards, described))
+        return Heldout(whole, whole, describe_part(shards, described), compared)
     part = shards.thinned(math.ceil(n_sentences / max_sentences))
     described = describe_part(part, described)
-    return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional), described)
+    return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional), described, compared)
 
 
 def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:

@@ -100,13 +100,14 @@ class RunReport:
             return
         self._record(done, result)
 
-    def heldout(self, step: int, perplexity: Perplexity, whole: bool = True) -> None:
-        """Report an evaluation of the whole held-out text, or of a part, after `step` steps."""
+    def heldout(self, step: int, perplexity: Perplexity, compared: str, whole: bool = True) -> None:
+        """Report an evaluation of the whole held-out text, or of a part, after `step` steps;
+        `compared`: see `Heldout`."""
         # If training never resets rows, perplexity from zero state may be much higher than from
         # carried state.
         logging.info(
-            "step %s: held-out perplexity from zero state%s: %s",
-            f"{step:,}", "" if whole else ", part of the text", perplexity,
+            "step %s: held-out perplexity from zero state%s: %s (%s)",
+            f"{step:,}", "" if whole else ", part of the text", perplexity, compared,
         )  # fmt: skip
         tag = "heldout" if whole else "heldout_part"
         scalars = {f"{tag}/perplexity_{d}": p for d, p in perplexity.directions.items()}

@@ -32,6 +32,7 @@ from bilm.training.devices import Devices
 from bilm.training.history import History
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Hosts
+from bilm.training.memory import log_estimate
 from bilm.training.plan import (
     Heldout,
     Plan,
@@ -185,7 +186,9 @@ class TrainingRun:
             files = resolve_shards(self.heldout_prefix, on_bad_utf8)
         self.hosts.check_alike("inputs", lambda: self._compared(shards, files))
         if files is not None:
-            heldout = read_heldout(files, self.vocab, self.options, self.settings.heldout_sentences)
+            heldout = read_heldout(
+                files, shards, self.vocab, self.options, self.settings.heldout_sentences
+            )
         if self.hosts.is_chief:
             check_training_text(shards, files, self.vocab_file)
         return shards, heldout
@@ -223,7 +226,7 @@ class TrainingRun:
         keras.utils.set_random_seed(self.settings.seed)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.settings.seed, self.settings.precision,
-            plan.n_steps, self._uses_xla(),
+            plan.n_steps, self.settings.xla,
         )  # fmt: skip
         if checkpoint is None and self.initialize is not None:
             self.finetuning = self.initialize(trainer.model)
@@ -238,11 +241,6 @@ class TrainingRun:
         if measured and same_heldout and measured.step == step:
             perplexity = measured.perplexity
         return Setup(options, plan, heldout, trainer, checkpoints, checkpoint, step, perplexity)
-
-    def _uses_xla(self) -> bool:
-        if self.settings.xla == "auto":
-            return any(name.startswith("GPU") for name in self.devices.names)
-        return self.settings.xla == "on"
 
     def _requested_options(self, shards: Shards, checkpoint: Checkpoint | None) -> RunOptions:
         """Return the options with the sizes of corpus and vocabulary, as the chief counts them."""
@@ -312,6 +310,7 @@ class TrainingRun:
         logging.info("%s", rate)
         if setup.checkpoint is not None:
             logging.info("continuing from %s", setup.checkpoint.path)
+        log_estimate(setup.trainer, self.vocab.size)
         logging.info("the first step compiles the graph, which may take half a minute")
 
     def _log_end(self, result: TrainResult) -> None:

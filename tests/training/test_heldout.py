@@ -11,7 +11,7 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, VOCABULARY, damage, load_run, run, tiny_options, weights_of
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, damage, load_run, run, tiny_options, weights_of
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
@@ -215,13 +215,19 @@ def n_predictions(reader):
 
 def readers(max_sentences):
     options = tiny_options(bidirectional=False)
-    return read_heldout(resolve_shards(HELDOUT), Vocabulary(VOCABULARY), options, max_sentences)
+    return read_heldout(
+        resolve_shards(HELDOUT),
+        resolve_shards(TEXT),
+        Vocabulary(VOCABULARY),
+        options,
+        max_sentences,
+    )
 
 
 @pytest.mark.parametrize("max_sentences", [1, PART, 7])
 def test_heldout_part_is_spread_over_the_text(max_sentences):
     sentences = list(resolve_shards(HELDOUT).sentences())
-    whole, part, _ = readers(max_sentences)
+    whole, part, *_ = readers(max_sentences)
     stride = -(-len(sentences) // max_sentences)
     chosen = sentences[::stride]
     assert 0 < len(chosen) <= max_sentences
@@ -237,6 +243,18 @@ def test_heldout_part_is_measured_until_the_end(tmp_path, log):
     assert (step, measured) == (4, result.heldout)
     said = [m for m in log.messages if "held-out perplexity from zero state" in m]
     assert ["part of the text" in m for m in said] == [True, True, False]
+    assert all("(word frequencies alone: " in m for m in said)
+
+
+def test_word_frequencies_of_the_training_text_are_the_baseline(tmp_path):
+    texts = {"train": "a b\na c\n", "heldout": "a d\n", "vocab": "<S>\n</S>\n<UNK>\na\nb\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    train, heldout = (resolve_shards(tmp_path / name) for name in ("train", "heldout"))
+    found = read_heldout(heldout, train, Vocabulary(tmp_path / "vocab"), tiny_options())
+    # Counts, with 1 added: <S> 1, </S> 3, <UNK> 2, a 3, b 2.
+    expected = (3 / 11 * 2 / 11 * 3 / 11) ** (-1 / 3)
+    assert found.compared == f"word frequencies alone: {expected:.1f}; 50 % of the words unknown"
 
 
 def test_heldout_part_selects_the_best_checkpoint(tmp_path, log):

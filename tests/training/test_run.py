@@ -34,7 +34,7 @@ from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
-from bilm.training import callbacks, plan
+from bilm.training import callbacks, memory, plan
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.history import read_history
@@ -405,3 +405,14 @@ def test_text_that_changes_during_training_is_refused(tmp_path, monkeypatch, sav
     with pytest.raises(DataError, match=r"a\.txt: has changed during training: found .* step 2"):
         run(tmp_path / "run", 9, text=str(text), saving=saving, changes=changes)
     assert not RunFolder(tmp_path / "run").holds_run
+
+
+def test_memory_is_estimated_before_the_first_step(tmp_path, log, monkeypatch):
+    monkeypatch.setattr(memory, "machine_memory", lambda: 10**8)
+    run(tmp_path / "a", 1)
+    said = [message for message in log.messages if message.startswith("memory: ")]
+    assert len(said) == 2 and said[0].startswith("memory: about 0.8 GB (weights 0.00")
+    assert "this machine has 0.1 GB only" in said[1]
+    monkeypatch.setattr(memory, "machine_memory", lambda: 10**9)
+    run(tmp_path / "b", 1)
+    assert len([message for message in log.messages if message.startswith("memory: ")]) == 3
