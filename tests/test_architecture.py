@@ -14,7 +14,6 @@ ANY_BACKEND = [
     "bilm.compat.bilm_tf",
     "bilm.elmo.layer",
     "bilm.embedding.embedder",
-    "bilm.embedding.token_cache",
 ]
 
 

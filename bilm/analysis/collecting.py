@@ -26,8 +26,7 @@ from bilm.analysis.usages import (
     write_table,
 )
 from bilm.data.readers import Annotated, Corpus
-from bilm.data.shards import matching_files
-from bilm.data.text import read_lines
+from bilm.data.text import matching_files, read_lines
 from bilm.errors import DataError, OptionsError
 from bilm.support.files import scratch
 from bilm.support.model_files import protect

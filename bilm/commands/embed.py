@@ -82,7 +82,7 @@ def embed(
         start_tensorflow()
     from absl import logging
 
-    from bilm.data.shares import Share
+    from bilm.data.readers import Share
     from bilm.embedding.corpus import dump_bilm_embeddings
     from bilm.support.files import beside, output_path
 

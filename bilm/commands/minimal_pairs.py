@@ -86,7 +86,7 @@ def minimal_pairs(
       bilm minimal-pairs --model run --input pairs.csv --output pairs_scored.csv --per_pair
     """
     from bilm.analysis.minimal_pairs import PairResults, read_pairs, score_pairs
-    from bilm.data.shards import matching_files
+    from bilm.data.text import matching_files
     from bilm.data.tokenization import TokenizationCheck
     from bilm.errors import DataError
     from bilm.support.progress import progress

@@ -71,7 +71,7 @@ class Text:
         tokenize: str | None
     ):  # fmt: skip
         from bilm.data.readers import Corpus
-        from bilm.data.shards import matching_files
+        from bilm.data.text import matching_files
 
         self.name = input_
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)

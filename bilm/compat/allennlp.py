@@ -40,8 +40,7 @@ if keras.backend.backend() != "torch":
 import torch
 
 from bilm.data.tokenization import checked_sentences
-from bilm.data.vocabulary import BOS, EOS, ByteAlphabet, shifted
-from bilm.data.windows import needed_characters
+from bilm.data.vocabulary import BOS, EOS, ByteAlphabet, needed_characters, shifted
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.language_model import BiLM
 from bilm.layers.functional import without_marks

@@ -13,7 +13,7 @@ from keras import ops
 from bilm.data.model_ids import batcher, check_ids, check_ids_shape
 from bilm.data.vocabulary import BOS, EOS, Batcher, TokenBatcher, Vocabulary
 from bilm.embedding.backends import open_backend
-from bilm.embedding.token_cache import WordVectors
+from bilm.embedding.embedder import WordVectors
 from bilm.errors import DataError, OptionsError
 from bilm.layers.functional import compiled, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized

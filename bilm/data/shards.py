@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -10,10 +9,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from bilm.data.readers import require_text
-from bilm.data.text import decoding, lines_at, placed_lines
-from bilm.errors import DataError
+from bilm.data.text import decoding, lines_at, matching_files, placed_lines
 from bilm.support.progress import progress
-from bilm.support.remote import matching
 from bilm.support.urls import is_url
 
 MAX_LOOKED_AT = 8  # URLs of a text whose first lines are checked
@@ -95,28 +92,6 @@ def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "
     for number, path in enumerate(paths):
         require_text(path, reads=number < MAX_LOOKED_AT or not is_url(path))
     return Shards(paths, on_bad_utf8, os.fspath(filepattern))
-
-
-def matching_files(filepattern: str | os.PathLike) -> list[str]:
-    """Return the files that a glob matches, sorted by name; URLs if it is one.
-
-    Raises: DataError if no file matches or a match is a folder.
-    """
-    pattern = os.path.expanduser(os.fspath(filepattern))
-    if is_url(pattern):
-        return matching(pattern)
-    paths = sorted(glob.glob(pattern))
-    if not paths and os.path.exists(pattern):
-        paths = [pattern]  # a file name that contains pattern characters, such as corpus[1].txt
-    if not paths:
-        raise DataError(f"{pattern}: no file matches this name or pattern")
-    for path in paths:
-        if os.path.isdir(path):
-            raise DataError(
-                f"{pattern}: matches the folder {path}; use a pattern that matches only files, "
-                f"such as {path}/*"
-            )
-    return paths
 
 
 class TextCounts(NamedTuple):

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import bz2
+import glob
+import gzip
 import io
+import lzma
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
-from bilm.data.compression import decompressing, ending_of, packed
-from bilm.errors import DataError
+from bilm.errors import BilmError, DataError
 from bilm.support.files import replacing
-from bilm.support.remote import reading
-from bilm.support.urls import is_url
+from bilm.support.imports import optional
+from bilm.support.remote import matching, reading
+from bilm.support.urls import is_url, name_of
 
 STANDARD_INPUT = "/dev/stdin"
 URL_BUFFER = 1 << 17
 MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
+ENDINGS = (".gz", ".bz2", ".xz", ".zst")  # of compressed files
 ON_BAD_UTF8 = ("error", "replace")
+
+
+def matching_files(filepattern: str | os.PathLike) -> list[str]:
+    """Return the files that a glob matches, sorted by name; URLs if it is one.
+
+    Raises: DataError if no file matches or a match is a folder.
+    """
+    pattern = os.path.expanduser(os.fspath(filepattern))
+    if is_url(pattern):
+        return matching(pattern)
+    paths = sorted(glob.glob(pattern))
+    if not paths and os.path.exists(pattern):
+        paths = [pattern]  # a file name that contains pattern characters, such as corpus[1].txt
+    if not paths:
+        raise DataError(f"{pattern}: no file matches this name or pattern")
+    for path in paths:
+        if os.path.isdir(path):
+            raise DataError(
+                f"{pattern}: matches the folder {path}; use a pattern that matches only files, "
+                f"such as {path}/*"
+            )
+    return paths
 
 
 def require_files(paths: Iterable[str | os.PathLike]) -> None:
@@ -165,3 +193,47 @@ def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
         if ending := ending_of(path):
             file = stack.enter_context(packed(ending, file, "wb"))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
+
+
+# --- compression ---
+
+
+def ending_of(path: str | os.PathLike) -> str:
+    """Return the ending of a compression in the name of a path or URL; "" for plain text."""
+    name = name_of(path).lower()
+    return next((ending for ending in ENDINGS if name.endswith(ending)), "")
+
+
+def unpacked_name(path: str | os.PathLike) -> str:
+    """Return the last part of a path or URL in lower case, without the ending of a compression."""
+    return name_of(path).lower().removesuffix(ending_of(path))
+
+
+def packed(ending: str, file: BinaryIO, mode: str) -> Any:
+    """Return a file that decompresses or compresses; the same content results in the same bytes."""
+    if ending == ".gz":
+        return gzip.GzipFile("", mode, 6, file, mtime=0)  # no name, no time
+    if ending == ".zst":
+        name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+        return optional(name, "zstd", "zstd").ZstdFile(file, mode)
+    opener: Any = bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile
+    return opener(file, mode)
+
+
+@contextmanager
+def decompressing(path: str | os.PathLike, file: BinaryIO) -> Iterator[BinaryIO]:
+    """Yield the uncompressed bytes of an open file.
+
+    Raises: OSError if it is damaged or truncated; MissingExtraError if zstd is not installed.
+    """
+    if not (ending := ending_of(path)):
+        yield file
+        return
+    try:
+        # `BufferedReader` splits lines faster than the decompressing classes.
+        with io.BufferedReader(packed(ending, file, "rb"), 1 << 17) as unpacked:
+            yield unpacked
+    except (BilmError, OSError, UnicodeDecodeError):
+        raise
+    except Exception as error:  # zlib.error, lzma.LZMAError, zstd.ZstdError, EOFError
+        raise OSError(f"damaged or truncated {ending} file: {error}") from error

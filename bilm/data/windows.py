@@ -1,7 +1,7 @@
 """Fills the rows of windows with ids, and lists the distinct tokens of a window, so that each is
 encoded once.
 
-Training, evaluation, scoring and the cache of token vectors share these functions.
+Training, evaluation and scoring share these functions.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.vocabulary import PAD_CHAR
+from bilm.data.vocabulary import PAD_CHAR, needed_characters
 from bilm.options.model_options import CharCnnOptions, ModelOptions
 
 # Of the distinct words in a window of English text, 37 % have at most 6 bytes including their
 # marks, 77 % at most 9, and 98 % at most 14. With these groups, the character CNN reads only 64 %
 # of the positions.
 GROUP_LENGTHS = (6, 9, 14, 24)
-GROUP_ROWS, GROUP_ROWS_MIN, CHARACTER_STEP = 16, 8, 4
+GROUP_ROWS, GROUP_ROWS_MIN = 16, 8
 KEY_SUFFIX = {"forward": "", "backward": "_reverse"}  # suffix of a window's keys by direction
 
 Window = dict[str, np.ndarray | bool | None]
@@ -140,18 +140,6 @@ def _groups(char_cnn: CharCnnOptions) -> tuple[list[int], int]:
     return [length for length in GROUP_LENGTHS if length + widest < limit], widest
 
 
-def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarray:
-    """Return how many of the `width` characters of a row the CNN must read for words of these
-    lengths.
-
-    All windows of the `widest` filter that start after the word contain only padding. One of them
-    is read, so omitting the others does not change the maximum. The result is rounded up, because
-    oneDNN compiles code for each width.
-    """
-    needed: np.ndarray = -(-(lengths + widest) // CHARACTER_STEP) * CHARACTER_STEP
-    return np.minimum(needed, width)
-
-
 def grouped(
     rows: np.ndarray, char_cnn: CharCnnOptions
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
@@ -191,19 +179,3 @@ def distinct_shapes(options: ModelOptions) -> Any:
         return (None,)
     bounds, widest = _groups(options.char_cnn)
     return [(None, bound + widest) for bound in bounds] + [(None, None)]
-
-
-def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Divide items into batches, the longest first, so that the padded size of each batch does not
-    exceed a budget.
-
-    Yields: the indices of a batch's items, and the number of rows to pad it to. Only a few numbers
-        are used, because oneDNN compiles and caches code for each shape.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        n_rows = max(budget // int(lengths[order[0]]), 1)
-        rows, order = order[:n_rows], order[n_rows:]
-        # 1, 2, 4, 8, then multiples of 8, and above 64 of 64.
-        step = 64 if len(rows) > 64 else min(1 << (len(rows) - 1).bit_length(), 8)
-        yield rows, min(-(-len(rows) // step) * step, n_rows)

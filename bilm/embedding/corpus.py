@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bilm.data.readers import Corpora, Corpus, Record
-from bilm.data.shares import Share, input_files, open_corpus
+from bilm.data.readers import Corpora, Corpus, Record, Share, input_files, open_corpus
 from bilm.data.tokenization import TokenizationCheck
 from bilm.embedding.backends import sooner_backend
 from bilm.embedding.embedder import ElmoEmbedder, Layers

@@ -12,15 +12,8 @@ import numpy as np
 from keras import ops
 
 from bilm.data.tokenization import check_batch, checked_sentence
-from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet
-from bilm.data.windows import (
-    KEY_SUFFIX,
-    Row,
-    batches,
-    distinct_shapes,
-    empty_window,
-    model_batch,
-)
+from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet, batches
+from bilm.data.windows import KEY_SUFFIX, Row, distinct_shapes, empty_window, model_batch
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled

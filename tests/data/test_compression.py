@@ -8,9 +8,8 @@ import sys
 import pytest
 from command_runs import assert_fails
 
-from bilm.data.compression import unpacked_name
 from bilm.data.shards import resolve_shards
-from bilm.data.text import lines_at, placed_lines, read_lines, writing_text
+from bilm.data.text import lines_at, placed_lines, read_lines, unpacked_name, writing_text
 from bilm.errors import BilmError, DataError
 
 LINES = [f"sentence {i} of the text" for i in range(20_000)]

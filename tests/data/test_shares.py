@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.readers import Corpus
-from bilm.data.shares import Share, open_corpus
+from bilm.data.readers import Corpus, Share, open_corpus
 from bilm.errors import DataError, OptionsError
 
 LINES = [f"line {i} " + "w " * (i % 7) for i in range(53)] + ["", "  ", "Где ты 😀 ?", "end ."]

@@ -8,8 +8,7 @@ import pytest
 from conftest import golden_cases
 
 from bilm.elmo.layer import Elmo
-from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.token_cache import TokenCache
+from bilm.embedding.embedder import ElmoEmbedder, TokenCache
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.model import BidirectionalLanguageModel, dump_token_embeddings

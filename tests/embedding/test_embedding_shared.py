@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.token_cache import TokenCache
+from bilm.embedding.embedder import ElmoEmbedder, TokenCache
 
 ROOT = Path(__file__).parents[2]
 CASE = golden_cases("inference")[0].values[0]

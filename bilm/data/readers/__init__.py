@@ -8,20 +8,30 @@ the arguments of `Corpus` follow from the declaration. Imports `data.text`, `dat
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.compression import unpacked_name
 from bilm.data.readers.form import Annotated, Form, InputFile, Record
-from bilm.data.text import decoding, raw_lines, read_lines
+from bilm.data.text import (
+    decoding,
+    matching_files,
+    raw_lines,
+    read_lines,
+    require_files,
+    unpacked_name,
+)
 from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
-from bilm.errors import DataError
+from bilm.errors import DataError, OptionsError
+from bilm.support.progress import progress
 from bilm.support.urls import is_url
 
+MAX_SHARES = 100_000
 MAX_SKIPPED = 1_000  # lines before the first one of `_first_line`
 
 
@@ -201,3 +211,65 @@ def _check_options(path: str, form: Form, given: dict[str, str | int | None]) ->
                 f"{f.name} ({' '.join(f.endings) or 'other endings'})" for f in forms
             )
             raise DataError(f"{path}: --{name} does not apply to {form.name}, only to {listed}")
+
+
+# --- the files of a corpus, and shares for several processes ---
+
+
+class Share(NamedTuple):
+    """One of `n` shares of nearly equal size of a corpus: its `number`, from 0, and `n`.
+
+    The records of all shares, in order, are those of the corpus, which each process counts first.
+    """
+
+    number: int
+    n: int
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """Return the share that "number/n" describes, such as "0/4". Raises: OptionsError."""
+        match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
+        if match is None or not int(match[1]) < int(match[2]) <= MAX_SHARES:
+            raise OptionsError(
+                f"--shard {text}: expected i/n with the number i of the share, from 0 to n - 1, "
+                "and the number n of shares, such as 0/4"
+            )
+        return cls(int(match[1]), int(match[2]))
+
+    def file_name(self, output: str) -> str:
+        """Return the name of this share's output: vectors-00000-of-00004.npz for vectors.npz."""
+        ending = PurePosixPath(output).suffix
+        return f"{output.removesuffix(ending)}-{self.number:05}-of-{self.n:05}{ending}"
+
+
+def input_files(pattern: str | os.PathLike) -> list[str]:
+    """Return the files or URLs of a corpus: the file of this name, or those that a pattern matches,
+    sorted by name. Raises: DataError if there is none or if one is not a regular file."""
+    name = os.path.expanduser(os.fspath(pattern))
+    paths = [name] if os.path.exists(name) else matching_files(name)
+    require_files(paths)
+    return paths
+
+
+def open_corpus(
+    pattern: str | os.PathLike, share: Share | None = None, **reading: Any
+) -> Corpus | Corpora:
+    """Return the records of a file or of all files that a pattern matches, or a share of them.
+
+    Args:
+        pattern: name, URL or pattern.
+        share: the share; None for all records.
+        reading: further arguments of `Corpus`.
+    Raises: DataError as `input_files`, `Corpus` and `Corpora` do.
+    """
+    paths = input_files(pattern)
+    if len(paths) == 1 and share is None:
+        return Corpus(paths[0], **reading)
+    whole = Corpora(os.fspath(pattern), [Corpus(path, **reading) for path in paths])
+    if share is None:
+        return whole
+    with progress("counting", "sentences") as shown:
+        n_records = sum(1 for _ in shown.over(whole))
+    first, last = (n_records * i // share.n for i in (share.number, share.number + 1))
+    name = f"{whole.path} (share {share.number} of {share.n})"
+    return Corpora(name, [Corpus(path, **reading) for path in paths], (first, last))

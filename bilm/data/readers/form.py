@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from bilm.errors import DataError
@@ -32,11 +31,10 @@ class Annotated(NamedTuple):
     tags: list[str | None] | None = None
 
 
-@dataclass(frozen=True)
-class InputFile:
+class InputFile(NamedTuple):
     """A file to read and how to read it.
 
-    Attributes:
+    Fields:
         path: the file or its URL, plain or compressed.
         errors: `errors` of `bytes.decode`.
         split: splits a text into sentences, and each sentence into words.
@@ -54,11 +52,10 @@ class InputFile:
     id_field: int | None = None
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """An input form. A module of this package defines one, with the name `FORM`.
 
-    Attributes:
+    Fields:
         name: name for messages.
         endings: endings of file names, in lower case; empty for the form that reads files with any
             other ending.

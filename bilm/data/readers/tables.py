@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bilm.data.compression import unpacked_name
 from bilm.data.readers.form import Form, InputFile, Record, checked_id
-from bilm.data.text import read_lines, whole_lines
+from bilm.data.text import read_lines, unpacked_name, whole_lines
 from bilm.errors import DataError
 from bilm.support.imports import optional
 from bilm.support.remote import reading

@@ -13,13 +13,12 @@ from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
 from bilm.storage.finding.cache import cached, filling, read_record, write_record
 from bilm.storage.finding.download import fetch
-from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
-from bilm.storage.formats.bilm_tf import options_names
+from bilm.storage.formats.bilm_tf import BilmTf, options_names
 from bilm.storage.formats.known import find, model_at, unpacked
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import version_of
-from bilm.support.model_files import CONFIG
+from bilm.support.model_files import CONFIG, OPTIONS, WEIGHTS
 from bilm.support.urls import is_url
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
@@ -55,7 +54,9 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
 
 def _located(source: str) -> Format:
     """Find the files of a model by one path, URL or name."""
-    path = Path(source)
+    path, packaged = Path(source), registry.packaged()
+    if source in packaged and not path.exists():
+        return BilmTf(packaged[source] / OPTIONS, packaged[source] / WEIGHTS)
     if not os.path.exists(path):  # also False for a name that is too long
         found = registry.looked_up(source) or [_local(source, check_archive)]
         if len(found) == 2:
@@ -70,6 +71,8 @@ def _located(source: str) -> Format:
         format_, chosen = find(_files_in(path), path)
         options_file, weight_file, *_ = [path / place for place in chosen.values()] * 2
         return format_.found(options_file, weight_file)
+    from bilm.storage.formats.allennlp import AllenNlp
+
     if AllenNlp.owns(path):
         return AllenNlp(path, path)
     if is_archive(path):

@@ -59,13 +59,11 @@ def packaged() -> dict[str, Path]:
 
 
 def looked_up(name: str) -> Sequence[Path] | None:
-    """Return the paths of a named model: options and weights, or one folder or archive; None if the
-    name is unknown. Published models are downloaded, unless they are in the cache.
+    """Return the paths of a published model: options and weights, or one folder or archive; None if
+    the name is unknown. The files are downloaded, unless they are in the cache.
 
     Raises: BilmError, naming every address that was tried and why it failed.
     """
-    if name in packaged():
-        return [packaged()[name]]
     if name.startswith("hf:"):
         return [hub.snapshot(name)]
     alternatives: Sequence[Sequence[str]]
