@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import io
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ import click
 import cloup
 
 import bilm
-from bilm.commands.output import flush_output, open_streams, printable, say
+from bilm.commands.output import flush_output, printable, say
 from bilm.errors import BilmError
 from bilm.support import process
 from bilm.support.urls import masked
@@ -102,7 +103,7 @@ def run_script(command: click.Command, program: str | None = None) -> NoReturn:
         program: its name for messages; None for the name of the script.
     """
     _on_interrupt(signal.SIG_DFL)
-    open_streams()
+    _open_streams()
     status = run(command, program or os.path.basename(sys.argv[0]), sys.argv[1:])
     if not IS_WORKER.is_set():
         sys.exit(status)
@@ -114,6 +115,19 @@ def run_script(command: click.Command, program: str | None = None) -> NoReturn:
         flush_output()
         sys.stderr.flush()
     os._exit(status)
+
+
+def _open_streams() -> None:
+    """Prepare the standard streams of a command's process: UTF-8 in every locale.
+
+    Closed streams become the null device, because the next opened file would get their descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
 
 
 def like_reference(

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,12 +23,7 @@ from bilm.support.model_files import protect
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-KEPT = "\t\n"
-CONTROLS = {
-    code: f"\\x{code:02x}"
-    for code in (*range(0x20), *range(0x7F, 0xA0))  # C0, DEL and C1
-    if chr(code) not in KEPT
-}
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0, DEL and C1, without tabs and line ends
 ROW_GROUP = 10_000  # rows per row group of a Parquet file
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables, and their delimiters
 
@@ -39,25 +34,12 @@ Write = Callable[[Row], object]
 # --- standard streams ---
 
 
-def open_streams() -> None:
-    """Prepare the standard streams of a command's process: UTF-8 in every locale.
-
-    Closed streams become the null device, because the next opened file would get their descriptor.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
-    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=errors)
-
-
 def printable(text: str) -> str:
     r"""Return the text with control characters escaped, such as `\x1b`; tabs and line ends stay.
 
     Text from files could otherwise move the cursor of a terminal or change its title.
     """
-    return text.translate(CONTROLS)
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def flush_output() -> None:
