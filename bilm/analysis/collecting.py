@@ -28,8 +28,7 @@ from bilm.analysis.usages import (
 from bilm.data.readers import Annotated, Corpus
 from bilm.data.text import matching_files, read_lines
 from bilm.errors import DataError, OptionsError
-from bilm.support.files import scratch
-from bilm.support.model_files import protect
+from bilm.support.files import protect, scratch
 from bilm.support.progress import progress
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from bilm.analysis.maps import COLORS, N_CLUSTERS, usage_map
 from bilm.analysis.pictures import PALETTE
 from bilm.analysis.usages import Usages
 from bilm.errors import OptionsError
-from bilm.support.files import replacing
+from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
-from bilm.support.model_files import protect
 from bilm.support.progress import progress
 
 TEMPLATE = "page.html"

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.errors import DataError, OptionsError
-from bilm.support.files import replacing
+from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
-from bilm.support.model_files import protect
 
 if TYPE_CHECKING:
     import pandas

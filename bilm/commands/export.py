@@ -64,7 +64,7 @@ def export(
     from bilm.export.onnx import export_onnx
     from bilm.export.saved_model import export_saved_model
     from bilm.storage.stored_model import open_model
-    from bilm.support.model_files import protect
+    from bilm.support.files import protect
 
     stored, written = open_model(model, weights), [output]
     if to == "hdf5":

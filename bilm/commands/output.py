@@ -16,9 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bilm.support.files import replacing
+from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
-from bilm.support.model_files import protect
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -44,7 +44,7 @@ def text(
 
     from bilm.data.readers import Corpus
     from bilm.data.text import writing_text
-    from bilm.support.model_files import protect
+    from bilm.support.files import protect
     from bilm.support.process import quiet
     from bilm.support.progress import progress
 

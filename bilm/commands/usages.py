@@ -97,7 +97,7 @@ def usages(
     from bilm.analysis.dwug import read_dwug
     from bilm.analysis.usages import arrow
     from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.support.model_files import protect
+    from bilm.support.files import protect
 
     arrow()  # an error before anything is computed
     protect(output)

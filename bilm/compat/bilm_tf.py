@@ -19,8 +19,7 @@ from bilm.layers.functional import compiled, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded, replacing
-from bilm.support.model_files import protect
+from bilm.support.files import expanded, protect, replacing
 
 TABLE_WORDS = 1 << 13  # rows of a word table written at a time
 

@@ -12,8 +12,7 @@ from absl import logging
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
-from bilm.support.files import expanded, replacing
-from bilm.support.model_files import protect
+from bilm.support.files import expanded, protect, replacing
 from bilm.support.progress import progress
 
 

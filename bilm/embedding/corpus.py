@@ -45,13 +45,13 @@ from bilm.support.files import (
     beside,
     expanded,
     output_path,
+    protect,
     remove_leftovers,
     replacing,
     scratch,
     sha256_of,
     try_lock,
 )
-from bilm.support.model_files import protect
 from bilm.support.progress import progress
 
 DTYPES = ("float32", "float16")

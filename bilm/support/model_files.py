@@ -1,17 +1,5 @@
 """The names of the files of stored models in all formats, which outputs must not replace."""
 
-from __future__ import annotations
-
-import os
-from collections.abc import Iterable
-from fnmatch import fnmatch
-from pathlib import Path
-
-from bilm.errors import DataError
-from bilm.support.files import keep_inputs, output_path
-from bilm.support.remote import check_writable
-from bilm.support.urls import is_url
-
 OPTIONS, VOCABULARY, WEIGHTS = "options.json", "vocab.txt", "weights.hdf5"
 CARD, META = "README.md", "meta.json"
 CHECKPOINT, CHECKPOINT_LIST = "model.ckpt", "checkpoint"  # TensorFlow's prefix, and its list
@@ -38,33 +26,3 @@ WEIGHTS_NAMES = (
 OTHER_NAMES = (
     VOCABULARY, CARD, f"*_{CARD}", META, MEASURED, TUNING, AUTO, HISTORY, *LEXICONS.values()
 )  # fmt: skip
-
-
-def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
-    """Check that an output does not replace an input, or a file of a run or other stored model; for
-    a URL, that it can be written.
-
-    Raises: DataError if it does, or if a URL cannot be written.
-    """
-    keep_inputs(output, *inputs)
-    if is_url(output):
-        check_writable(output)
-    elif is_model_file(target := output_path(output)):
-        raise DataError(
-            f"{output}: is a file of the model in {target.parent}; choose another name, or remove "
-            "the file first"
-        )
-
-
-def is_model_file(path: Path) -> bool:
-    """Return whether a file belongs to a run or other stored model, judged by the names of the
-    files in its folder."""
-    if not path.is_file():
-        return False
-    names = os.listdir(path.parent)
-    is_model = _matching(names, OPTIONS_NAMES) and _matching(names, WEIGHTS_NAMES)
-    return is_model and _matching([path.name], OPTIONS_NAMES + WEIGHTS_NAMES + OTHER_NAMES)
-
-
-def _matching(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch(name, pattern) for name in names for pattern in patterns)

@@ -11,8 +11,7 @@ import pytest
 from small_disk import small_disk
 
 from bilm.errors import DataError
-from bilm.support.files import expanded, new_folder, replacing
-from bilm.support.model_files import protect
+from bilm.support.files import expanded, new_folder, protect, replacing
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from stored_files import OPTIONS, WEIGHTS
 
 from bilm.errors import DataError
 from bilm.storage.stored_model import open_model
-from bilm.support.model_files import protect
+from bilm.support.files import protect
 from bilm.training.run_folder import RunFolder
 
 

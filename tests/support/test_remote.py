@@ -14,7 +14,7 @@ from bilm.data.stream import describe_shards
 from bilm.data.text import read_lines
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
-from bilm.support.files import keep_inputs, new_folder, output_path, replacing
+from bilm.support.files import new_folder, output_path, protect, replacing
 from bilm.support.imports import MissingExtraError
 from bilm.support.remote import (
     RemoteError,
@@ -90,9 +90,8 @@ def test_temporary_files_of_a_url_are_in_the_working_folder(tmp_path, monkeypatc
 
 
 def test_output_url_must_not_be_an_input():
-    keep_inputs(URL, "s3://bucket/folder/other.txt", None)
     with pytest.raises(DataError, match=r"text.txt: is also an input"):
-        keep_inputs(URL, URL)
+        protect(URL, URL)
 
 
 # --- the file systems of fsspec that need no server ---
