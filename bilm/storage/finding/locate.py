@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path, PurePath
 
 from bilm.errors import WeightsError
 from bilm.options.schema import read_object
-from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
 from bilm.storage.finding.cache import cached, filling, read_record, write_record
 from bilm.storage.finding.download import fetch
@@ -24,6 +24,7 @@ from bilm.support.urls import is_url
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
 # Files at the fourth level identify models of other programs.
 PLACES = ("*", "*/*", "*/*/*", "*/*/*/*")
+PACKAGED = Path(__file__).resolve().parents[2] / "models"  # exports
 MAX_FILES = 10_000  # files of a folder that are looked at, for each of `PLACES`
 
 
@@ -38,8 +39,9 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     `options262.json`, or the one file `*options.json`.
 
     Args:
-        source: a folder, an archive (ZIP, tar, tar.gz) or its URL, or a name of
-            `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
+        source: a folder, an archive (ZIP, tar, tar.gz) or its URL, or the name of a packaged model
+            or of one of `bilm.storage.finding.registry`; with `weights`, the options, their URL or
+            a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
             checkpoint; or a folder, archive or `weights.th` of AllenNLP.
     Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
@@ -49,14 +51,17 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     source = os.path.expanduser(source)
     if weights is not None:
         return _with_options(source, os.path.expanduser(weights))
+    if (folder := packaged().get(source)) and not os.path.exists(source):
+        return BilmTf(folder / OPTIONS, folder / WEIGHTS)
     return _located(source)
 
 
 def _located(source: str) -> Format:
-    """Find the files of a model by one path, URL or name."""
-    path, packaged = Path(source), registry.packaged()
-    if source in packaged and not path.exists():
-        return BilmTf(packaged[source] / OPTIONS, packaged[source] / WEIGHTS)
+    """Find the files of a model of any format by one path, URL or published name."""
+    from bilm.storage.finding import registry
+    from bilm.storage.formats.allennlp import AllenNlp
+
+    path = Path(source)
     if not os.path.exists(path):  # also False for a name that is too long
         found = registry.looked_up(source) or [_local(source, check_archive)]
         if len(found) == 2:
@@ -65,14 +70,12 @@ def _located(source: str) -> Format:
     if not os.path.exists(path):
         raise WeightsError(
             f"{source}: found neither a file or folder of this path nor a model of this name; "
-            f"{registry.near(source)}"
+            f"{_near(source, registry.MODELS)}"
         )
     if path.is_dir():
         format_, chosen = find(_files_in(path), path)
         options_file, weight_file, *_ = [path / place for place in chosen.values()] * 2
         return format_.found(options_file, weight_file)
-    from bilm.storage.formats.allennlp import AllenNlp
-
     if AllenNlp.owns(path):
         return AllenNlp(path, path)
     if is_archive(path):
@@ -81,6 +84,18 @@ def _located(source: str) -> Format:
         f"{source}: neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options "
         "file and a weight file, as in --model options.json --weights weights.hdf5"
     )
+
+
+def packaged() -> dict[str, Path]:
+    """Return the folders of the models in the package, by name."""
+    return {path.name: path for path in sorted(PACKAGED.glob("[a-z0-9]*")) if path.is_dir()}
+
+
+def _near(name: str, published: Iterable[str]) -> str:
+    """Return a hint for an error message: the most similar name, if any, and all names."""
+    names = [*packaged(), *published, "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"]
+    close, known = difflib.get_close_matches(name, names[:-2], 1), ", ".join(names)
+    return f"did you mean {close[0]}? Names: {known}" if close else f"names: {known}"
 
 
 def _with_options(source: str, weights: str) -> Format:

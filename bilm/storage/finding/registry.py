@@ -1,4 +1,4 @@
-"""The names of models: those in the package, and published ones with their addresses.
+"""The names of published models, with their addresses.
 
 `published.json` lists the published models: language, training text, licence, citation, the source
 of these facts, and addresses in the order in which they are tried. The files themselves were not
@@ -7,7 +7,6 @@ available when it was written.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -50,12 +49,6 @@ class Published(NamedTuple):
 _published = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
 MODELS = {model["name"]: Published(**model) for model in _published}
 NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
-PACKAGED = Path(__file__).resolve().parents[2] / "models"
-
-
-def packaged() -> dict[str, Path]:
-    """Return the folders of the models in the package, by name."""
-    return {path.name: path for path in sorted(PACKAGED.glob("[a-z0-9]*")) if path.is_dir()}
 
 
 def looked_up(name: str) -> Sequence[Path] | None:
@@ -88,10 +81,3 @@ def looked_up(name: str) -> Sequence[Path] | None:
             if number and not isinstance(error.__cause__, FileNotFoundError):
                 break
     raise WeightsError(f"{name}: no address works: {'; '.join(failed)}")
-
-
-def near(name: str) -> str:
-    """Return a hint for an error message: the most similar name, if any, and all names."""
-    names = [*packaged(), *MODELS, "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"]
-    close, known = difflib.get_close_matches(name, names[:-2], 1), ", ".join(names)
-    return f"did you mean {close[0]}? Names: {known}" if close else f"names: {known}"
