@@ -87,6 +87,34 @@ class RunRecord:
     finetuning: Mapping[str, Any] | None = None
 
 
+class Reader:
+    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key.
+
+    Args:
+        path: path of the files, without their endings.
+    Raises: WeightsError if the index is damaged.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            self._reader = tf.train.load_checkpoint(path)
+        except UNREADABLE as error:
+            check_name(os.path.dirname(path))
+            raise WeightsError(f"{path}: not a whole checkpoint ({reason(error)})") from error
+        shapes = self._reader.get_variable_to_shape_map()
+        dtypes = self._reader.get_variable_to_dtype_map()
+        self.shapes = {key: tuple(shape) for key, shape in shapes.items()}
+        self.dtypes = {key: np.dtype(dtype.as_numpy_dtype) for key, dtype in dtypes.items()}
+
+    def read(self, key: str) -> Any:
+        """Return a tensor, or bytes. Raises: WeightsError if it is damaged."""
+        try:
+            return self._reader.get_tensor(key)
+        except UNREADABLE as error:
+            raise WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})") from error
+
+
 class Checkpoint:
     """An open checkpoint of training.
 
@@ -110,17 +138,16 @@ class Checkpoint:
 
     def __init__(self, path: str | Path):
         self.path = os.fspath(path)
-        self._reader = _open(self.path)
-        self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
-        self._dtypes = self._reader.get_variable_to_dtype_map()
+        self._reader = Reader(self.path)
+        self._shapes = self._reader.shapes
         self.files = _files(self.path)
         self.is_reference = not any(key.startswith(WEIGHTS) for key in self._shapes)
         variables = {k: names.OURS.variable_of(k) or names.TF1.variable_of(k) for k in self._shapes}
         self._keys = {name: key for key, name in variables.items() if name is not None}
         self._kept: dict[str, np.ndarray] = {}
         self.skipped: list[str] = []
-        self.shapes = {name: tuple(self._shapes[key]) for name, key in self._keys.items()}
-        self.dtypes = {n: np.dtype(self._dtypes[k].as_numpy_dtype) for n, k in self._keys.items()}
+        self.shapes = {name: self._shapes[key] for name, key in self._keys.items()}
+        self.dtypes = {name: self._reader.dtypes[key] for name, key in self._keys.items()}
         bias = self.shapes.get(f"{names.SOFTMAX}b", ())
         if len(bias) != 1:
             expected = "expected the checkpoint of a biLM's training"
@@ -132,7 +159,7 @@ class Checkpoint:
             record = {k: self._tensor(k + SUFFIX) for k in stored}
         if not (record or self.is_reference):  # a save was interrupted
             raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
-        n_rows = next(iter(self._shapes.get(f"{STATE}0{SUFFIX}", [])), 0)
+        n_rows = next(iter(self._shapes.get(f"{STATE}0{SUFFIX}", ())), 0)
         try:
             self.step, self.seed, self.n_steps = (
                 None if record.get(k) is None else int(record[k]) for k in TENSORS[:3]
@@ -192,11 +219,8 @@ class Checkpoint:
             self._tensor(key)
 
     def _tensor(self, key: str) -> np.ndarray:
-        try:
-            value = self._reader.get_tensor(key)
-        except UNREADABLE as error:
-            raise WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})") from error
-        is_number = self._dtypes[key].is_floating and key.endswith(SUFFIX)
+        value = self._reader.read(key)
+        is_number = self._reader.dtypes[key].kind not in "iuO" and key.endswith(SUFFIX)
         if is_number and key != f"best{SUFFIX}" and not np.isfinite(value).all():
             raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
         return value
@@ -293,14 +317,6 @@ def reason(error: Exception) -> str:
     """Return the first line of a TensorFlow error, without the names of its operations."""
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
     return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", line)
-
-
-def _open(path: str) -> Any:
-    try:
-        return tf.train.load_checkpoint(path)
-    except UNREADABLE as error:
-        check_name(os.path.dirname(path))
-        raise WeightsError(f"{path}: not a whole checkpoint ({reason(error)})") from error
 
 
 def _files(path: str) -> tuple[Path, ...]:

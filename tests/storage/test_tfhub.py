@@ -138,17 +138,9 @@ def test_damaged_modules_are_refused(folder):
         open_model(folder).options  # noqa: B018
     graph.write_bytes(content)
     for data in folder.glob("variables/variables.data-*"):
-        data.write_bytes(data.read_bytes()[:-40])
-    with pytest.raises(WeightsError, match="but the data files have"):
-        open_model(folder).options  # noqa: B018
+        data.write_bytes(data.read_bytes()[:1000])
+    with pytest.raises(WeightsError, match="not a whole checkpoint"):
+        open_model(folder).build()
     index.write_bytes(index.read_bytes()[:40])
-    with pytest.raises(WeightsError, match=r"variables\.index: truncated or damaged"):
-        open_model(folder).options  # noqa: B018
-
-
-def test_error_without_tensorflow(folder, monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(WeightsError, match="requires TensorFlow; install it"):
+    with pytest.raises(WeightsError, match="variables: not a whole checkpoint"):
         open_model(folder).options  # noqa: B018

@@ -222,37 +222,17 @@ class _Variables:
     Attributes:
         shapes: shapes of all variables, by their names in the module.
         tensors: those of the biLM by bilm's names, without the padding row.
-    Raises: WeightsError if it cannot be read or the data files are too small.
+        read: returns a variable by its name in the module.
+    Raises: WeightsError if it cannot be read.
     """
 
     def __init__(self, index: Path):
-        try:
-            import tensorflow as tf
-        except ImportError as error:
-            raise WeightsError(
-                f"{index}: reading a TensorFlow Hub module requires TensorFlow; install it with "
-                "pip install tensorflow"
-            ) from error
-        self.index = index
-        self._errors = (tf.errors.OpError, RuntimeError, IndexError, ValueError)
-        try:
-            self._reader = tf.train.load_checkpoint(str(index.with_suffix("")))
-            stored = self._reader.get_variable_to_shape_map()
-            types = self._reader.get_variable_to_dtype_map()
-        except self._errors as error:
-            raise self._damaged(error) from error
-        self.shapes: dict[str, tuple[int, ...]] = {n: tuple(shape) for n, shape in stored.items()}
-        paths = sorted(index.parent.glob("variables.*"))
-        n_bytes = sum(p.stat().st_size for p in paths if p != index)
-        needed = sum(math.prod(s) * (types[n].size or 0) for n, s in self.shapes.items())
-        if needed > n_bytes:
-            raise WeightsError(
-                f"{index}: the variables need {needed:,} bytes, but the data files have {n_bytes:,}"
-            )
+        from bilm.storage.checkpoint import Reader
+
+        reader = Reader(str(index.with_suffix("")))
+        self.shapes, self.read = reader.shapes, reader.read
         found = {
-            own: LazyTensor(
-                self.shapes[name], np.dtype(types[name].as_numpy_dtype), partial(self.read, name)
-            )
+            own: LazyTensor(self.shapes[name], reader.dtypes[name], partial(self.read, name))
             for own, name in _names_of_bilm(self.shapes).items()
         }
         if (padded := found.get("char_embed")) is not None:
@@ -263,18 +243,8 @@ class _Variables:
             found["char_embed"] = LazyTensor(
                 (n_rows - 1, *width), padded.dtype, lambda: padded.read()[1:]
             )
+        paths = sorted(index.parent.glob("variables.*"))
         self.tensors = LazyTensors(str(index.parent.parent), paths, found)
-
-    def read(self, name: str) -> np.ndarray:
-        """Return a variable by its name in the module. Raises: WeightsError."""
-        try:
-            return np.asarray(self._reader.get_tensor(name))
-        except self._errors as error:
-            raise self._damaged(error) from error
-
-    def _damaged(self, error: Exception) -> WeightsError:
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        return WeightsError(f"{self.index}: truncated or damaged ({first})")
 
 
 def _names_of_bilm(names: Mapping[str, Any]) -> dict[str, str]:
