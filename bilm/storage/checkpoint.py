@@ -1,9 +1,9 @@
 """Checkpoints of training: names of their keys, writing, reading, validation, pruning, the list.
 
 A checkpoint has TensorFlow's format, an index and data files, and a JSON file that is renamed into
-place after them. Ours are named `model.ckpt-<step>`; the file `checkpoint` lists them. `Checkpoint`
-reads both ours and the TensorFlow 1 reference's. `CheckpointContent` and `CheckpointFolder` write
-ours. The keys of the tensors, without `SUFFIX`:
+place after them. They are named `model.ckpt-<step>`; the file `checkpoint` lists them for
+TensorFlow. `Checkpoint` reads both ours and the TensorFlow 1 reference's. `CheckpointContent` and
+`CheckpointFolder` write ours. The keys of the tensors, without `SUFFIX`:
 
     weights/<name>, <slot>/<name>   by stored name, with `.S` instead of `/`
     state/<i>                       LSTM states (rows, width), in the order of `BiLM.flatten_state`
@@ -242,7 +242,7 @@ def latest_checkpoint(
     """
     folder = expanded(folder)
     failed: dict[str, str] = {}
-    while path := next((p for p in _candidates(folder) if p not in failed), None):
+    while path := next((p for p in checkpoint_paths(folder) if p not in failed), None):
         if failed:
             logging.warning("%s; trying %s, the one before it", [*failed.values()][-1], path)
         try:
@@ -287,7 +287,7 @@ def checkpoint_paths(folder: str | Path) -> list[str]:
 
 def holds_checkpoint(folder: str | Path) -> bool:
     """Return whether a folder contains any checkpoint, whole or not."""
-    return bool(_candidates(folder))
+    return bool(checkpoint_paths(folder))
 
 
 def remove_unfinished(folder: str | Path) -> None:
@@ -323,34 +323,7 @@ def _files(path: str) -> tuple[Path, ...]:
     name = f"{os.path.basename(path)}."
     parts = [p for p in _entries(os.path.dirname(path) or ".") if p.name.startswith(name)]
     ours = [p for p in parts if re.fullmatch(r"index|data-\d+-of-\d+|json", p.name[len(name) :])]
-    return tuple(sorted(ours)) or (Path(path),)  # TensorFlow's first format is one file
-
-
-def _candidates(folder: str | Path) -> list[str]:
-    """Return the checkpoints that have our names, then those in TensorFlow's list.
-
-    The list alone is not enough: an interrupted save leaves a checkpoint that the list does not
-    contain.
-    """
-    paths = checkpoint_paths(folder)
-    return paths + [path for path in _listed(Path(folder)) if path not in paths]
-
-
-def _listed(folder: Path) -> Iterator[str]:
-    """Yield the existing checkpoints in TensorFlow's list, the latest first."""
-    try:
-        state = tf.train.get_checkpoint_state(str(folder))
-    except (ValueError, OSError, tf.errors.OpError) as error:  # ValueError: bad UTF-8 too
-        logging.warning("%s/%s: not a list of checkpoints (%s); ignored", folder, LIST, error)
-        return
-    if state is None:
-        return
-    latest, listed = state.model_checkpoint_path, [*state.all_model_checkpoint_paths][::-1]
-    for name in dict.fromkeys([latest, *listed]):
-        # The list may contain absolute paths of the folder that this one was copied from.
-        path = f"{folder}/{os.path.basename(name)}"
-        if any(os.path.exists(path + end) for end in (".index", "")):
-            yield path
+    return tuple(sorted(ours))
 
 
 def _entries(folder: str | Path) -> list[Path]:

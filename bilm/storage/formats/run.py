@@ -22,11 +22,10 @@ from bilm.storage.formats.base import (
     Softmax,
     one_folder,
 )
-from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST, OPTIONS, VOCABULARY
+from bilm.support.model_files import CHECKPOINT, OPTIONS, VOCABULARY
 
 INDEX = ".index"
-PART = re.compile(r".+(\.index|\.data-\d+-of-\d+|-\d+\.json)")
-OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+|\.json)?")
+OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+|\.json)")
 
 
 class Run(Format):
@@ -45,13 +44,7 @@ class Run(Format):
 
         Raises: WeightsError if there are several runs, or no options beside the checkpoints.
         """
-        indexed = {p.parent for p in paths if p.suffix == INDEX}
-        homes = {
-            p.parent
-            for p in paths
-            if len(p.parts) <= 2
-            and (OURS.fullmatch(p.name) or (p.name == CHECKPOINT_LIST and p.parent in indexed))
-        }
+        homes = {p.parent for p in paths if len(p.parts) <= 2 and OURS.fullmatch(p.name)}
         has_options = any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths)
         if has_options and all(home.parts for home in homes):
             return None  # the folder contains the options of another model
@@ -61,11 +54,9 @@ class Run(Format):
         beside = {p.name: p for p in paths if p.parent == home}
         if OPTIONS not in beside:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
-        parts = {n: beside[n] for n in sorted(beside) if PART.fullmatch(n) or OURS.fullmatch(n)}
+        parts = {name: beside[name] for name in sorted(beside) if OURS.fullmatch(name)}
         index = min(parts.values(), key=lambda p: p.suffix != INDEX)
         found = {OPTIONS: beside[OPTIONS], index.name: index, **parts}
-        if CHECKPOINT_LIST in beside:
-            found[CHECKPOINT_LIST] = beside[CHECKPOINT_LIST]
         vocabularies = [p for n, p in beside.items() if re.fullmatch(r"vocab.*\.txt", n)]
         return found | ({VOCABULARY: vocabularies[0]} if len(vocabularies) == 1 else {})
 
