@@ -2,8 +2,8 @@
 
 `collecting` finds the usages of words in texts and computes vectors, `usages` defines the table of
 usages, `dwug` reads data sets in DWUG's layout. `change` measures the difference between
-groupings. `maps` draws usages, `page` writes them as HTML, `pictures` draws changed words and the
-curves of a training run.
+groupings. `maps` draws usages, also as an HTML page, `pictures` draws changed words and the curves
+of a training run.
 `surprisal` computes the bits per word, `minimal_pairs` reads and compares minimal pairs. Imports
 `embedding`, `scoring` and what they may import.
 """
@@ -14,7 +14,6 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "Accuracy": "analysis.minimal_pairs",
-        "Correlation": "analysis.change",
         "Found": "analysis.collecting",
         "Measured": "analysis.change",
         "MinimalPair": "analysis.minimal_pairs",
@@ -28,7 +27,6 @@ __getattr__, __dir__, __all__ = lazily(
         "UsagesFile": "analysis.usages",
         "cluster": "analysis.maps",
         "collect_usages": "analysis.collecting",
-        "correlations": "analysis.change",
         "draw_change": "analysis.pictures",
         "draw_map": "analysis.maps",
         "find_usages": "analysis.collecting",
@@ -36,16 +34,14 @@ __getattr__, __dir__, __all__ = lazily(
         "measure_change": "analysis.change",
         "open_texts": "analysis.collecting",
         "parse_query": "analysis.collecting",
-        "ppmi_distances": "analysis.change",
         "read_dwug": "analysis.dwug",
-        "read_gold": "analysis.dwug",
         "read_pairs": "analysis.minimal_pairs",
         "read_queries": "analysis.collecting",
         "read_usages": "analysis.usages",
         "score_pairs": "analysis.minimal_pairs",
         "usage_map": "analysis.maps",
         "word_surprisals": "analysis.surprisal",
-        "write_page": "analysis.page",
+        "write_page": "analysis.maps",
         "write_usages": "analysis.collecting",
     },
 )

@@ -18,15 +18,11 @@ measure are moved to its ends. Clusters are computed once, not for each resample
 results of a permutation test: the share of random assignments of usages to the groupings with a
 measure at least as large. A small p-value means that the two samples differ in distribution, for
 example in topic or genre; it does not show that the meaning has changed.
-
-The baseline `ppmi` needs no biLM: the cosine distance of a word's rows of positive pointwise mutual
-information with context words, after Hamilton et al. 2016, arXiv:1605.09096.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,9 +46,6 @@ PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
 MIN_USAGES = 2  # per grouping
 CONFIDENCE = 0.95  # level of intervals
 BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
-# Of the baseline: words to each side, least number of occurrences of a context word, and exponent
-# of the frequencies of context words (Levy et al. 2015).
-WINDOW, MIN_COUNT, SMOOTHING = 5, 5, 0.75
 
 
 # --- measures ---
@@ -216,28 +209,23 @@ def measure_change(
         for word, own in shown.over(usages.by_word(layers)):
             own = compared(own, settings, groupings)
             is_first = (own.frame["grouping"] == first).to_numpy()
-            common = {
-                "word": word, f"usages_{first}": int(is_first.sum()),
-                f"usages_{second}": int((~is_first).sum()), **_frequencies(word, own, groupings),
-            }  # fmt: skip
+            sizes = {f"usages_{first}": is_first.sum(), f"usages_{second}": (~is_first).sum()}
+            sizes |= _frequencies(word, own, groupings)
             for layer in layers:
-                row = common | {"layer": layer}
+                row = {"word": word, "layer": layer, **sizes}
                 for name in settings.measures:
-                    found = measure(name, own, is_first, layer, settings)
-                    row |= dict(zip(_columns(name), found, strict=True))
+                    value, low, high, p = measure(name, own, is_first, layer, settings)
+                    row |= {name: value, f"{name}_low": low, f"{name}_high": high}
+                    row |= {f"{name}_p": p, f"{name}_q": float("nan")}
                 rows.append(row)
     if not rows:
         raise DataError("the table contains no usages; write it with words that occur in the texts")
     frame = pandas.DataFrame(rows)
-    frame.insert(1, "layer", frame.pop("layer"))
+    adjusted = optional("scipy.stats", "analysis", "tests").false_discovery_control
     for name in settings.measures:
-        at = frame.columns.get_loc(f"{name}_p") + 1
-        frame.insert(at, f"{name}_q", _adjusted(frame, f"{name}_p"))
+        for own in frame.dropna(subset=f"{name}_p").groupby("layer").groups.values():
+            frame.loc[own, f"{name}_q"] = adjusted(frame.loc[own, f"{name}_p"])
     return frame
-
-
-def _columns(name: str) -> tuple[str, ...]:
-    return name, f"{name}_low", f"{name}_high", f"{name}_p"
 
 
 def _between(usages: UsagesFile | Usages, settings: Settings) -> tuple[str, str]:
@@ -276,128 +264,3 @@ def _frequencies(word: str, usages: Usages, groupings: Sequence[str]) -> dict[st
         **{f"per_million_{name}": 1e6 * n / max(1, tokens[name]) for name, n in counts.items()},
         "log_ratio": float(np.log2(shares[1] / shares[0])),
     }
-
-
-def _adjusted(frame: pandas.DataFrame, column: str) -> np.ndarray:
-    """Return p-values adjusted by Benjamini and Hochberg's method within each layer."""
-    stats = optional("scipy.stats", "analysis", "intervals and tests")
-    adjusted = np.full(len(frame), np.nan)
-    for rows in frame.dropna(subset=column).groupby("layer").groups.values():
-        adjusted[rows] = stats.false_discovery_control(frame[column][rows])
-    return adjusted
-
-
-# --- the baseline ---
-
-
-def ppmi_distances(
-    usages: Usages | UsagesFile, settings: Settings | None = None
-) -> dict[str, float]:
-    """Return the distance of each word between two groupings; nan if it is missing in one.
-
-    The same usages are compared as by `measure_change`. Frequencies of context words are those in
-    the sentences of all compared usages. Context words occur at least `MIN_COUNT` times in both
-    groupings; forms of the measured words are left out.
-    """
-    settings = settings or Settings()
-    groupings = _between(usages, settings)
-    rows = usages.read(layers=[]) if isinstance(usages, UsagesFile) else usages
-    frame = compared(rows, settings, groupings).frame
-    texts = [frame[frame["grouping"] == name] for name in groupings]
-    frequencies = [_context_frequencies(text) for text in texts]
-    forms = set(frame["form"])
-    contexts = sorted(
-        word
-        for word, n in frequencies[0].items()
-        if min(n, frequencies[1][word]) >= MIN_COUNT and word not in forms
-    )
-    distances = {}
-    for word in rows.words:
-        pairs = zip(texts, frequencies, strict=True)
-        a, b = (_ppmi(text[text["word"] == word], counts, contexts) for text, counts in pairs)
-        known = a.any() and b.any()
-        distances[word] = float(_prototype_distance(a, b)) if known else float("nan")
-    return distances
-
-
-def _context_frequencies(frame: pandas.DataFrame) -> Counter[str]:
-    """Return the number of occurrences of each word in the distinct sentences of usages."""
-    sentences = frame.drop_duplicates(["text", "line"])["sentence"]
-    return Counter(word for sentence in sentences for word in sentence.split(" "))
-
-
-def _ppmi(
-    frame: pandas.DataFrame, frequencies: Counter[str], contexts: Sequence[str]
-) -> np.ndarray:
-    """Return max(0, log p(c | usages) / p(c)) for each context word c, float (C,)."""
-    near: Counter[str] = Counter()
-    for sentence, place in zip(frame["sentence"], frame["position"], strict=True):
-        words = sentence.split(" ")
-        near.update(words[max(0, place - WINDOW) : place])
-        near.update(words[place + 1 : place + 1 + WINDOW])
-    counts = np.array([near[word] for word in contexts], float)
-    shares = np.array([frequencies[word] for word in contexts], float) ** SMOOTHING
-    if not counts.any():
-        return counts
-    with np.errstate(divide="ignore"):
-        logs = np.log(counts / counts.sum()) - np.log(shares / shares.sum())
-    return np.maximum(logs, 0)
-
-
-# --- gold scores ---
-
-
-class Correlation(NamedTuple):
-    """Spearman's rank correlation of a measure with gold scores.
-
-    Fields: `measure`; `layer`, None for measures without; `rho`; `low`, `high`, the bounds of a
-    95 % interval by Fisher's transformation; `p`; `n_words`.
-    """
-
-    measure: str
-    layer: int | None
-    rho: float
-    low: float
-    high: float
-    p: float
-    n_words: int
-
-
-def correlations(
-    frame: pandas.DataFrame, gold: Mapping[str, float], names: Sequence[str]
-) -> list[Correlation]:
-    """Correlate measures with gold scores.
-
-    Args:
-        frame: result of `measure_change`, perhaps with further columns.
-        gold: score by word.
-        names: columns to correlate.
-    Raises: DataError if fewer than three words have a gold score.
-    """
-    stats = optional("scipy.stats", "analysis", "correlations")
-    frame = frame.assign(gold=frame["word"].map(gold))
-    n_common = frame.dropna(subset="gold")["word"].nunique()
-    if n_common < 3:
-        raise DataError(
-            f"{n_common} words of the table have a gold score, expected at least 3; the table "
-            f"contains {', '.join(frame['word'].unique()[:5])}, the gold scores "
-            f"{', '.join(list(gold)[:5])}"
-        )
-    found = []
-    for layer, rows in frame.groupby("layer"):
-        for name in names:
-            by_layer = name in MEASURES
-            own = rows[[name, "gold"]].dropna()
-            if len(own) < 3 or (own.nunique() == 1).any():
-                continue
-            if not by_layer and layer != frame["layer"].iloc[0]:
-                continue  # equal in all layers
-            test = stats.pearsonr(stats.rankdata(own[name]), stats.rankdata(own["gold"]))
-            interval = test.confidence_interval(CONFIDENCE)
-            found.append(
-                Correlation(
-                    name, int(layer) if by_layer else None, float(test.statistic),
-                    float(interval.low), float(interval.high), float(test.pvalue), len(own),
-                )
-            )  # fmt: skip
-    return found

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import groupby
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -149,40 +150,33 @@ class Samples:
 
     def __init__(self, size: int | None, seed: int):
         self.size, self.seed = size, seed
-        self.counts: dict[tuple[str, str], int] = {}
-        self._kept: dict[tuple[str, str], dict[int, tuple[int, Usage]]] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._kept: defaultdict[tuple[str, str], dict[int, tuple[int, Usage]]] = defaultdict(dict)
         self._random: dict[tuple[str, str], random.Random] = {}
 
-    def next_place(self, word: str, grouping: str) -> int | None:
-        """Count a usage and return its place in the sample; None if it is dropped."""
+    def add(self, word: str, grouping: str, make: Callable[[], Usage]) -> None:
+        """Count a usage, and keep the result of `make` if it is drawn, perhaps instead of an
+        earlier one."""
         key = word, grouping
-        if key not in self._kept:
-            self._kept[key] = {}
-            self._random[key] = random.Random(f"{self.seed}\0{word}\0{grouping}")
-        number = self.counts.get(key, 0)
-        self.counts[key] = number + 1
-        place = number
-        if self.size is not None and number >= self.size:
-            place = self._random[key].randrange(number + 1)
-        return place if self.size is None or place < self.size else None
+        place = self.counts[key]
+        self.counts[key] += 1
+        if self.size is not None and place >= self.size:
+            if key not in self._random:
+                self._random[key] = random.Random(f"{self.seed}\0{word}\0{grouping}")
+            place = self._random[key].randrange(place + 1)
+            if place >= self.size:
+                return
+        self._kept[key][place] = self.counts[key], make()
 
-    def keep(self, place: int, usage: Usage) -> None:
-        """Keep the usage that was counted last at its place, instead of an earlier one."""
-        key = usage.word, usage.grouping
-        self._kept[key][place] = self.counts[key], usage
-
-    def found(self, words: Iterable[str], groupings: Sequence[Grouping]) -> Found:
+    def found(self, words: Collection[str], groupings: Sequence[Grouping]) -> Found:
         """Return the samples of some words in the order of words, groupings and streams."""
         names = [grouping.name for grouping in groupings]
-        keys = [(word, name) for word in words for name in names]
         usages = [
             usage
-            for key in keys
-            for _, usage in sorted(self._kept.get(key, {}).values(), key=lambda pair: pair[0])
+            for key in product(words, names)
+            for _, usage in sorted(self._kept[key].values(), key=itemgetter(0))
         ]
-        counts: dict[str, dict[str, int]] = {}
-        for word, name in keys:
-            counts.setdefault(word, {})[name] = self.counts.get((word, name), 0)
+        counts = {word: {name: self.counts[word, name] for name in names} for word in words}
         description = Description(tuple(groupings), counts, sample=self.size, seed=self.seed)
         return Found(usages, description)
 
@@ -224,9 +218,8 @@ def find_usages(
                     n_sentences += bool(record.words)
                     n_tokens += len(record.words)
                     for k, position in _matches(record, match, lemma, tags, corpus.path):
-                        if (place := samples.next_place(names[k], grouping)) is not None:
-                            usage = _usage(names[k], grouping, corpus.path, line, position, record)
-                            samples.keep(place, usage)
+                        place = names[k], grouping, corpus.path, line, position
+                        samples.add(names[k], grouping, partial(_usage, *place, record))
             paths = tuple(corpus.path for corpus in corpora)
             groupings.append(Grouping(grouping, paths, n_sentences, n_tokens))
     if not samples.counts:

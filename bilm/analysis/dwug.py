@@ -1,4 +1,4 @@
-"""Data sets in the layout of DWUG (Schlechtweg et al. 2021, arXiv:2104.08540), and gold scores.
+"""Data sets in the layout of DWUG (Schlechtweg et al. 2021, arXiv:2104.08540).
 
 A data set is a folder with a file `data/<lemma>/uses.csv` per word, separated by tabs, without
 quotes. Columns: lemma, pos, date, grouping, identifier, description, context,
@@ -8,8 +8,10 @@ last two columns are ranges of its characters, such as `10:14`.
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from bilm.analysis.collecting import SAMPLE, Found, Samples
@@ -54,8 +56,7 @@ def read_dwug(
             if words is not None and usage.word not in words:
                 continue
             found[usage.word] = None
-            if (place := samples.next_place(usage.word, usage.grouping)) is not None:
-                samples.keep(place, usage)
+            samples.add(usage.word, usage.grouping, partial(Usage, *usage))
             name, texts, n, n_tokens = groupings.get(usage.grouping, (usage.grouping, (), 0, 0))
             texts = texts if str(path) in texts else (*texts, str(path))
             groupings[name] = Grouping(name, texts, n + 1, n_tokens + len(usage.words))
@@ -66,29 +67,25 @@ def read_dwug(
 
 
 def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]:
-    lines = read_lines(str(path))
-    _, header = next(lines, (0, ""))
-    names = header.split("\t")
+    lines = (line for _, line in read_lines(str(path)))
+    rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, restval="")
+    names = rows.fieldnames or []
     missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise DataError(
             f"{path}: the column {missing[0]} is missing; expected {', '.join(REQUIRED)}, "
             "separated by tabs"
         )
-    for number, line in lines:
-        if not line:
-            continue
-        values, where = line.split("\t"), f"{path}, line {number}"
-        if len(values) > len(names):
+    for row in rows:
+        where = f"{path}, line {rows.line_num}"
+        if None in row:  # fields without a name
             raise DataError(
-                f"{where}: {len(values)} columns, but the header has {len(names)}; fields must not "
+                f"{where}: more columns than the {len(names)} of the header; fields must not "
                 "contain tabs or line ends"
             )
-        values += [""] * (len(names) - len(values))  # empty fields at the end of a line
-        row = dict(zip(names, values, strict=True))
         words, position = _words(row, split, where)
         yield Usage(
-            row["lemma"], row["grouping"], row["identifier"], str(path), number, position,
+            row["lemma"], row["grouping"], row["identifier"], str(path), rows.line_num, position,
             as_sentence(words), row["lemma"],
             *(row.get(name, "").strip() or None for name in OPTIONAL),
         )  # fmt: skip
@@ -125,40 +122,3 @@ def _range(row: dict[str, str], name: str, where: str) -> tuple[int, int]:
             "characters of the context"
         )
     return begin, end
-
-
-def read_gold(path: str | Path, column: str = "change_graded") -> dict[str, float]:
-    """Read a score per word.
-
-    Args:
-        path: `stats_groupings.csv` of a DWUG data set: separated by tabs, with a header that
-            contains `lemma`. Or lines with a word and a number, separated by a tab, as in
-            `truth/graded.txt` of SemEval-2020 task 1.
-        column: column of the scores, for files with a header.
-    Returns: the scores; words without a score are left out.
-    Raises: DataError, naming file and line, for a missing column or a score that is not a number.
-    """
-    lines = ((number, line) for number, line in read_lines(str(path)) if line)
-    rows = [(number, line.split("\t")) for number, line in lines]
-    names = rows[0][1] if rows and "lemma" in rows[0][1] else ["lemma", column]
-    if column not in names:
-        raise DataError(
-            f"{path}: the column {column} is missing; it contains {', '.join(names)}; select one "
-            "with --gold_column"
-        )
-    scores: dict[str, float] = {}
-    for number, row in rows:
-        if row == names:
-            continue
-        values = dict(zip(names, row, strict=False))
-        word, score = values["lemma"], values.get(column, "").strip()
-        if word in scores:
-            raise DataError(f"{path}, line {number}: {word!r} has a second score")
-        try:
-            if score:
-                scores[word] = float(score)
-        except ValueError as error:
-            raise DataError(
-                f"{path}, line {number}: expected a word and a number separated by a tab"
-            ) from error
-    return scores

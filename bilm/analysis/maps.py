@@ -1,7 +1,10 @@
-"""Maps of usages: clusters, coordinates in the plane, and pictures."""
+"""Maps of usages: clusters, coordinates in the plane, pictures, and a self-contained HTML page."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +13,9 @@ import numpy as np
 from bilm.analysis.pictures import MARKS, PALETTE, drawing, plain
 from bilm.analysis.usages import Usages, normalized
 from bilm.errors import OptionsError
+from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
+from bilm.support.progress import progress
 
 if TYPE_CHECKING:
     import pandas
@@ -22,6 +27,12 @@ MAX_LISTED = 25  # usages whose sentences a picture lists
 CONTEXT = 46  # characters of a sentence to each side of the word
 WIDTH, MAP, LINE = 7.4, 5.4, 0.17  # inches of a picture, and of its list
 FONT = 6.6  # points, of the list
+# Of the page:
+TEMPLATE = "page.html"
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
+N_NEIGHBOURS = 10
+FIELDS = ("grouping", "text", "line", "position", "sentence", "date")
+DIGITS = 5  # of coordinates
 
 
 def cluster(vectors: np.ndarray, n_clusters: int = N_CLUSTERS, seed: int = 0) -> np.ndarray:
@@ -151,3 +162,87 @@ def draw_map(
                 before, word, after = map(plain, context_of(row))
                 lines.append(f"{k:>2} {before:>{CONTEXT}} {word} {after}")
             below.text(0, 1, "\n".join(lines), family="monospace", fontsize=FONT, va="top")
+
+
+# --- the page ---
+
+
+def write_page(
+    usages: Sequence[Usages],
+    output: str | Path,
+    layer: int | None = None,
+    n_clusters: int = N_CLUSTERS,
+    seed: int = 0,
+) -> None:
+    """Write a page with a map for each word and layer.
+
+    The page shows a sentence when the pointer is on its point. The legend hides groupings or
+    clusters; menus choose word, layer and colour; a table lists the usages that are shown or
+    selected, and the usages most similar to a chosen one. It contains plotly.js (5 MB).
+
+    Args:
+        usages: the usages of each word.
+        output: the page, whose name ends with .html.
+        layer: number of the layer that is shown first; None for the highest.
+        n_clusters, seed: see `usage_map`.
+    Raises: OptionsError for another ending, without usages, or if the layer is not stored.
+    """
+    path = Path(output)
+    if path.suffix.lower() != ".html":
+        raise OptionsError(f"{output}: unknown ending; expected .html")
+    if not usages or not all(map(len, usages)):
+        raise OptionsError("there are no usages to show")
+    layers = usages[0].layers
+    usages[0].vectors(layer)  # an error before anything is computed
+    protect(path)
+    plotly = optional("plotly.offline", "analysis", "pages of usages").get_plotlyjs()
+    words = []
+    with progress("projecting", "maps", len(usages) * len(layers)) as shown:
+        for own in usages:
+            words.append(_content(own, n_clusters, seed, shown.add))
+    data = {
+        "words": words, "layers": layers, "layer": max(layers) if layer is None else layer,
+        "colors": COLORS, "palette": PALETTE, "symbols": SYMBOLS,
+    }  # fmt: skip
+    template = (files("bilm.analysis") / TEMPLATE).read_text("utf-8")
+    before, _, rest = template.partition("/*PLOTLY*/")
+    middle, _, after = rest.partition("/*DATA*/")
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.writelines((before, plotly, middle, _embedded(data), after))
+
+
+def _embedded(data: Any) -> str:
+    """Return JSON that can stand inside a script element: it must not contain `</script`."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _content(usages: Usages, n_clusters: int, seed: int, count: Any) -> dict[str, Any]:
+    """Return what the page shows of a word."""
+    frame = usages.frame
+    rows = frame[list(FIELDS)].astype(object).where(frame[list(FIELDS)].notna(), None)
+    found: dict[str, Any] = {
+        "word": str(frame["word"].iloc[0]),
+        "usages": rows.to_dict("records"),
+        "points": {},
+        "clusters": {},
+        "neighbours": {},
+    }
+    for layer in usages.layers:
+        drawn = usage_map(usages, layer, n_clusters, seed)
+        found["points"][layer] = drawn[["x", "y"]].round(DIGITS).to_numpy().tolist()
+        found["clusters"][layer] = drawn["cluster"].tolist()
+        found["neighbours"][layer] = _neighbours(usages.vectors(layer))
+        count(1)
+    return found
+
+
+def _neighbours(vectors: np.ndarray) -> list[list[tuple[int, float]]]:
+    """Return, for each usage, the numbers and cosines of the most similar others."""
+    n = min(N_NEIGHBOURS, len(vectors) - 1)
+    if n == 0:
+        return [[]]
+    search = optional("sklearn.neighbors", "analysis", "similar usages").NearestNeighbors
+    distances, rows = search(n_neighbors=n, metric="cosine").fit(vectors).kneighbors()
+    cosines = (1 - distances).round(3).tolist()
+    return [list(zip(*pair, strict=True)) for pair in zip(rows.tolist(), cosines, strict=True)]

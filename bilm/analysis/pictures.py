@@ -83,7 +83,6 @@ def draw_change(
     output: str | Path,
     measure: str = "apd",
     layer: int | None = None,
-    title: str | None = None,
 ) -> None:
     """Draw the words of a table, ranked by a measure, with their intervals.
 
@@ -95,7 +94,6 @@ def draw_change(
         output: picture; the ending .png, .svg or .pdf selects its form.
         measure: measure that ranks the words.
         layer: number of the layer; None for the highest of the table.
-        title: title; None for one that states how many words are drawn, if not all.
     Raises: OptionsError for another ending, or if the frame lacks measure or layer.
     """
     number = int(frame["layer"].max()) if layer is None else layer
@@ -104,8 +102,6 @@ def draw_change(
     ranked = frame[frame["layer"] == number].dropna(subset=measure)
     ranked = ranked.sort_values(measure, ascending=False)
     own = ranked.head(MAX_WORDS).iloc[::-1]  # the first word is at the top
-    if title is None and len(own) < len(ranked):
-        title = f"the first {len(own)} of {len(ranked):,} words"
     values, q = own[measure], own[f"{measure}_q"]
     low, high = (own[f"{measure}_{end}"].fillna(values) for end in ("low", "high"))
     errors = np.maximum([values - low, high - values], 0)
@@ -125,7 +121,9 @@ def draw_change(
         axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlabel(f"{measure}, layer {number}")
-        axes.set_title(title or "", fontsize=10, loc="left")
+        if len(own) < len(ranked):
+            title = f"the first {len(own)} of {len(ranked):,} words"
+            axes.set_title(title, fontsize=10, loc="left")
         if q.notna().any():
             figure.legend(loc="outside lower right", frameon=False, ncols=2)
 

@@ -50,11 +50,11 @@ class Surprisal(NamedTuple):
     def of(cls, score: Score) -> Surprisal:
         """Convert log-probabilities in nats to bits."""
         words = score.tokens
-        forward = _bits(score.forward[:-1])
+        forward = score.forward[:-1].astype(np.float64) / -NATS_PER_BIT
         if score.backward is None:
             backward = np.full(len(words), np.nan)
         else:
-            backward = _bits(score.backward[1:])
+            backward = score.backward[1:].astype(np.float64) / -NATS_PER_BIT
         return cls(
             words,
             np.array([len(word) for word in words], np.int64),
@@ -78,8 +78,3 @@ def word_surprisals(
     Raises: DataError if a sentence is not a list of words.
     """
     return map(Surprisal.of, scorer.score(sentences, adaptation))
-
-
-def _bits(log_probabilities: np.ndarray) -> np.ndarray:
-    """Return surprisal, float64, of log-probabilities in nats."""
-    return log_probabilities.astype(np.float64) / -NATS_PER_BIT

@@ -201,13 +201,9 @@ class Usages:
         arrays = {layer: vectors[chosen] for layer, vectors in self.arrays.items()}
         return Usages(self.frame[chosen].reset_index(drop=True), arrays, self.description)
 
-    def of(self, word: str) -> Usages:
-        """Return the usages of a word."""
-        return self.where(self.frame["word"] == word)
-
     def by_word(self, layers: Iterable[int] | None = None) -> Iterator[tuple[str, Usages]]:
         """Yield each word with its usages; see `UsagesFile.by_word`."""
-        return ((word, self.of(word)) for word in self.words)
+        return ((word, self.where(self.frame["word"] == word)) for word in self.words)
 
     def sample(self, n: int, seed: int = 0) -> Usages:
         """Return at most `n` usages, drawn at random, in their order."""

@@ -54,8 +54,7 @@ def explore(
       bilm explore --usages usages.parquet --output usages.html
       bilm explore --usages usages.parquet --word cell --color cluster --output cell.png
     """
-    from bilm.analysis.maps import draw_map
-    from bilm.analysis.page import write_page
+    from bilm.analysis.maps import draw_map, write_page
     from bilm.analysis.usages import UsagesFile
     from bilm.errors import OptionsError
 

@@ -12,8 +12,7 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
 from bilm.analysis.change import Settings, measure_change
-from bilm.analysis.maps import cluster, context_of, draw_map, usage_map
-from bilm.analysis.page import write_page
+from bilm.analysis.maps import cluster, context_of, draw_map, usage_map, write_page
 from bilm.analysis.pictures import draw_change
 from bilm.analysis.usages import Description, Grouping, Usage, Usages, frame_of
 

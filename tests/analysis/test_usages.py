@@ -259,7 +259,7 @@ def test_dwug_target_is_a_word_of_its_own_in_its_sentence(tmp_path):
         ("cell\tnn\t1\t1\tx\t\ta cell\t2:60\t0:6", "indexes_target_token is '2:60'"),
         ("cell\tnn\t1\t1\tx\t\ta cell\t2:6\t0:3", "is not inside the sentence"),
         ("cell\tnn\t1\t1\tx\t\ta cell\t1:2\t0:6", "contains no word"),
-        ("cell\tnn\t1\t1\tx\t\ta\tcell\t1:2\t0:6", "10 columns, but the header has 9"),
+        ("cell\tnn\t1\t1\tx\t\ta\tcell\t1:2\t0:6", "more columns than the 9 of the header"),
     ],
 )
 def test_wrong_lines_of_dwug_are_errors_that_name_file_and_line(line, message, tmp_path):
