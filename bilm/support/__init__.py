@@ -1,8 +1,7 @@
 """Helpers that are not specific to language models, and the names of the files of models.
 
-`files` protects files, writes outputs atomically and locks, `urls` and `remote` recognize, read and
-write URLs, `model_files` lists the names of the files of stored models,
-`imports` imports public names on first use and optional packages, `progress` logs progress,
-`process` configures TensorFlow's process, and `probes` computes in other processes. Imports
-`errors`.
+`files` protects inputs, writes outputs atomically and locks, `urls` and `remote` recognize, read
+and write URLs, `model_files` lists the names of the files of stored models, `imports` imports
+public names on first use and optional packages, `progress` logs progress, `process` configures
+TensorFlow's process, and `probes` computes in other processes. Imports `errors`.
 """

@@ -1,8 +1,7 @@
 """Atomic outputs: files and folders are written in a temporary folder and renamed into place.
 
 An output may be a URL: its temporary files are in the working folder, and the complete file is
-uploaded. Locks tell the temporary folders of running writers from those of killed ones. `protect`
-keeps outputs from replacing inputs and the files of models.
+uploaded. Locks tell the temporary folders of running writers from those of killed ones.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from fnmatch import fnmatch
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.support.model_files import OPTIONS_NAMES, OTHER_NAMES, WEIGHTS_NAMES
 from bilm.support.remote import check_writable, upload
 from bilm.support.urls import is_url, name_of, require_local
 
@@ -143,12 +140,12 @@ def output_path(path: str | os.PathLike) -> Path:
 
 
 def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
-    """Check that an output replaces neither an input, also by another name except a hard link, nor
-    a file of a run or other stored model; for a URL, that it can be written.
+    """Check that an output replaces no input, not even by another name, except a hard link; for a
+    URL, that it can be written.
 
     Raises: DataError if it does, or if a URL cannot be written; OSError if it is a folder.
     """
-    target = output_path(output)
+    output_path(output)
     names = [p if is_url(p) else os.path.realpath(expanded(p)) for p in (output, *inputs) if p]
     if names[0] in names[1:]:
         raise DataError(
@@ -156,25 +153,6 @@ def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> Non
         )
     if is_url(output):
         check_writable(output)
-    elif is_model_file(target):
-        raise DataError(
-            f"{output}: is a file of the model in {target.parent}; choose another name, or remove "
-            "the file first"
-        )
-
-
-def is_model_file(path: Path) -> bool:
-    """Return whether a file belongs to a run or other stored model, judged by the names of the
-    files in its folder."""
-    if not path.is_file():
-        return False
-    names = os.listdir(path.parent)
-    is_model = _matching(names, OPTIONS_NAMES) and _matching(names, WEIGHTS_NAMES)
-    return is_model and _matching([path.name], OPTIONS_NAMES + WEIGHTS_NAMES + OTHER_NAMES)
-
-
-def _matching(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
 def expanded(path: str | os.PathLike) -> str:

@@ -1,4 +1,4 @@
-"""The names of the files of stored models in all formats, which outputs must not replace."""
+"""The names of the files of stored models in all formats."""
 
 OPTIONS, VOCABULARY, WEIGHTS = "options.json", "vocab.txt", "weights.hdf5"
 CARD, META = "README.md", "meta.json"
@@ -16,13 +16,3 @@ MEASURED, TUNING, AUTO, HISTORY, LOCK, LOGS = (
     "heldout.json", "finetuning.json", "auto.json", "history.csv", ".lock", "logs"
 )  # fmt: skip
 MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its configuration
-
-# A folder with a file of each of the first two kinds contains a model.
-OPTIONS_NAMES = (OPTIONS, f"*_{OPTIONS}", CONFIG, CHECKPOINT_LIST)
-WEIGHTS_NAMES = (
-    f"{CHECKPOINT}-*", "model.hdf5", "*weights*.hdf5", f"*{SOFTMAX_ENDING}", ENCODER, EMBEDDER,
-    ALLENNLP_WEIGHTS, ALLENNLP_BEST, LOCK,
-)  # fmt: skip
-OTHER_NAMES = (
-    VOCABULARY, CARD, f"*_{CARD}", META, MEASURED, TUNING, AUTO, HISTORY, *LEXICONS.values()
-)  # fmt: skip

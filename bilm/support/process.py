@@ -82,10 +82,8 @@ def return_freed_memory() -> None:
 
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return os.cpu_count() or 1
+    is_linux = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if is_linux else os.cpu_count() or 1
 
 
 def share_cores() -> bool:

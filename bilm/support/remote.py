@@ -27,8 +27,7 @@ class RemoteError(DataError):
 
 
 class Stat(NamedTuple):
-    """The size of a file, None if it is unknown, and a text that changes with the content: its
-    ETag, "" if there is none."""
+    """The size of a file, None if unknown, and a text that changes with the content, or ""."""
 
     size: int | None
     version: str
@@ -94,16 +93,11 @@ def upload(source: Path, url: str) -> None:
 
 
 def check_writable(url: str) -> None:
-    """Check that a file can be written, before the work whose result it will contain.
-
-    Raises: RemoteError if it is a web address or the bucket is missing.
-    """
+    """Raise RemoteError if a URL is a web address or its bucket does not exist."""
     fs, path = _filesystem(url)
     bucket = path.partition("/")[0]
-    if scheme_of(url) in WEB:
-        raise RemoteError(f"{masked(url)}: web addresses cannot be written")
-    if bucket and not fs.exists(bucket):
-        raise RemoteError(f"{masked(url)}: {bucket} does not exist, or access to it is denied")
+    if scheme_of(url) in WEB or (bucket and not fs.exists(bucket)):
+        raise RemoteError(f"{masked(url)}: cannot be written; expected an existing bucket")
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 import subprocess
 
 import click
@@ -138,21 +137,6 @@ def test_substitutes_as_text_and_json(run_here):
 
 
 # --- outputs and inputs ---
-
-
-@pytest.mark.parametrize("command", ["embed", "vocab", "text", "score"])
-def test_outputs_do_not_replace_files_of_a_run(command, run_here, tmp_path):
-    folder = shutil.copytree(tiny_run("words"), tmp_path / "run")
-    name = {"embed": "model_weights.hdf5", "score": "history.csv"}.get(command, "vocab.txt")
-    (folder / name).touch()
-    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    (tmp_path / "text").write_text("a b\n")
-    model = {"embed": ["--model", MODEL], "score": ["--model", folder]}.get(command, [])
-    files = ["--input", tmp_path / "text", "--output", folder / name]
-    done = run_here(f"bilm {command}", *model, *files)
-    assert done.returncode == 1
-    assert f"{name}: is a file of the model in {folder}; choose another name" in done.stderr
-    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
 @pytest.mark.parametrize("command", ["text", "score"])

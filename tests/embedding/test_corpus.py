@@ -185,7 +185,7 @@ def test_untokenized_corpus_gives_a_warning_before_the_model_is_opened(tmp_path,
     assert "a.gz: probably not tokenized: 40 % of the words" in record.getMessage()
     caplog.clear()
     dump(tmp_path / "a.gz", tmp_path / "o.npz", layers="top")
-    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1
+    assert len([r for r in caplog.records if "not tokenized" in r.getMessage()]) == 1
 
 
 @pytest.mark.parametrize("name", ["text.npz", "weights.hdf5", "link.hdf5"])
@@ -197,7 +197,7 @@ def test_inputs_are_not_overwritten(tmp_path, name):
     (tmp_path / "link.hdf5").symlink_to("weights.hdf5")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     files = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    refused = "is also an input or another output|is a file of the model"
+    refused = "is also an input or another output"
     with pytest.raises(DataError, match=refused):
         dump_bilm_embeddings(None, tmp_path / "text.npz", *files, tmp_path / name)
     if name != "text.npz":
