@@ -152,10 +152,6 @@ class ModelOptions(Checked):
         """Whether tokens are rows of a word table; its vocabulary is a separate file."""
         return self.char_cnn is None and self.lexicon_encoder is None
 
-    def with_table(self) -> ModelOptions:
-        """Return the options of the same model with a table of token vectors as its encoder."""
-        return self.replace(char_cnn=None, lexicon_encoder=None)
-
     @property
     def directions(self) -> tuple[str, ...]:
         """Names of the directions; both unless `bidirectional` is False."""
@@ -198,12 +194,9 @@ def dense_sizes(options: ModelOptions) -> Iterator[int]:
         yield 4 * lstm.dim
         if width != lstm.dim:
             yield lstm.dim * width
-    cnn, lexicons = options.char_cnn, options.lexicon_encoder
-    n_features = 0
+    cnn, lexicons, n_features = options.char_cnn, options.lexicon_encoder, 0
     if cnn is not None:
-        dim = cnn.embedding.dim
-        yield N_CHARACTERS * dim
-        yield from _cnn_sizes(cnn.filters, cnn.n_highway, dim)
+        yield from _cnn_sizes(N_CHARACTERS, cnn.embedding.dim, cnn.filters, cnn.n_highway)
         n_features = _n_filters(cnn.filters)
     if lexicons is not None:
         if lexicons.words is not None:
@@ -211,8 +204,7 @@ def dense_sizes(options: ModelOptions) -> Iterator[int]:
             n_features += lexicons.words.dim
         if lexicons.characters is not None:
             filters, dim = lexicons.filters or (), lexicons.characters.dim
-            yield lexicons.characters.n_rows * dim
-            yield from _cnn_sizes(filters, lexicons.n_highway, dim)
+            yield from _cnn_sizes(lexicons.characters.n_rows, dim, filters, lexicons.n_highway)
             n_features += _n_filters(filters)
     if lexicons is not None or (cnn is not None and n_features != width):
         yield n_features * width
@@ -223,7 +215,10 @@ def _n_filters(filters: tuple[tuple[int, int], ...]) -> int:
     return sum(number for _, number in filters)
 
 
-def _cnn_sizes(filters: tuple[tuple[int, int], ...], n_highway: int, dim: int) -> Iterator[int]:
+def _cnn_sizes(
+    n_rows: int, dim: int, filters: tuple[tuple[int, int], ...], n_highway: int
+) -> Iterator[int]:
+    yield n_rows * dim
     for n_places, number in filters:
         yield n_places * dim * number
         yield number

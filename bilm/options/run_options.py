@@ -142,13 +142,10 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
     Raises: OptionsError, naming the file and the key that is missing, unknown or invalid.
     """
     name, packaged = str(name_or_path), packaged_options()
-    if name == AUTO and not Path(name).exists():
-        raise OptionsError(f"{AUTO}: chosen by `bilm train` for a text; expected a path or another "
-                           f"name: {', '.join(packaged)}")  # fmt: skip
     is_path = Path(name).name != name or name.endswith(".json") or Path(name).exists()
     if name not in packaged and not is_path:
-        known = ", ".join(packaged)
-        raise OptionsError(f"{name}: unknown options, expected a path or one of {known}")
+        what = "chosen by `bilm train` for a text" if name == AUTO else "unknown options"
+        raise OptionsError(f"{name}: {what}, expected a path or one of {', '.join(packaged)}")
     return schema.load(RunOptions, packaged.get(name, name), strict=True)
 
 

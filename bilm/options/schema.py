@@ -20,13 +20,11 @@ from bilm.support.files import replacing
 
 T = TypeVar("T", bound="Checked")
 MAX_BYTES = 1 << 20  # limit on the size of a JSON file; options have a few thousand bytes
-SWAPPED = "options come first, weights second"
 
 MAX_SIZE = 2**31 - 1  # limit on the length of an axis: ids and row numbers are int32
 LARGEST = 2**63 - 1  # limit on counts, which are int64
 MAX_LAYERS = 128  # limit on LSTM layers, highway layers and filters
 MIN_FLOAT32, MAX_FLOAT32 = 1e-37, 3e38  # the range of positive numbers that float32 represents
-MAX_WORD_LENGTH = 10_000  # limit on characters per token; each token of a batch has this width
 
 
 class Rule(NamedTuple):
@@ -54,12 +52,10 @@ def _is_filters(value: Any) -> bool:
     )
 
 
-def integer(low: int, high: int, expected: str = "") -> Rule:
+def integer(low: int, high: int) -> Rule:
     """Return the rule for integers from `low` to `high`."""
-    return Rule(
-        lambda value: _is_integer(value) and low <= value <= high,
-        expected or f"an integer from {low} to {high}",
-    )
+    expected = f"an integer from {low} to {high}"
+    return Rule(lambda value: _is_integer(value) and low <= value <= high, expected)
 
 
 def choice(*values: str) -> Rule:
@@ -68,29 +64,20 @@ def choice(*values: str) -> Rule:
 
 
 BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
-TEXT = Rule(lambda value: isinstance(value, str), "a string")
-NUMBER = integer(1, LARGEST, f"a positive integer up to {LARGEST}")
+NUMBER = integer(1, LARGEST)
 COUNT = integer(0, LARGEST)
-SIZE = integer(1, MAX_SIZE, f"a positive integer up to {MAX_SIZE}")
-DIM_OR_NONE = integer(0, MAX_SIZE, f"an integer from 0 (none) to {MAX_SIZE}")
+SIZE = integer(1, MAX_SIZE)
 LAYERS = integer(1, MAX_LAYERS)
 LAYERS_OR_NONE = integer(0, MAX_LAYERS)
-_LENGTHS = f"from 3 (the begin mark, one character, the end mark) to {MAX_WORD_LENGTH}"
-WORD_LENGTH = integer(3, MAX_WORD_LENGTH, f"an integer {_LENGTHS}")
+# The begin mark, one character and the end mark are 3; each token of a batch has this width.
+WORD_LENGTH = integer(3, 10_000)
 POSITIVE = Rule(
     lambda value: _is_number(value) and MIN_FLOAT32 <= value <= MAX_FLOAT32,
     f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, the range of float32",
 )
-NOT_NEGATIVE = Rule(
-    lambda value: _is_number(value) and (value == 0 or MIN_FLOAT32 <= value <= MAX_FLOAT32),
-    f"0 (none) or a positive number up to {MAX_FLOAT32:g}",
-)
 PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]")
-ACTIVATION = Rule(
-    lambda value: isinstance(value, str) and value in ACTIVATIONS,
-    " or ".join(f'"{name}"' for name in ACTIVATIONS),
-)
+ACTIVATION = choice(*ACTIVATIONS)
 FILTERS = Rule(
     _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
 )
@@ -163,15 +150,6 @@ class Checked:
         yield from self.other
 
 
-def difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    """Return the dotted name and both values of the first key that differs; None if none does."""
-    if not (isinstance(old, Checked) and isinstance(new, Checked)):
-        return None if old == new else (name, old, new)
-    names = (field.name for field in keys(old))
-    pairs = ((getattr(old, k), getattr(new, k), f"{name}.{k}".lstrip(".")) for k in names)
-    return next(filter(None, (difference(*pair) for pair in pairs)), None)
-
-
 def read(cls: type[T], values: Mapping[str, Any], *, strict: bool) -> T:
     """Build `cls` from a JSON object.
 
@@ -215,33 +193,26 @@ def read_object(path: str | Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
-        if content.startswith(b"\x89HDF"):
-            raise OptionsError(f"found an HDF5 file, expected options.json; {SWAPPED}")
-        if len(content) > MAX_BYTES:
-            raise OptionsError(f"found more than {MAX_BYTES:,} bytes, expected a small JSON object")
-        values = json.loads(content.decode("utf-8-sig"))
-        if not isinstance(values, dict):
-            raise unexpected("top level", values, "an object")
-        return values
     except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-    except OptionsError as error:
-        problem = str(error)
-    except json.JSONDecodeError as error:
-        problem = f"invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}"
+        raise OptionsError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if content.startswith(b"\x89HDF"):
+        raise OptionsError(f"{path}: found an HDF5 file, expected options.json, before the weights")
+    if len(content) > MAX_BYTES:
+        raise OptionsError(f"{path}: more than {MAX_BYTES:,} bytes, expected a small JSON object")
+    try:
+        values = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # not UTF-8, endless digits or nesting
-        problem = f"invalid JSON: {error}"
-    raise OptionsError(f"{path}: {problem}")
+        raise OptionsError(f"{path}: invalid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise OptionsError(f"{path}: {unexpected('top level', values, 'an object')}")
+    return values
 
 
 def write(path: str | Path, values: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically. Raises: OptionsError that starts with the path."""
+    """Write a JSON file atomically. Raises: OSError."""
     text = json.dumps(values, indent=2) + "\n"
-    try:
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionsError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _rule(field: dataclasses.Field) -> Rule:

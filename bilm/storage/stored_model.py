@@ -211,7 +211,10 @@ class StoredModel:
         table: Tensors = tensors
         if token_table is not None:
             table = HDF5Tensors(os.path.expanduser(token_table))
-        options, n_words = options.with_table(), names.n_words(table)
+        options, n_words = (
+            options.replace(char_cnn=None, lexicon_encoder=None),
+            names.n_words(table),
+        )
         return StoredWeights(options, n_words, tensors, table)
 
     def build(

@@ -69,6 +69,15 @@ class Measurement(NamedTuple):
         return {"step": self.step, **self.perplexity._asdict(), **more}
 
 
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of each key of a JSON object and of the objects in it."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
 class RunFolder:
     """The files in a run's folder: their names, and the functions that read and write them.
 
@@ -186,19 +195,20 @@ class RunFolder:
         if values is not None:
             without_removed(values)
             stored = schema.read(ModelOptions, values, strict=False)
-            found = schema.difference(stored, options.model)
+            old, new = (dict(_flat(m.replace(other={}).to_dict())) for m in (stored, options.model))
             # Another unroll_steps would change the position in the text; another optimizer has
             # other slots. Options of early versions lack the optimizer.
-            defaults = {"unroll_steps": options.unroll_steps, "optimizer": "adagrad"}
-            for name, default in defaults.items():
-                found = found or schema.difference(
-                    values.get(name, default), getattr(options, name), name
-                )
-            if found:
-                name, old, new = found
-                raise OptionsError(
-                    f"{self}: {name} is {old} in this folder's run, but {new} was requested"
-                )
+            for name, default in {
+                "unroll_steps": options.unroll_steps,
+                "optimizer": "adagrad",
+            }.items():
+                old[name], new[name] = values.get(name, default), getattr(options, name)
+            for name in {**old, **new}:
+                if old.get(name) != new.get(name):
+                    raise OptionsError(
+                        f"{self}: {name} is {old.get(name)} in this folder's run, but "
+                        f"{new.get(name)} was requested"
+                    )
         path = self.vocab_file
         if path.exists() and path.read_bytes() != vocab_content:
             raise DataError(

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import BOOLEAN, LARGEST, Checked, Rule, choice, integer, key
+from bilm.options.schema import BOOLEAN, NUMBER, Checked, Rule, choice, integer, key
 
 MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
-COUNT = integer(1, LARGEST)
 PATH = Rule(lambda value: isinstance(value, str | os.PathLike) and bool(os.fspath(value)), "a path")
 
 
@@ -28,11 +27,11 @@ class Saving(Checked):
     Raises: OptionsError for less than 1 step, 1 checkpoint or 0 minutes.
     """
 
-    steps: int = key(COUNT, 1_000)
+    steps: int = key(NUMBER, 1_000)
     minutes: float = key(
         Rule(lambda value: isinstance(value, int | float) and value >= 0, "a number from 0"), 15.0
     )
-    keep: int = key(COUNT, 3)
+    keep: int = key(NUMBER, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +60,12 @@ class RunSettings(Checked):
     """
 
     n_steps: int | None = key(integer(1, MAX_STEPS), None)
-    eval_steps: int | None = key(COUNT, None)
-    heldout_sentences: int | None = key(COUNT, None)
+    eval_steps: int | None = key(NUMBER, None)
+    heldout_sentences: int | None = key(NUMBER, None)
     seed: int = key(integer(0, MAX_SEED), 0)
     resume: str = key(choice("auto", "never", "must"), "auto")
     saving: Saving = key(Saving, Saving())
-    log_steps: int | None = key(COUNT, None)
+    log_steps: int | None = key(NUMBER, None)
     log_dir: str | Path | None = key(PATH, None)
     precision: str = key(choice("float32", "bfloat16"), "float32")
     xla: bool = key(BOOLEAN, False)

@@ -103,7 +103,7 @@ def test_train_takes_the_vocabulary_of_a_run_that_continues(run_here, tmp_path):
         ("data", "bytes); no other checkpoint in "),
         ("index", f"{NOT_WHOLE}not an sstable"),
         ("no data", NOT_WHOLE),
-        ("options", "options.json: invalid JSON at line 1, column 10"),
+        ("options", "options.json: invalid JSON: Expecting value: line 1 column 10"),
     ],
 )
 def test_damaged_run_is_named(what, expected, run_here, train_arguments, broken_run, tmp_path):

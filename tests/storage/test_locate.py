@@ -23,7 +23,7 @@ def test_empty_name_is_an_error(tmp_path, monkeypatch):
 
 
 def test_swapped_options_and_weights_are_an_error():
-    expected = "found an HDF5 file, expected options.json; options come first, weights second"
+    expected = "found an HDF5 file, expected options.json, before the weights"
     with pytest.raises(OptionsError, match=f"{WEIGHTS.name}: {expected}"):
         BidirectionalLanguageModel(WEIGHTS, OPTIONS)
     with pytest.raises(WeightsError, match=f"{OPTIONS.name}: not a whole HDF5 file"):
