@@ -18,10 +18,14 @@ measure are moved to its ends. Clusters are computed once, not for each resample
 results of a permutation test: the share of random assignments of usages to the groupings with a
 measure at least as large. A small p-value means that the two samples differ in distribution, for
 example in topic or genre; it does not show that the meaning has changed.
+
+The baseline `ppmi` needs no biLM: the cosine distance of a word's rows of positive pointwise mutual
+information with context words, after Hamilton et al. 2016, arXiv:1605.09096.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,6 +50,9 @@ PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
 MIN_USAGES = 2  # per grouping
 CONFIDENCE = 0.95  # level of intervals
 BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
+# Of the baseline: words to each side, least number of occurrences of a context word, and exponent
+# of the frequencies of context words (Levy et al. 2015).
+WINDOW, MIN_COUNT, SMOOTHING = 5, 5, 0.75
 
 
 # --- measures ---
@@ -181,6 +188,35 @@ def _means(rows: np.ndarray, features: np.ndarray) -> np.ndarray:
     return (counts.astype(features.dtype) @ features / n).reshape(*outer, -1)
 
 
+class Contexts:
+    """Counts of the words near usages in one grouping, and of all words in their sentences."""
+
+    def __init__(self) -> None:
+        self._near: dict[str, Counter[str]] = {}
+        self.words: Counter[str] = Counter()
+        self._read: set[tuple[str, int]] = set()  # file and line of the counted sentences
+
+    def add(self, word: str, frame: pandas.DataFrame) -> None:
+        """Count the usages of a word."""
+        near = self._near[word] = Counter()
+        columns = (frame[name] for name in ("text", "line", "sentence", "position"))
+        for text, line, sentence, place in zip(*columns, strict=True):
+            words = sentence.split(" ")
+            near.update(words[max(0, place - WINDOW) : place])
+            near.update(words[place + 1 : place + 1 + WINDOW])
+            if (text, line) not in self._read:
+                self._read.add((text, line))
+                self.words.update(words)
+
+    def ppmi(self, word: str, contexts: Sequence[str]) -> np.ndarray:
+        """Return max(0, log p(c | word) / p(c)) for each context word c, float (C,)."""
+        counts = np.array([self._near[word][c] for c in contexts], float)
+        shares = np.array([self.words[c] for c in contexts], float) ** SMOOTHING
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(counts / counts.sum()) - np.log(shares / shares.sum())
+        return np.maximum(logs, 0)  # nan without a context word
+
+
 # --- all words of a table ---
 
 
@@ -198,6 +234,7 @@ def measure_change(
         ratio of the relative frequencies (B over A, with 0.5 added to the counts); and for each
         measure m: m, m_low, m_high, m_p, and m_q, the p-value adjusted over the words of a layer
         (Benjamini and Hochberg 1995). A word with fewer than two usages in a grouping has nan.
+        The last column is `ppmi`, equal in all layers.
     Raises: OptionsError for groupings, layers or measures that do not exist.
     """
     settings = settings or Settings()
@@ -205,12 +242,17 @@ def measure_change(
     first, second = groupings = _between(usages, settings)
     layers = settings.layers or [k for k in usages.layers if k] or usages.layers
     rows: list[dict[str, Any]] = []
+    forms: set[str] = set()
+    near = {name: Contexts() for name in groupings}
     with progress("measuring change", "words", len(usages.words)) as shown:
         for word, own in shown.over(usages.by_word(layers)):
             own = compared(own, settings, groupings)
             is_first = (own.frame["grouping"] == first).to_numpy()
             sizes = {f"usages_{first}": is_first.sum(), f"usages_{second}": (~is_first).sum()}
             sizes |= _frequencies(word, own, groupings)
+            forms.update(own.frame["form"])
+            for name in groupings:
+                near[name].add(word, own.frame[own.frame["grouping"] == name])
             for layer in layers:
                 row = {"word": word, "layer": layer, **sizes}
                 for name in settings.measures:
@@ -225,6 +267,13 @@ def measure_change(
     for name in settings.measures:
         for own in frame.dropna(subset=f"{name}_p").groupby("layer").groups.values():
             frame.loc[own, f"{name}_q"] = adjusted(frame.loc[own, f"{name}_p"])
+    a, b = (near[name] for name in groupings)
+    common = [c for c, n in a.words.items() if min(n, b.words[c]) >= MIN_COUNT and c not in forms]
+    distances = {
+        word: float(_prototype_distance(a.ppmi(word, common), b.ppmi(word, common)))
+        for word in frame["word"].unique()
+    }
+    frame["ppmi"] = frame["word"].map(distances)
     return frame
 
 

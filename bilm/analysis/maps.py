@@ -91,21 +91,13 @@ def colored(frame: pandas.DataFrame, color: str) -> dict[str, pandas.DataFrame]:
     Args:
         frame: result of `usage_map`.
         color: "grouping" or "cluster".
-    Raises: OptionsError for another colour.
     """
-    if color not in COLORS:
-        raise OptionsError(f"the colour is {color!r}, expected one of {', '.join(COLORS)}")
     groups = frame.groupby(color, sort=color == "cluster")
     return {f"cluster {k + 1}" if color == "cluster" else str(k): rows for k, rows in groups}
 
 
 def context_of(row: Any, width: int = CONTEXT) -> tuple[str, str, str]:
-    """Return the text before the word, the word, and the text after it, cut at `width` characters.
-
-    Args:
-        row: a row of a usages' data frame.
-        width: maximum number of characters on each side.
-    """
+    """Return the text before a word, the word, and the text after it, cut at `width` characters."""
     words = row["sentence"].split(" ")
     before = " ".join(words[: row["position"]])
     after = " ".join(words[row["position"] + 1 :])

@@ -7,9 +7,9 @@ Benchmark of Linguistic Minimal Pairs for English", TACL 8, arXiv:1912.00582).
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import tee
 from typing import NamedTuple
 
 from bilm.analysis.surprisal import NATS_PER_BIT
@@ -155,17 +155,10 @@ def score_pairs(scorer: Scorer, pairs: Iterable[MinimalPair]) -> Iterator[PairSc
         scorer: the language model, for example `bilm.load_scorer("novels-en")`.
         pairs: see `read_pairs`.
     """
-    waiting: deque[MinimalPair] = deque()
-
-    def sentences() -> Iterator[list[str]]:
-        for pair in pairs:
-            waiting.append(pair)
-            yield pair.good
-            yield pair.bad
-
-    scores = scorer.score(sentences())
+    pairs, waiting = tee(pairs)
+    scores = scorer.score(sentence for pair in pairs for sentence in (pair.good, pair.bad))
     for good, bad in zip(scores, scores, strict=True):  # the iterator yields both of each pair
-        yield _compare(waiting.popleft(), good, bad)
+        yield _compare(next(waiting), good, bad)
 
 
 def _compare(pair: MinimalPair, good: Score, bad: Score) -> PairScore:

@@ -30,17 +30,12 @@ MAX_WORDS = 60  # in one picture
 LEVEL = 0.05  # of adjusted p-values
 CHANGED, SAME = "#b2182b", "#4d4d4d"  # distinct for colour-blind readers and in grey
 
-# Label of each panel, whether its axis is logarithmic, and its curves: label, column of
-# `history.csv`.
-PANELS: tuple[tuple[str, bool, dict[str, str]], ...] = (
-    ("training loss, nats", False, {"forward": "loss_forward", "backward": "loss_backward"}),
-    ("held-out perplexity", True, {
-        "forward": "heldout_forward", "backward": "heldout_backward", "mean": "heldout_perplexity",
-    }),
-    ("learning rate", False, {"": "learning_rate"}),
-    ("tokens/s", False, {"": "tokens_per_s"}),
-)  # fmt: skip
-WIDTH, PANEL_HEIGHT = 8.0, 2.1  # inches of a picture of curves
+PANELS = (  # columns of `history.csv`
+    ("loss_forward", "loss_backward"),
+    ("heldout_forward", "heldout_backward", "heldout_perplexity"),
+    ("learning_rate",),
+    ("tokens_per_s",),
+)
 
 
 def plain(text: str) -> str:
@@ -121,9 +116,6 @@ def draw_change(
         axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlabel(f"{measure}, layer {number}")
-        if len(own) < len(ranked):
-            title = f"the first {len(own)} of {len(ranked):,} words"
-            axes.set_title(title, fontsize=10, loc="left")
         if q.notna().any():
             figure.legend(loc="outside lower right", frameon=False, ncols=2)
 
@@ -142,32 +134,18 @@ def plot_history(rows: Sequence[dict[str, str]], output: str | Path, title: str 
     """
     if not rows:
         raise DataError(f"{output}: the run has no history yet, expected at least one report")
-    panels = [
-        panel for panel in PANELS if any(row[name] for name in panel[2].values() for row in rows)
-    ]
-    first_steps: dict[str, int] = {}
-    for row in rows:
-        first_steps.setdefault(row["restart"] or "0", int(row["step"]))
-    restarts = [step for restart, step in first_steps.items() if int(restart)]
-    with drawing(output, WIDTH, PANEL_HEIGHT * len(panels) + 0.6) as figure:
+    pandas = optional("pandas", "analysis", "curves")
+    frame = pandas.DataFrame(rows).apply(pandas.to_numeric, errors="coerce").set_index("step")
+    panels = [columns for columns in PANELS if frame[[*columns]].notna().any(axis=None)]
+    with drawing(output, 8.0, 2.1 * len(panels) + 0.6) as figure:
         figure.suptitle(plain(title))
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axis, (name, is_log, curves) in zip(axes, panels, strict=True):
-            for color, (label, column) in zip(PALETTE, curves.items(), strict=False):
-                points = [(int(row["step"]), float(row[column])) for row in rows if row[column]]
-                if points:
-                    mark = "o" if len(points) < 40 else None
-                    axis.plot(
-                        *zip(*points, strict=True), color=color, label=label, marker=mark, ms=3
-                    )
-            axis.set_ylabel(name)
-            axis.grid(True, color="0.9")
-            if is_log:
-                axis.set_yscale("log")
-                axis.yaxis.set_major_formatter("{x:g}")
-                axis.yaxis.set_minor_formatter("{x:g}")
-            if len(axis.lines) > 1:
-                axis.legend(frameon=False)
-            for step in restarts:
+        for axis, columns in zip(axes, panels, strict=True):
+            for color, column in zip(PALETTE, columns, strict=False):
+                axis.plot(frame[column].dropna(), ".-", color=color, label=column)
+            for step in frame.index[frame["restart"].diff() > 0]:
                 axis.axvline(step, color="0.5", linestyle="--", linewidth=0.8, zorder=0)
-        axes[-1].set_xlabel("step" + " (dashed: continued after a restart)" * bool(restarts))
+            axis.legend(frameon=False)
+            axis.grid(True, color="0.9")
+        dashed = " (dashed: continued after a restart)" if frame["restart"].any() else ""
+        axes[-1].set_xlabel(f"step{dashed}")

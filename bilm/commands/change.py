@@ -17,7 +17,8 @@ Measures of the change of a word between the groupings A and B:
 The table has a row per word and layer: word, layer, usages_A, usages_B (compared usages), count_A,
 count_B (in the texts), per_million_A, per_million_B, log_ratio (binary logarithm of the ratio of
 the frequencies), and for each measure m the columns m, m_low, m_high (bootstrap interval), m_p
-(permutation test) and m_q (p-value adjusted over all words). It is printed, or written to --output.
+(permutation test) and m_q (p-value adjusted over all words), and ppmi, a baseline without a model:
+distance of counts of context words. It is printed, or written to --output.
 
 A small p-value means that the usages in A and B differ in distribution. Texts of another topic,
 genre or author differ, too: compare with words that are known not to change, and compare only words

@@ -206,3 +206,49 @@ def test_change_as_json(tmp_path, run_here):
     found = json.loads(done.stdout)
     assert {"apd", "apd_low", "log_ratio"} <= set(found["words"][0])
     assert found["words"][0]["apd_p"] is None  # nothing was resampled
+
+
+# --- the baseline ---
+
+
+def usages_in(texts, names):
+    """Return the usages of words in sentences by grouping; an entry is a word and its forms."""
+    rows = [
+        Usage(word, grouping, f"{grouping}:{k}:{word}", grouping, k, words.index(form), sentence)
+        for grouping, sentences in texts.items()
+        for k, sentence in enumerate(sentences)
+        for words in [sentence.split()]
+        for word, forms in names.items()
+        for form in forms
+        if form in words
+    ]
+    groupings = tuple(Grouping(name, (name,), 1, 1) for name in texts)
+    counts = {name: dict.fromkeys(texts, 1) for name in names}
+    vectors = {1: np.ones((len(rows), 2), np.float32)}
+    return Usages(frame_of(rows), vectors, Description(groupings, counts, layers=(1,)))
+
+
+def ppmi(usages, **settings):
+    frame = measure_change(usages, Settings(measures=("prt",), n_resamples=0, **settings))
+    return frame.set_index("word")["ppmi"]
+
+
+def test_ppmi_distance_is_large_for_words_in_other_contexts():
+    both = ["y a b c"] * 20 + ["y big same red tiny wet green"]
+    texts = {"then": [*both, *["x big same red"] * 20], "now": [*both, *["x tiny wet green"] * 20]}
+    texts = {name: [*text, *["big same red tiny wet green x"] * 5] for name, text in texts.items()}
+    found = ppmi(usages_in(texts, {"x": ["x"], "y": ["y"]}))
+    assert found["x"] > 0.5 and found["y"] < 0.1
+
+
+def test_baseline_counts_the_usages_that_the_measures_compare():
+    """Also forms that two entries share, and no usages that the settings leave out."""
+    common = ["a x b", "a x c", "d x b"] * 5
+    texts = {"then": [*common, *["X e f"] * 5], "now": [*common, *["X g h"] * 5]}
+    texts = {name: [*text, *["X a b c d e f g h"] * 5] for name, text in texts.items()}
+    usages = usages_in(texts, {"x": ["x"], "all": ["x", "X"]})
+    found = ppmi(usages)
+    assert found["x"] == pytest.approx(0, abs=0.1) and found["all"] > found["x"]
+    usages.frame["tag"] = usages.frame["form"].map({"x": "NOUN", "X": "VERB"})
+    found = ppmi(usages, tags=frozenset({"NOUN"}))
+    assert found["all"] == found["x"] == pytest.approx(0)

@@ -23,7 +23,7 @@ def test_curves_show_what_the_history_contains(tmp_path):
     ]
     plot_history(rows, tmp_path / "curves.svg", "run $5")
     drawn = (tmp_path / "curves.svg").read_text("utf-8")
-    for text in ("training loss, nats", "held-out perplexity", "learning rate", "run $5"):
+    for text in ("loss_forward", "heldout_perplexity", "learning_rate", "run $5"):
         assert text in drawn
     assert "continued after a restart" in drawn
     assert "tokens/s" not in drawn  # no such value
