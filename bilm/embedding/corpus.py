@@ -108,14 +108,15 @@ def dump_bilm_embeddings(
         raise ValueError(f"dtype is {dtype!r}, expected one of {DTYPES}")
     outfile, dataset_file = expanded(outfile), expanded(dataset_file)
     vocab_file = None if vocab_file is None else expanded(local_copy(vocab_file))
-    writer = writer_class(outfile)
-    protect(outfile, *input_files(dataset_file), vocab_file)
+    writer, model = writer_class(outfile), open_model(options_file, weight_file)
+    protect(outfile, *input_files(dataset_file), vocab_file, *model.own_files)
 
+    # The text.
     corpus = open_corpus(dataset_file, share, **reading)
-    name_of = dataset_name if writer is HDF5Writer else str
-    n_sentences, n_tokens = read_first(corpus, name_of)
-    model = open_model(options_file, weight_file)
-    if backend is None and before_keras is not None:
+    n_sentences, n_tokens = read_first(corpus, dataset_name if writer is HDF5Writer else str)
+
+    # The backend.
+    if before_keras is not None and backend is None:
         backend = sooner_backend(model.options, precision, n_tokens + 2 * n_sentences)
     backend = backend or "keras"
     if before_keras is not None and backend == "keras":
@@ -125,11 +126,12 @@ def dump_bilm_embeddings(
     embedder = ElmoEmbedder(model, None, vocab_file, precision=precision, backend=backend)
     model.check_unchanged()
     embedder.tokenization.done = True  # the first reading has checked the corpus
+
+    # The writer.
     selection = embedder.selection(layers, pool, normalize)
     content = Content(selection.shape, dtype, is_pooled, selection.numbers, corpus.has_ids)
     if writer is ParquetWriter:
         parquet_schema(content)  # refuses a layer that occurs twice
-    protect(outfile, *model.own_files)
     how = layers if isinstance(layers, str) else list(map(int, layers)), pool, normalize
     size = part_sentences or (PART_VECTORS if is_pooled else PART_SENTENCES)
     with open_parts(outfile, writer, content, (*settings, *how)) as parts:
