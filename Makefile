@@ -38,8 +38,8 @@ package: $(DOCS)/installed  ## build the distributions in dist/ and check them
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist
 PYTEST = $(VENV)/bin/python -m pytest $(PARALLEL)
 
-test: $(VENV)/installed  ## run the tests except the slow ones: at most 8 minutes on 2 cores
-	$(PYTEST) loadfile -m "not slow and not cluster" tests
+test: $(VENV)/installed  ## run the tests except the slow ones: at most 6 minutes on 2 cores
+	$(PYTEST) loadfile -m "not slow and not cluster and not clients" tests
 
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests

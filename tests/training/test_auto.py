@@ -127,7 +127,7 @@ def test_hours_require_auto(tmp_path, run_here):
 
 def test_hours_and_n_steps_exclude_each_other(tmp_path, run_here):
     command = ["bilm train", *arguments(tmp_path), "--hours", "1", "--n_steps", "2"]
-    assert_fails(run_here(*command), "--hours and --n_steps", status=2)
+    assert_fails(run_here(*command), "--hours --n_steps", status=2)
 
 
 def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_replicas(tmp_path):
