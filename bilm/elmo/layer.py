@@ -151,7 +151,6 @@ class Elmo(keras.layers.Layer):
         # XLA supports neither strings nor variables that grow. Whether the input is strings is
         # known only in `build`.
         may_read_strings = not options.reads_words and keras.backend.backend() == "tensorflow"
-        self._spell: Any = None
         self.supports_jit = not (may_read_strings or stateful)
 
     @property
@@ -246,13 +245,13 @@ class Elmo(keras.layers.Layer):
         """
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if dtype == "string":
-            if self.options.reads_words:
+            if (alphabet := alphabet_of(self.options)) is None:
                 raise ValueError(
                     "this biLM reads word ids from TokenBatcher; it cannot spell strings"
                 )
-            from bilm.layers.tensorflow.spelling import tokens_of
+            from bilm.layers.tensorflow.spelling import spelled, tokens_of
 
-            return self.speller()(tokens_of(inputs))
+            return spelled(tokens_of(inputs), alphabet)
         if "int" not in dtype:
             raise DataError(
                 f"the inputs are {dtype}, expected strings or integer ids; set the type with "
@@ -353,16 +352,6 @@ class Elmo(keras.layers.Layer):
             parts = [layers[:, j] for j in range(layers.shape[1])]
             vectors = ops.concatenate(parts, axis=-1)
         return vectors * ops.cast(mask, layers.dtype)[..., None]
-
-    def speller(self) -> Any:
-        """Return the function that converts strings to ids; it is created at the first call.
-        TensorFlow only."""
-        alphabet = alphabet_of(self.options)
-        if self._spell is None and alphabet is not None:
-            from bilm.layers.tensorflow.spelling import speller
-
-            self._spell = speller(alphabet)
-        return self._spell
 
 
 @keras.saving.register_keras_serializable(package="bilm")

@@ -20,7 +20,6 @@ def _module(elmo: Elmo) -> tf.Module:
     """
     module = tf.Module()
     module.weights = [variable.value for variable in elmo.variables]
-    module.speller = elmo.speller()  # so that its lexicons are saved
 
     lengths = tf.TensorSpec((None,), tf.int32, name="sequence_len")
 
@@ -92,15 +91,20 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
         elmo: the layer; its first representation is exported.
         path: the folder to write, replaced if it contains a SavedModel. TensorFlow Serving requires
             a number as its name.
-    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if its
-        weights are damaged; DataError if the folder contains other files; OSError if it cannot be
-        written.
+    Raises: OptionsError if the layer is stateful or its model reads words or lexicons; WeightsError
+        if its weights are damaged; DataError if the folder contains other files; OSError if it
+        cannot be written.
 
     Example:
         module = tf.saved_model.load(path)
         module.signatures["serving_default"](sentences=tf.constant(["the cat sat"]))["mean"]
     """
     require_strings(elmo, "a SavedModel")
+    if elmo.options.lexicon_encoder is not None:
+        raise OptionsError(
+            "a SavedModel cannot contain the lexicons of ELMoForManyLangs; export the model to "
+            "ONNX, which reads the ids of its batcher()"
+        )
     module = _module(elmo)
     names = "serving_default", "tokens", "default"
     with new_folder(path) as folder:

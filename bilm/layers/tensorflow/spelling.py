@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from bilm.data.vocabulary import (
     EOW_CHAR,
     PAD_CHAR,
     Alphabet,
-    LexiconAlphabet,
+    ByteAlphabet,
     shifted,
 )
 from bilm.errors import DataError
@@ -61,12 +59,20 @@ def tokens_of(strings: tf.Tensor) -> tf.Tensor:
     return strings
 
 
-def speller(alphabet: Alphabet) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return the function that converts tokens, string (B, T), to the ids of an alphabet, int32
-    (B, T + 2, C)."""
-    if isinstance(alphabet, LexiconAlphabet):
-        return LexiconSpelling(alphabet)
-    return partial(char_ids, max_characters=alphabet.width)
+def spelled(tokens: tf.Tensor, alphabet: Alphabet) -> tf.Tensor:
+    """Return the ids of tokens, string (B, T) with `""` as padding: int32 (B, T + 2, C)."""
+    if isinstance(alphabet, ByteAlphabet):
+        return char_ids(tokens, alphabet.width)
+
+    def rows_of(tokens: np.ndarray) -> np.ndarray:
+        words = [token.decode("utf-8", "replace") for token in tokens.ravel()]
+        return alphabet(words).reshape(*tokens.shape, alphabet.width)
+
+    # Lexicons are looked up in Python, so a SavedModel cannot contain them.
+    ids = tf.numpy_function(rows_of, [tokens], tf.int32, stateful=False)
+    ids = tf.ensure_shape(ids, (*tokens.shape, alphabet.width))
+    ids = tf.where(tf.equal(tokens, "")[..., None], 0, shifted(ids))
+    return between_marks(ids, tokens, *shifted(alphabet([alphabet.begin, alphabet.end])))
 
 
 def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
@@ -116,68 +122,3 @@ def _frame(spelled, lengths, max_characters):
 def _mark(letter: int, max_characters: int) -> Any:
     spelled = tf.one_hot(0, max_characters - 2, letter, 0, dtype=tf.int32)
     return shifted(_frame(spelled, tf.constant(1), max_characters))
-
-
-class LexiconSpelling(tf.Module):
-    """Spells tokens with the lexicons of an alphabet; a SavedModel includes its tables.
-
-    Bytes that are not UTF-8 are read as U+FFFD.
-    """
-
-    def __init__(self, alphabet: LexiconAlphabet):
-        super().__init__()
-        self._pad, self._n_points = alphabet.pad, alphabet.max_characters - 2
-        self._begin, self._end = alphabet.begin, alphabet.end
-        # The ids of the marks of a sentence, (C,) each, shifted by one.
-        self._begin_row, self._end_row = shifted(alphabet([alphabet.begin, alphabet.end]))
-        words: Any = alphabet.words
-        characters: Any = alphabet.characters
-        self._words: tf.lookup.StaticHashTable | None = None
-        self._letters: tf.lookup.StaticHashTable | None = None
-        with tf.init_scope():  # a table that is created inside a graph cannot be used outside it
-            if words is not None:
-                self._words = _table(words, words[alphabet.oov])
-            if characters is not None:
-                points = {ord(c): i for c, i in characters.items() if len(c) == 1}
-                self._letters = _table(points, characters[alphabet.oov])
-                self._bow, self._eow = characters[alphabet.bow], characters[alphabet.eow]
-
-    def __call__(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return the ids of tokens string (B, T), with `""` as padding: int32 (B, T + 2, C)."""
-        flat = tf.reshape(tokens, (-1,))
-        points = tf.strings.unicode_decode(flat, "UTF-8")[:, : self._n_points]
-        cut = tf.strings.unicode_encode(points, "UTF-8")
-        columns = []
-        if self._words is not None:
-            columns.append(self._words.lookup(cut)[:, None])
-        if self._letters is not None:
-            columns.append(self._spelled(points, self._letters))
-        ids = shifted(tf.concat(columns, axis=1))
-        for mark, row in ((self._begin, self._begin_row), (self._end, self._end_row)):
-            ids = tf.where(tf.equal(cut, mark)[:, None], row, ids)
-        ids = tf.where(tf.equal(flat, "")[:, None], 0, ids)
-        ids = tf.reshape(ids, (*tf.unstack(tf.shape(tokens)), len(self._begin_row)))
-        return between_marks(ids, tokens, self._begin_row, self._end_row)
-
-    def _spelled(self, points: tf.RaggedTensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
-        """Return each token's characters between word marks, followed by padding: int32 (n, C).
-
-        `<eow>` is the first mark and `<bow>` the last, because ELMoForManyLangs swapped them during
-        training: see `LexiconAlphabet`.
-        """
-        lengths = points.row_lengths()[:, None]
-        shape = (None, self._n_points)
-        letters = table.lookup(tf.cast(points.to_tensor(0, shape=shape), tf.int64))
-        letters = tf.pad(letters, [[0, 0], [1, 1]])
-        place = tf.range(self._n_points + 2, dtype=lengths.dtype)[None]
-        ids = tf.where(place <= lengths, letters, self._pad)
-        ids = tf.where(place == lengths + 1, self._bow, ids)
-        return tf.where(place == 0, self._eow, ids)
-
-
-def _table(lexicon: Mapping, otherwise: int) -> tf.lookup.StaticHashTable:
-    keys, ids = list(lexicon), np.fromiter(lexicon.values(), np.int32, len(lexicon))
-    keys = np.array(keys, np.int64) if isinstance(keys[0], int) else tf.constant(keys)
-    return tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(keys, tf.constant(ids)), otherwise
-    )
