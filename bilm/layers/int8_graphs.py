@@ -125,74 +125,63 @@ class GraphWriter:
         names = [self.constant(f"{name}_{kind}", np.float32(value)) for kind, value in limits]
         return self.add("Clip", x, *names)
 
-    def graph(self, name: str, inputs: list[Any], outputs: list[Any], inside: bool = False) -> Any:
-        """Return an `onnx.GraphProto`.
-
-        Args:
-            inside: whether the graph is part of another, which contains its constants.
-        """
-        constants = [] if inside else list(self.constants.values())
+    def graph(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
+        """Return an `onnx.GraphProto`. That of a body uses the constants of the outer graph."""
+        constants = [] if self.prefix else list(self.constants.values())
         return self.onnx.helper.make_graph(self.nodes, name, inputs, outputs, constants)
 
-    def model(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
-        """Return an `onnx.ModelProto` of the graph."""
+    def model(self, name: str, inputs: list[Any], outputs: list[Any]) -> bytes:
+        """Return a serialized `onnx.ModelProto` of the graph."""
         helper = self.onnx.helper
         domains = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         graph = self.graph(name, inputs, outputs)
-        return helper.make_model(graph, opset_imports=domains, ir_version=IR_VERSION)
+        made = helper.make_model(graph, opset_imports=domains, ir_version=IR_VERSION)
+        return made.SerializeToString()
 
 
 # --- LSTMs ---
 
 
-def add_stack(
-    writer: GraphWriter,
-    name: str,
-    stack: LSTMStack,
-    vectors: str,
-    factors: str,
-    state: Sequence[str],
-    zero_points: str,
-) -> tuple[list[str], list[str]]:
-    """Add a stack that runs over the steps of a window, a `Scan`.
+def stack_model(stack: LSTMStack, levels: int) -> bytes:
+    """Return a serialized ONNX model that runs a stack over the steps of a window, a `Scan`.
 
-    Its cells lose their weights.
+    The cells of the stack lose their weights.
 
-    Args:
-        name: start of the names of its constants.
-        vectors: float32 (T, B, P).
-        factors: float32 (T, B, 1), of the state before each step; 0 where a row starts from zero
-            state.
-        state: by layer, cell before hidden, float32 (B, D) and (B, P).
-        zero_points: uint8 (B,), see `GraphWriter.zero_points`.
-    Returns: the last state, and the output of each layer, float32 (T, B, P).
+    Inputs: `state_0`, ..., by layer, cell before hidden, float32 (B, D) and (B, P); `vectors`,
+    float32 (T, B, P); `going_on`, float32 (T, B, 1), factors of the state before each step: 0 where
+    a row starts from zero state.
+    Outputs: the last state; for each layer float32 (T, B, P).
     """
-    body = writer.body(f"{name}_")
-    old, outputs = [f"{name}_old_{i}" for i in range(len(state))], []
-    widths = [width for _ in stack.layers for width in (stack.dim, stack.projection_dim)]
-    x, factor, last = f"{name}_x", f"{name}_factor", []
+    writer, width = GraphWriter(levels), stack.projection_dim
+    widths = [w for _ in stack.layers for w in (stack.dim, width)]
+    state = [f"state_{i}" for i in range(len(widths))]
+    zero_points = writer.zero_points(state[0])
+    body = writer.body("step_")
+    old, x, factor = [f"old_{i}" for i in range(len(widths))], "x", "factor"
     inputs = [body.value(part, "B", w) for part, w in zip(old, widths, strict=True)]
-    inputs.append(body.value(x, "B", stack.projection_dim))
-    inputs.append(body.value(factor, "B", 1))
+    inputs += [body.value(x, "B", width), body.value(factor, "B", 1)]
+    last, outputs = [], []
     for k, layer in enumerate(stack.layers):
-        own = old[2 * k : 2 * k + 2]
-        before = [body.add("Mul", part, factor) for part in own]
-        new = _add_step(body, f"{name}_cell_{k}", layer.cell, x, before, zero_points)
+        before = [body.add("Mul", part, factor) for part in old[2 * k : 2 * k + 2]]
+        new = _add_step(body, f"cell_{k}", layer.cell, x, before, zero_points)
         last += new
         x = body.add("Add", new[1], x) if k and stack.use_skip_connections else new[1]
-        outputs.append(x)
-    # The results of a body must have different names.
-    outputs = [body.add("Identity", part) if part in last else part for part in outputs]
+        # The results of a body must have different names.
+        outputs.append(body.add("Identity", x) if x in last else x)
     results = [body.value(part, "B", w) for part, w in zip(last, widths, strict=True)]
-    results += [body.value(part, "B", stack.projection_dim) for part in outputs]
+    results += [body.value(part, "B", width) for part in outputs]
     found = writer.add_node(
         "Scan",
-        [*state, vectors, factors],
+        [*state, "vectors", "going_on"],
         len(results),
-        body=body.graph(f"{name}_step", inputs, results, inside=True),
+        body=body.graph("step", inputs, results),
         num_scan_inputs=2,
     )
-    return found[: len(last)], found[len(last) :]
+    given = [writer.value(name, "B", w) for name, w in zip(state, widths, strict=True)]
+    given += [writer.value("vectors", "T", "B", width), writer.value("going_on", "T", "B", 1)]
+    returned = [writer.value(name, "B", w) for name, w in zip(found, widths, strict=False)]
+    returned += [writer.value(name, "T", "B", width) for name in found[len(last) :]]
+    return writer.model("stack", given, returned)
 
 
 def _add_step(
@@ -224,36 +213,17 @@ def _add_step(
     return [new, hidden]
 
 
-def stack_model(stack: LSTMStack, levels: int) -> bytes:
-    """Return a serialized ONNX model of a stack, whose cells lose their weights.
-
-    Inputs: `state_0`, ..., by layer, cell before hidden, float32 (B, D) and (B, P); `vectors`,
-    float32 (T, B, P); `going_on`, float32 (T, B, 1), see `add_stack`.
-    Outputs: the last state; for each layer float32 (T, B, P).
-    """
-    writer, width = GraphWriter(levels), stack.projection_dim
-    widths = [w for _ in stack.layers for w in (stack.dim, width)]
-    state = [f"state_{i}" for i in range(len(widths))]
-    zero_points = writer.zero_points(state[0])
-    last, layers = add_stack(writer, "stack", stack, "vectors", "going_on", state, zero_points)
-    inputs = [writer.value(name, "B", w) for name, w in zip(state, widths, strict=True)]
-    inputs += [writer.value("vectors", "T", "B", width), writer.value("going_on", "T", "B", 1)]
-    results = [writer.value(name, "B", w) for name, w in zip(last, widths, strict=True)]
-    results += [writer.value(name, "T", "B", width) for name in layers]
-    return writer.model("stack", inputs, results).SerializeToString()
-
-
 # --- token vectors ---
 
 
-def add_encoder(writer: GraphWriter, encoder: TokenEncoder, ids: str) -> str:
-    """Add a token encoder, which loses its weights.
+def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
+    """Return a serialized ONNX model of a token encoder, which loses its weights.
 
-    Args:
-        ids: integer (U, C), or (U, 1 + C) with a table of words.
-    Returns: float32 (U, P).
+    Input: `ids`, int32 (U, C), or (U, 1 + C) with a table of words. Output: float32 (U, P).
     """
-    features = []
+    writer, ids, features = GraphWriter(levels), "ids", []
+    inputs = [writer.value(ids, "U", "C", dtype="int32")]
+    zero_points = writer.zero_points(ids)
     if encoder.words is not None:
         words = writer.add("Gather", ids, writer.constant("first", np.int64(0)), axis=1)
         table = writer.constant("word_table", ops.convert_to_numpy(encoder.word_table))
@@ -262,15 +232,15 @@ def add_encoder(writer: GraphWriter, encoder: TokenEncoder, ids: str) -> str:
         ids = writer.add("Slice", ids, *ends)
     if encoder.filters:
         x = _add_cnn(writer, encoder.cnn, ids)
-        features.append(_add_highway(writer, encoder.highway, x, writer.zero_points(ids)))
+        features.append(_add_highway(writer, encoder.highway, x, zero_points))
     x = writer.add("Concat", *features, axis=1) if len(features) > 1 else features[0]
     if encoder.kernel is not None:
-        rounded = writer.rounded(x, writer.zero_points(ids))
-        x = writer.product(rounded, "projection", encoder.kernel)
+        x = writer.product(writer.rounded(x, zero_points), "projection", encoder.kernel)
         bias = writer.constant("projection_bias", ops.convert_to_numpy(encoder.bias))
         encoder.kernel = None  # the graph contains it
         x = writer.add("Add", x, bias)
-    return x
+    outputs = [writer.value(x, "U", encoder.projection_dim)]
+    return writer.model("encoder", inputs, outputs)
 
 
 def _add_cnn(writer: GraphWriter, cnn: Any, ids: str) -> str:
@@ -317,7 +287,7 @@ def _add_maximum(
     old, window = f"{name}_old", f"{name}_window"
     best = body.add("Max", old, body.add("MatMul", window, body.constant(name, weight)))
     inputs = [body.value(old, "U", n_filters), body.value(window, "U", n_inputs)]
-    step = body.graph(f"{name}_step", inputs, [body.value(best, "U", n_filters)], inside=True)
+    step = body.graph(f"{name}_step", inputs, [body.value(best, "U", n_filters)])
     return writer.add("Scan", start, windows, body=step, num_scan_inputs=1)
 
 
@@ -337,15 +307,3 @@ def _add_highway(writer: GraphWriter, highway: Any, x: str, zero_points: str) ->
         gate, transform = add("Sigmoid", parts[0]), add("Relu", parts[1])
         x = add("Add", x, add("Mul", gate, add("Sub", transform, x)))
     return x
-
-
-def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
-    """Return a serialized ONNX model of a token encoder, which loses its weights.
-
-    Input: `ids`, int32 (U, C). Output: float32 (U, P).
-    """
-    writer = GraphWriter(levels)
-    vectors = add_encoder(writer, encoder, "ids")
-    inputs = [writer.value("ids", "U", "C", dtype="int32")]
-    outputs = [writer.value(vectors, "U", encoder.projection_dim)]
-    return writer.model("encoder", inputs, outputs).SerializeToString()

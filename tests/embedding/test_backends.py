@@ -359,7 +359,7 @@ def test_int8_product_equals_numpy(way):
     writer = GraphWriter(onnx_int8.FULL)
     found = writer.product(writer.rounded("x", writer.zero_points("x")), "weight", weight)
     model = writer.model("m", [writer.value("x", "B", 64)], [writer.value(found, "B", 32)])
-    session = onnx_int8._session(model.SerializeToString(), 1)
+    session = onnx_int8._session(model, 1)
     errors = np.abs(session.run(None, {"x": x})[0] - rounded_product(x, weight)).max(axis=1)
     assert np.quantile(errors, 0.95) < 1e-4 or onnx_int8.largest_input() == onnx_int8.REDUCED
 

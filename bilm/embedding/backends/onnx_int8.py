@@ -102,7 +102,7 @@ def largest_input() -> int:
     found = writer.integer_product("x", "weight", largest)
     inputs = [writer.value("x", 1, n_rows, dtype="uint8")]
     model = writer.model("product", inputs, [writer.value(found, 1, 16)])
-    session = _session(model.SerializeToString(), 1)
+    session = _session(model, 1)
     product = session.run(None, {"x": np.full((1, n_rows), 2 * FULL + 1, np.uint8)})[0]
     return FULL if np.all(product == FULL * LARGEST * n_rows) else REDUCED
 
