@@ -10,7 +10,6 @@ from keras import ops
 from bilm.errors import BilmError
 from bilm.layers.functional import (
     INFERENCE_PRECISIONS,
-    checked_precision,
     dropout_mask,
     fold_seed,
     gather_rows,
@@ -66,7 +65,9 @@ class BiLM(keras.layers.Layer):
         self.options, self.n_tokens, self.padding = options, n_tokens, padding
         self.directions = options.directions
         self.regularization = regularization
-        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
+        if precision not in INFERENCE_PRECISIONS:
+            raise ValueError(f"precision is {precision!r}, expected one of {INFERENCE_PRECISIONS}")
+        self.precision = precision
         self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
         self.stacks = {d: self._make_stack(d, precision) for d in self.directions}
         self.softmax: Any = None

@@ -9,7 +9,6 @@ import keras
 from keras import initializers, ops
 
 from bilm.activations import ACTIVATIONS
-from bilm.layers.functional import checked_precision
 from bilm.layers.weighted import WeightedLayer
 
 
@@ -28,7 +27,6 @@ class CharacterCNN(WeightedLayer):
     Inputs: integer `(..., C)`, C at least the width of the widest filter; `padded=True` asserts
         that at least as many padding characters follow each token as the widest filter is wide.
     Returns: float `(..., F)`, F the total number of filters.
-    Raises: ValueError for an unknown activation.
     Stored as `char_embed`, `CNN/W_cnn_{i}` (1, width, embedding_dim, filters) and `CNN/b_cnn_{i}`.
     Reference: Kim et al. 2016, arXiv:1508.06615; Jozefowicz et al. 2016, arXiv:1602.02410.
     """
@@ -43,13 +41,11 @@ class CharacterCNN(WeightedLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation is {activation!r}, expected one of {tuple(ACTIVATIONS)}")
         self.n_characters = n_characters
         self.embedding_dim = embedding_dim
         self.filters = [(width, n) for width, n in filters]
         self.activation = activation
-        self.precision = checked_precision(precision)
+        self.precision = precision
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables; the input shape is not needed."""

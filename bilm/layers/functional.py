@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,13 +9,6 @@ from keras import ops
 
 PRECISIONS = ("float32", "bfloat16")
 INFERENCE_PRECISIONS = (*PRECISIONS, "int8")  # of LSTM cells
-
-
-def checked_precision(precision: str, expected: Sequence[str] = PRECISIONS) -> str:
-    """Return `precision`. Raises: ValueError if it is not one of those expected."""
-    if precision not in expected:
-        raise ValueError(f"precision is {precision!r}, expected one of {expected}")
-    return precision
 
 
 def product(x: Any, y: Any, precision: str = "float32") -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 from keras import initializers, ops
 
-from bilm.layers.functional import INFERENCE_PRECISIONS, checked_precision, product
-from bilm.layers.int8_weights import int8_matrix
+from bilm.layers.functional import product
+from bilm.layers.int8_weights import quantized
 from bilm.layers.weighted import WeightedLayer
 
 
@@ -18,11 +18,9 @@ class Highway(WeightedLayer):
 
     Args:
         n_layers: number of highway layers.
-        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16"; "int8": see
-            `BiLM`.
+        precision: see `BiLM`.
 
     Inputs: float `(..., D)`. Returns: float `(..., D)`.
-    Raises: ValueError if the last axis is unknown when the layer is built.
     Stored as `CNN_high_{i}/W_carry` and `b_carry` (W_g, b_g), `CNN_high_{i}/W_transform` and
     `b_transform` (W, b).
     Reference: Srivastava et al. 2015, arXiv:1505.00387.
@@ -31,13 +29,11 @@ class Highway(WeightedLayer):
     def __init__(self, n_layers: int, precision: str = "float32", **kwargs: Any):
         super().__init__(**kwargs)
         self.n_layers = n_layers
-        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
+        self.precision = precision
 
     def build(self, input_shape: Any) -> None:
         """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
         dim = input_shape[-1]
-        if dim is None:
-            raise ValueError("the last axis of the input of Highway is unknown; expected its width")
         self.gates, self.gate_biases, self.transforms, self.biases = [], [], [], []
         for i in range(self.n_layers):
             self.gates.append(self._square(dim, f"gate_{i}"))
@@ -52,7 +48,7 @@ class Highway(WeightedLayer):
         # A Keras initializer returns the same numbers each time, so each matrix has its own.
         normal = initializers.RandomNormal(0.0, dim**-0.5)
         weight = self.add_weight((dim, dim), normal, name, is_operand=True)
-        return int8_matrix(weight) if self.precision == "int8" else weight
+        return quantized(weight) if self.precision == "int8" else weight
 
     def call(self, x: Any) -> Any:
         """Apply the layers in order: float (..., D) -> (..., D)."""

@@ -25,21 +25,9 @@ class Int8Cell(NamedTuple):
     projection: Int8Matrix | None
 
 
-def quantized(weight: np.ndarray) -> Int8Matrix:
+def quantized(weight: Any) -> Int8Matrix:
     """Round a matrix, float32 (K, N), to multiples of 1/127 of each column's largest value."""
+    weight = ops.convert_to_numpy(weight)
     scales = np.abs(weight).max(axis=0) / LARGEST
     scales[scales < np.finfo(np.float32).tiny] = 1  # columns of zeros
     return Int8Matrix(np.rint(weight / scales).astype(np.int8), scales)
-
-
-def int8_matrix(weight: Any) -> Int8Matrix:
-    """Return a matrix (K, N) in eight bits."""
-    return quantized(ops.convert_to_numpy(weight))
-
-
-def int8_cell(kernel: Any, bias: Any, projection: Any) -> Int8Cell:
-    """Return a cell's weights in eight bits. Args: see `LSTMCell`; `projection` may be None."""
-    kernel, bias = ops.convert_to_numpy(kernel), ops.convert_to_numpy(bias)
-    if projection is not None:
-        projection = quantized(ops.convert_to_numpy(projection))
-    return Int8Cell(quantized(kernel), bias, projection)

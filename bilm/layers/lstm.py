@@ -12,14 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.layers.functional import (
-    INFERENCE_PRECISIONS,
-    checked_precision,
-    dropout,
-    dropout_mask,
-    product,
-)
-from bilm.layers.int8_weights import int8_cell
+from bilm.layers.functional import dropout, dropout_mask, product
+from bilm.layers.int8_weights import Int8Cell, quantized
 from bilm.layers.state import LSTMState
 from bilm.layers.weighted import WeightedLayer
 
@@ -63,7 +57,7 @@ class LSTMCell(WeightedLayer):
         self.projection_dim = projection_dim
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
-        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
+        self.precision = precision
         self.has_projection = projection_dim != dim
         self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
@@ -78,7 +72,8 @@ class LSTMCell(WeightedLayer):
             shape = (self.dim, self.projection_dim)
             projection = self.add_weight(shape, "glorot_uniform", name="projection")
         if self.precision == "int8":
-            self.laid_out = int8_cell(kernel, bias, projection)
+            projection = None if projection is None else quantized(projection)
+            self.laid_out = Int8Cell(quantized(kernel), ops.convert_to_numpy(bias), projection)
         elif self.frozen and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm_weights import frozen_weights
 

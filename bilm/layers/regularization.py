@@ -30,10 +30,8 @@ class Regularization:
     @classmethod
     def of(cls, options: Any) -> Regularization:
         """Return the settings of an object that has them as attributes, such as `RunOptions`."""
-        return cls(**{name: getattr(options, name) for name in SETTINGS})
-
-
-SETTINGS = tuple(field.name for field in fields(Regularization))
+        names = (field.name for field in fields(cls))
+        return cls(**{name: getattr(options, name) for name in names})
 
 
 class DropoutSeeds(NamedTuple):

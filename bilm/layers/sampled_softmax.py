@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import initializers, ops
 
-from bilm.layers.functional import checked_precision, gather_rows, product
+from bilm.layers.functional import gather_rows, product
 from bilm.layers.weighted import WeightedLayer
 
 VOCABULARY_CHUNK = 32_768
@@ -67,7 +67,7 @@ class SampledSoftmax(WeightedLayer):
         super().__init__(**kwargs)
         self.n_tokens = n_tokens
         self.dim = dim
-        self.precision = checked_precision(precision)
+        self.precision = precision
 
     def build(self, kernel: Any = None) -> None:
         """Create the variables; if `kernel` (V, P), a word table, is given, share it."""

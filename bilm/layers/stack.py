@@ -17,13 +17,12 @@ class LSTMStack(keras.layers.Layer):
 
     Args:
         n_layers: number of layers.
-        dim, projection_dim, cell_clip, proj_clip: see `LSTMCell`.
+        dim, projection_dim, cell_clip, proj_clip, precision: see `LSTMCell`.
         use_skip_connections: whether the input of a layer is added to its output, from the second
             layer on.
         dropout: rate on the input of each layer and on the last output.
         variational_dropout: whether a row has the same mask at all steps of a window (Gal and
             Ghahramani 2016, arXiv:1512.05287) instead of one mask per step.
-        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
 
     Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`;
     `steps_mask`, `reverse` and `fresh`, see `LSTM`; the masks of `dropout_masks`, or None for no

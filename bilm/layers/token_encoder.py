@@ -9,9 +9,9 @@ from typing import Any
 from keras import initializers, ops
 
 from bilm.layers.char_cnn import CharacterCNN
-from bilm.layers.functional import INFERENCE_PRECISIONS, checked_precision, gather_rows, product
+from bilm.layers.functional import gather_rows, product
 from bilm.layers.highway import Highway
-from bilm.layers.int8_weights import int8_matrix
+from bilm.layers.int8_weights import quantized
 from bilm.layers.weighted import WeightedLayer
 
 
@@ -26,15 +26,13 @@ class TokenEncoder(WeightedLayer):
         n_characters, embedding_dim, filters, activation: see `CharacterCNN`. If `filters` is empty,
             there is no CNN.
         n_highway: number of highway layers, 0 for none.
-        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16"; "int8": see
-            `BiLM`.
+        precision: see `BiLM`.
         words: shape (rows, width) of a word table whose vectors are concatenated with the CNN's
             output; None for no table.
         always_projects: whether to project even if the widths are equal; implied by `words`.
 
     Inputs: integer `(..., C)`, or `(..., 1 + C)` with a table: the id of the word and then its
     characters. Returns: float `(..., P)`.
-    Raises: ValueError if both `filters` and `words` are missing.
     Stored as `word_embed`, `char_embed`, `CNN*`, `CNN_high_*`, `CNN_proj/W_proj` and
     `CNN_proj/b_proj`.
     Reference: Peters et al. 2018, arXiv:1802.05365.
@@ -54,17 +52,13 @@ class TokenEncoder(WeightedLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if not filters and words is None:
-            raise ValueError(
-                "filters is empty and words is None; TokenEncoder requires at least one of them"
-            )
         self.projection_dim = projection_dim
         self.n_characters = n_characters
         self.embedding_dim = embedding_dim
         self.filters = [(width, n) for width, n in filters]
         self.activation = activation
         self.n_highway = n_highway
-        self.precision = checked_precision(precision, INFERENCE_PRECISIONS)
+        self.precision = precision
         self.n_filters = sum(n for _, n in self.filters)
         self.words = words and tuple(words)
         self.always_projects = always_projects or words is not None
@@ -109,7 +103,7 @@ class TokenEncoder(WeightedLayer):
                 is_operand=True,
             )
             if self.precision == "int8":
-                self.kernel = int8_matrix(self.kernel)
+                self.kernel = quantized(self.kernel)
             self.bias = self.add_weight((self.projection_dim,), "zeros", name="bias")
         self.built = True
 

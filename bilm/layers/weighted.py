@@ -32,9 +32,7 @@ class WeightedLayer(keras.layers.Layer):
         self.frozen = False
 
     def freeze(self) -> None:
-        """Make weights constants, for inference only. Raises: ValueError if the layer is built."""
-        if self.built:
-            raise ValueError(f"{self.name}: the weights exist already; call freeze before build")
+        """Make weights constants, for inference only; call it before the layer is built."""
         self.frozen = True
 
     def add_weight(self, shape: Any, initializer: Any, name: str, is_operand: bool = False) -> Any:

@@ -109,9 +109,9 @@ def _copied_stacks(model: BiLM) -> NumpyStacks:
     lstm = model.options.lstm
 
     def copied(cell: Any) -> NumpyCell:
-        of_input, recurrent, bias, projection = cell.laid_out.arrays(lstm.projection_dim, lstm.dim)
-        of_input, recurrent, bias = map(in_numpy_order, (of_input, recurrent, bias))
-        return NumpyCell(of_input, recurrent, bias, projection)
+        gates, biases, projection = cell.laid_out.arrays(lstm.dim)
+        kernel, width = in_numpy_order(gates), lstm.projection_dim
+        return NumpyCell(kernel[:width], kernel[width:], in_numpy_order(biases), projection)
 
     cells = {d: [copied(layer.cell) for layer in stack.layers] for d, stack in model.stacks.items()}
     return NumpyStacks(model.options, cells)

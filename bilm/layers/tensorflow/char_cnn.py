@@ -3,8 +3,7 @@ gradient.
 
 All filters at one position are computed as one product, followed by a running maximum, so that the
 scores of a position stay in the processor's cache. A convolution would write all places of all
-filters to memory and
-read them again for the maximum and for the gradient.
+filters to memory and read them again for the maximum and for the gradient.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.layers.state import LSTMState
-from bilm.layers.tensorflow.lstm_loop import Spec, clipped, loop, next_cell
+from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, Spec, clipped, loop, next_cell
 from bilm.layers.tensorflow.lstm_training import run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
 
@@ -35,9 +35,10 @@ def run_over_time(
     if training:
         tensors = [tf.convert_to_tensor(w) for w in stored if w is not None]
         return run_with_gradient(x, state, tensors, spec)
-    weights = CellWeights.of(
-        Layout.per_call(cell.kernel.shape[0]), cell.input_dim, spec.operands, *stored
-    )
+    # The weights may change, so each call rearranges them. Splitting W by gates would take longer
+    # than running one or two sentences.
+    layout = Layout(joint=cell.kernel.shape[0] <= MAX_JOINT)
+    weights = CellWeights.of(layout, cell.input_dim, spec.operands, *stored)
     return run_without_gradient(x, state, weights, spec)
 
 

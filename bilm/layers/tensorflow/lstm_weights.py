@@ -36,27 +36,19 @@ class Layout(NamedTuple):
     n_spare: int = 0
 
     @classmethod
-    def frozen(cls, n_rows: int, n_units: int, has_projection: bool, rounded: bool) -> Layout:
+    def frozen(cls, kernel: Any, projection: Any, rounded: bool) -> Layout:
         """Return the fastest layout for weights that never change.
 
         Args:
-            n_rows: number of rows of W.
-            n_units: number of units of the cell.
-            has_projection: whether outputs are projected.
+            kernel, projection: see `LSTMCell`; `projection` may be None.
             rounded: whether matrix-multiplication inputs are bfloat16.
         """
-        joint = n_rows <= MAX_JOINT
+        joint = kernel.shape[0] <= MAX_JOINT
         # Rows of 2^k float32 values conflict in the processor's cache, which costs up to a fifth of
         # the time of a matrix multiplication. Without a projection, spare units would also lengthen
         # the output.
-        n_spare = n_units // 64 if has_projection and not rounded else 0
+        n_spare = 0 if projection is None or rounded else kernel.shape[1] // 256
         return cls(joint, True, rounded and joint, n_spare)
-
-    @classmethod
-    def per_call(cls, n_rows: int) -> Layout:
-        """Return the layout for weights that may change, and which are therefore rearranged in each
-        call. Splitting W by gates would take longer than running one or two sentences."""
-        return cls(n_rows <= MAX_JOINT)
 
 
 class CellWeights(NamedTuple):
@@ -109,23 +101,13 @@ class CellWeights(NamedTuple):
             projection = tf.pad(tf.cast(projection, dtype), [spare, [0, 0]])
         return cls(layout, of_input, recurrent, biases, projection)
 
-    def arrays(
-        self, n_inputs: int, n_units: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray], np.ndarray | None]:
-        """Return W_x, W_h and b, each by gate i, j, f, o, and the projection or None, as float32
-        NumPy arrays without spare units; only of frozen, joint float32 weights.
-
-        Args:
-            n_inputs: number of rows of W_x.
-            n_units: number of units of the cell.
-        """
+    def arrays(self, n_units: int) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
+        """Return W and b, by gate i, j, f, o, and the projection or None, as NumPy arrays of
+        `n_units` units, without spare ones; only of frozen, joint float32 weights."""
         gates = [np.asarray(gate)[:, :n_units] for gate in self.recurrent]
         biases = [np.asarray(bias)[:n_units] for bias in self.biases]
         projection = None if self.projection is None else np.asarray(self.projection)[:n_units]
-        of_input, recurrent = (
-            [gate[rows] for gate in gates] for rows in (slice(n_inputs), slice(n_inputs, None))
-        )
-        return of_input, recurrent, biases, projection
+        return gates, biases, projection
 
     def gates(self, x: Any) -> Any:
         """Return a function that maps a step and a hidden state (B, P) to the gates i, j, f, o,
@@ -176,8 +158,7 @@ def frozen_weights(
         precision, kernel, bias, projection: see `LSTMCell`; `projection` may be None.
     """
     return_freed_memory()  # of the cell before this one
-    n_units, has_projection = bias.shape[0] // 4, projection is not None
-    layout = Layout.frozen(kernel.shape[0], n_units, has_projection, precision != "float32")
+    layout = Layout.frozen(kernel, projection, precision != "float32")
     return CellWeights.of(layout, n_inputs, tf.as_dtype(precision), kernel, bias, projection)
 
 
