@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -15,7 +14,6 @@ from bilm import Elmo, export_saved_model
 pytestmark = pytest.mark.clients
 
 CASE = next(c.values[0] for c in golden_cases("inference") if c.id.endswith("1layer"))
-LEXICONS = Path(__file__).parents[1] / "golden" / "manylangs" / "word_and_char_legacy"
 TOKENS = tf.constant([["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]])
 LOAD = """
 import sys, numpy as np, tensorflow as tf
@@ -70,11 +68,11 @@ class Subclassed(keras.Model):
         return self.dense(self.elmo(tokens))
 
 
-@pytest.fixture(scope="module", params=[CASE, pytest.param(LEXICONS, marks=pytest.mark.slow)])
-def exported(tmp_path_factory, request):
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
     """A folder with exports and the outputs that a new process computed, the layer, the models."""
     folder = tmp_path_factory.mktemp("exported")
-    layer = Elmo(request.param)
+    layer = Elmo(CASE)
     layer.build()
     weights = layer.mixes[0].weights_before_softmax
     weights.assign(np.linspace(0.3, -0.2, weights.shape[0]))
@@ -82,7 +80,7 @@ def exported(tmp_path_factory, request):
     tokens = keras.Input((None,), dtype="string")
     models = {
         "functional": keras.Model(tokens, keras.layers.Dense(3)(layer(tokens))),
-        "subclassed": Subclassed(request.param),
+        "subclassed": Subclassed(CASE),
     }
     models["subclassed"](TOKENS)
     for name, model in models.items():
