@@ -47,7 +47,7 @@ def vocab(folder: Path) -> Start:
     lines = (" ".join(words[i : i + 10]) + "\n" for i in range(0, len(words), 10))
     (folder / "text.txt").write_text("".join(lines))
     flags = [f"--input={folder}/text.txt"]
-    return lambda out: ["vocab", *flags, f"--output={out}/v", f"--counts={out}/c"]
+    return lambda out: ["vocab", *flags, f"--output={out}/v"]
 
 
 def embed(folder: Path) -> Start:

@@ -9,8 +9,8 @@ from bilm.commands.output import show
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
 Words of equal frequency are sorted by their characters. <S>, </S> and <UNK> in the text are not
-counted as words. The output files are renamed into place when they are complete. Files may be
-URLs, such as s3://BUCKET/NAME; this requires the extra remote.
+counted as words. The output is renamed into place when it is complete. Files may be URLs, such as
+s3://BUCKET/NAME; this requires the extra remote.
 """
 
 
@@ -21,7 +21,6 @@ URLs, such as s3://BUCKET/NAME; this requires the extra remote.
     opt.option(
         "--output", opt.FILE_OR_URL, "Vocabulary to write, one word per line.", required=True
     ),
-    opt.option("--counts", opt.FILE_OR_URL, "TSV file to write: each word and its count."),
     opt.bad_utf8_option,
 )
 @opt.group(
@@ -33,7 +32,7 @@ URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 )  # fmt: skip
 @opt.json_option
 def vocab(
-    input_: str, output: str, counts: str | None, on_bad_utf8: str, min_count: int,
+    input_: str, output: str, on_bad_utf8: str, min_count: int,
     max_size: int | None, json: bool
 ) -> None:  # fmt: skip
     """Build a vocabulary from text.
@@ -43,7 +42,7 @@ def vocab(
 
     Examples:
       bilm vocab --input 'corpus/*.txt' --output vocab.txt --min_count 3
-      bilm vocab --input 'corpus/*.gz' --output vocab.txt --max_size 800000 --counts counts.tsv
+      bilm vocab --input 'corpus/*.gz' --output vocab.txt --max_size 800000
     """
     from bilm.data.shards import resolve_shards
     from bilm.data.survey import check_tokenization
@@ -51,7 +50,7 @@ def vocab(
 
     check_tokenization(resolve_shards(input_, on_bad_utf8))
     found = build_vocabulary(
-        input_, output, counts, min_count=min_count, max_size=max_size, on_bad_utf8=on_bad_utf8,
+        input_, output, min_count=min_count, max_size=max_size, on_bad_utf8=on_bad_utf8,
     )  # fmt: skip
     lines = [
         f"wrote {output}: {found.n_words:,} of {found.n_distinct:,} distinct words, "

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import ExitStack
 from typing import NamedTuple
 
-from absl import logging
-
-from bilm.data.shards import Shards, resolve_shards
+from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import MARKS, NOT_A_WORD
 from bilm.errors import DataError
 from bilm.support.files import expanded, protect, replacing
@@ -30,34 +27,34 @@ class VocabularyCounts(NamedTuple):
 def build_vocabulary(
     filepattern: str | os.PathLike,
     outfile: str | os.PathLike,
-    counts_file: str | os.PathLike | None = None,
     min_count: int = 1,
     max_size: int | None = None,
     on_bad_utf8: str = "error",
 ) -> VocabularyCounts:
     """Write a vocabulary: the three marks, then words by descending frequency, ties by the word.
 
-    Both files are renamed into place when they are complete. Memory is proportional to the number
+    The file is renamed into place when it is complete. Memory is proportional to the number
     of distinct words, about 150 bytes each.
 
     Args:
         filepattern: glob of the shards, plain or compressed, one tokenized sentence per line.
         outfile: output, one word per line.
-        counts_file: output with a word, a tab and its count per line, in the same order and without
-            the marks.
         min_count: skip words that occur less often.
         max_size: maximum number of lines of `outfile`, including the marks.
         on_bad_utf8: see `bilm.data.shards.Shards`.
-    Raises: DataError if a shard cannot be read or is also an output, if an output is a file of a
-        stored model, or if no word is left; OSError if a file cannot be written.
+    Raises: DataError if a shard cannot be read or is also the output, if the output is a file of a
+        stored model, or if no word is left; OSError if it cannot be written.
     """
-    outputs = [expanded(path) for path in (outfile, counts_file) if path is not None]
-    shards = resolve_shards(filepattern, on_bad_utf8)
-    for position, output in enumerate(outputs):
-        if os.path.isdir(output):
-            raise DataError(f"{output}: a folder, expected the name of a file")
-        protect(output, *shards, *outputs[:position])
-    counts, n_sentences = _count(shards)
+    output, shards = expanded(outfile), resolve_shards(filepattern, on_bad_utf8)
+    if os.path.isdir(output):
+        raise DataError(f"{output}: a folder, expected the name of a file")
+    protect(output, *shards)
+    counts: Counter[str] = Counter()
+    n_sentences = 0
+    with progress("counting words", "sentences") as shown:
+        for words in shown.over(shards.sentences()):
+            counts.update(words)
+            n_sentences += 1
     n_marks = sum(counts.pop(name, 0) for name in (*MARKS, NOT_A_WORD))
     # Sorted by count and word, not by the order in the text.
     ranked = sorted((-n, word) for word, n in counts.items() if n >= min_count)
@@ -67,29 +64,9 @@ def build_vocabulary(
             f"{os.fspath(filepattern)}: no word is left: every line is blank, or min_count is too "
             "high or max_size too low"
         )
-    with ExitStack() as stack:
-        new_files = [stack.enter_context(replacing(path)) for path in outputs]
-        with open(new_files[0], "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{word}\n" for word in (*MARKS, *(word for _, word in ranked)))
-        for path in new_files[1:]:
-            with open(path, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{word}\t{-n}\n" for n, word in ranked)
+    with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{word}\n" for word in (*MARKS, *(word for _, word in ranked)))
     n_covered = -sum(n for n, _ in ranked)
     return VocabularyCounts(
         n_sentences, counts.total(), len(counts), n_marks, len(ranked), n_covered
     )
-
-
-def _count(shards: Shards) -> tuple[Counter[str], int]:
-    """Return the number of occurrences of each word, and the number of sentences."""
-    counts: Counter[str] = Counter()
-    n_sentences = 0
-    with progress("counting words", "sentences") as shown:
-        for words in shown.over(shards.sentences()):
-            counts.update(words)
-            n_sentences += 1
-    logging.info(
-        "%d shards read: %s sentences, %s tokens",
-        len(shards), f"{n_sentences:,}", f"{counts.total():,}",
-    )  # fmt: skip
-    return counts, n_sentences
