@@ -26,7 +26,7 @@ from bilm.analysis.usages import (
     frame_of,
     write_table,
 )
-from bilm.data.readers import Annotated, Corpus
+from bilm.data.readers import Corpus, Record
 from bilm.data.text import matching_files, read_lines
 from bilm.errors import DataError, OptionsError
 from bilm.support.files import protect, scratch
@@ -214,7 +214,7 @@ def find_usages(
         for grouping, corpora in texts.items():
             n_sentences = n_tokens = 0
             for corpus in corpora:
-                for line, record in enumerate(shown.over(corpus.annotated()), 1):
+                for line, record in enumerate(shown.over(corpus), 1):
                     n_sentences += bool(record.words)
                     n_tokens += len(record.words)
                     for k, position in _matches(record, match, lemma, tags, corpus.path):
@@ -231,7 +231,7 @@ def find_usages(
 
 
 def _matches(
-    record: Annotated,
+    record: Record,
     match: Callable[[str], tuple[int, ...]],
     lemma: bool,
     tags: Container[str] | None,
@@ -250,9 +250,7 @@ def _matches(
     return [(k, position) for k, position in matches if record.tags[position] in tags]
 
 
-def _usage(
-    word: str, grouping: str, path: str, line: int, position: int, record: Annotated
-) -> Usage:
+def _usage(word: str, grouping: str, path: str, line: int, position: int, record: Record) -> Usage:
     lemma, tag = (
         None if values is None else values[position] for values in (record.lemmas, record.tags)
     )

@@ -184,7 +184,7 @@ def read_first(corpus: Corpus | Corpora, name_of: Callable[[str], str]) -> tuple
     check = TokenizationCheck(corpus.path)
     check.done = not corpus.is_text
     with progress("counting", "sentences") as shown:
-        for words, id_ in corpus:
+        for words, id_, *_ in corpus:
             shown.add(1)
             n_sentences += 1
             n_tokens += len(words)

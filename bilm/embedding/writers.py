@@ -116,7 +116,7 @@ class HDF5Writer(Writer):
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         """Add a sentence: see `Writer.add`. It is written at once."""
-        number, (words, id_) = self._span.first + number, record
+        number, words, id_ = self._span.first + number, record.words, record.id
         name = str(number) if id_ is None else dataset_name(id_)
         vectors = vectors.astype(self._content.dtype, copy=False)
         attributes = self._file.create_dataset(name, data=vectors).attrs

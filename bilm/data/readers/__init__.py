@@ -15,24 +15,13 @@ from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from absl import logging
-
-from bilm.data.readers.form import Annotated, Form, InputFile, Record
-from bilm.data.text import (
-    decoding,
-    matching_files,
-    raw_lines,
-    read_lines,
-    require_files,
-    unpacked_name,
-)
+from bilm.data.readers.form import Form, InputFile, Record
+from bilm.data.text import ON_BAD_UTF8, matching_files, read_lines, require_files, unpacked_name
 from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
 from bilm.errors import DataError, OptionsError
 from bilm.support.progress import progress
-from bilm.support.urls import is_url
 
 MAX_SHARES = 100_000
-MAX_SKIPPED = 1_000  # lines before the first one of `_first_line`
 
 
 def read_text(source: InputFile) -> Iterator[Record]:
@@ -113,20 +102,11 @@ class Corpus:
             def split(text: str) -> list[list[str]]:
                 return [words(text)]
 
-        errors = decoding(on_bad_utf8)
-        self._source = InputFile(
-            self.path, errors, split, split_sentences, column, id_column, id_field
-        )
-        warn_of_other_form(self.path)
+        how = ON_BAD_UTF8[on_bad_utf8], split, split_sentences
+        self._source = InputFile(self.path, *how, column, id_column, id_field)
 
     def __iter__(self) -> Iterator[Record]:
         return self.form.read(self._source)
-
-    def annotated(self) -> Iterator[Annotated]:
-        """Yield the sentences with the lemmas and parts of speech that the file states."""
-        if self.form.annotations is not None:
-            return self.form.annotations(self._source)
-        return (Annotated(record.words) for record in self)
 
 
 class Corpora:
@@ -155,61 +135,12 @@ class Corpora:
         return islice(chain.from_iterable(self._corpora), *self._span)
 
 
-def require_text(path: str | os.PathLike, reads: bool = True) -> None:
-    """Check that a file contains text, with one sentence per line, by the ending of its name.
-
-    Some texts have names that end like FASTA files, such as .fa for Persian. If `reads`, the first
-    line distinguishes them; otherwise they are accepted.
-
-    Raises: DataError for a file of another form. Warns as `warn_of_other_form` does.
-    """
-    form = form_of(path)
-    first = _first_line(path) if form.start and reads else ""
-    if form.endings and first.startswith(form.start):
-        raise DataError(
-            f"{path}: the ending of the name belongs to {form.name}, but text with one sentence "
-            "per line is expected; convert the file with bilm text, or rename it if it is text"
-        )
-    if reads:
-        warn_of_other_form(path)
-
-
-def warn_of_other_form(path: str | os.PathLike) -> None:
-    """Warn if a file that will be read as text starts like a file of another form."""
-    first = "" if form_of(path).endings else _first_line(path)
-    for form in FORMS:
-        if form.start and first.startswith(form.start):
-            logging.warning(
-                "%s: the first line starts with %s, as in %s; the file is read as text, because "
-                "its name does not end with %s",
-                path, form.start, form.name, " ".join(form.endings),
-            )  # fmt: skip
-
-
-def _first_line(path: str | os.PathLike) -> str:
-    """Return the first line of a file that is neither blank nor a comment of FASTA; "" if it cannot
-    be read here, such as a pipe."""
-    if not (is_url(path) or os.path.isfile(path)):
-        return ""
-    try:
-        for _, _, line in islice(raw_lines(path), MAX_SKIPPED):
-            text = line.decode("utf-8-sig", "replace")
-            if text.strip() and not text.startswith(";"):
-                return text
-    except DataError:  # reading the file raises it, too
-        pass
-    return ""
-
-
 def _check_options(path: str, form: Form, given: dict[str, str | int | None]) -> None:
     for name, value in given.items():
         if value is None and name in form.required:
             raise DataError(f"{path}: --{name} is missing; it is required for {form.name}")
         if value is not None and name not in form.options:
-            forms = [f for f in FORMS if name in f.options]
-            listed = "; ".join(
-                f"{f.name} ({' '.join(f.endings) or 'other endings'})" for f in forms
-            )
+            listed = " and ".join(other.name for other in FORMS if name in other.options)
             raise DataError(f"{path}: --{name} does not apply to {form.name}, only to {listed}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bilm.data.readers.form import Annotated, Form, InputFile, Record
+from bilm.data.readers.form import Form, InputFile, Record
 from bilm.data.text import read_lines
 from bilm.errors import DataError
 
@@ -13,11 +13,6 @@ EMPTY = "_"  # a column without a value
 
 
 def read_conllu(source: InputFile) -> Iterator[Record]:
-    """Yield the column FORM of each sentence; see `read_annotated`."""
-    return (Record(sentence.words) for sentence in read_annotated(source))
-
-
-def read_annotated(source: InputFile) -> Iterator[Annotated]:
     """Yield the columns FORM, LEMMA and UPOS of each sentence.
 
     Comments, ranges of multiword tokens (`1-2`) and empty nodes (`1.1`) are skipped.
@@ -27,7 +22,7 @@ def read_annotated(source: InputFile) -> Iterator[Annotated]:
     rows: list[list[str]] = []
     for number, line in read_lines(source.path, source.errors):
         if not line and rows:
-            yield _annotated(rows)
+            yield _record(rows)
             rows = []
         if not line or line.startswith("#"):
             continue
@@ -40,13 +35,13 @@ def read_annotated(source: InputFile) -> Iterator[Annotated]:
         if columns[0].isdecimal():
             rows.append(columns)
     if rows:
-        yield _annotated(rows)
+        yield _record(rows)
 
 
-def _annotated(rows: list[list[str]]) -> Annotated:
+def _record(rows: list[list[str]]) -> Record:
     words = [columns[1] for columns in rows]
     lemmas, tags = ([_value(columns, k) for columns in rows] for k in (LEMMA, TAG))
-    return Annotated(words, lemmas, tags)
+    return Record(words, None, lemmas, tags)
 
 
 def _value(columns: list[str], k: int) -> str | None:
@@ -60,5 +55,4 @@ FORM = Form(
     endings=(".conllu",),
     help="words from the FORM column",
     read=read_conllu,
-    annotations=read_annotated,
 )

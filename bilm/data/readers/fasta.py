@@ -73,5 +73,4 @@ FORM = Form(
     options=frozenset({"id_field"}),
     has_ids=True,
     is_text=False,
-    start=">",
 )

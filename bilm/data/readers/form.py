@@ -11,36 +11,28 @@ MAX_ID = 1000  # characters
 
 
 class Record(NamedTuple):
-    """A sentence: its words, and its id or None."""
-
-    words: list[str]
-    id: str | None = None
-
-
-class Annotated(NamedTuple):
-    """A sentence with annotations.
+    """A sentence.
 
     Fields:
         words: its words.
+        id: its id, or None.
         lemmas, tags: lemma and part of speech of each word, None where the file does not state
             them; None for forms without annotations.
     """
 
     words: list[str]
+    id: str | None = None
     lemmas: list[str | None] | None = None
     tags: list[str | None] | None = None
 
 
 class InputFile(NamedTuple):
-    """A file to read and how to read it.
+    """A file to read and how to read it: see `Corpus`.
 
     Fields:
-        path: the file or its URL, plain or compressed.
         errors: `errors` of `bytes.decode`.
         split: splits a text into sentences, and each sentence into words.
         wrapped: whether a sentence of a text file may continue on the next line.
-        column, id_column: columns of a table with the text and the ids.
-        id_field: position of the id in a FASTA header.
     """
 
     path: str
@@ -65,9 +57,6 @@ class Form(NamedTuple):
         required: options that must be given.
         has_ids: whether every record has an id even without `id_column`.
         is_text: whether sentences are natural language; if not, punctuation is not checked.
-        start: prefix of the first line of every such file; empty if there is no common prefix.
-        annotations: yields the sentences with lemmas and parts of speech; None if the form has
-            none.
     """
 
     name: str
@@ -78,16 +67,13 @@ class Form(NamedTuple):
     required: frozenset[str] = frozenset()
     has_ids: bool = False
     is_text: bool = True
-    start: str = ""
-    annotations: Callable[[InputFile], Iterator[Annotated]] | None = None
 
 
 def checked_id(id_: str, where: str) -> str:
     """Return an id. Raises: DataError if it is empty, too long or contains NUL."""
-    if not 0 < len(id_) <= MAX_ID:
-        raise DataError(f"{where}: the id has {len(id_):,} characters, expected 1 to {MAX_ID:,}")
-    if "\0" in id_:
+    if not 0 < len(id_) <= MAX_ID or "\0" in id_:
         raise DataError(
-            f"{where}: the id {id_[:40]!r} contains NUL, which output files cannot hold"
+            f"{where}: the id {id_[:40]!r} has {len(id_):,} characters, expected 1 to {MAX_ID:,} "
+            "without NUL"
         )
     return id_
