@@ -16,7 +16,7 @@ from bilm.analysis.surprisal import NATS_PER_BIT
 from bilm.data.readers import form_of
 from bilm.data.readers.tables import FORM as TABLES
 from bilm.data.readers.tables import table_rows, text_of, words_of
-from bilm.data.text import decoding
+from bilm.data.text import ON_BAD_UTF8
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 from bilm.scoring.scorer import Score, Scorer
@@ -139,7 +139,7 @@ def read_pairs(
             f"{', '.join(TABLES.endings)}"
         )
     split, columns = tokenizer(tokenize), [*SENTENCES, "linguistics_term", "UID"]
-    for where, row in table_rows(os.fspath(path), columns, decoding(on_bad_utf8)):
+    for where, row in table_rows(os.fspath(path), columns, ON_BAD_UTF8[on_bad_utf8]):
         ((good,), (bad,)) = (
             words_of(row, name, lambda text: [split(text)], where) for name in SENTENCES
         )

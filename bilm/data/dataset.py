@@ -19,8 +19,7 @@ from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
 SORT_BUFFER = 4_096  # sentences that are sorted by length at a time
-# maximum number of predictions in a batch of sentences, including padding
-MAX_SENTENCE_BATCH = 16_384
+MAX_SENTENCE_BATCH = 16_384  # most predictions in a batch of sentences, including padding
 SENTENCE_WINDOW = 2_048  # predictions per window of such a batch; bounds memory
 
 Windows = Iterator[Window]
@@ -59,14 +58,6 @@ class LMDataset:
         self.direction = "backward" if reverse else "forward"
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
-    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield each sentence's ids, int32 (n + 2,), and characters, int32 (n + 2, C) or None.
-
-        Raises: DataError if a shard cannot be read, or if an endless reader finds only blank lines.
-        """
-        for _, words in self._sentences(self._stream()):
-            yield self._encode(words)
-
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training. Each row continues in the next window.
 
@@ -78,7 +69,7 @@ class LMDataset:
             num_steps: T, predictions of a row.
         Returns: dicts of `token_ids` and `next_token_id`, int32 (B, T), and `tokens_characters`,
             int32 (B, T, C) or None.
-        Raises: DataError as `get_sentence` does, or if a count is below 1.
+        Raises: DataError if a shard cannot be read, or if an endless reader finds only blank lines.
         """
         return (window for window, _ in self.iter_placed_batches(batch_size, num_steps))
 
@@ -87,7 +78,6 @@ class LMDataset:
         batch_size: int,
         num_steps: int,
         position: Position | None = None,
-        first_batch: int = 0,
         own: range | None = None,
     ) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training as `iter_batches` does, each with its position in the text.
@@ -95,12 +85,10 @@ class LMDataset:
         Args:
             batch_size, num_steps: B and T.
             position: position of a window, after which to continue; None starts with the first.
-            first_batch: number of windows to skip.
             own: rows to return; the others advance without being encoded. None returns all.
         Raises: DataError as `iter_batches` does, and if the position is of a batch size other
             than B.
         """
-        _check_counts(batch_size, num_steps)
         own = range(batch_size) if own is None else own
         mine = f"{self.direction}_"
         if position is not None:
@@ -110,17 +98,14 @@ class LMDataset:
         rows = [Row(i - own.start, sentences, self._encode) for i in range(batch_size)]
         if position is not None:
             self._put_back(rows, position["rows"])
-        for number in count():
-            window = None
-            if number >= first_batch:
-                window = empty_window(len(own), num_steps, self.max_word_length)
+        while True:
+            window = empty_window(len(own), num_steps, self.max_word_length)
             for i, row in enumerate(rows):
                 if row.advance(num_steps, window if i in own else None) < num_steps:
                     return
-            if window is not None:
-                places = np.array([(row.reference, row.at) for row in rows], np.int64)
-                parts = stream.position() | {"rows": places}
-                yield window, {mine + name: part for name, part in parts.items()}
+            places = np.array([(row.reference, row.at) for row in rows], np.int64)
+            parts = stream.position() | {"rows": places}
+            yield window, {mine + name: part for name, part in parts.items()}
 
     def _put_back(self, rows: list[Row], places: np.ndarray) -> None:
         """Move each row back to its place in its sentence. Raises: DataError if it is beyond it."""
@@ -146,9 +131,8 @@ class LMDataset:
             drop_remainder: stop at the step at which the first row finds no sentence left.
         Returns: dicts as from `iter_batches`, and `mask`, bool (B, T), True for predictions, which
             are on the left. Elsewhere ids are 0 and characters are padding.
-        Raises: DataError if a shard cannot be read or a count is below 1.
+        Raises: DataError if a shard cannot be read.
         """
-        _check_counts(batch_size, n_steps)
         sentences = enumerate(self.shards.sentences())
         queues: list[deque] = [deque() for _ in range(batch_size)]
         rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
@@ -179,9 +163,8 @@ class LMDataset:
             batch_size: maximum number of rows; batches of long sentences are smaller.
         Returns: dicts as from `iter_evaluation`, and `first`, True for the first window of a batch;
             in the others the rows continue.
-        Raises: DataError if a shard cannot be read or `batch_size` is below 1.
+        Raises: DataError if a shard cannot be read.
         """
-        _check_counts(batch_size)
         sentences = self.shards.sentences()
         while block := sorted(islice(sentences, SORT_BUFFER), key=len):
             while block:
@@ -224,11 +207,6 @@ class LMDataset:
         return window | {"mask": np.arange(n_steps) < lengths[:, None]}
 
 
-def _check_counts(*counts: int) -> None:
-    if min(counts) < 1:
-        raise DataError(f"the numbers of rows and steps are {counts}, expected at least 1")
-
-
 COMMON = ("mask", "first")  # keys whose values are equal in both directions
 
 
@@ -264,11 +242,10 @@ class BidirectionalLMDataset:
         batch_size: int,
         num_steps: int,
         position: Position | None = None,
-        first_batch: int = 0,
         own: range | None = None,
     ) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training with their positions: see `LMDataset.iter_placed_batches`."""
-        arguments = batch_size, num_steps, position, first_batch, own
+        arguments = batch_size, num_steps, position, own
         both = (r.iter_placed_batches(*arguments) for r in self.readers)
         for (forward, one), (backward, other) in zip(*both, strict=True):
             yield _join(forward, backward), one | other

@@ -20,10 +20,8 @@ def batcher(
         lm_vocab_file: the vocabulary, required for a model that reads words.
     Raises: DataError if the file is missing or cannot be used.
     """
-    if options.char_cnn is not None:
-        return Batcher(lm_vocab_file, options.char_cnn.max_characters_per_token)
     if (alphabet := alphabet_of(options)) is not None:
-        return Batcher.of(alphabet)
+        return Batcher(lm_vocab_file, alphabet.width, alphabet)
     if lm_vocab_file is None:
         raise DataError("this model reads words; give the vocabulary file of its word table")
     return TokenBatcher(lm_vocab_file)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby, islice, zip_longest
 
 import numpy as np
 
 from bilm.data.shards import Shards
+from bilm.data.text import lines_at, placed_lines
 from bilm.errors import DataError
 from bilm.support.remote import stats
 from bilm.support.urls import is_url, name_of
@@ -99,7 +100,7 @@ class SentenceStream:
     def _lines(self, order: Sequence[int]) -> Iterator[tuple[int, str]]:
         while self.shard < len(order):
             shard = int(order[self.shard])
-            lines = self.shards.lines(shard, self.offset, self.line)
+            lines = placed_lines(self.shards[shard], self.shards.errors, self.offset, self.line)
             for number, start, end, text in lines:
                 self.offset, self.line = end, number
                 if text:
@@ -117,7 +118,7 @@ def read_references(shards: Shards, references: np.ndarray) -> list[str]:
     for shard, group in groupby(order, lambda i: int(references[i]) // SHARD_BYTES):
         places = list(group)
         offsets = (int(references[i]) % SHARD_BYTES for i in places)
-        for i, text in zip(places, shards.lines_at(shard, offsets), strict=True):
+        for i, text in zip(places, lines_at(shards[shard], shards.errors, offsets), strict=True):
             if not text:
                 raise text_changed(shards, int(references[i]))
             texts[i] = text
@@ -150,13 +151,8 @@ def describe_shards(shards: Iterable[str]) -> list[str]:
 
 
 def describe_part(shards: Shards, described: Sequence[str] | None = None) -> list[str]:
-    """Return `describe_shards` and, if only a part of the text is read, a description of that
-    part.
-
-    Args:
-        shards: the files.
-        described: their description; None to look at the files.
-    """
+    """Return the description of the files, `described` or by `describe_shards`, and of the part of
+    them that is read."""
     # Do not change this text: fine-tuning runs store it, and a resumed run is compared with it.
     part = [f"every {shards.stride} sentences the first"] if shards.stride > 1 else []
     return list(describe_shards(shards) if described is None else described) + part
@@ -167,14 +163,9 @@ def check_shards(shards: Iterable[str], expected: Sequence[str]) -> None:
 
     Raises: DataError, naming the first shard that differs.
     """
-    found = describe_shards(shards)
-    for path, here, there in zip(shards, found, expected, strict=False):
+    for here, there in zip_longest(describe_shards(shards), expected, fillvalue="no file"):
         if here != there:
             raise DataError(
-                f"{path}: found {here}, but the run in this folder was trained on {there}; "
-                f"restore the file or use another folder"
+                f"found {here}, but the run in this folder was trained on {there}; restore the "
+                "file or use another folder"
             )
-    if len(found) != len(expected):
-        raise DataError(
-            f"found {len(found)} shards, but the run in this folder was trained on {len(expected)}"
-        )

@@ -8,11 +8,12 @@ from collections import Counter
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import MAX_LOOKED_AT, Shards, TextCounts, count_tokens
+from bilm.data.shards import Shards, TextCounts, count_tokens
 from bilm.data.tokenization import SAMPLE_WORDS, TokenizationCheck
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.support.urls import is_url
 
+MAX_LOOKED_AT = 8  # files of a text whose first lines are checked
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
 # Disorder is reported if a word is at least MIN_RATIO times as frequent as one before it, by
 # MIN_DEVIATIONS standard deviations, and if such words make up MIN_SHARE of the text.
@@ -22,7 +23,7 @@ MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
 def survey(
     shards: Shards, vocab: Vocabulary, check_order: bool = True, sample: bool = False
 ) -> TextCounts:
-    """Count the text and log what is skipped, truncated, replaced or out of order.
+    """Count the text and log how many words are unknown, and words that are out of order.
 
     Args:
         shards: the files.
@@ -34,38 +35,18 @@ def survey(
     """
     check_tokenization(shards)
     words: Counter[str] = Counter()
-    max_length, where = getattr(vocab, "max_word_length", None), "sample: " if sample else ""
-    # Two of the `max_word_length` characters are the begin and end marks of the word.
-    max_bytes = None if max_length is None else max_length - 2
     counts = count_tokens(
         shards,
-        max_word_bytes=max_bytes,
         on_words=words.update if check_order else None,
         max_tokens=-(-SAMPLE_TOKENS // len(shards)) if sample else None,
     )
     if not sample:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
-    if counts.n_blank:
-        logging.info("%s%s blank lines, which are skipped", where, f"{counts.n_blank:,}")
-    if counts.n_long:
-        logging.info(
-            "%s%s words, %.2g %%, have more than %d bytes and are truncated",
-            where, f"{counts.n_long:,}", 100 * counts.n_long / counts.n_tokens, max_bytes,
-        )  # fmt: skip
-    if counts.n_replaced:
-        logging.warning(
-            "%s%s lines contain U+FFFD, as which invalid UTF-8 is read",
-            where, f"{counts.n_replaced:,}",
-        )  # fmt: skip
-    if check_order:
-        _check_words(counts, by_id(words, vocab), vocab, where)
-    return counts
-
-
-def _check_words(counts: TextCounts, totals: np.ndarray, vocab: Vocabulary, where: str) -> None:
-    """Log how many words are unknown, and warn if the vocabulary is not sorted by frequency."""
+    if not check_order:
+        return counts
+    totals = by_id(words, vocab)
     if counts.n_tokens and vocab.unk >= 0:
-        share = 100 * totals[vocab.unk] / counts.n_tokens
+        share, where = 100 * totals[vocab.unk] / counts.n_tokens, "sample: " if sample else ""
         logging.info("%s%.2g %% of the words are not in the vocabulary", where, share)
     if (disorder := find_disorder(totals, vocab)) is not None:
         (early, n_early), (late, n_late) = disorder
@@ -74,18 +55,17 @@ def _check_words(counts: TextCounts, totals: np.ndarray, vocab: Vocabulary, wher
             "precedes %r, which occurs %s times; negative sampling assumes that order",
             vocab.filename, early, f"{n_early:,}", late, f"{n_late:,}",
         )  # fmt: skip
+    return counts
 
 
 def check_tokenization(shards: Shards) -> bool:
     """Warn if the first lines of a text are not tokenized; return whether a warning was logged.
 
-    Pipes are skipped, because they can be read only once. Of URLs, the first `MAX_LOOKED_AT` are
-    read.
+    Only the first `MAX_LOOKED_AT` files are read, without pipes, which can be read only once.
 
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
-    files = [path for path in shards if os.path.isfile(path)]
-    files += list(filter(is_url, shards))[:MAX_LOOKED_AT]
+    files = [path for path in shards if is_url(path) or os.path.isfile(path)][:MAX_LOOKED_AT]
     if not files:
         return False
     name = files[0] if len(shards) == 1 else f"{files[0]} and {len(shards) - 1} more"
@@ -109,8 +89,6 @@ def find_disorder(
     marks = [i for i in map(vocab.word_to_id, MARKS) if i >= 0]
     ids: np.ndarray = np.delete(np.arange(vocab.size), marks)
     found = counts[ids].astype(float)
-    if len(found) < 2:
-        return None
     rarest = np.minimum.accumulate(found)[:-1]  # of the words before
     later = found[1:]
     deviations = (later - rarest) / np.sqrt(np.maximum(later + rarest, 1))

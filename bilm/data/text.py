@@ -24,28 +24,21 @@ STANDARD_INPUT = "/dev/stdin"
 URL_BUFFER = 1 << 17
 MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
 ENDINGS = (".gz", ".bz2", ".xz", ".zst")  # of compressed files
-ON_BAD_UTF8 = ("error", "replace")
+ON_BAD_UTF8 = {"error": "strict", "replace": "replace"}  # arguments `errors` of `bytes.decode`
 
 
 def matching_files(filepattern: str | os.PathLike) -> list[str]:
     """Return the files that a glob matches, sorted by name; URLs if it is one.
 
-    Raises: DataError if no file matches or a match is a folder.
+    Raises: DataError if no file matches.
     """
     pattern = os.path.expanduser(os.fspath(filepattern))
     if is_url(pattern):
         return matching(pattern)
-    paths = sorted(glob.glob(pattern))
-    if not paths and os.path.exists(pattern):
-        paths = [pattern]  # a file name that contains pattern characters, such as corpus[1].txt
+    # A file name may contain pattern characters, such as corpus[1].txt.
+    paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
     if not paths:
         raise DataError(f"{pattern}: no file matches this name or pattern")
-    for path in paths:
-        if os.path.isdir(path):
-            raise DataError(
-                f"{pattern}: matches the folder {path}; use a pattern that matches only files, "
-                f"such as {path}/*"
-            )
     return paths
 
 
@@ -120,16 +113,6 @@ def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> It
                 yield line.decode("utf-8" if offset else "utf-8-sig", errors).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
-
-
-def decoding(on_bad_utf8: str) -> str:
-    """Return the argument `errors` of `bytes.decode` for a value of `on_bad_utf8`.
-
-    Raises: DataError for another value.
-    """
-    if on_bad_utf8 not in ON_BAD_UTF8:
-        raise DataError(f"on_bad_utf8={on_bad_utf8}: expected one of {', '.join(ON_BAD_UTF8)}")
-    return "replace" if on_bad_utf8 == "replace" else "strict"
 
 
 def raw_lines(

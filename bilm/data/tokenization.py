@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import groupby
 from typing import Any, TypeVar
 
 from absl import logging
@@ -67,16 +68,11 @@ def tokenizer(language: str | None = None) -> Callable[[str], list[str]]:
     Args:
         language: language code of a blank spaCy pipeline, such as `en`; None splits at whitespace.
     Raises: BilmError if spaCy is not installed; DataError if spaCy does not support the language.
-        The function raises DataError for a text that spaCy refuses.
     """
     if language is None:
         return str.split
     make_doc = _spacy_pipeline(language).make_doc
-
-    def split(text: str) -> list[str]:
-        return _words(_parsed(make_doc, text))
-
-    return split
+    return lambda text: _words(make_doc(text))
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[list[str]]]:
@@ -94,7 +90,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[list[str]]]:
 
     def split(text: str) -> list[list[str]]:
         texts = (" ".join(paragraph.split()) for paragraph in paragraphs(text.splitlines()))
-        documents = (_parsed(pipeline, paragraph) for paragraph in texts)
+        documents = map(pipeline, texts)
         found = (_words(sentence) for document in documents for sentence in document.sents)
         return [words for words in found if words]
 
@@ -103,15 +99,9 @@ def sentence_splitter(language: str) -> Callable[[str], list[list[str]]]:
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     """Join the lines of each paragraph with spaces; blank lines separate paragraphs."""
-    joined: list[str] = []
-    for line in lines:
-        if line.strip():
-            joined.append(line.strip())
-        elif joined:
-            yield " ".join(joined)
-            joined = []
-    if joined:
-        yield " ".join(joined)
+    for has_words, group in groupby(map(str.strip, lines), bool):
+        if has_words:
+            yield " ".join(group)
 
 
 def _spacy_pipeline(language: str) -> Any:
@@ -122,13 +112,6 @@ def _spacy_pipeline(language: str) -> Any:
         raise DataError(
             f"--tokenize={language}: spaCy has no tokenizer for it ({error})"
         ) from error
-
-
-def _parsed(parse: Callable[[str], Any], text: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise DataError(f"{text[:40]!r}...: spaCy cannot split this text ({error})") from error
 
 
 def _words(tokens: Iterable[Any]) -> list[str]:
@@ -158,8 +141,7 @@ class TokenizationCheck:
     def watch(self, sentences: Iterable[Words]) -> Iterator[Words]:
         """Yield the sentences unchanged; warn after `SAMPLE_WORDS` words or the last sentence."""
         for words in sentences:
-            if not self.done:
-                self.add(words)
+            self.add(words)
             yield words
         self.warn()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -110,7 +111,6 @@ class LexiconAlphabet:
     """
 
     begin, end = model_options.BOS, model_options.EOS
-    oov, bow, eow = OOV, BOW, EOW
 
     def __init__(self, options: LexiconEncoderOptions):
         self.max_characters = options.max_characters_per_token
@@ -193,7 +193,9 @@ class Vocabulary:
         self.bos, self.eos, self.unk = (self._ids.get(mark, -1) for mark in MARKS)
         if validate_file:
             self.require_marks()
-            self._require_distinct()
+            if len(self._ids) < self.size:
+                word, n = Counter(self._words).most_common(1)[0]
+                raise DataError(f"{filename}: {word!r} is on {n} lines; remove all except one")
 
     @property
     def size(self) -> int:
@@ -213,17 +215,6 @@ class Vocabulary:
                 f"{self.filename}: {' '.join(missing)} missing; the vocabulary must contain the "
                 f"marks {' '.join(marks)}, each on a separate line"
             )
-
-    def _require_distinct(self) -> None:
-        if len(self._ids) == len(self._words):
-            return
-        first: dict[str, int] = {}
-        for number, word in read_lines(self.filename):
-            if word != NOT_A_WORD and first.setdefault(word, number) != number:
-                raise DataError(
-                    f"{self.filename}, line {number}: {word!r} is already on line {first[word]}; "
-                    "remove one of them"
-                )
 
     def require_words_of(self, other: Vocabulary) -> None:
         """Raise DataError if another vocabulary differs in its words or their order."""
@@ -297,7 +288,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         max_word_length: C, maximum number of characters of a word including its two marks; at least
             3.
         validate_file, words: see `Vocabulary`.
-    Raises: DataError as `Vocabulary` does, or if `max_word_length` is too small.
+    Raises: DataError as `Vocabulary` does.
     """
 
     bos_char, eos_char, bow_char = BOS_CHAR, EOS_CHAR, BOW_CHAR
@@ -343,7 +334,10 @@ def _words(sentence: str | Sequence[str], split: bool) -> list[str]:
 
 
 def load_vocab(
-    vocab_file: str | os.PathLike, max_word_length: int | None = None, validate_file: bool = True
+    vocab_file: str | os.PathLike,
+    max_word_length: int | None = None,
+    validate_file: bool = True,
+    words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
     """Load a vocabulary for training or evaluation, like bilm-tf's function of this name.
 
@@ -351,21 +345,12 @@ def load_vocab(
         vocab_file: one word per line, with the three marks.
         max_word_length: maximum number of characters of a word including its two marks; None for a
             model that reads words.
-        validate_file: see `Vocabulary`.
+        validate_file, words: see `Vocabulary`.
     Raises: DataError as `Vocabulary` does.
     """
     if max_word_length is None:
-        return Vocabulary(vocab_file, validate_file)
-    return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file)
-
-
-def vocabulary_of_words(
-    words: Sequence[str], source: str | os.PathLike, options: ModelOptions
-) -> Vocabulary | UnicodeCharsVocabulary:
-    """Return a model's vocabulary from its words; `source` is the file that contains them."""
-    if options.char_cnn is None:
-        return Vocabulary(source, words=words)
-    return UnicodeCharsVocabulary(source, options.char_cnn.max_characters_per_token, words=words)
+        return Vocabulary(vocab_file, validate_file, words)
+    return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file, words)
 
 
 def vocabulary_of(
@@ -373,6 +358,7 @@ def vocabulary_of(
     options: ModelOptions,
     n_tokens: int | None,
     marks: Sequence[str] = MARKS,
+    words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
     """Load the vocabulary of a model.
 
@@ -382,11 +368,12 @@ def vocabulary_of(
         n_tokens: number of the model's words; None for a model that will be trained, whose
             vocabulary must contain every word once.
         marks: marks that the file must contain.
+        words: see `Vocabulary`.
     Raises: DataError as `Vocabulary` does, or if the vocabulary does not have the model's size.
     """
     char_cnn = options.char_cnn
     length = None if char_cnn is None else char_cnn.max_characters_per_token
-    vocab = load_vocab(vocab_file, length, validate_file=n_tokens is None)
+    vocab = load_vocab(vocab_file, length, n_tokens is None, words)
     vocab.require_marks(marks)
     if n_tokens is not None and vocab.size != n_tokens:
         raise DataError(
@@ -403,26 +390,20 @@ class Batcher:
     """Sentences -> character ids.
 
     Args:
-        lm_vocab_file: ignored, because characters represent every word; if given, it must exist.
+        lm_vocab_file: ignored, because characters represent every word.
         max_token_length: C, characters of a word with its two marks. It must be the model's
             `max_characters_per_token`: words are truncated to it, so that another number gives
             other vectors to sentences with long words.
-    Raises: DataError if the file is missing or `max_token_length` is below 3.
+        alphabet: an alphabet of width C; None for the bytes of words.
     """
 
-    def __init__(self, lm_vocab_file: str | os.PathLike | None, max_token_length: int):
-        if lm_vocab_file is not None and not os.path.isfile(expanded(lm_vocab_file)):
-            raise DataError(
-                f"{lm_vocab_file}: no such file; character input needs none, so pass None"
-            )
-        self._alphabet: Alphabet = ByteAlphabet(max_token_length)
-
-    @classmethod
-    def of(cls, alphabet: Alphabet) -> Batcher:
-        """Return a batcher with another alphabet; C is the alphabet's `width`."""
-        made = cls.__new__(cls)
-        made._alphabet = alphabet
-        return made
+    def __init__(
+        self,
+        lm_vocab_file: str | os.PathLike | None,
+        max_token_length: int,
+        alphabet: Alphabet | None = None,
+    ):
+        self._alphabet: Alphabet = alphabet or ByteAlphabet(max_token_length)
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.

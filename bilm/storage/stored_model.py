@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bilm.data.vocabulary import BOS, EOS, MARKS, Vocabulary, vocabulary_of, vocabulary_of_words
+from bilm.data.vocabulary import BOS, EOS, MARKS, Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
@@ -315,7 +315,8 @@ class StoredModel:
     def _words_of_softmax(self) -> Vocabulary | None:
         if self.softmax is None or self.softmax.words is None:
             return None
-        return vocabulary_of_words(self.softmax.words, self.softmax.tensors.paths[0], self.options)
+        words, source = self.softmax.words, self.softmax.tensors.paths[0]
+        return vocabulary_of(source, self.options, len(words), (), words)
 
     def _words_in(
         self, file: str | Path, n_words: int | None, marks: Sequence[str] = MARKS

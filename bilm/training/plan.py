@@ -98,7 +98,8 @@ def read_heldout(
     whole = heldout_dataset(shards, vocab, options.bidirectional)
     if max_sentences is None or max_sentences >= n_sentences:
         return Heldout(whole, whole, describe_part(shards, described), compared)
-    part = shards.thinned(math.ceil(n_sentences / max_sentences))
+    stride = math.ceil(n_sentences / max_sentences)
+    part = Shards(shards, shards.on_bad_utf8, shards.name, stride)
     described = describe_part(part, described)
     return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional), described, compared)
 

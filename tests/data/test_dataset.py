@@ -33,9 +33,14 @@ def folders(tmp_path_factory):
     return (tmp_path_factory.mktemp("corpus") for _ in count())
 
 
+def sentences_of(reader):
+    """The ids of each sentence of a reader, in order."""
+    return (reader._encode(words)[0] for _, words in reader._sentences(reader._stream()))
+
+
 def predictions(reader):
     """(input, target) of each sentence of a reader, in order."""
-    for ids, _ in reader.get_sentence():
+    for ids in sentences_of(reader):
         yield list(zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True))
 
 
@@ -184,7 +189,7 @@ def test_bidirectional_evaluation_windows_are_mirrored_and_share_a_mask(golden_d
 
 def epochs(reader, n_sentences, n_epochs):
     """Sentences as tuples of ids, forward, of each of the first epochs."""
-    sentences = (tuple(sorted(ids.tolist())) for ids, _ in reader.get_sentence())
+    sentences = (tuple(sorted(ids.tolist())) for ids in sentences_of(reader))
     return [list(islice(sentences, n_sentences)) for _ in range(n_epochs)]
 
 

@@ -150,11 +150,11 @@ def test_changed_shards_are_named(tmp_path):
     known = describe_shards(shards)
     check_shards(shards, known)
     with pytest.raises(
-        DataError, match="found 1 shards, but the run in this folder was trained on 2"
+        DataError, match="found no file, but the run in this folder was trained on b, 4"
     ):
         check_shards(shards[:1], known)
     (tmp_path / "b").write_text("three\n")
     with pytest.raises(
-        DataError, match="b: found b, 6 bytes, but the run in this folder was trained on b, 4"
+        DataError, match="found b, 6 bytes, but the run in this folder was trained on b, 4"
     ):
         check_shards(shards, known)

@@ -29,31 +29,12 @@ def messages(caplog, level):
     return [record.getMessage() for record in caplog.records if record.levelname == level]
 
 
-def test_survey_logs_blank_and_long_and_unknown_words(corpus, tmp_path, caplog):
+def test_survey_counts_and_does_not_warn(corpus, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     build_vocabulary(f"{tmp_path}/[ab]", tmp_path / "v")
     counts = survey(corpus, UnicodeCharsVocabulary(tmp_path / "v", 50))
-    assert (counts.n_sentences, counts.n_tokens, counts.n_blank) == (802, 8004, 4)
-    assert (counts.n_long, counts.n_replaced) == (4, 0)
+    assert (counts.n_sentences, counts.n_tokens) == (802, 8004)
     assert messages(caplog, "WARNING") == []
-    logged = messages(caplog, "INFO")
-    assert "4 blank lines, which are skipped" in logged
-    assert "4 words, 0.05 %, have more than 48 bytes and are truncated" in logged
-
-
-@pytest.mark.parametrize(("limit", "n_long"), [(51, 2), (62, 0)])  # é has two bytes
-def test_survey_counts_words_longer_than_the_limit(corpus, tmp_path, limit, n_long):
-    vocab = UnicodeCharsVocabulary(write_vocabulary(tmp_path, ["w1"]), limit)
-    assert survey(corpus, vocab).n_long == n_long
-
-
-def test_survey_warns_of_replaced_bytes(tmp_path, caplog):
-    (tmp_path / "text").write_bytes(b"a \xff\n" * 3)
-    shards = Shards([tmp_path / "text"], "replace")
-    counts = survey(shards, Vocabulary(write_vocabulary(tmp_path, "a")))
-    assert counts.n_replaced == 3
-    (line,) = messages(caplog, "WARNING")
-    assert line == "3 lines contain U+FFFD, as which invalid UTF-8 is read"
 
 
 def test_survey_warns_of_an_unsorted_vocabulary(corpus, tmp_path, caplog):
@@ -85,5 +66,4 @@ def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("bilm.data.survey.SAMPLE_TOKENS", 20)
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
     counts = survey(corpus, vocab, sample=True)
-    assert (counts.n_tokens, counts.n_blank) == (20, 2)
-    assert "sample: 2 blank lines, which are skipped" in messages(caplog, "INFO")
+    assert counts.n_tokens == 20

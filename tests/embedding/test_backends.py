@@ -19,7 +19,7 @@ from command_runs import environment
 from conftest import golden_cases
 
 from bilm.activations import ACTIVATIONS, Activation
-from bilm.data.vocabulary import Batcher, alphabet_of
+from bilm.data.model_ids import batcher
 from bilm.embedding import backends
 from bilm.embedding.backends import numpy as numpy_backend
 from bilm.embedding.backends import open_backend, sooner_backend
@@ -115,7 +115,7 @@ def reference(model, folder):
 
         ids = TokenBatcher(folder / "vocab.txt").batch_sentences(SENTENCES)
     else:
-        ids = Batcher.of(alphabet_of(options)).batch_sentences(SENTENCES)
+        ids = batcher(options).batch_sentences(SENTENCES)
     layers = keras.ops.convert_to_numpy(model(ids.astype(np.int32))["layers"])
     pairs = zip(layers, SENTENCES, strict=True)
     return [row[:, 1 : len(words) + 1] for row, words in pairs]

@@ -11,7 +11,7 @@ from command_runs import assert_fails
 
 from bilm.data.shards import resolve_shards
 from bilm.data.stream import describe_shards
-from bilm.data.text import read_lines
+from bilm.data.text import lines_at, read_lines
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.support.files import new_folder, output_path, protect, replacing
@@ -114,7 +114,7 @@ def test_files_of_other_schemes_are_written_listed_and_read(place, tmp_path):
     shards = resolve_shards(f"{place}/*.txt")
     assert list(shards.texts()) == LINES * 2
     start = TEXT.index(b"sentence 77777\n")
-    assert list(shards.lines_at(1, [start])) == ["sentence 77777"]
+    assert list(lines_at(shards[1], shards.errors, [start])) == ["sentence 77777"]
     with reading(urls[1]) as file:
         file.seek(-6, 2)
         assert file.read() == b"99999\n"

@@ -176,8 +176,7 @@ class Share(NamedTuple):
 def input_files(pattern: str | os.PathLike) -> list[str]:
     """Return the files or URLs of a corpus: the file of this name, or those that a pattern matches,
     sorted by name. Raises: DataError if there is none or if one is not a regular file."""
-    name = os.path.expanduser(os.fspath(pattern))
-    paths = [name] if os.path.exists(name) else matching_files(name)
+    paths = matching_files(pattern)
     require_files(paths)
     return paths
 
@@ -196,11 +195,12 @@ def open_corpus(
     paths = input_files(pattern)
     if len(paths) == 1 and share is None:
         return Corpus(paths[0], **reading)
-    whole = Corpora(os.fspath(pattern), [Corpus(path, **reading) for path in paths])
+    corpora = [Corpus(path, **reading) for path in paths]
+    whole = Corpora(os.fspath(pattern), corpora)
     if share is None:
         return whole
     with progress("counting", "sentences") as shown:
         n_records = sum(1 for _ in shown.over(whole))
     first, last = (n_records * i // share.n for i in (share.number, share.number + 1))
     name = f"{whole.path} (share {share.number} of {share.n})"
-    return Corpora(name, [Corpus(path, **reading) for path in paths], (first, last))
+    return Corpora(name, corpora, (first, last))
