@@ -72,7 +72,7 @@ class TrainingText:
             rows = range(n_rows * own.start, n_rows * own.stop)
             total = n_rows * devices.n_replicas
             for window, place in self.reader.iter_placed_batches(
-                total, options.unroll_steps, position, own=rows
+                total, options.unroll_steps, position, rows
             ):
                 self.positions.append(place)
                 yield window
