@@ -72,7 +72,7 @@ def train(
     vocabulary = Path(vocab or folder.vocab_file)
     if vocab is None and not vocabulary.is_file():
         raise click.UsageError(f"--vocab is required: {vocabulary} does not exist")
-    stored = folder.stored_options_file()
+    stored = folder.options_file if folder.holds_run else None
     chose_auto = stored is None or bool(folder.record().get("auto"))
     is_auto = options == AUTO or (options is None and chose_auto)
     if hours is not None and not is_auto:
@@ -146,15 +146,14 @@ def choose(
     except ProbeFailure as error:
         raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
                            "choose a size with --options") from None  # fmt: skip
-    evaluation = auto.NO_EVALUATION
+    n_heldout = 0
     if run["heldout_prefix"]:
         heldout = resolve_shards(run["heldout_prefix"], run["on_bad_utf8"])
         n_heldout = count_tokens(heldout).n_predictions
         if run["heldout_sentences"]:
             n_heldout = min(n_heldout, auto.SENTENCE_PREDICTIONS * run["heldout_sentences"])
-        evaluation = auto.Evaluation(n_heldout, run["eval_steps"])
     request = request._replace(spent=time.monotonic() - start)
-    choice = auto.choose(options, times, request, evaluation)
+    choice = auto.choose(options, times, request, n_heldout, run["eval_steps"])
     if "warmup_steps" not in changes:
         options = auto.with_warmup(options, choice.n_steps or 0)
     for line in auto.describe(options, choice, times, request.n_replicas):

@@ -11,12 +11,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from bilm.errors import OptionsError
 from bilm.options.run_options import RunOptions, load_run_options
 
-PRECISIONS = ("float32", "bfloat16")
 START_SECONDS = 40.0  # until the first step is done
 STEPS_SHARE = 0.93  # of the time; the rest is for checkpoints and for steps that take longer
 SENTENCE_PREDICTIONS = 25  # of an English sentence, with its end
@@ -55,25 +52,11 @@ class Choice(NamedTuple):
         n_steps: length of the run; None to derive it from `n_epochs`.
         precision: dtype of the inputs of matrix products.
         hours: expected time of the command on this machine.
-        budget: requested time in hours; None without.
     """
 
     n_steps: int | None
     precision: str
     hours: float
-    budget: float | None = None
-
-
-class Times(NamedTuple):
-    """Times measured on this machine, in seconds.
-
-    Fields:
-        step: a training step.
-        prediction: a prediction of an evaluation, in all directions of the model.
-    """
-
-    step: float
-    prediction: float = 0.0
 
 
 class Request(NamedTuple):
@@ -97,21 +80,6 @@ class Request(NamedTuple):
 NO_REQUEST = Request()
 
 
-class Evaluation(NamedTuple):
-    """The evaluations of a run.
-
-    Fields:
-        n_predictions: predictions per direction of one evaluation; 0 without held-out text.
-        n_steps: steps between evaluations; None for an epoch.
-    """
-
-    n_predictions: int = 0
-    n_steps: int | None = None
-
-
-NO_EVALUATION = Evaluation()
-
-
 def recipe_for(n_predictions: int) -> Recipe:
     """Return the recipe for a text with a number of predictions per epoch and direction."""
     return next(recipe for recipe in RECIPES if n_predictions <= recipe.n_predictions)
@@ -131,29 +99,32 @@ def with_warmup(options: RunOptions, n_steps: int) -> RunOptions:
 
 def choose(
     options: RunOptions,
-    times: Mapping[str, Times],
+    step_seconds: Mapping[str, float],
     request: Request = NO_REQUEST,
-    evaluation: Evaluation = NO_EVALUATION,
+    n_heldout: int = 0,
+    eval_steps: int | None = None,
 ) -> Choice:
     """Choose length and precision of a run.
 
     Args:
         options: options of the run, with `n_train_tokens`; `n_epochs` is the longest useful run.
-        times: measured times by precision, with float32.
+        step_seconds: measured times of a training step by precision, with float32.
         request: what the user has requested.
-        evaluation: the evaluations of the run.
+        n_heldout: predictions per direction of an evaluation; 0 without held-out text.
+        eval_steps: steps between evaluations; None for an epoch.
     Raises: OptionsError if the time does not suffice for a step.
     """
-    precision = request.precision or min(times, key=lambda name: times[name].step)
+    precision = request.precision or min(step_seconds, key=lambda name: step_seconds[name])
     # bfloat16 is not measured on a processor without instructions for it.
-    time = times.get(precision, times["float32"])
+    step = step_seconds.get(precision, step_seconds["float32"])
     a_step = _predictions(options, request.n_replicas)
     epoch_steps = max(1, int((options.n_train_tokens or 0) // a_step))
     n_steps = request.n_steps or options.n_epochs * epoch_steps
-    an_evaluation = evaluation.n_predictions * time.prediction
+    # An evaluation has no backward pass, but the full softmax: about as long per prediction.
+    an_evaluation = n_heldout * step / a_step
     # The last evaluation need not be at the end of an interval.
     start = request.spent + START_SECONDS + an_evaluation
-    seconds = time.step + an_evaluation / (evaluation.n_steps or epoch_steps)
+    seconds = step + an_evaluation / (eval_steps or epoch_steps)
     if request.hours is not None and request.n_steps is None:
         possible = int(STEPS_SHARE * (3600 * request.hours - start) / seconds)
         if possible < 1:
@@ -165,7 +136,7 @@ def choose(
             )
         n_steps = min(n_steps, possible)
     total = (start + n_steps * seconds / STEPS_SHARE) / 3600
-    return Choice(n_steps, precision, total, request.hours)
+    return Choice(n_steps, precision, total)
 
 
 def resumed(
@@ -185,26 +156,23 @@ def resumed(
     n_steps = request.n_steps
     if n_steps is None and changes.get("n_epochs", stored.n_epochs) == stored.n_epochs:
         n_steps = choice.n_steps
-    if request.hours not in (None, choice.budget):
-        logging.warning(
-            "--hours has no effect on a resumed run; --n_steps or --n_epochs changes its length"
-        )
     return choice._replace(n_steps=n_steps, precision=request.precision or choice.precision)
 
 
 def describe(
-    options: RunOptions, choice: Choice, times: Mapping[str, Times], n_replicas: int = 1
+    options: RunOptions, choice: Choice, step_seconds: Mapping[str, float], n_replicas: int = 1
 ) -> Iterator[str]:
     """Yield lines that state what was chosen and what is expected."""
-    recipe = recipe_for(options.n_train_tokens or 1)
+    recipe, n_steps = recipe_for(options.n_train_tokens or 1), choice.n_steps or 0
     changed = (f"{name}={value}" for name, value in recipe.changes.items())
     chosen = ", ".join([recipe.options, *changed])
     yield f"{options.n_train_tokens:,} predictions per epoch and direction: options {chosen}"
-    n_steps = choice.n_steps or 0
     epochs = n_steps * _predictions(options, n_replicas) / (options.n_train_tokens or 1)
-    measured = ", ".join(f"{name} {1000 * of.step:,.0f} ms" for name, of in times.items())
-    yield f"{n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured})"
-    yield f"expected: {choice.hours:.2g} hours"
+    measured = ", ".join(f"{name} {1000 * s:,.0f} ms" for name, s in step_seconds.items())
+    yield (
+        f"{n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured}); "
+        f"expected: {choice.hours:.2g} hours"
+    )
 
 
 def _predictions(options: RunOptions, n_replicas: int) -> float:

@@ -71,17 +71,12 @@ class RunCheckpoints:
 
         Args:
             same_heldout: whether the stored best score was measured on the current held-out text.
-        Raises: WeightsError if the checkpoint belongs to another model, or has another seed or
-            number of rows.
+        Raises: WeightsError if the checkpoint belongs to another model or has another seed.
         """
-        path, (n_rows, _) = checkpoint.path, self.record.batch
-        if checkpoint.n_rows != n_rows:
-            raise WeightsError(
-                f"{path}: saved with {checkpoint.n_rows} rows, but this run has {n_rows} "
-                "(batch_size times replicas)"
-            )
         if checkpoint.seed != self.record.seed:  # the order of the text would differ
-            raise WeightsError(f"{path}: saved with seed {checkpoint.seed}, not {self.record.seed}")
+            raise WeightsError(
+                f"{checkpoint.path}: saved with seed {checkpoint.seed}, not {self.record.seed}"
+            )
         self.trainer.set_state(self.content.restore(checkpoint))
         self._saved_step = checkpoint.step or 0
         kept = self.folder.find_best(whole=True)

@@ -16,7 +16,7 @@ from absl import logging
 from bilm.data.shards import resolve_shards
 from bilm.data.stream import describe_part
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import CHANGEABLE, RunOptions, without_removed
@@ -24,7 +24,7 @@ from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, held
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
-from bilm.support.model_files import OPTIONS, VOCABULARY
+from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.plan import check_words
@@ -232,33 +232,24 @@ class Source:
             changes: option values by key; other options are the source's or defaults.
         Raises: OptionsError.
         """
-        possible = {*CHANGEABLE, *FALLBACKS, *OWN, "optimizer"}
-        if unknown := set(changes) - possible:
-            raise OptionsError(
-                f"{', '.join(sorted(unknown))}: not an option that fine-tuning can change"
-            )
         lstm, char_cnn = self.options.lstm, self.options.char_cnn
         other = without_removed(self.options.other)
-        kept = FALLBACKS | {name: other[name] for name in possible if name in other}
+        names = (*CHANGEABLE, *FALLBACKS, "optimizer")
+        kept = FALLBACKS | {name: other[name] for name in names if name in other}
         optimizer = kept.get("optimizer", "adagrad")
         if changes.get("optimizer", optimizer) != optimizer:
             kept["learning_rate"] = None
         warmup = kept.get("warmup_steps")
         if type(warmup) is int and warmup > 0:  # RunOptions checks the rest
             kept["warmup_steps"] = max(math.ceil(warmup / WARMUP_SHARE), min(warmup, SHORT_WARMUP))
-        try:
-            return RunOptions(
-                bidirectional=self.options.bidirectional is not False,
-                lstm=lstm.replace(other={}),
-                # An export's n_characters includes the padding row, which is not trained.
-                char_cnn=char_cnn and char_cnn.replace(n_characters=N_CHARACTERS, other={}),
-                share_embedding_softmax=self.options.share_embedding_softmax,
-                **kept | OWN | changes,
-            )
-        except OptionsError as error:
-            raise OptionsError(
-                f"{self.folder / OPTIONS}, or the requested changes: {error}"
-            ) from None
+        return RunOptions(
+            bidirectional=self.options.bidirectional is not False,
+            lstm=lstm.replace(other={}),
+            # An export's n_characters includes the padding row, which is not trained.
+            char_cnn=char_cnn and char_cnn.replace(n_characters=N_CHARACTERS, other={}),
+            share_embedding_softmax=self.options.share_embedding_softmax,
+            **kept | OWN | changes,
+        )
 
     def vocabulary_file(self) -> Path | None:
         """Return a file of the source's words, which exists as long as this object; None if
@@ -305,11 +296,7 @@ def choose_vocabulary(
             + ("" if reads_words else ", or a new one (--new_vocab)")
         )
     if own is not None and start.n_tokens is not None:
-        try:
-            start.model.vocabulary(own)
-        except DataError as error:
-            hint = "" if reads_words else "; or pass a new vocabulary with --new_vocab"
-            raise DataError(f"{error}{hint}") from None
+        start.model.vocabulary(own)
     chosen = new or own
     assert chosen is not None  # an error was raised above
     return (Path(own) if own else None), Path(chosen)

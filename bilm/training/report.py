@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +20,6 @@ from bilm.training.plan import Plan
 from bilm.training.step import StepResult
 
 LOG_SECONDS = 5.0
-# Weight of earlier measurements in the smoothed speed, which predicts the remaining time.
-SMOOTHING = 0.7
 
 
 class TrainResult(NamedTuple):
@@ -55,17 +54,16 @@ class RunReport:
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
+        summary = tf.summary
         self.writer = (
-            tf.summary.create_noop_writer()
-            if log_dir is None
-            else tf.summary.create_file_writer(str(log_dir))
+            summary.create_file_writer(str(log_dir)) if log_dir else summary.create_noop_writer()
         )
         self._last: StepResult | None = None
         self._n_added = 0  # steps since the last report
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
         self._n_timed = 0  # steps since `_since`
         self._since = time.monotonic()
-        self._speed: float | None = None
+        self._is_compiled = False
 
     def add(self, step: int, result: StepResult) -> None:
         """Add the result of step `step`, counted from 0; report if a report is due.
@@ -80,21 +78,19 @@ class RunReport:
         done, seconds = step + 1, time.monotonic() - self._since
         due = done % self.log_steps == 0 if self.log_steps else seconds >= LOG_SECONDS
         # The first step includes compiling the graph, so its speed is not reported.
-        if self._speed is None:
+        if not self._is_compiled:
             logging.info("%s, %s (not held out)", self._place(done), self._losses())
-            self._speed = 0.0
+            self._is_compiled = True
             if not (due or done == self.plan.n_steps):
                 self._n_timed, self._since = 0, time.monotonic()
                 return
         elif due or done == self.plan.n_steps:
             speed = self._tokens_per_s()
-            before = self._speed or speed
-            self._speed = SMOOTHING * before + (1 - SMOOTHING) * speed
-            left = (self.plan.n_steps - done) * self.plan.predictions_a_step / self._speed
+            left = (self.plan.n_steps - done) * self.plan.predictions_a_step / speed
             logging.info(
                 "%s, %s tokens/s, %s left, learning rate %.3g, %s (not held out)",
-                self._place(done), f"{speed:,.0f}", _clock(left), result.learning_rate,
-                self._losses(),
+                self._place(done), f"{speed:,.0f}", timedelta(seconds=int(left)),
+                result.learning_rate, self._losses(),
             )  # fmt: skip
         else:
             return
@@ -179,7 +175,3 @@ class RunReport:
             summary.value.add(tag=tag, simple_value=value)
         with self.writer.as_default(step):
             tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds // 3600)}:{int(seconds // 60) % 60:02d}:{int(seconds) % 60:02d}"

@@ -17,7 +17,7 @@ from absl import logging
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import check_shards, describe_shards
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
@@ -97,15 +97,15 @@ class TrainingRun:
     ):
         self.options, self.settings = options, RunSettings(**settings)
         self.initialize, self.finetuning = initialize, finetuning
-        self.vocab_file = _absolute("vocab_file", local_copy(vocab_file))
-        self.train_prefix = _absolute("train_prefix", train_prefix)
-        self.heldout_prefix = heldout_prefix and _absolute("heldout_prefix", heldout_prefix)
-        save_dir, log_dir = _absolute("save_dir", save_dir), self.settings.log_dir
+        self.vocab_file = _absolute(local_copy(vocab_file))
+        self.train_prefix = _absolute(train_prefix)
+        self.heldout_prefix = heldout_prefix and _absolute(heldout_prefix)
+        save_dir, log_dir = _absolute(save_dir), self.settings.log_dir
         check_name(save_dir)
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
-        self.log_dir = _absolute("log_dir", log_dir) if log_dir else self.folder.logs
+        self.log_dir = _absolute(log_dir) if log_dir else self.folder.logs
         # The file may be edited later, so the run stores what was loaded.
         self.vocab, self.vocab_content = read_vocabulary(self.vocab_file, options)
         self._check_folder()
@@ -308,8 +308,6 @@ class TrainingRun:
             self.vocab.size,
         )  # fmt: skip
         logging.info("%s", rate)
-        if setup.checkpoint is not None:
-            logging.info("continuing from %s", setup.checkpoint.path)
         log_estimate(setup.trainer, self.vocab.size)
         logging.info("the first step compiles the graph, which may take half a minute")
 
@@ -321,11 +319,6 @@ class TrainingRun:
             self.folder.log_end(result.step)
 
 
-def _absolute(name: str, path: str | Path) -> str:
-    """Return a path that stays the same if the program changes its working folder.
-
-    Raises: OptionsError if the argument is not a path.
-    """
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise OptionsError(f"{name}: found {path!r}, expected a path")
-    return path if is_url(path) else os.path.abspath(expanded(path))
+def _absolute(path: str | Path) -> str:
+    """Return a path that stays the same if the program changes its working folder."""
+    return os.fspath(path) if is_url(path) else os.path.abspath(expanded(path))

@@ -69,15 +69,6 @@ class Measurement(NamedTuple):
         return {"step": self.step, **self.perplexity._asdict(), **more}
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of each key of a JSON object and of the objects in it."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
 class RunFolder:
     """The files in a run's folder: their names, and the functions that read and write them.
 
@@ -195,7 +186,7 @@ class RunFolder:
         if values is not None:
             without_removed(values)
             stored = schema.read(ModelOptions, values, strict=False)
-            old, new = (dict(_flat(m.replace(other={}).to_dict())) for m in (stored, options.model))
+            old, new = stored.replace(other={}).to_dict(), options.model.to_dict()
             # Another unroll_steps would change the position in the text; another optimizer has
             # other slots. Options of early versions lack the optimizer.
             for name, default in {
@@ -237,10 +228,6 @@ class RunFolder:
             old, new = stored.get(name), getattr(options, name)
             if name in stored and old != new:
                 logging.warning("%s: %s was %s so far, and is %s from here", self, name, old, new)
-
-    def stored_options_file(self) -> Path | None:
-        """Return the options file of the folder's run; None without a run."""
-        return self.options_file if self.holds_run and self.options_file.exists() else None
 
     def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
         """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""

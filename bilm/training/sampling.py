@@ -21,14 +21,9 @@ class LogUniformSampler:
         n_tokens: vocabulary size V.
         n_samples: how many distinct words to draw, S; below V.
         seed: the run's seed.
-    Raises: ValueError if `n_samples` is not below `n_tokens`.
     """
 
     def __init__(self, n_tokens: int, n_samples: int, seed: int):
-        if n_samples >= n_tokens:
-            raise ValueError(
-                f"{n_samples} negatives of {n_tokens} words: expected fewer than words"
-            )
         self.n_tokens, self.n_samples, self.seed = n_tokens, n_samples, seed
 
     def draw(self, key: tuple[int, int, int], targets: np.ndarray) -> Negatives:

@@ -48,11 +48,8 @@ class Schedule:
 
     def __str__(self) -> str:
         options = self.options
-        parts = [f"{options.optimizer}, learning rate {options.learning_rate:g}"]
-        if options.warmup_steps:
-            parts.append(f"{options.warmup_steps:,} steps of warm-up")
-        if options.decay != "none" and self.n_steps > options.warmup_steps:
-            end = self.full * options.decay_floor
-            steps = f"step {self.decay_start:,} to {end:g} at step {self.n_steps:,}"
-            parts.append(f"{options.decay} decay from {steps}")
-        return ", ".join(parts)
+        decay = f"{options.decay} decay from step {self.decay_start:,}"
+        return (
+            f"{options.optimizer}, learning rate {self.full:g}, {options.warmup_steps:,} steps of "
+            f"warm-up, {'no decay' if options.decay == 'none' else decay}"
+        )

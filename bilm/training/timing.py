@@ -1,4 +1,4 @@
-"""Times of training steps and of an evaluation on this machine, for `--options auto`.
+"""Times of training steps on this machine, for `--options auto`.
 
 `measure` times them in a process of its own, which runs this module as a program: its memory is
 then free again, and a library that crashes does not end the command.
@@ -10,21 +10,16 @@ import json
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from bilm.data import BidirectionalLMDataset, UnicodeCharsVocabulary
 from bilm.data.shards import Shards, resolve_shards
-from bilm.data.vocabulary import Vocabulary
-from bilm.options.run_options import RunOptions, load_run_options
-from bilm.scoring.perplexity import Evaluator, heldout_dataset, heldout_windows
+from bilm.options.run_options import RunOptions
 from bilm.support.probes import answer, ask
 from bilm.support.process import keep_freed_memory, share_cores
-from bilm.training.auto import Times
 from bilm.training.devices import Devices
 from bilm.training.plan import replica_options
 from bilm.training.sampling import LogUniformSampler
@@ -32,15 +27,14 @@ from bilm.training.step import Trainer
 from bilm.training.training_text import as_dataset, batch_signature, replica_batches
 
 STEP_SECONDS = 5.0  # for which steps are timed
-EVALUATED_WINDOWS = 8  # of an evaluation that is timed
 TIMEOUT = 600.0
 CPU_INFO = Path("/proc/cpuinfo")
 
 
 def measure(
     options: RunOptions, text: str, vocab_file: Path, on_bad_utf8: str = "error"
-) -> dict[str, Times]:
-    """Return the times of a run on a text, by precision.
+) -> dict[str, float]:
+    """Return the seconds of a step of a run on a text, by precision.
 
     Args:
         options: options of the run.
@@ -49,22 +43,16 @@ def measure(
         on_bad_utf8: see `resolve_shards`.
     Raises: ProbeFailure if they cannot be measured.
     """
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(options.to_dict(), file)
-        file.flush()
-        arguments = file.name, text, str(vocab_file), on_bad_utf8
-        found = ask("bilm.training.timing", *arguments, timeout=TIMEOUT)
-    return {precision: Times(*seconds) for precision, seconds in found.items()}
+    arguments = json.dumps(options.to_dict()), text, str(vocab_file), on_bad_utf8
+    return ask("bilm.training.timing", *arguments, timeout=TIMEOUT)
 
 
 class TimedRun(NamedTuple):
-    """A trainer, its input pipeline, an iterator over equal batches outside the pipeline, and the
-    vocabulary."""
+    """A trainer, its input pipeline, and an iterator over equal batches outside the pipeline."""
 
     trainer: Trainer
     iterator: Iterator
     batches: Iterator[dict]
-    vocab: Vocabulary
 
     def step_seconds(self, seconds: float) -> list[float]:
         """Return the times of the steps in so many seconds, at least five, after a first step."""
@@ -76,16 +64,6 @@ class TimedRun(NamedTuple):
             self.trainer.step(self.iterator, len(found) + 1).global_norm.numpy()
             found.append(time.perf_counter() - start)
         return found
-
-    def prediction_seconds(self, text: str | Shards, batch_size: int) -> float:
-        """Return the time of a prediction in all directions, with the full softmax."""
-        evaluate = Evaluator(self.trainer.model)
-        dataset = heldout_dataset(text, self.vocab, self.trainer.options.bidirectional)
-        windows = list(islice(heldout_windows(dataset, batch_size), EVALUATED_WINDOWS))
-        evaluate(iter(windows))  # compiles, for each shape
-        start = time.perf_counter()
-        found = evaluate(iter(windows))
-        return (time.perf_counter() - start) / found.n_predictions
 
 
 def training_run(
@@ -113,33 +91,31 @@ def training_run(
     def batches() -> Iterator[dict]:
         dataset = BidirectionalLMDataset(text, vocab, shuffle_on_load=True)
         windows = dataset.iter_batches(n_rows, n_steps)
-        return replica_batches(windows, options.model, 1, sampler)
+        return replica_batches(windows, options.model, range(1), sampler)
 
     signature = batch_signature(options.model, n_rows, n_steps, n_negatives)
     iterator = iter(as_dataset(batches, signature, devices.strategy))
-    return TimedRun(trainer, iterator, batches(), vocab)
+    return TimedRun(trainer, iterator, batches())
 
 
 def _precisions() -> tuple[str, ...]:
     """Return float32, and bfloat16 if the processor has instructions for it: it is very slow
     without them."""
-    try:
-        has_bfloat16 = re.search(r"\b(avx512_bf16|amx_bf16)\b", CPU_INFO.read_text())
-    except OSError:
-        has_bfloat16 = None
+    flags = CPU_INFO.read_text() if CPU_INFO.exists() else ""
+    has_bfloat16 = re.search(r"\b(avx512_bf16|amx_bf16)\b", flags)
     return ("float32", "bfloat16") if has_bfloat16 else ("float32",)
 
 
-def main(options_file: str, pattern: str, vocab_file: str, on_bad_utf8: str) -> None:
-    """Answer with the seconds of a step and of a prediction, by precision."""
+def main(options_json: str, pattern: str, vocab_file: str, on_bad_utf8: str) -> None:
+    """Answer with the seconds of a step, by precision."""
     keep_freed_memory()  # like the commands
     share_cores()
-    options, text = load_run_options(options_file), resolve_shards(pattern, on_bad_utf8)
+    options = RunOptions.from_dict(json.loads(options_json))
+    text = resolve_shards(pattern, on_bad_utf8)
     found = {}
     for precision in _precisions():
         run = training_run(options, text, vocab_file, precision)
-        step = statistics.median(run.step_seconds(STEP_SECONDS)[1:])
-        found[precision] = step, run.prediction_seconds(text, options.batch_size)
+        found[precision] = statistics.median(run.step_seconds(STEP_SECONDS)[1:])
     answer(found)
 
 

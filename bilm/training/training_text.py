@@ -130,7 +130,7 @@ class TrainingText:
 def replica_batches(
     windows: Iterable[dict],
     options: ModelOptions,
-    replicas: int | range,
+    replicas: range,
     sampler: LogUniformSampler | None,
     first_step: int = 0,
     share_negatives: bool = False,
@@ -141,12 +141,11 @@ def replica_batches(
     Args:
         windows: windows with the rows of all these replicas, in the order of the replicas.
         options: options of the model.
-        replicas: numbers of the replicas that share a window, or their count.
+        replicas: numbers of the replicas that share a window.
         sampler: draws the negatives; None for the full softmax.
         first_step: step of the first window; draws depend on the step.
         share_negatives: whether all replicas and directions use the same negatives.
     """
-    replicas = range(replicas) if isinstance(replicas, int) else replicas
     for step, window in enumerate(windows, start=first_step):
         n_rows = window["token_ids"].shape[0] // len(replicas)
         for place, replica in enumerate(replicas):

@@ -23,7 +23,7 @@ from bilm.training import auto, timing
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
 
-STEP = {"float32": auto.Times(0.5), "bfloat16": auto.Times(0.25)}
+STEP = {"float32": 0.5, "bfloat16": 0.25}
 
 
 @pytest.mark.parametrize("n_predictions", [1, 20_000, 350_000, 1_000_000, 3_580_000, 10**10])
@@ -51,17 +51,16 @@ def test_a_run_uses_its_time_budget(hours):
 @pytest.mark.parametrize("eval_steps", [None, 50])
 def test_expected_time_includes_the_evaluations(eval_steps):
     options = auto.options_for(20_000)
-    times = {"float32": auto.Times(step=0.08, prediction=5e-5)}
-    evaluation = auto.Evaluation(90_000, eval_steps)
+    times = {"float32": 0.08}
     alone, with_them = (
-        auto.choose(options, times, evaluation=e) for e in (auto.Evaluation(), evaluation)
+        auto.choose(options, times, n_heldout=n, eval_steps=eval_steps) for n in (0, 90_000)
     )
     assert with_them.n_steps == alone.n_steps
     n_evaluations = alone.n_steps / (eval_steps or 20_000 // (16 * 20))
     added = 3600 * (with_them.hours - alone.hours)
-    assert added == pytest.approx(n_evaluations * 90_000 * 5e-5, rel=0.2)
+    assert added == pytest.approx(n_evaluations * 90_000 * 0.08 / (16 * 20), rel=0.2)
     budget = with_them.hours / 2
-    chosen = auto.choose(options, times, auto.Request(budget), evaluation)
+    chosen = auto.choose(options, times, auto.Request(budget), 90_000, eval_steps)
     assert chosen.hours == pytest.approx(budget, rel=0.02)
     assert chosen.n_steps < alone.n_steps / 2
 
@@ -76,7 +75,7 @@ def test_requested_precision_is_chosen():
     choice = auto.choose(options, STEP, auto.Request(precision="float32"))
     assert choice.precision == "float32"
     assert choice.hours > auto.choose(options, STEP).hours
-    only = {"float32": auto.Times(0.5)}  # as measured on a processor without bfloat16
+    only = {"float32": 0.5}  # as measured on a processor without bfloat16
     assert auto.choose(options, only, auto.Request(precision="bfloat16")).precision == ("bfloat16")
     resumed = auto.resumed(choice._asdict(), options, {}, auto.Request(precision="bfloat16"))
     assert resumed == choice._replace(precision="bfloat16")
@@ -88,7 +87,7 @@ def test_replicas_share_the_steps_of_an_epoch():
     assert one.n_steps == pytest.approx(2 * two.n_steps, abs=options.n_epochs)
 
 
-def test_resumed_run_keeps_its_length_unless_another_is_requested(log):
+def test_resumed_run_keeps_its_length_unless_another_is_requested():
     stored = auto.options_for(20_000)
     choice = auto.choose(stored, STEP, auto.Request(0.05))
     record = choice._asdict()
@@ -97,11 +96,9 @@ def test_resumed_run_keeps_its_length_unless_another_is_requested(log):
         return auto.resumed(record, stored, changes, auto.Request(**request)).n_steps
 
     assert n_steps({}) == n_steps({"n_epochs": 12}) == n_steps({}, hours=0.05) == choice.n_steps
-    assert not log.text
     assert n_steps({}, n_steps=7) == 7
     assert n_steps({"n_epochs": 20}) is None  # derived from n_epochs
     assert n_steps({}, hours=9.0) == choice.n_steps
-    assert "--hours has no effect on a resumed run" in log.text
 
 
 def test_short_runs_have_a_short_warmup():
@@ -156,7 +153,7 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
 
     def measure(*arguments):
         measured.append(arguments)
-        return {"float32": auto.Times(0.001, 0.0001)}
+        return {"float32": 0.001}
 
     monkeypatch.setattr(timing, "measure", measure)
     command = [*arguments(folder), "--heldout", HELDOUT]
@@ -176,7 +173,7 @@ def test_training_steps_are_timed_on_the_text(tmp_path):
         b"".join(Path(shard).read_bytes() for shard in resolve_shards(TEXT)) + b"caf\xe9 .\n"
     )
     found = timing.measure(tiny_options(), str(text), VOCABULARY, "replace")
-    assert found.keys() <= {"float32", "bfloat16"} and min(found["float32"]) > 0
+    assert found.keys() <= {"float32", "bfloat16"} and found["float32"] > 0
 
 
 def test_training_is_timed_with_the_full_softmax_if_the_vocabulary_has_fewer_words_than_negatives():

@@ -237,7 +237,7 @@ def test_resume_with_a_changed_text_of_equal_size_is_refused(tmp_path, change):
 @pytest.mark.parametrize(
     ("error", "match", "changes", "arguments"),
     [
-        (OptionsError, r"lstm\.dim is 8 in .*, but 16 was", {"lstm": {"dim": 16}}, {}),
+        (OptionsError, r"lstm is .*'dim': 8.*, but .*'dim': 16.* was", {"lstm": {"dim": 16}}, {}),
         (OptionsError, "bidirectional is False", {"bidirectional": True}, {}),
         (OptionsError, "unroll_steps is 5", {"unroll_steps": 9}, {}),
         (WeightsError, "saved with 2 rows, but this run has 3", {"batch_size": 3}, {}),

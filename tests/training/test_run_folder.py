@@ -193,7 +193,7 @@ def test_concurrent_start_with_other_options_is_refused(tmp_path, monkeypatch):
         return resolve(*arguments)
 
     monkeypatch.setattr(training, "resolve_shards", other_first)
-    with pytest.raises(OptionsError, match=r"lstm\.dim is 16 in this folder's run, but 8 was"):
+    with pytest.raises(OptionsError, match=r"lstm is .*'dim': 16.* in this folder's run, but"):
         run(tmp_path, 4)
     monkeypatch.setattr(training, "resolve_shards", other_first)
     with pytest.raises(BilmError, match="contains a run; use another folder"):

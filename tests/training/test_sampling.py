@@ -1,7 +1,6 @@
 """The draws: distinct, keyed, and as often as their distribution says."""
 
 import numpy as np
-import pytest
 
 from bilm.training.sampling import LogUniformSampler
 
@@ -36,8 +35,3 @@ def test_sampler_expected_counts_match_draws():
 def test_sampler_with_nearly_the_whole_vocabulary():
     draws = LogUniformSampler(100, 99, seed=0).draw((0, 0, 0), np.arange(5))
     assert len(set(draws.ids)) == 99
-
-
-def test_sampler_refuses_as_many_negatives_as_words():
-    with pytest.raises(ValueError, match="100 negatives of 100 words"):
-        LogUniformSampler(100, 100, seed=0)

@@ -76,7 +76,7 @@ def test_character_axis_is_cut_exactly(longest):
 def test_replicas_share_a_window_by_rows():
     windows = [draw_window(seed, 6, 4) for seed in range(2)]
     sampler = LogUniformSampler(9, 5, seed=0)
-    batches = list(replica_batches(windows, OPTIONS, 3, sampler, first_step=7))
+    batches = list(replica_batches(windows, OPTIONS, range(3), sampler, first_step=7))
     assert len(batches) == 6
     for i, batch in enumerate(batches):
         rows = slice(i % 3 * 2, i % 3 * 2 + 2)
@@ -90,7 +90,7 @@ def test_shared_negatives_are_the_same_for_all_replicas_and_directions():
     windows, sampler = [draw_window(0, 6, 4)], LogUniformSampler(9, 5, seed=0)
     drawn = [
         draws
-        for batch in replica_batches(windows, OPTIONS, 3, sampler, 7, share_negatives=True)
+        for batch in replica_batches(windows, OPTIONS, range(3), sampler, 7, share_negatives=True)
         for draws in batch["negatives"].values()
     ]
     assert len(drawn) == 6
@@ -145,8 +145,8 @@ from tiny_runs import WORDS, run
 from bilm.data.dataset import LMDataset
 from bilm.training.report import RunReport
 
-def read_slowly(*arguments, read=LMDataset.iter_placed_batches):
-    for window in read(*arguments):
+def read_slowly(*arguments, read=LMDataset.iter_placed_batches, **more):
+    for window in read(*arguments, **more):
         time.sleep(float(sys.argv[2]))  # the thread that reads is in Python, or about to be
         yield window
 
