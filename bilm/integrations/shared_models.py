@@ -6,7 +6,7 @@ of their content. A process loads each model once, and raises an error if its fi
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -19,8 +19,6 @@ from bilm.support.files import expanded
 MAX_LOADED = 2  # number of models that a process keeps loaded
 SHOWN = 12  # hexadecimal digits of a digest in an error
 
-# Keyed by digest and precision; least recently used first.
-_loaded: OrderedDict[tuple[str, str], ElmoEmbedder] = OrderedDict()
 _loading = Lock()
 
 
@@ -35,9 +33,9 @@ class ModelFiles(NamedTuple):
         """Open the model. Raises: WeightsError, OSError if its files are not found."""
         return open_model(self.model, self.weights)
 
-    def digest(self, model: StoredModel | None = None) -> str:
-        """Return the SHA-256 of the content of all files; `model` is the result of `open`."""
-        model = model or self.open()
+    def digest(self) -> str:
+        """Return the SHA-256 of the content of all files."""
+        model = self.open()
         vocabulary = expanded(self.vocab) if self.vocab else model.vocabulary_file()
         return model.digest_with(*([Path(vocabulary)] if vocabulary else []))
 
@@ -57,22 +55,21 @@ class ModelFiles(NamedTuple):
             )
 
 
-def shared_embedder(files: ModelFiles, precision: str = "float32") -> ElmoEmbedder:
+def shared_embedder(files: ModelFiles, digest: str, precision: str = "float32") -> ElmoEmbedder:
     """Return the embedder of a model, loaded on first use in this process.
 
     The `MAX_LOADED` most recently used models are kept. Threads may share an embedder.
 
     Args:
-        files: the model; files with equal content are one model, regardless of their names.
+        files: the model.
+        digest: result of `files.digest`; a model whose files have changed is loaded again.
         precision: see `ElmoEmbedder`.
     Raises: OptionsError, WeightsError, DataError, as `ElmoEmbedder` does.
     """
     with _loading:
-        model = files.open()
-        key = files.digest(model), precision
-        if key not in _loaded:
-            _loaded[key] = ElmoEmbedder(model, None, files.vocab, precision=precision)
-        _loaded.move_to_end(key)
-        if len(_loaded) > MAX_LOADED:
-            _loaded.popitem(last=False)
-        return _loaded[key]
+        return _load(files, digest, precision)
+
+
+@lru_cache(MAX_LOADED)
+def _load(files: ModelFiles, digest: str, precision: str) -> ElmoEmbedder:
+    return ElmoEmbedder(files.open(), None, files.vocab, precision=precision)

@@ -78,6 +78,7 @@ class ElmoComponent:
         self.name, self.files = name, files
         self.layers, self.precision = layers, precision
         self._on_error: Callable = raise_error
+        self._digest = ""  # of the files, once they are used
 
     def __call__(self, doc: Doc) -> Doc:
         """Set the vectors of a document."""
@@ -100,7 +101,8 @@ class ElmoComponent:
     def _embed(self, docs: list[Doc]) -> None:
         from bilm.integrations.shared_models import shared_embedder
 
-        embedder = shared_embedder(self.files, self.precision)
+        self._digest = self._digest or self.files.digest()
+        embedder = shared_embedder(self.files, self._digest, self.precision)
         sentences = [tokens for doc in docs for tokens in _sentences(doc)]
         words = ([token.text for token in tokens] for tokens in sentences)
         # The first sentence has no words; its result gives the width.

@@ -72,10 +72,10 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 f"X is {_described(X)}, which can be read only once; pass a list of texts to fit"
             )
         files = self._files()
-        embedder = shared_embedder(files, self.precision)
+        self.model_digest_ = files.digest()
+        embedder = shared_embedder(files, self.model_digest_, self.precision)
         self._n_features_out = int(np.prod(embedder.selection(self.layers).shape))
         self._fitted_settings = self._settings()
-        self.model_digest_ = files.digest()
         for _ in self._sentences(X):
             pass
         return self
@@ -100,7 +100,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                     f"{name} is {value}, but was {self._fitted_settings[name]} in fit; "
                     "call fit again"
                 )
-        embedder = shared_embedder(files, self.precision)
+        embedder = shared_embedder(files, self.model_digest_, self.precision)
         texts = self._sentences(X)
         vectors = embedder.sentence_vectors(texts, self.layers, self.normalize, self.pool)
         return vectors.reshape(-1, self._n_features_out)
