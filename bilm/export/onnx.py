@@ -24,11 +24,10 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
     The outputs of ONNX Runtime are first compared with the layer's, because some versions of the
     converter reverse the order of loops.
 
-    The input is `ids` int32 (B, T + 2, C), the character ids that a `Batcher` returns
-    (`elmo.batcher()`); `Batcher` does not require TensorFlow. B is at least 1: ONNX Runtime fails
-    on a batch without sentences. The outputs are `mean` float32 (B, 2 P), the mean of the output of
-    the layer over the tokens of a sentence; `layers` float32 (B, layers + 1, T, 2 P); and
-    `n_tokens` int32 (B,). Values at padding are 0.
+    The input is `ids` int32 (B, T + 2, C), the character ids that `elmo.batcher()` returns; B is at
+    least 1. The outputs are `mean` float32 (B, 2 P), the mean of the output of the layer over the
+    tokens of a sentence; `layers` float32 (B, layers + 1, T, 2 P); and `n_tokens` int32 (B,).
+    Values at padding are 0.
 
     Args:
         elmo: the layer; its first representation is exported.
@@ -40,8 +39,7 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
     with needed("onnx", "An export to ONNX"):
         import onnxruntime
         import tf2onnx
-    probe = elmo.batcher().batch_sentences([PROBE, PROBE[:2]])
-    probe = np.asarray(probe, np.int32)
+    probe = np.asarray(elmo.batcher().batch_sentences([PROBE, PROBE[:2]]), np.int32)
     signature = [tf.TensorSpec((None, None, probe.shape[2]), tf.int32, name="ids")]
 
     @tf.function(input_signature=signature, autograph=False)
