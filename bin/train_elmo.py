@@ -22,7 +22,7 @@ def complete(values: dict[str, Any]) -> None:
     """Set the reference's recipe for a new run."""
     from bilm.training.run_folder import RunFolder
 
-    if values["options"] is None and not RunFolder(values["save_dir"]).stored_options_file():
+    if values["options"] is None and not RunFolder(values["save_dir"]).holds_run:
         values["options"] = "original_2018"
 
 

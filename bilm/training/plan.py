@@ -100,8 +100,8 @@ def read_heldout(
         return Heldout(whole, whole, describe_part(shards, described), compared)
     stride = math.ceil(n_sentences / max_sentences)
     part = Shards(shards, shards.on_bad_utf8, shards.name, stride)
-    described = describe_part(part, described)
-    return Heldout(whole, heldout_dataset(part, vocab, options.bidirectional), described, compared)
+    few = heldout_dataset(part, vocab, options.bidirectional)
+    return Heldout(whole, few, describe_part(part, described), compared)
 
 
 def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:
