@@ -54,10 +54,8 @@ class RunReport:
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
-        summary = tf.summary
-        self.writer = (
-            summary.create_file_writer(str(log_dir)) if log_dir else summary.create_noop_writer()
-        )
+        create = tf.summary.create_file_writer
+        self.writer = create(str(log_dir)) if log_dir else tf.summary.create_noop_writer()
         self._last: StepResult | None = None
         self._n_added = 0  # steps since the last report
         self._total: Any = 0.0  # sum of the losses of these steps, on the device

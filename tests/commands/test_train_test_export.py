@@ -100,7 +100,7 @@ def test_train_takes_the_vocabulary_of_a_run_that_continues(run_here, tmp_path):
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        ("data", "bytes); no other checkpoint in "),
+        ("data", "); no other checkpoint in "),
         ("index", f"{NOT_WHOLE}not an sstable"),
         ("no data", NOT_WHOLE),
         ("options", "options.json: invalid JSON: Expecting value: line 1 column 10"),
