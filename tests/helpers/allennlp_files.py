@@ -81,7 +81,6 @@ def write_model(folder: Path, packed: bool = True, config: bool = True) -> Path:
     folder.mkdir(parents=True)
     content = tensors() | {"tag_projection_layer.weight": np.ones((2, 3), "f4")}
     (folder / "weights.th").write_bytes(zipped(content) if packed else legacy(content))
-    (folder / "options.json").write_text(json.dumps(OPTIONS))
     if config:
         (folder / "config.json").write_text(json.dumps(CONFIGURATION))
     return folder

@@ -222,6 +222,8 @@ def test_pickled_model_keeps_the_softmax(tmp_path):
 @pytest.mark.parametrize("position", [0, 1])
 def test_incomplete_model_is_an_error_with_its_path(case, folder, position):
     names = "config.json" if case.format is ManyLangs else "options.json", case.weights
+    if case.format is AllenNlp and position == 0:
+        pytest.skip("its options are derived from the shapes of tensors if no file contains them")
     (folder / names[position]).unlink()
     if case.format is Run and position == 1:
         (folder / "model.ckpt-2.data-00000-of-00001").unlink(missing_ok=True)

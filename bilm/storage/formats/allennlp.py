@@ -2,8 +2,8 @@
 
 The ELMo may be nested in any module. It has the weights that the model was trained to, whether the
 ELMo was fine-tuned or not; the files in `fta/` of older archives have those from before training.
-`config.json` names the options of the ELMo. If the archive does not contain them, they are passed
-beside it. See Gardner et al. 2018, AllenNLP, arXiv:1803.07640, modules `elmo` and `elmo_lstm`.
+`config.json` names the options of the ELMo, which may be missing in the archive. See Gardner et
+al. 2018, AllenNLP, arXiv:1803.07640, modules `elmo` and `elmo_lstm`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,14 @@ TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
 CHARACTERS = f"{TOKENS}_char_embedding_weights"
 OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`, and the LSTMs in the biLM
 TYPE = "elmo_token_embedder"
+# What the shapes of tensors do not determine, as in the published models.
+RECIPE = {"activation": "relu", "max_characters_per_token": 50}
+RECIPE_LSTM = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
+RECIPE_USED = (
+    "%s: found no options. Sizes are derived from the shapes of the tensors; relu, clips of 3, "
+    "skip connections and words of up to 48 bytes from the published models. If the ELMo has "
+    "others, also pass its options.json"
+)
 # The first row represents missing words and is not used.
 UNPADDED = Layout(lambda shape: (shape[0] - 1, *shape[1:]), lambda value: value[1:])
 ROWS = (
@@ -63,7 +71,8 @@ class AllenNlp(Format):
     """`weights.th`, and beside it `config.json` or `options.json` if they exist; or the folder of a
     training, with `best.th` and `config.json`.
 
-    `options_file` is the weight file if no options were given: they are then found in the folder.
+    `options_file` is the weight file if no options were given: they are then found in the folder,
+    or derived from the shapes of the tensors.
     """
 
     name = "AllenNLP"
@@ -118,13 +127,11 @@ class AllenNlp(Format):
         return [*found, source] if source is not None else found
 
     def options(self) -> ModelOptions:
-        """Read the options. Raises: OptionsError, also if they are missing; WeightsError."""
+        """Read the options, or derive them from the shapes. Raises: OptionsError, WeightsError."""
         source = self._options_source
         if source is None:
-            raise OptionsError(
-                f"{self.weight_file}: found no options of its ELMo; expected {OPTIONS} beside it, "
-                "or --model options.json --weights weights.th"
-            )
+            logging.warning(RECIPE_USED, self.weight_file)
+            return self._derived_options()
         values = schema.read_object(source)
         if isinstance(lstm := values.get("lstm"), dict):  # AllenNLP reads 0 as no clipping
             clips = {k: lstm.get(k) or None for k in ("cell_clip", "proj_clip")}
@@ -212,6 +219,37 @@ class AllenNlp(Format):
                 candidates += [p for p in paths_inside(home, named) if p.name != CONFIG]
         candidates += [home / f"{self.weight_file.stem}_{OPTIONS}", home / OPTIONS]
         return next((path for path in candidates if os.path.isfile(path)), None)
+
+    def _derived_options(self) -> ModelOptions:
+        """Return the options that the shapes determine, with `RECIPE` for the others.
+
+        Raises: WeightsError.
+        """
+        shapes = Shapes(self.weight_file, self._stored.shapes)
+        tokens, layer = self._prefix + TOKENS, f"{self._prefix}{OUTER}forward_layer_"
+        convolution = f"{tokens}char_conv_"
+        n_rows, embedding_dim = shapes.of(f"{self._prefix}{CHARACTERS}", 2)
+        n_filters = shapes.n_numbered(convolution, ".weight")
+        filters = [shapes.of(f"{convolution}{i}.weight", 3) for i in range(n_filters)]
+        projection_dim, dim = shapes.of(f"{layer}0.state_projection.weight", 2)
+        return shapes.options(
+            {
+                "bidirectional": True,
+                "char_cnn": {
+                    "embedding": {"dim": embedding_dim},
+                    "filters": [[width, number] for number, _, width in filters],
+                    "n_characters": n_rows,
+                    "n_highway": shapes.n_numbered(f"{tokens}_highways._layers.", ".weight"),
+                    **RECIPE,
+                },
+                "lstm": {
+                    "dim": dim,
+                    "projection_dim": projection_dim,
+                    "n_layers": shapes.n_numbered(layer, ".state_linearity.weight"),
+                    **RECIPE_LSTM,
+                },
+            }
+        )
 
 
 def configured(values: Mapping[str, Any]) -> Iterator[Entry]:
