@@ -47,9 +47,8 @@ TYPE = "elmo_token_embedder"
 RECIPE = {"activation": "relu", "max_characters_per_token": 50}
 RECIPE_LSTM = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
 RECIPE_USED = (
-    "%s: found no options. Sizes are derived from the shapes of the tensors; relu, clips of 3, "
-    "skip connections and words of up to 48 bytes from the published models. If the ELMo has "
-    "others, also pass its options.json"
+    "%s: found no options; assumed relu, clips of 3, skip connections and words of up to 48 bytes, "
+    "as in the published models. If the ELMo has others, also pass its options.json"
 )
 # The first row represents missing words and is not used.
 UNPADDED = Layout(lambda shape: (shape[0] - 1, *shape[1:]), lambda value: value[1:])
@@ -149,8 +148,7 @@ class AllenNlp(Format):
         """Open the weights. Raises: OptionsError, WeightsError."""
         _check_projections(options, self.weight_file)
         found = StateDictTensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
-        n_others = len(found.unused[self._stored.path])
-        logging.info("ELMo in the module %r; %d other tensors are not used", self._prefix, n_others)
+        logging.info("%s: ELMo in the module %r", self.weight_file, self._prefix)
         return found
 
     def mixes(self) -> list[Mix]:
@@ -181,9 +179,8 @@ class AllenNlp(Format):
         """What precedes the names in `ROWS`: the name of the biLM's module. Raises: WeightsError
         if the file does not contain exactly one."""
         names = [name for name in self._stored.shapes if name.endswith(CHARACTERS)]
-        found = [
-            prefix for name in names if (prefix := name.removesuffix(CHARACTERS))[-1:] in ("", ".")
-        ]
+        found = [name.removesuffix(CHARACTERS) for name in names]
+        found = [prefix for prefix in found if prefix[-1:] in ("", ".")]
         if len(found) != 1:
             listed = ", ".join(map(ascii, found[:20])) or "none"
             raise WeightsError(
@@ -203,9 +200,8 @@ class AllenNlp(Format):
 
     @functools.cached_property
     def _options_source(self) -> Path | None:
-        """The options file: the given one; or else the file that the configuration names, in `fta/`
-        or below the folder; or else the file beside the weights. No file outside the folder is
-        opened."""
+        """The options file: the given one, the one that the configuration names, in `fta/` or below
+        the folder, or the one beside the weights; no file outside the folder."""
         if self.options_file != self.weight_file:
             return self.options_file
         home, entry = self.weight_file.parent, self._entry
@@ -215,16 +211,13 @@ class AllenNlp(Format):
             if "/" not in archived and "\\" not in archived:
                 candidates.append(home / ALLENNLP_FILES / archived)
             named = entry.values.get("options_file")
-            if isinstance(named, str) and "\0" not in named and len(named) <= 4096:
+            if isinstance(named, str):
                 candidates += [p for p in paths_inside(home, named) if p.name != CONFIG]
         candidates += [home / f"{self.weight_file.stem}_{OPTIONS}", home / OPTIONS]
         return next((path for path in candidates if os.path.isfile(path)), None)
 
     def _derived_options(self) -> ModelOptions:
-        """Return the options that the shapes determine, with `RECIPE` for the others.
-
-        Raises: WeightsError.
-        """
+        """Return what the shapes determine, and `RECIPE`. Raises: WeightsError."""
         shapes = Shapes(self.weight_file, self._stored.shapes)
         tokens, layer = self._prefix + TOKENS, f"{self._prefix}{OUTER}forward_layer_"
         convolution = f"{tokens}char_conv_"
@@ -232,24 +225,15 @@ class AllenNlp(Format):
         n_filters = shapes.n_numbered(convolution, ".weight")
         filters = [shapes.of(f"{convolution}{i}.weight", 3) for i in range(n_filters)]
         projection_dim, dim = shapes.of(f"{layer}0.state_projection.weight", 2)
-        return shapes.options(
-            {
-                "bidirectional": True,
-                "char_cnn": {
-                    "embedding": {"dim": embedding_dim},
-                    "filters": [[width, number] for number, _, width in filters],
-                    "n_characters": n_rows,
-                    "n_highway": shapes.n_numbered(f"{tokens}_highways._layers.", ".weight"),
-                    **RECIPE,
-                },
-                "lstm": {
-                    "dim": dim,
-                    "projection_dim": projection_dim,
-                    "n_layers": shapes.n_numbered(layer, ".state_linearity.weight"),
-                    **RECIPE_LSTM,
-                },
-            }
-        )
+        char_cnn = RECIPE | {
+            "embedding": {"dim": embedding_dim},
+            "filters": [[width, number] for number, _, width in filters],
+            "n_characters": n_rows,
+            "n_highway": shapes.n_numbered(f"{tokens}_highways._layers.", ".weight"),
+        }
+        n_layers = shapes.n_numbered(layer, ".state_linearity.weight")
+        lstm = {"dim": dim, "projection_dim": projection_dim, "n_layers": n_layers, **RECIPE_LSTM}
+        return shapes.options({"bidirectional": True, "char_cnn": char_cnn, "lstm": lstm})
 
 
 def configured(values: Mapping[str, Any]) -> Iterator[Entry]:

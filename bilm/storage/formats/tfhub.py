@@ -149,11 +149,10 @@ class _Graph:
         from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
         self.path = path
+        with open(path, "rb") as file:
+            content = file.read(MAX_GRAPH_BYTES)
         try:
-            with open(path, "rb") as file:
-                found = SavedModel.FromString(file.read(MAX_GRAPH_BYTES))
-        except OSError as error:
-            raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
+            found = SavedModel.FromString(content)
         except DecodeError as error:
             raise WeightsError(f"{path}: truncated or damaged: {error}") from error
         if not found.meta_graphs:
