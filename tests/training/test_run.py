@@ -218,7 +218,7 @@ def test_resume_with_another_text_is_refused(a_run, tmp_path):
     text = copy_of_the_text(tmp_path)
     assert run(a_run, 4, text=str(text)).step == 4  # the same, elsewhere
     text.write_bytes(text.read_bytes() + b"the\n")
-    match = r"a\.txt: found a\.txt, \d+ bytes, but the run in this folder"
+    match = r"found a\.txt, \d+ bytes, but the run in this folder"
     with pytest.raises(DataError, match=match):
         run(a_run, 5, text=str(text))
 
