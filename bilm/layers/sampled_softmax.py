@@ -125,7 +125,7 @@ class SampledSoftmax(WeightedLayer):
         starts = range(0, self.n_tokens, VOCABULARY_CHUNK)
         chunks = [slice(start, start + VOCABULARY_CHUNK) for start in starts]
         if len(chunks) > 1 and keras.backend.backend() == "tensorflow":
-            from bilm.layers.tensorflow.sampled_softmax import log_normalizer
+            from bilm.layers.tensorflow.full_softmax import log_normalizer
 
             return log_normalizer(hidden, kernel, bias, chunks)
         parts = []
