@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import pytest
 from stored_files import OPTIONS, WEIGHTS
+
+import bilm
 
 # Optional packages; without them, only the numbers are tested.
 PLOTS = all(map(importlib.util.find_spec, ("matplotlib", "sklearn")))
@@ -115,8 +116,7 @@ def test_proteins_compares_families_and_writes_vectors(tmp_path):
     found = dict(re.findall(r"by (.*) \(\d+ features\) +([\d.]+) %, whitened [\d.]+ %", out))
     assert list(found) == ["amino acids", "pairs of amino acids", "biLM"]
     assert min(map(float, found.values())) > 60  # 30 by chance
-    with h5py.File(folder / "families.hdf5") as file:
-        assert file["ids"][:2].tolist() == [b"sp|P110|X", b"sp|P111|X"]
+    assert bilm.read_ids(folder / "families.hdf5")[:2] == ["sp|P110|X", "sp|P111|X"]
     assert not PLOTS or (folder / "families.png").read_bytes().startswith(b"\x89PNG")
 
 

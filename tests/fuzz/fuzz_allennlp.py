@@ -97,7 +97,7 @@ def try_text(path: Path, rng: random.Random) -> None:
 def try_archive(path: Path, rng: random.Random) -> None:
     """Change the members or the bytes of an archive."""
     folder, archive = copied(path), path.with_suffix(".tar.gz")
-    names = {name: name for name in ("weights.th", "config.json", "options.json")}
+    names = {file.name: file.name for file in sorted(folder.iterdir()) if file.is_file()}
     if rng.random() < 0.5:
         victim = rng.choice(sorted(names))
         odd = ["../weights.th", "/x/weights.th", "a/weights.th", "a/b/c/weights.th", "x" * 300, ""]
