@@ -15,7 +15,7 @@ CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs package test test-slow lint format test-backends test-clients test-clients-short
+.PHONY: help install demo docs package test test-slow lint format test-backends test-backends-short test-clients test-clients-short
 .PHONY: test-versions test-cluster test-cluster-short fuzz test-all clean
 
 help:  ## list the targets
@@ -62,6 +62,10 @@ format: $(VENV)/installed  ## fix style and formatting
 
 test-backends: $(EXTRAS)/installed  ## run the golden inference tests on JAX and PyTorch
 	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
+	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
+
+test-backends-short: $(EXTRAS)/installed  ## the same on PyTorch, and on JAX the layer and the interfaces of other programs
+	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests/elmo tests/compat -k golden
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 
 test-clients: $(EXTRAS)/installed  ## run the tests of optional packages: scikit-learn, spaCy, ONNX, ...
