@@ -99,7 +99,7 @@ def run_script(command: click.Command, program: str | None = None) -> NoReturn:
     """Run a command with the arguments of the command line, and exit.
 
     Args:
-        command: the command, such as that of a script of `bin/`.
+        command: the command, for example of a script in `bin/`.
         program: its name for messages; None for the name of the script.
     """
     _on_interrupt(signal.SIG_DFL)

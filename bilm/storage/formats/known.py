@@ -8,7 +8,7 @@ from bilm.storage.formats.base import Format
 
 
 def formats() -> tuple[type[Format], ...]:
-    """Return the formats in the order in which they are tried; the last owns all other paths."""
+    """Return the formats in the order of trial; the last one owns all other paths."""
     from bilm.storage.formats.allennlp import AllenNlp
     from bilm.storage.formats.bilm_tf import BilmTf
     from bilm.storage.formats.manylangs import ManyLangs

@@ -29,7 +29,7 @@ class Layout(NamedTuple):
     """How the value of a variable follows from the stored tensors.
 
     Fields:
-        shape: the variable's shape, from those of the tensors; ValueError if they do not fit.
+        shape: the variable's shape, from the tensors' shapes; ValueError if they do not fit.
         value: the variable's value, from an array; from an iterator of two arrays for a kernel.
     """
 

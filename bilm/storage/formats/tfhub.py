@@ -220,7 +220,7 @@ class _Variables:
         index: the index of the variables.
     Attributes:
         shapes: shapes of all variables, by their names in the module.
-        tensors: those of the biLM by bilm's names, without the padding row.
+        tensors: tensors of the biLM by bilm's names, without the padding row.
         read: returns a variable by its name in the module.
     Raises: WeightsError if it cannot be read.
     """
