@@ -11,7 +11,8 @@ NOTE = """
 The sentence contains tokens separated by blanks, or text that --tokenize splits. The token at the
 position is ignored. `forward` predicts from the tokens before the position and `backward` from
 those after it, with natural log-probabilities; `both` ranks by the product of the two
-probabilities, and its numbers are sums of logarithms. A warning lists the other tokens that the
+probabilities, divided by the probability of the word (Zipf's law by its rank in the vocabulary),
+because the product counts it twice. A warning lists the other tokens that the
 vocabulary does not contain; --json lists them under the key `unknown`.
 """
 

@@ -23,6 +23,7 @@ from bilm.storage.stored_model import StoredModel, open_model
 
 PathLike = str | Path  # of a file or folder
 WINDOW_BATCHES = 4  # number of batches whose sentences are sorted by length together
+ZIPF_OFFSET = 2.7  # P(word) is proportional to 1 / (rank + offset), after Mandelbrot
 PREDICTED_AT_ONCE = 1 << 24  # log-probabilities (positions times words) computed at once
 
 
@@ -88,8 +89,8 @@ class Substitutes(NamedTuple):
     Fields:
         forward: given the words to the left of the position.
         backward: given the words to its right; None for a forward-only model.
-        both: by the product of the two probabilities; `log_probability` is the sum of the two
-            logarithms, which is not normalized. None for a forward-only model.
+        both: given both sides, by P(word | left) P(word | right) / P(word), normalized; see
+            `Scorer.both_sides`. None for a forward-only model.
         is_known: whether the vocabulary contains the word at the position. The lists never contain
             a word that the vocabulary lacks.
     """
@@ -202,9 +203,22 @@ class Scorer:
         is_known = words[position] in self._ids
         if "backward" not in logs:
             return Substitutes(self._best(logs["forward"], n), None, None, is_known)
-        logs["both"] = logs["forward"] + logs["backward"]
+        logs["both"] = self.both_sides(logs["forward"], logs["backward"])
         best = {name: self._best(log, n) for name, log in logs.items()}
         return Substitutes(**best, is_known=is_known)
+
+    def both_sides(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the log-probability of each proper word given both sides of a position.
+
+        If the sides are independent given the word, P(w | left, right) is proportional to
+        P(w | left) P(w | right) / P(w). P(w) follows Zipf's law by the rank in the vocabulary,
+        which is sorted by descending frequency.
+
+        Args:
+            left, right: log-probabilities of the proper words given each side, float (N,).
+        """
+        product = left + right + np.log(self._proper + ZIPF_OFFSET)
+        return product - np.logaddexp.reduce(product)
 
     def known(self, word: str) -> str:
         """Return the word itself if the vocabulary contains it, `<UNK>` otherwise."""

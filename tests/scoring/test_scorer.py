@@ -127,8 +127,13 @@ def test_substitutes_equal_the_scores_of_each_word(scorer):
             for name in scorer.model.directions
         }
         if len(expected) == 2:
-            pairs = zip(PROPER, *(expected[name].values() for name in expected), strict=True)
-            expected["both"] = {word: left + right for word, left, right in pairs}
+            products = {
+                word: math.exp(sum(expected[name][word] for name in expected))
+                * (len(WORDS) - WORDS[::-1].index(word) - 1 + 2.7)  # Zipf's law by the rank
+                for word in PROPER
+            }
+            total = sum(products.values())
+            expected["both"] = {word: math.log(each / total) for word, each in products.items()}
         for name in ("forward", "backward", "both"):
             column = getattr(found, name)
             if name not in expected:
