@@ -39,8 +39,9 @@ if keras.backend.backend() != "torch":
 
 import torch
 
+from bilm.data.grouping import batches, encoder_budget, needed_characters
 from bilm.data.tokenization import checked_sentences
-from bilm.data.vocabulary import BOS, EOS, ByteAlphabet, needed_characters, shifted
+from bilm.data.vocabulary import BOS, EOS, ByteAlphabet, shifted
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.language_model import BiLM
 from bilm.layers.functional import without_marks
@@ -181,10 +182,13 @@ class _ElmoBiLm(torch.nn.Module):
         encoder = self.bilm.encoder
         widest = max(width for width, _ in encoder.filters)
         needed = needed_characters(lengths, widest, rows.shape[1])
-        order = torch.as_tensor(np.argsort(needed, kind="stable"), device=rows.device)
-        widths, counts = np.unique(needed, return_counts=True)
-        groups = rows[order].split(counts.tolist())
-        encoded = [encoder(group[:, :n]) for group, n in zip(groups, widths, strict=True)]
+        groups = [group for group, _ in batches(needed, encoder_budget(encoder.filters))]
+        order = torch.as_tensor(np.concatenate(groups), device=rows.device)
+        sorted_rows = rows[order].split([len(group) for group in groups])
+        encoded = [
+            encoder(some[:, : needed[group[0]]])
+            for some, group in zip(sorted_rows, groups, strict=True)
+        ]
         return torch.cat(encoded)[torch.argsort(order)[places]].reshape(*ids.shape[:-1], -1)
 
 

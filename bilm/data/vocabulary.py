@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -37,7 +37,6 @@ NOT_A_WORD = "!!!MAXTERMID"  # a line of some vocabulary files that has no id
 BOS_CHAR, EOS_CHAR, BOW_CHAR, EOW_CHAR, PAD_CHAR = range(256, 261)
 _MARK_LETTERS = {BOS: chr(BOS_CHAR), EOS: chr(EOS_CHAR)}
 
-CHARACTER_STEP = 4  # lengths of the rows that a character CNN reads are its multiples
 MAX_CACHED_WORDS, MAX_CACHED_LETTERS = 1 << 17, 256
 
 
@@ -459,34 +458,3 @@ def _padded(
 def shifted(ids: Any) -> Any:
     """Return ids, an array or a tensor, plus 1: models with padding reserve 0 for it."""
     return ids + 1
-
-
-# --- distinct words by length ---
-
-
-def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarray:
-    """Return how many of the `width` characters of a row the CNN must read for words of these
-    lengths.
-
-    All windows of the `widest` filter that start after the word contain only padding. One of them
-    is read, so omitting the others does not change the maximum. The result is rounded up, because
-    oneDNN compiles code for each width.
-    """
-    needed: np.ndarray = -(-(lengths + widest) // CHARACTER_STEP) * CHARACTER_STEP
-    return np.minimum(needed, width)
-
-
-def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Divide items into batches, the longest first, so that the padded size of each batch does not
-    exceed a budget.
-
-    Yields: the indices of a batch's items, and the number of rows to pad it to. Only a few numbers
-        are used, because oneDNN compiles and caches code for each shape.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        n_rows = max(budget // int(lengths[order[0]]), 1)
-        rows, order = order[:n_rows], order[n_rows:]
-        # 1, 2, 4, 8, then multiples of 8, and above 64 of 64.
-        step = 64 if len(rows) > 64 else min(1 << (len(rows) - 1).bit_length(), 8)
-        yield rows, min(-(-len(rows) // step) * step, n_rows)

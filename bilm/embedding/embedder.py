@@ -22,13 +22,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from bilm.data.grouping import batches, encoder_budget, needed_characters
 from bilm.data.tokenization import TokenizationCheck, check_batch, checked_sentence
 from bilm.data.vocabulary import (
     BOS,
     EOS,
     alphabet_of,
-    batches,
-    needed_characters,
     shifted,
     vocabulary_of,
 )
@@ -43,8 +42,6 @@ WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens tha
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 
-ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
-ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters for these characters
 MAX_PARTS = 2  # most parts of a word at blanks, as in "10 000"
 
 Layers = str | Sequence[int]
@@ -324,8 +321,7 @@ class WordVectors:
         if lexicons and lexicons.characters:
             filters = lexicons.filters or ()
         self._widest = max((width for width, _ in filters), default=0)
-        n_filters = max(sum(n for _, n in filters), 1)
-        self._budget = min(ENCODER_CHARACTERS, ENCODER_BYTES // (4 * n_filters))
+        self._budget = encoder_budget(filters)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of words, float32 (n, P).

@@ -11,8 +11,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from bilm.data.grouping import batches
 from bilm.data.tokenization import check_batch, checked_sentence
-from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet, batches
+from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet
 from bilm.data.windows import KEY_SUFFIX, Row, distinct_shapes, empty_window, model_batch
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
