@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from absl import logging
 from cloup.constraints import constraint, require_one
 
 from bilm.commands import options as opt
@@ -17,7 +16,6 @@ from bilm.commands.main import command
 from bilm.commands.output import Column, as_json, print_table, printable
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions, dense_sizes
-from bilm.options.schema import read_object
 from bilm.support.files import sha256_of
 from bilm.support.model_files import CARD, META, VOCABULARY
 from bilm.support.urls import masked
@@ -26,7 +24,6 @@ from bilm.training.history import COLUMNS, read_history
 if TYPE_CHECKING:
     from bilm.storage.stored_model import StoredModel
 
-LINE = 200  # characters of a line of metadata
 HISTORY_ROWS = 10
 FLOAT = 4  # bytes
 
@@ -70,14 +67,12 @@ def info(
     if stored.checkpoint:
         from bilm.training.run_folder import RunFolder  # requires TensorFlow
 
-        folder = RunFolder(stored.folder)
-        evaluations = _evaluations(folder.history_file)
-        if folder.measured_file.exists() and folder.read_measured() is None:
-            found["problems"].append(f"{folder.measured_file}: not the record of an evaluation")
+        history_file = RunFolder(stored.folder).history_file
+        evaluations = _evaluations(history_file)
         if plot:
             from bilm.analysis.pictures import plot_history
 
-            plot_history(read_history(folder.history_file), plot, stored.folder.name)
+            plot_history(read_history(history_file), plot, stored.folder.name)
     elif plot:
         raise OptionsError(f"--plot: {stored} is not a run; expected the folder of `bilm train`")
     if json:
@@ -104,6 +99,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
     with suppress(WeightsError):
         mixes = model.mixes
     vocabulary, card = model.folder / VOCABULARY, model.folder / CARD
+    files.append(model.folder / META)  # of the NLPL repository
     if model.checkpoint is not None:
         files.insert(1, vocabulary)
     elif softmax is not None:
@@ -126,7 +122,6 @@ def describe(model: StoredModel) -> dict[str, Any]:
         "stored_as": sorted(types),
         "expects": model.format.expects,
         "mixes": [mix._asdict() | {"weights": list(map(float, mix.weights))} for mix in mixes],
-        "metadata": _metadata(model.folder / META),
         "card": str(card) if card.is_file() else None,
         "files": [_describe_file(path) for path in dict.fromkeys(files) if path.is_file()],
         "use": f"embedder = bilm.ElmoEmbedder({', '.join(use)})",
@@ -221,28 +216,9 @@ def _sizes(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[s
     }
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    """Return the content of a `meta.json`, which archives of the NLPL repository contain."""
-    if not path.is_file():
-        return {}
-    try:
-        return dict(read_object(path))
-    except OptionsError as error:
-        logging.warning("%s; ignored", error)
-        return {}
-
-
 def _describe_file(path: Path) -> dict[str, Any]:
-    """Return a file's path, size and SHA-256; warn if it has changed since it was downloaded."""
-    from bilm.storage.finding.cache import read_record
-
-    found, recorded = sha256_of(path), read_record(path.parent).get("sha256")
-    if recorded not in (None, found):
-        logging.warning(
-            "%s: the file has changed since it was downloaded: its SHA-256 was %s and is now %s",
-            path, recorded, found,
-        )  # fmt: skip
-    return {"path": str(path), "bytes": path.stat().st_size, "sha256": found}
+    """Return a file's path, size and SHA-256."""
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 def _evaluations(path: Path) -> list[dict[str, str]]:
@@ -252,16 +228,11 @@ def _evaluations(path: Path) -> list[dict[str, str]]:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a description: one for each key, file, problem, mix or metadata."""
+    """Yield the lines of a description: one for each key, file, problem or mix."""
     for name, value in found.items():
-        if isinstance(value, dict):
-            texts = [f"{key}: {_text(item)}" for key, item in value.items()]
-            several = [t if len(t) <= LINE else f"{t[:LINE]}..." for t in texts]
-        elif name in ("files", "problems", "mixes"):
-            several = list(map(_text, value))
-        else:
-            several = ["not stored" if value is None else _text(value)]
-        for text in several:
+        several = value if name in ("files", "problems", "mixes") else [value]
+        for item in several:
+            text = "not stored" if item is None else _text(item)
             yield f"{name.replace('_', ' '):<19} {text}"
 
 

@@ -46,11 +46,7 @@ the log-probabilities of both directions. Accuracy is in percent of all pairs of
 pair whose sentences differ by at most 0.0001 bits; it is not correct. `ties` is the greatest number
 of ties in a direction. `unknown` is the number of pairs with a word that the vocabulary does not
 contain; such words are scored as <UNK>. The line `without unknown words` leaves these pairs out.
-
-The columns of --output are group (overall, known, phenomenon or UID), linguistics_term, UID, pairs,
-unknown_pairs, the accuracies forward, backward and both, and the ties of each direction. With
---per_pair they are pair (number, from 0), linguistics_term, UID, the differences log2 p(good) -
-log2 p(bad) in bits (forward, backward, both), unknown (words), sentence_good and sentence_bad.
+--per_pair writes differences log2 p(good) - log2 p(bad) in bits.
 """
 
 

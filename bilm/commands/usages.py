@@ -28,9 +28,7 @@ NOTE = """
 that of the file without ending, or NAME in --input NAME=PATTERN. Give --input once per grouping;
 texts of the same NAME form one grouping.
 
---dwug reads a data set in DWUG's layout instead: data/<lemma>/uses.csv, separated by tabs, with the
-columns lemma, pos, date, grouping, identifier, description, context, indexes_target_token and
-indexes_target_sentence.
+--dwug reads a data set in DWUG's layout instead: data/<lemma>/uses.csv, separated by tabs.
 
 The table has a row per usage with the columns word, grouping, identifier, text, line (from 1),
 position (from 0), sentence, form, lemma, tag, date, description and one vector per layer, layer_0
