@@ -3,9 +3,8 @@
 `collecting` finds the usages of words in texts and computes vectors, `usages` defines the table of
 usages, `dwug` reads data sets in DWUG's layout. `change` measures the difference between
 groupings. `maps` draws usages, also as an HTML page, `pictures` draws changed words and the curves
-of a training run.
-`surprisal` computes the bits per word, `minimal_pairs` reads and compares minimal pairs. Imports
-`embedding`, `scoring` and what they may import.
+of a training run. `minimal_pairs` reads and compares minimal pairs. Imports `embedding`, `scoring`
+and what they may import.
 """
 
 from bilm.support.imports import lazily
@@ -21,7 +20,7 @@ __getattr__, __dir__, __all__ = lazily(
         "PairScore": "analysis.minimal_pairs",
         "Query": "analysis.collecting",
         "Settings": "analysis.change",
-        "Surprisal": "analysis.surprisal",
+        "Surprisal": "scoring.surprisal",
         "Usage": "analysis.usages",
         "Usages": "analysis.usages",
         "UsagesFile": "analysis.usages",
@@ -40,7 +39,7 @@ __getattr__, __dir__, __all__ = lazily(
         "read_usages": "analysis.usages",
         "score_pairs": "analysis.minimal_pairs",
         "usage_map": "analysis.maps",
-        "word_surprisals": "analysis.surprisal",
+        "word_surprisals": "scoring.surprisal",
         "write_page": "analysis.maps",
         "write_usages": "analysis.collecting",
     },

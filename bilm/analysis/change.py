@@ -11,13 +11,17 @@ Every measure is a function of the means of some features over the usages of eac
     jsd_kmeans   Jensen-Shannon divergence in bits between the shares of clusters of all usages;
                  Giulianelli et al. 2020
 
+The fewer the usages, the larger are `prt` and `jsd_kmeans` of a word that did not change, because
+few usages estimate means badly. Therefore, their mean over random splits of the word's usages into
+groupings of the same sizes is subtracted: the expected value is 0 without change. The expected
+value of `apd` does not depend on the number of usages, because each pair has a usage of each
+grouping. It is not 0 without change, but the mean over random splits, `apd_same`.
+
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
-grouping), shifted by the bootstrap's estimate of the bias: resampled usages differ more than the
-usages themselves, so that `prt` and the divergences are too large. Bounds outside the range of the
-measure are moved to its ends. Clusters are computed once, not for each resample. p-values are
-results of a permutation test: the share of random assignments of usages to the groupings with a
-measure at least as large. A small p-value means that the two samples differ in distribution, for
-example in topic or genre; it does not show that the meaning has changed.
+grouping), shifted by the bootstrap's estimate of the bias. Clusters are computed once, not for each
+resample. p-values are results of a permutation test: the share of the random splits with a measure
+at least as large. A small p-value means that the two samples differ in distribution, for example in
+topic or genre; it does not show that the meaning has changed.
 
 The baseline `ppmi` needs no biLM: the cosine distance of a word's rows of positive pointwise mutual
 information with context words, after Hamilton et al. 2016, arXiv:1605.09096.
@@ -28,12 +32,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bilm.analysis.maps import N_CLUSTERS, cluster
-from bilm.analysis.usages import Usages, UsagesFile, normalized
+from bilm.analysis.usages import Usages, UsagesFile, normalized, words_near
 from bilm.errors import DataError, OptionsError
 from bilm.support.imports import optional
 from bilm.support.progress import progress
@@ -43,16 +48,20 @@ if TYPE_CHECKING:
 
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-DEFAULT = ("prt", "apd", "jsd_kmeans")
 LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0}
-MEASURES = tuple(LARGEST)
+MEASURES = DEFAULT = tuple(LARGEST)
+CORRECTED = ("prt", "jsd_kmeans")  # less their mean over random splits of the usages
+MEAN = "mean"  # in the column `layer`: the vectors are means of those of the LSTM layers
 PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
 MIN_USAGES = 2  # per grouping
+FEW = 20  # usages per grouping, below which a value is mostly chance
+N_SPLITS = 200  # for the correction alone
 CONFIDENCE = 0.95  # level of intervals
+EPSILON = 1e-12  # difference of sums in another order
 BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
-# Of the baseline: words to each side, least number of occurrences of a context word, and exponent
-# of the frequencies of context words (Levy et al. 2015).
-WINDOW, MIN_COUNT, SMOOTHING = 5, 5, 0.75
+# Of the baseline: least number of occurrences of a context word, and exponent of the frequencies of
+# context words (Levy et al. 2015).
+MIN_COUNT, SMOOTHING = 5, 0.75
 
 
 # --- measures ---
@@ -85,9 +94,10 @@ class Settings:
 
     Fields:
         measures: names from `MEASURES`.
-        layers: numbers of the layers; None for all that the table contains, except layer 0.
+        layers: numbers of the layers; None for the mean of the LSTM layers of the table.
         between: the names of two groupings; None for the only two.
-        n_resamples: number of resamples of the interval and the test; 0 for neither.
+        n_resamples: number of resamples of the interval and of random splits of the test; 0 for
+            neither.
         n_clusters: number of clusters of k-means.
         tags: parts of speech to keep; None for all.
         proper_names: whether proper names are kept. They have the tag PROPN; in text without tags,
@@ -108,14 +118,15 @@ class Settings:
 class Measured(NamedTuple):
     """A measure of one word.
 
-    Fields: `value`; `low`, `high`, the bounds of the interval; `p`, the p-value. The last three
-    are nan if nothing was resampled.
+    Fields: `value`; `low`, `high`, the bounds of the interval; `p`, the p-value; `same`, the value
+    expected without change. `low`, `high` and `p` are nan if nothing was resampled.
     """
 
     value: float
     low: float = float("nan")
     high: float = float("nan")
     p: float = float("nan")
+    same: float = float("nan")
 
 
 def measure(
@@ -131,7 +142,7 @@ def measure(
         name: one of `MEASURES`, see the module.
         usages: the usages of the word in both groupings.
         is_first: which of them belong to the first grouping, boolean (N,).
-        layer: number of the layer; None for the highest.
+        layer: number of the layer; None for the mean of the LSTM layers.
         settings: resamples and clusters.
     Raises: OptionsError for an unknown measure, or if the layer is not stored; DataError for
         vectors that are not finite.
@@ -139,33 +150,45 @@ def measure(
     settings = settings or Settings()
     if name not in MEASURES:
         raise OptionsError(f"the measure is {name!r}, expected one of {', '.join(MEASURES)}")
-    first, second = np.flatnonzero(is_first), np.flatnonzero(~is_first)
-    if min(len(first), len(second)) < MIN_USAGES:
+    if min(is_first.sum(), (~is_first).sum()) < MIN_USAGES:
         return Measured(float("nan"))
-    features, combine = _features(name, usages.vectors(layer), settings)
-    value = float(combine(features[first].mean(axis=0), features[second].mean(axis=0)))
+    layers = _lstm_layers(usages) if layer is None else [layer]
+    vectors = np.mean([usages.vectors(k) for k in layers], axis=0, dtype=float)
+    features, combine = _features(name, vectors, settings)
+    random = np.random.default_rng(settings.seed)
+    batch = max(1, BATCH_NUMBERS // len(features))
+
+    def statistic(*counts: np.ndarray) -> np.ndarray:  # of the usages, (..., N) per grouping
+        return combine(*(n @ features / n.sum(axis=-1, keepdims=True) for n in counts))
+
+    def split(n: int) -> np.ndarray:
+        chosen = random.permuted(np.tile(is_first, (n, 1)), axis=1)
+        return statistic(chosen, ~chosen)
+
+    def bootstrap(n: int) -> np.ndarray:
+        return statistic(
+            *(random.multinomial(own.sum(), own / own.sum(), n) for own in (is_first, ~is_first))
+        )
+
+    def resampled(draw: Callable[[int], np.ndarray], n: int) -> np.ndarray:
+        return np.concatenate([draw(min(batch, n - k)) for k in range(0, n, batch)])
+
+    value = statistic(is_first, ~is_first)
+    splits = resampled(split, settings.n_resamples or N_SPLITS)
+    expected = splits.mean() if name in CORRECTED else 0.0
     if not settings.n_resamples:
-        return Measured(value)
-    stats = optional("scipy.stats", "analysis", "intervals and tests")
+        return Measured(float(value - expected), same=float(splits.mean() - expected))
+    drawn = resampled(bootstrap, settings.n_resamples)
+    tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+    bounds = np.clip(np.quantile(drawn, tails) - (drawn.mean() - value), 0, LARGEST[name])
+    p = (1 + (splits >= value - EPSILON).sum()) / (1 + len(splits))
+    values = value - expected, *(bounds - expected), p, splits.mean() - expected
+    return Measured(*map(float, values))
 
-    def statistic(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
-        return combine(_means(a, features), _means(b, features))
 
-    def resampling() -> dict[str, Any]:
-        batch = max(1, BATCH_NUMBERS // len(features))
-        random = np.random.default_rng(settings.seed)
-        return {"n_resamples": settings.n_resamples, "batch": batch, "rng": random, "axis": -1}
-
-    test = stats.permutation_test(
-        (first, second), statistic, alternative="greater", vectorized=True, **resampling()
-    )
-    bootstrap = stats.bootstrap(
-        (first, second), statistic, method="percentile", confidence_level=CONFIDENCE,
-        vectorized=True, **resampling(),
-    )  # fmt: skip
-    bias = float(bootstrap.bootstrap_distribution.mean()) - value
-    low, high = np.clip(np.array(bootstrap.confidence_interval) - bias, 0.0, LARGEST[name])
-    return Measured(value, float(low), float(high), float(test.pvalue))
+def _lstm_layers(usages: UsagesFile | Usages) -> list[int]:
+    """Return the numbers of the stored LSTM layers; layer 0 if no other is stored."""
+    return [k for k in usages.layers if k] or [0]
 
 
 def _features(name: str, vectors: np.ndarray, settings: Settings) -> tuple[np.ndarray, Combine]:
@@ -178,43 +201,34 @@ def _features(name: str, vectors: np.ndarray, settings: Settings) -> tuple[np.nd
     return np.eye(labels.max() + 1)[labels], _jensen_shannon
 
 
-def _means(rows: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """Return the mean features of resampled usages: row numbers (..., n) -> float (..., F)."""
-    *outer, n = rows.shape
-    flat: np.ndarray = rows.reshape(-1, n).astype(np.int64)
-    n_all = len(features)
-    places = flat + n_all * np.arange(len(flat))[:, None]
-    counts = np.bincount(places.ravel(), minlength=n_all * len(flat)).reshape(len(flat), n_all)
-    return (counts.astype(features.dtype) @ features / n).reshape(*outer, -1)
+def ppmi_distances(frame: pandas.DataFrame, groupings: tuple[str, str]) -> dict[str, float]:
+    """Return the baseline of each word; nan for a word without a common context word.
 
+    A row of PPMI contains max(0, log p(c | word) / p(c)) for each context word c that is frequent
+    in both groupings and not a form of any of the words.
 
-class Contexts:
-    """Counts of the words near usages in one grouping, and of all words in their sentences."""
+    Args:
+        frame: the compared usages of all words.
+        groupings: the names of the two groupings.
+    """
+    sides = [frame[frame["grouping"] == name] for name in groupings]
+    texts = [side.drop_duplicates(["text", "line"])["sentence"] for side in sides]
+    words = [Counter(word for line in text for word in line.split(" ")) for text in texts]
+    forms = set(frame["form"])
+    shared = [c for c, n in words[0].items() if min(n, words[1][c]) >= MIN_COUNT]
+    contexts = [c for c in shared if c not in forms]
+    shares = [np.array([side[c] for c in contexts], float) ** SMOOTHING for side in words]
 
-    def __init__(self) -> None:
-        self._near: dict[str, Counter[str]] = {}
-        self.words: Counter[str] = Counter()
-        self._read: set[tuple[str, int]] = set()  # file and line of the counted sentences
-
-    def add(self, word: str, frame: pandas.DataFrame) -> None:
-        """Count the usages of a word."""
-        near = self._near[word] = Counter()
-        columns = (frame[name] for name in ("text", "line", "sentence", "position"))
-        for text, line, sentence, place in zip(*columns, strict=True):
-            words = sentence.split(" ")
-            near.update(words[max(0, place - WINDOW) : place])
-            near.update(words[place + 1 : place + 1 + WINDOW])
-            if (text, line) not in self._read:
-                self._read.add((text, line))
-                self.words.update(words)
-
-    def ppmi(self, word: str, contexts: Sequence[str]) -> np.ndarray:
-        """Return max(0, log p(c | word) / p(c)) for each context word c, float (C,)."""
-        counts = np.array([self._near[word][c] for c in contexts], float)
-        shares = np.array([self.words[c] for c in contexts], float) ** SMOOTHING
+    def ppmi(k: int, word: str) -> np.ndarray:
+        own = sides[k][sides[k]["word"] == word]
+        near = Counter(chain.from_iterable(map(words_near, own["sentence"], own["position"])))
+        counts = np.array([near[c] for c in contexts], float)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(counts / counts.sum()) - np.log(shares / shares.sum())
-        return np.maximum(logs, 0)  # nan without a context word
+            logs = np.log(counts / counts.sum()) - np.log(shares[k] / shares[k].sum())
+        return np.maximum(logs, 0)
+
+    every = frame["word"].unique()
+    return {word: float(_prototype_distance(ppmi(0, word), ppmi(1, word))) for word in every}
 
 
 # --- all words of a table ---
@@ -228,37 +242,43 @@ def measure_change(
     Args:
         usages: an open table, whose words are read one by one, or usages in memory.
         settings: how to measure.
-    Returns: a data frame with a row per word and layer. Columns: word; layer; usages_A, usages_B,
-        the numbers of compared usages in the groupings A and B; count_A, count_B, the numbers of
-        usages in the texts; per_million_A, per_million_B; log_ratio, the binary logarithm of the
-        ratio of the relative frequencies (B over A, with 0.5 added to the counts); and for each
-        measure m: m, m_low, m_high, m_p, and m_q, the p-value adjusted over the words of a layer
-        (Benjamini and Hochberg 1995). A word with fewer than two usages in a grouping has nan.
-        The last column is `ppmi`, equal in all layers.
+    Returns: a data frame with a row per word and layer. Columns: word; layer, a number or "mean";
+        cite: "yes", or why not to report the row, such as "fewer than 20 usages"; usages_A,
+        usages_B, the numbers of compared usages in the groupings A and B; count_A, count_B, the
+        numbers of usages in the texts; per_million_A, per_million_B; log_ratio, the binary
+        logarithm of the ratio of the relative frequencies (B over A, with 0.5 added to the counts);
+        ppmi, equal in all layers; and for each measure m: m, m_low, m_high, m_p, and m_q, the
+        p-value adjusted over the words of a layer (Benjamini and Hochberg 1995). apd_same is the
+        mean of `apd` over random splits. A word with fewer than two usages in a grouping has nan.
     Raises: OptionsError for groupings, layers or measures that do not exist.
     """
     settings = settings or Settings()
     pandas = optional("pandas", "analysis", "tables of usages")
     first, second = groupings = _between(usages, settings)
-    layers = settings.layers or [k for k in usages.layers if k] or usages.layers
+    stored = settings.layers or tuple(_lstm_layers(usages))
+    layers = stored if settings.layers or len(stored) == 1 else (None,)
     rows: list[dict[str, Any]] = []
-    forms: set[str] = set()
-    near = {name: Contexts() for name in groupings}
+    frames = []
     with progress("measuring change", "words", len(usages.words)) as shown:
-        for word, own in shown.over(usages.by_word(layers)):
+        for word, own in shown.over(usages.by_word(stored)):
             own = compared(own, settings, groupings)
             is_first = (own.frame["grouping"] == first).to_numpy()
             sizes = {f"usages_{first}": is_first.sum(), f"usages_{second}": (~is_first).sum()}
             sizes |= _frequencies(word, own, groupings)
-            forms.update(own.frame["form"])
-            for name in groupings:
-                near[name].add(word, own.frame[own.frame["grouping"] == name])
+            frames.append(own.frame)
+            cite = "one of several layers" if len(layers) > 1 else "yes"
+            if min(is_first.sum(), (~is_first).sum()) < FEW:
+                cite = f"fewer than {FEW} usages"
             for layer in layers:
-                row = {"word": word, "layer": layer, **sizes}
+                label = MEAN if layer is None else layer
+                row = {"word": word, "layer": label, "cite": cite, **sizes, "ppmi": float("nan")}
                 for name in settings.measures:
-                    value, low, high, p = measure(name, own, is_first, layer, settings)
-                    row |= {name: value, f"{name}_low": low, f"{name}_high": high}
-                    row |= {f"{name}_p": p, f"{name}_q": float("nan")}
+                    found = measure(name, own, is_first, layer, settings)
+                    row[name] = found.value
+                    if name not in CORRECTED:
+                        row[f"{name}_same"] = found.same
+                    row |= {f"{name}_low": found.low, f"{name}_high": found.high}
+                    row |= {f"{name}_p": found.p, f"{name}_q": float("nan")}
                 rows.append(row)
     if not rows:
         raise DataError("the table contains no usages; write it with words that occur in the texts")
@@ -267,13 +287,7 @@ def measure_change(
     for name in settings.measures:
         for own in frame.dropna(subset=f"{name}_p").groupby("layer").groups.values():
             frame.loc[own, f"{name}_q"] = adjusted(frame.loc[own, f"{name}_p"])
-    a, b = (near[name] for name in groupings)
-    common = [c for c, n in a.words.items() if min(n, b.words[c]) >= MIN_COUNT and c not in forms]
-    distances = {
-        word: float(_prototype_distance(a.ppmi(word, common), b.ppmi(word, common)))
-        for word in frame["word"].unique()
-    }
-    frame["ppmi"] = frame["word"].map(distances)
+    frame["ppmi"] = frame["word"].map(ppmi_distances(pandas.concat(frames), groupings))
     return frame
 
 

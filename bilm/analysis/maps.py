@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.analysis.pictures import MARKS, PALETTE, drawing, plain
-from bilm.analysis.usages import Usages, normalized
+from bilm.analysis.usages import Usages, normalized, words_near
 from bilm.errors import OptionsError
 from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 COLORS = ("grouping", "cluster")
 N_CLUSTERS = 5  # of k-means
+N_TYPICAL = 3  # words in the name of a cluster
 MANY = 1_000  # usages, which overlap in a picture
 MAX_LISTED = 25  # usages whose sentences a picture lists
 CONTEXT = 46  # characters of a sentence to each side of the word
@@ -70,19 +72,36 @@ def usage_map(
     Raises: OptionsError for an unknown layer; MissingExtraError.
     """
     vectors = usages.vectors(layer)
-    points = _projected(normalized(vectors))
-    labels = cluster(vectors, n_clusters, seed)
-    return usages.frame.assign(x=points[:, 0], y=points[:, 1], cluster=labels)
+    x, y = _projected(normalized(vectors)).T
+    return usages.frame.assign(x=x, y=y, cluster=cluster(vectors, n_clusters, seed))
 
 
 def _projected(vectors: np.ndarray) -> np.ndarray:
-    """Return coordinates, float (N, 2)."""
-    if len(vectors) < 3:  # too few for two components: on a line
-        return np.stack([np.arange(len(vectors)), np.zeros(len(vectors))], axis=1).astype(float)
-    if (vectors == vectors[0]).all():  # layer 0 of one form
-        return np.zeros((len(vectors), 2))
-    pca = optional("sklearn.decomposition", "analysis", "maps of usages").PCA
-    return pca(2, svd_solver="full").fit_transform(vectors)
+    """Return the first two principal components, float (N, 2); zeros where there are fewer."""
+    left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    return np.pad((left * sizes)[:, :2], ((0, 0), (0, max(0, 2 - len(sizes)))))
+
+
+def cluster_names(frame: pandas.DataFrame) -> list[str]:
+    """Return names of the clusters of a map: numbers from 1, and typical words.
+
+    Typical words occur n > 1 times near the usages and have the largest
+    sqrt(n) log(p(word | cluster) / p(word)), about the log-ratio divided by its standard error.
+
+    Args:
+        frame: result of `usage_map`.
+    """
+    near = [Counter[str]() for _ in range(frame["cluster"].max() + 1)]
+    for k, *place in zip(frame["cluster"], frame["sentence"], frame["position"], strict=True):
+        near[k].update(word.casefold() for word in words_near(*place) if word.isalpha())
+    every = sum(near, Counter[str]())
+    names = []
+    for k, counts in enumerate(near, 1):
+        log = np.log(counts.total() / every.total() or 1)
+        score = {w: n**0.5 * (np.log(n / every[w]) - log) for w, n in counts.items() if n > 1}
+        typical = sorted(score, key=lambda w: (-score[w], w))[:N_TYPICAL]
+        names.append(f"cluster {k}" + ": " * bool(typical) + ", ".join(typical))
+    return names
 
 
 def colored(frame: pandas.DataFrame, color: str) -> dict[str, pandas.DataFrame]:
@@ -93,7 +112,8 @@ def colored(frame: pandas.DataFrame, color: str) -> dict[str, pandas.DataFrame]:
         color: "grouping" or "cluster".
     """
     groups = frame.groupby(color, sort=color == "cluster")
-    return {f"cluster {k + 1}" if color == "cluster" else str(k): rows for k, rows in groups}
+    names = cluster_names(frame) if color == "cluster" else []
+    return {names[k] if names else str(k): rows for k, rows in groups}
 
 
 def context_of(row: Any, width: int = CONTEXT) -> tuple[str, str, str]:
@@ -218,12 +238,14 @@ def _content(usages: Usages, n_clusters: int, seed: int, count: Any) -> dict[str
         "usages": rows.to_dict("records"),
         "points": {},
         "clusters": {},
+        "names": {},
         "neighbours": {},
     }
     for layer in usages.layers:
         drawn = usage_map(usages, layer, n_clusters, seed)
         found["points"][layer] = drawn[["x", "y"]].round(DIGITS).to_numpy().tolist()
         found["clusters"][layer] = drawn["cluster"].tolist()
+        found["names"][layer] = cluster_names(drawn)
         found["neighbours"][layer] = _neighbours(usages.vectors(layer))
         count(1)
     return found

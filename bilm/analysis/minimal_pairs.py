@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import tee
 from typing import NamedTuple
 
-from bilm.analysis.surprisal import NATS_PER_BIT
 from bilm.data.readers import form_of
 from bilm.data.readers.tables import FORM as TABLES
 from bilm.data.readers.tables import table_rows, text_of, words_of
@@ -20,6 +19,7 @@ from bilm.data.text import ON_BAD_UTF8
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 from bilm.scoring.scorer import Score, Scorer
+from bilm.scoring.surprisal import NATS_PER_BIT
 
 # In bits. If a sentence is computed in another batch, its log-probability changes by less than
 # this, because sums of float32 numbers are rounded.

@@ -28,6 +28,12 @@ FALLBACK = (
 DPI = 150
 MAX_WORDS = 60  # in one picture
 LEVEL = 0.05  # of adjusted p-values
+# What a measure is, for the texts A and B.
+IN_WORDS = {
+    "apd": "mean cosine distance between a usage in {} and a usage in {}",
+    "prt": "cosine distance of the mean vectors of {} and {}, less that of random splits",
+    "jsd_kmeans": "divergence of the clusters of {} and {}, less that of random splits",
+}
 CHANGED, SAME = "#b2182b", "#4d4d4d"  # distinct for colour-blind readers and in grey
 
 PANELS = (  # columns of `history.csv`
@@ -77,21 +83,21 @@ def draw_change(
     frame: pandas.DataFrame,
     output: str | Path,
     measure: str = "apd",
-    layer: int | None = None,
+    layer: int | str | None = None,
 ) -> None:
     """Draw the words of a table, ranked by a measure, with their intervals.
 
-    Words whose adjusted p-value is at most 0.05 are filled red. Of more than `MAX_WORDS` words, the
-    first ones are drawn.
+    The numbers of compared usages in both texts follow each word. Words whose adjusted p-value is
+    at most 0.05 are filled red. Of more than `MAX_WORDS` words, the first ones are drawn.
 
     Args:
         frame: result of `measure_change`.
         output: picture; the ending .png, .svg or .pdf selects its form.
         measure: measure that ranks the words.
-        layer: number of the layer; None for the highest of the table.
+        layer: number of the layer, or "mean"; None for the last of the table.
     Raises: OptionsError for another ending, or if the frame lacks measure or layer.
     """
-    number = int(frame["layer"].max()) if layer is None else layer
+    number = frame["layer"].iloc[-1] if layer is None else layer
     if measure not in frame or number not in set(frame["layer"]):
         raise OptionsError(f"the table contains no {measure} of layer {number}")
     ranked = frame[frame["layer"] == number].dropna(subset=measure)
@@ -111,13 +117,23 @@ def draw_change(
                     values[chosen], np.flatnonzero(chosen), xerr=errors[:, chosen], fmt="o",
                     color=color, markerfacecolor=fill, markersize=5, elinewidth=1.4, label=label,
                 )  # fmt: skip
-        axes.set_yticks(range(len(own)), list(map(plain, own["word"])))
+        columns = [name for name in frame if name.startswith("usages_")]
+        counts = own[columns].astype(str).agg(" + ".join, axis=1)
+        few = own["cite"].str.startswith("fewer").map({True: ", few", False: ""})
+        words = own["word"] + " (" + counts + few + ")"
+        if f"{measure}_same" in own:
+            label = "mean over random splits"
+            axes.plot(own[f"{measure}_same"], range(len(own)), "|", color=SAME, label=label)
+        axes.set_yticks(range(len(own)), list(map(plain, words)))
         axes.set_ylim(-0.8, len(own) - 0.2)
         axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlabel(f"{measure}, layer {number}")
+        a, b = (plain(name.removeprefix("usages_")) for name in columns)
+        vectors = "mean of the LSTM layers" if number == "mean" else f"layer {number}"
+        axes.set_title(f"word (usages in {a} + {b}), {vectors}", loc="left", fontsize=10)
+        axes.set_xlabel(f"{measure}: {IN_WORDS[measure].format(a, b)}", fontsize=9)
         if q.notna().any():
-            figure.legend(loc="outside lower right", frameon=False, ncols=2)
+            figure.legend(loc="outside lower right", frameon=False, ncols=2, fontsize=9)
 
 
 def plot_history(rows: Sequence[dict[str, str]], output: str | Path, title: str = "") -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 KEY = b"bilm.usages"
 VERSION = 1
 ROWS = 2_000  # usages in a row group
+WINDOW = 5  # words to each side of a usage that count as its context
 JOINED = "\u00a0"  # replaces a blank inside a word
 COLUMNS = (
     "word", "grouping", "identifier", "text", "line", "position", "sentence", "form", "lemma",
@@ -235,6 +236,12 @@ def frame_of(usages: Iterable[Usage]) -> pandas.DataFrame:
     pandas = optional("pandas", "analysis", "tables of usages")
     rows = ({**usage._asdict(), "form": usage.form} for usage in usages)
     return pandas.DataFrame(rows, columns=list(COLUMNS))
+
+
+def words_near(sentence: str, position: int) -> list[str]:
+    """Return the words at most `WINDOW` places from a word of a sentence."""
+    words = sentence.split(" ")
+    return words[max(0, position - WINDOW) : position] + words[position + 1 : position + 1 + WINDOW]
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:

@@ -61,8 +61,8 @@ def surprisal(
     """
     from absl import logging
 
-    from bilm.analysis.surprisal import Surprisal, word_surprisals
     from bilm.errors import DataError
+    from bilm.scoring.surprisal import Surprisal, word_surprisals
     from bilm.support.progress import progress
 
     scorer = files.open()

@@ -12,7 +12,14 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
 from bilm.analysis.change import Settings, measure_change
-from bilm.analysis.maps import cluster, context_of, draw_map, usage_map, write_page
+from bilm.analysis.maps import (
+    cluster,
+    cluster_names,
+    context_of,
+    draw_map,
+    usage_map,
+    write_page,
+)
 from bilm.analysis.pictures import draw_change
 from bilm.analysis.usages import Description, Grouping, Usage, Usages, frame_of
 
@@ -69,6 +76,12 @@ def test_map_keeps_cosine_neighbourhoods_of_two_senses():
     assert x[sense].min() > x[~sense].max() or x[sense].max() < x[~sense].min()
 
 
+def test_clusters_are_named_by_words_that_are_typical_of_them():
+    sentences = ["the drink of a cold spring"] * 4 + ["the return in a late spring"] * 3
+    frame = pandas.DataFrame({"sentence": sentences, "position": 5, "cluster": [0] * 4 + [1] * 3})
+    assert cluster_names(frame) == ["cluster 1: cold, drink, of", "cluster 2: in, late, return"]
+
+
 def test_context_is_cut_at_both_sides_of_the_word():
     row = {"sentence": "one two three four five", "position": 2}
     assert context_of(row) == ("one two", "three", "four five")
@@ -102,8 +115,10 @@ def test_picture_of_changed_words(n_words, tmp_path):
         ]
         * max(1, n_words // 5)
     )
-    draw_change(frame, tmp_path / "c.png")
-    assert (tmp_path / "c.png").read_bytes().startswith(PNG)
+    draw_change(frame, tmp_path / "c.svg")
+    drawn = (tmp_path / "c.svg").read_text("utf-8")
+    for text in (" (10 + 10, few)", "usages in then + now", "between a usage in then and"):
+        assert text in drawn
 
 
 # --- the page ---
