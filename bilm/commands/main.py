@@ -34,7 +34,7 @@ from bilm.support.urls import masked
 # help lists them in this order.
 COMMANDS = (
     "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
-    "minimal-pairs", "substitutes", "usages", "change", "explore", "info", "models",
+    "minimal-pairs", "substitutes", "fill", "usages", "change", "explore", "info", "models",
     "doctor"
 )  # fmt: skip
 NOTES = """

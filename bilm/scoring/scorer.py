@@ -19,6 +19,7 @@ from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.scoring.adaptation import Adaptation, AdaptiveReader
+from bilm.scoring.filling import MASK, Filler, Gap
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.stored_model import StoredModel, open_model
 
@@ -135,7 +136,7 @@ class Scorer:
                 f"model, including {' '.join(MARKS)}"
             )
         proper = [self._ids[w] == i and w not in ("", *MARKS) for i, w in enumerate(words)]
-        self._proper = np.flatnonzero(proper)
+        self.proper = np.flatnonzero(proper)
         char_cnn = model.options.char_cnn
         self._spell = ByteAlphabet(char_cnn.max_characters_per_token) if char_cnn else None
         shapes, of_ids = distinct_shapes(model.options), keras.KerasTensor((None, None), "int32")
@@ -200,26 +201,58 @@ class Scorer:
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
         logs = next(self.log_probabilities(words, [position]))
-        logs = {d: log[self._proper] for d, log in logs.items()}
         is_known = words[position] in self._ids
-        if "backward" not in logs:
-            return Substitutes(self._best(logs["forward"], n), None, None, is_known)
-        logs["both"] = self.both_sides(logs["forward"], logs["backward"])
         best = {name: self._best(log, n) for name, log in logs.items()}
-        return Substitutes(**best, is_known=is_known)
+        if "backward" not in logs:
+            return Substitutes(best["forward"], None, None, is_known)
+        return Substitutes(**best, both=self._best(self.both_sides(logs), n), is_known=is_known)
 
-    def both_sides(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return the log-probability of each proper word given both sides of a position.
+    def both_sides(self, logs: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the log-probability of each word of the vocabulary given both sides of a position.
 
         If the sides are independent given the word, P(w | left, right) is proportional to
         P(w | left) P(w | right) / P(w). P(w) follows Zipf's law by the rank in the vocabulary,
-        which is sorted by descending frequency.
+        which is sorted by descending frequency. Marks have the probability 0.
 
         Args:
-            left, right: log-probabilities of the proper words given each side, float (N,).
+            logs: a result of `log_probabilities`; of a forward-only model, the left side decides.
         """
-        product = left + right + np.log(self._proper + ZIPF_OFFSET)
+        product = np.full(len(self.words), -np.inf)
+        product[self.proper] = np.sum(list(logs.values()), axis=0)[self.proper]
+        if len(logs) == 2:
+            product += np.log(np.arange(len(self.words)) + ZIPF_OFFSET)
         return product - np.logaddexp.reduce(product)
+
+    def fill(
+        self, tokens: Sequence[str], n: int = 10, mask: str = MASK, words: Iterable[str] = ()
+    ) -> list[Gap]:
+        """Fill the gaps of a sentence: lost words, and words of which letters are lost.
+
+        Several gaps are filled jointly: first the one whose best word is the most probable, then
+        the others given this word, and finally each given the best words of all others.
+
+        Args:
+            tokens: a sentence. `mask` is a lost word; `ki[..]g` is a word without two of its
+                letters, and `k[---]` a word without an unknown number of letters.
+            n: maximum number of words for each gap.
+            words: candidates besides the vocabulary.
+        Returns: the gaps in the order of the sentence.
+        Raises: DataError if `tokens` is not a list of words; ValueError if `n` is below 1.
+        """
+        if n < 1:
+            raise ValueError(f"n is {n}, expected at least 1")
+        return self.filler(words).fill(checked_sentence(tokens, "the sentence"), n, mask)
+
+    def filler(self, words: Iterable[str] = ()) -> Filler:
+        """Return a `Filler` for several calls of `fill` with the same words."""
+
+        def quick(tokens: list[str], position: int) -> np.ndarray:
+            return self.both_sides(next(self.log_probabilities(tokens, [position])))
+
+        def totals(sentences: Iterable[list[str]]) -> np.ndarray:
+            return np.array([list(score.total.values()) for score in self.score(sentences)])
+
+        return Filler(self.words, self.proper, quick, totals, words)
 
     def known(self, word: str) -> str:
         """Return the word itself if the vocabulary contains it, `<UNK>` otherwise."""
@@ -351,8 +384,8 @@ class Scorer:
         return logs
 
     def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:
-        order = np.argsort(-logs, kind="stable")[:n]
-        return [Substitute(self.words[self._proper[i]], float(logs[i])) for i in order]
+        order = self.proper[np.argsort(-logs[self.proper], kind="stable")[:n]]
+        return [Substitute(self.words[i], float(logs[i])) for i in order]
 
 
 def _checked_position(position: int, n_words: int) -> int:

@@ -1,0 +1,122 @@
+"""Fills gaps in a text: lost words, and words of which letters are lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+from unicodedata import normalize
+
+import numpy as np
+
+from bilm.data.vocabulary import UNK
+
+MASK = "[MASK]"
+LOST = re.compile(r"\[(\.+|-+)\]")  # a dot for each lost letter, dashes for an unknown number
+N_COMPARED = 40  # candidates with which the whole sentence is scored
+
+
+class Candidate(NamedTuple):
+    """A word and its probability among the candidates with which the sentence was scored."""
+
+    word: str
+    probability: float
+
+
+class Gap(NamedTuple):
+    """A gap of a sentence.
+
+    Fields:
+        position: index of the token, from 0.
+        token: the token with its mark.
+        candidates: the most probable first; empty if no word matches the token.
+    """
+
+    position: int
+    token: str
+    candidates: list[Candidate]
+
+
+def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
+    """Return the pattern of the words, in NFC, that a token with a gap can be; None without a gap.
+
+    A gap is the mask, or letters in brackets: `ki[..]g` lacks two letters, and `k[---]` lacks an
+    unknown number of them, at least one.
+    """
+    if token == mask:
+        return re.compile(".+")
+    kept, *rest = LOST.split(normalize("NFC", token))
+    found = re.escape(kept)
+    for lost, kept in zip(rest[::2], rest[1::2], strict=True):
+        found += (f".{{{len(lost)}}}" if "." in lost else ".+") + re.escape(kept)
+    return re.compile(found) if rest else None
+
+
+class Filler:
+    """Fills gaps with the words of a vocabulary and of a list.
+
+    The candidates that fit best by both sides of a gap are compared by the probability of the whole
+    sentence with each of them: the geometric mean over the directions, normalized.
+
+    Args:
+        vocabulary: the words in the order of ids.
+        proper: ids of the words that are candidates.
+        quick: function from a sentence and a position to the log-probability of each word of the
+            vocabulary given both sides, float (V,).
+        totals: function from sentences to their log-probabilities by direction, float
+            (n, directions).
+        words: further candidates. Those outside of the vocabulary share the probability of `<UNK>`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        proper: np.ndarray,
+        quick: Callable[[list[str], int], np.ndarray],
+        totals: Callable[[Iterable[list[str]]], np.ndarray],
+        words: Iterable[str] = (),
+    ):
+        self._quick, self._totals = quick, totals
+        known = [vocabulary[i] for i in proper.tolist()]
+        more = sorted({*words}.difference(vocabulary))
+        unknown = np.full(len(more), list(vocabulary).index(UNK))
+        self.words = [*known, *more]
+        self._ids = np.concatenate([proper, unknown]).astype(np.int64)
+        self._sharing: np.ndarray = np.repeat([0.0, np.log(len(more) + 1)], [len(known), len(more)])
+        self._normal = [normalize("NFC", word) for word in self.words]
+
+    def fill(self, tokens: Sequence[str], n: int = 10, mask: str = MASK) -> list[Gap]:
+        """Return the gaps of a sentence; see `Scorer.fill`."""
+        gaps = {i: found for i, token in enumerate(tokens) if (found := pattern(token, mask))}
+        allowed = {
+            i: np.flatnonzero([each.fullmatch(word) is not None for word in self._normal])
+            for i, each in gaps.items()
+        }
+        text = [UNK if i in gaps else token for i, token in enumerate(tokens)]
+        remaining = [i for i in gaps if len(allowed[i])]
+        while remaining:
+            best = {i: self._candidates(text, i, allowed[i], 1)[0] for i in remaining}
+            surest = max(remaining, key=lambda i: best[i].probability)
+            text[surest] = best[surest].word
+            remaining.remove(surest)
+        return [Gap(i, tokens[i], self._candidates(text, i, allowed[i], n)) for i in gaps]
+
+    def _candidates(self, text: list[str], i: int, allowed: np.ndarray, n: int) -> list[Candidate]:
+        """Return the `n` best allowed words at place `i`, whose word in the text has no effect."""
+        if not len(allowed):
+            return []
+        compared, factors = self.factors(text, i, allowed, max(n, N_COMPARED))
+        logs = factors.mean(axis=1)
+        probabilities = np.exp(logs - np.logaddexp.reduce(logs))
+        order = np.argsort(-probabilities, kind="stable")[:n]
+        return [Candidate(self.words[compared[k]], float(probabilities[k])) for k in order]
+
+    def factors(
+        self, text: list[str], i: int, allowed: np.ndarray, n: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the `n` allowed words that fit best by both sides, integer (n,), and the
+        log-probability of the sentence with each of them by direction, float64 (n, directions)."""
+        quick = self._quick(text, i)[self._ids[allowed]] - self._sharing[allowed]
+        best = allowed[np.argsort(-quick, kind="stable")[:n]]
+        totals = self._totals([*text[:i], self.words[k], *text[i + 1 :]] for k in best)
+        return best, totals - self._sharing[best, None]

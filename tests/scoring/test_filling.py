@@ -1,0 +1,128 @@
+"""Filling gaps: probabilities equal those of whole sentences; several gaps; lost letters."""
+
+import json
+import math
+from itertools import product
+
+import keras
+import pytest
+from tiny_runs import tiny_run
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
+from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one
+
+from bilm.errors import DataError
+from bilm.scoring.filling import pattern
+from bilm.scoring.scorer import Scorer
+
+PROPER = [word for word in dict.fromkeys(WORDS) if word not in ("", *MARKS)]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def scorer(request):
+    return Scorer(model_of(request.param), WORDS)
+
+
+def by_brute_force(scorer, tokens, place, words, n_unknown=0):
+    """The probability of each word from the scores of all sentences."""
+    logs = []
+    for word in words:
+        totals = one(scorer, [*tokens[:place], word, *tokens[place + 1 :]]).total.values()
+        unknown = math.log(n_unknown + 1) if word not in WORDS else 0
+        logs.append(sum(totals) / len(totals) - unknown)
+    total = sum(map(math.exp, logs))
+    return {word: math.exp(log) / total for word, log in zip(words, logs, strict=True)}
+
+
+def test_fill_equals_the_probabilities_of_whole_sentences(scorer):
+    tokens = ["the", "[MASK]", "sat", "unheard"]
+    (gap,) = scorer.fill(tokens, 100)
+    assert gap[:2] == (1, "[MASK]")
+    expected = by_brute_force(scorer, tokens, 1, PROPER)
+    assert dict(gap.candidates) == pytest.approx(expected, rel=20 * ATOL)
+    values = [p for _, p in gap.candidates]
+    assert values == sorted(values, reverse=True) and sum(values) == pytest.approx(1)
+    assert scorer.fill(tokens, 2)[0].candidates == gap.candidates[:2]
+    assert scorer.fill(["the", "cat"]) == scorer.fill([]) == []
+
+
+def test_fill_compares_other_words_by_their_share_of_unk(scorer):
+    tokens = ["[?]", "cat"]
+    (gap,) = scorer.fill(tokens, 100, mask="[?]", words=["dog", "cat", "emu", "dog"])
+    expected = by_brute_force(scorer, tokens, 0, [*PROPER, "dog", "emu"], n_unknown=2)
+    assert dict(gap.candidates) == pytest.approx(expected, rel=20 * ATOL)
+
+
+def test_fill_starts_with_the_surest_of_several_gaps(scorer):
+    tokens = ["[MASK]", "sat", "[---]t", "[MASK]"]
+    found = scorer.fill(tokens, 100)
+    assert [gap.position for gap in found] == [0, 2, 3]
+    text, left = ["<UNK>", "sat", "<UNK>", "<UNK>"], [0, 2, 3]
+    allowed = {0: PROPER, 2: [word for word in PROPER if word[1:].endswith("t")], 3: PROPER}
+
+    def best(place):
+        p = by_brute_force(scorer, text, place, allowed[place])
+        return max(p, key=p.get), max(p.values())
+
+    while left:
+        place = max(left, key=lambda i: best(i)[1])
+        text[place] = best(place)[0]
+        left.remove(place)
+    for gap in found:
+        expected = by_brute_force(scorer, text, gap.position, allowed[gap.position])
+        assert dict(gap.candidates) == pytest.approx(expected, rel=50 * ATOL)
+
+
+def test_fill_of_lost_letters_offers_matching_words_only():
+    words = ["", "k", "king", "kiing", "kingg", "ki..g", "kibg", "re\u0301g", "ring"]
+    cases = {
+        "ki[..]g": {"kiing", "kingg", "ki..g"}, "ki[.]g": {"king", "kibg"},
+        "k[---]": set(words[2:7]),
+        "[-]g": {"king", "kiing", "kingg", "ki..g", "kibg", "re\u0301g", "ring"},
+        "[..]": set(), "[....]": {"king", "kibg", "ring"}, "[.]i[.]g": {"king", "kibg", "ring"},
+        "r[.]g": {"re\u0301g"}, "[MASK]": set(words[1:]),
+    }  # fmt: skip
+    from unicodedata import normalize
+
+    for token, expected in cases.items():
+        found = pattern(token)
+        assert {w for w in words if found.fullmatch(normalize("NFC", w))} == expected, token
+    for token in ("king", "[", "[]", "[.-]", "..", "[a]", "[mask]"):
+        assert pattern(token) is None
+    assert pattern("[MASK]", "[?]") is None and pattern("[?]", "[?]").fullmatch("king")
+
+
+def test_fill_without_a_matching_word_has_no_candidates(scorer):
+    unmatched, other = scorer.fill(["xx[.]", "[MASK]"], 1)
+    assert unmatched == (0, "xx[.]", []) and len(other.candidates) == 1
+    (gap,) = scorer.fill(["xx[.]"], words=["xxy"])
+    assert gap.candidates == [("xxy", 1.0)]
+
+
+def test_fill_refuses_invalid_arguments(scorer):
+    with pytest.raises(ValueError, match="n is 0"):
+        scorer.fill(["[MASK]"], 0)
+    with pytest.raises(DataError, match="the sentence is 'a \\[MASK\\]'"):
+        scorer.fill("a [MASK]")
+
+
+def test_fill_command_writes_table_json_and_text(run_here, tmp_path):
+    text, more = tmp_path / "text", tmp_path / "more"
+    text.write_text("w1 [MASK] w2\n\nw1 w3\nqq[.] w[.]\n", encoding="utf-8")
+    more.write_text("qqa qqb\nqqcc\n", encoding="utf-8")
+    arguments = ["--model", tiny_run("words"), "--input", text, "--words", more, "--n", "2"]
+    done = run_here("bilm fill", *arguments)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert rows[0] == ["sentence", "position", "gap", "rank", "word", "probability"]
+    places = [("0", "1", "[MASK]"), ("3", "0", "qq[.]"), ("3", "1", "w[.]")]
+    assert [tuple(row[:4]) for row in rows[1:]] == [(*p, r) for p, r in product(places, "12")]
+    assert {row[4] for row in rows[3:5]} == {"qqa", "qqb"}
+    done = run_here("bilm fill", *arguments, "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [gap["token"] for gap in found] == ["[MASK]", "qq[.]", "w[.]"]
+    assert [word for gap in found for word, _ in gap["candidates"]] == [row[4] for row in rows[1:]]
+    done = run_here("bilm fill", *arguments, "--restored")
+    assert done.stdout == f"w1 {rows[1][4]} w2\nw1 w3\n{rows[3][4]} {rows[5][4]}\n"
+    done = run_here("bilm fill", *arguments, "--json", "--restored")
+    assert done.returncode == 2 and "mutually exclusive" in done.stderr
