@@ -6,6 +6,7 @@
 PYTHON ?= python3
 VENV := .venv
 EXTRAS := .venv-extras
+FLAIR := .venv-flair
 ENGINES := .venv-engines
 DOCS := .venv-docs
 OLDEST := .venv-oldest
@@ -68,10 +69,11 @@ test-backends-short: $(EXTRAS)/installed  ## the same on PyTorch, and on JAX the
 	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests/elmo tests/compat -k golden
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 
-test-clients: $(EXTRAS)/installed  ## run the tests of optional packages: scikit-learn, spaCy, ONNX, ...
+test-clients: $(EXTRAS)/installed $(FLAIR)/installed  ## run the tests of optional packages: scikit-learn, spaCy, ONNX, ...
 	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m clients tests
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest tests/integrations/test_torch.py \
 	  tests/compat/test_allennlp_interface.py
+	$(FLAIR)/bin/python -m pytest tests/compat/test_flair_interface.py
 
 test-clients-short: $(EXTRAS)/installed  ## a few of the tests of test-clients, for CI
 	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m "clients and short" tests
@@ -92,13 +94,17 @@ fuzz: $(VENV)/installed  ## try 10,000 damaged inputs and models, each of which 
 test-all: lint test test-slow test-cluster test-backends test-clients test-versions fuzz  ## run all tests
 
 clean:  ## remove the environments, built files and demo_run
-	rm -rf $(VENV) $(EXTRAS) $(ENGINES) $(DOCS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
+	rm -rf $(VENV) $(EXTRAS) $(FLAIR) $(ENGINES) $(DOCS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
 	rm -rf docs/api docs/project
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(EXTRAS)/installed: PACKAGES := jax torch pandas polars selenium
 $(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sklearn,spacy,tensorboard,zstd
+
+# flair requires older versions of huggingface_hub and click than those of constraints.txt.
+$(FLAIR)/installed: OPTIONAL := ,flair
+$(FLAIR)/installed: CONSTRAINTS := /dev/null
 
 $(ENGINES)/installed: PACKAGES := moto[server] pandas dask[distributed] datasets pyspark ray
 $(ENGINES)/installed: OPTIONAL := ,parquet,remote,zstd
@@ -110,7 +116,7 @@ $(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
 $(OLDEST)/installed: constraints-oldest.txt
 $(NEWEST)/installed: CONSTRAINTS := /dev/null
 
-$(VENV)/installed $(EXTRAS)/installed $(ENGINES)/installed $(DOCS)/installed \
+$(VENV)/installed $(EXTRAS)/installed $(FLAIR)/installed $(ENGINES)/installed $(DOCS)/installed \
 $(OLDEST)/installed $(NEWEST)/installed: $(INSTALLED_BY)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \

@@ -57,6 +57,8 @@ MODULES = {  # module: what its page is about
     "bilm.integrations.vectorizer": "scikit-learn",
     "bilm.integrations.spacy_pipe": "spaCy",
     "bilm.compat.simple_elmo": "simple_elmo's interface",
+    "bilm.compat.tfhub": "TensorFlow Hub's interface",
+    "bilm.compat.manylangs": "ELMoForManyLangs' interface",
     "bilm.export.saved_model": "Export to SavedModel",
     "bilm.export.onnx": "Export to ONNX",
     "bilm.export.hdf5": "Export to HDF5",

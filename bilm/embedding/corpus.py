@@ -39,19 +39,7 @@ from bilm.embedding.writers import (
 from bilm.errors import DataError
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import (
-    LOCK,
-    PREFIX,
-    beside,
-    expanded,
-    output_path,
-    protect,
-    remove_leftovers,
-    replacing,
-    scratch,
-    sha256_of,
-    try_lock,
-)
+from bilm.support import files
 from bilm.support.progress import progress
 
 DTYPES = ("float32", "float16")
@@ -106,10 +94,10 @@ def dump_bilm_embeddings(
     dtype, is_pooled = str(dtype), pool != "none"  # a numpy.dtype is also accepted
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, expected one of {DTYPES}")
-    outfile, dataset_file = expanded(outfile), expanded(dataset_file)
-    vocab_file = None if vocab_file is None else expanded(local_copy(vocab_file))
+    outfile, dataset_file = files.expanded(outfile), files.expanded(dataset_file)
+    vocab_file = None if vocab_file is None else files.expanded(local_copy(vocab_file))
     writer, model = writer_class(outfile), open_model(options_file, weight_file)
-    protect(outfile, *input_files(dataset_file), vocab_file, *model.own_files)
+    files.protect(outfile, *input_files(dataset_file), vocab_file, *model.own_files)
 
     # The text.
     corpus = open_corpus(dataset_file, share, **reading)
@@ -122,7 +110,7 @@ def dump_bilm_embeddings(
     if before_keras is not None and backend == "keras":
         before_keras()
     vocabulary = model.vocabulary_file(vocab_file)
-    settings = VERSION, model.digest, vocabulary and sha256_of(vocabulary), precision, backend
+    settings = VERSION, model.digest, vocabulary and files.sha256_of(vocabulary), precision, backend
     embedder = ElmoEmbedder(model, None, vocab_file, precision=precision, backend=backend)
     model.check_unchanged()
     embedder.tokenization.done = True  # the first reading has checked the corpus
@@ -253,7 +241,7 @@ class Parts:
         yield each record after its vectors have been added."""
         path = self._path(records)
         span = Span(self.n_sentences, self._rows_of(records))
-        with replacing(path) as new, closing(self.writer(new, self.content, span)) as out:
+        with files.replacing(path) as new, closing(self.writer(new, self.content, span)) as out:
             for number, _, vectors in embedded:
                 out.add(number, records[number], vectors)
                 yield records[number]
@@ -264,7 +252,7 @@ class Parts:
 
         Raises: OSError, naming `outfile`; DataError for a damaged part or if the upload fails.
         """
-        with replacing(self.outfile) as merged:
+        with files.replacing(self.outfile) as merged:
             if len(self.paths) == 1:
                 os.replace(self.paths[0], merged)
             else:
@@ -274,7 +262,7 @@ class Parts:
                         _append(out, path)
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
-        with scratch(self.outfile) as folder:
+        with files.scratch(self.outfile) as folder:
             os.rename(self.folder, folder / "parts")
 
     def _add(self, path: Path, records: Sequence[Record]) -> None:
@@ -311,17 +299,17 @@ def open_parts(
 
     Raises: DataError if another process is writing the folder; OSError if it cannot be written.
     """
-    target = output_path(outfile)
-    folder = beside(target, ".parts")
-    remove_leftovers(target)
+    target = files.output_path(outfile)
+    folder = files.beside(target, ".parts")
+    files.remove_leftovers(target)
     folder.mkdir(parents=True, exist_ok=True)
-    known = re.compile(rf"\d{{6}}-[0-9a-f]{{32}}\..*|{re.escape(PREFIX)}.*|{LOCK}")
+    known = re.compile(rf"\d{{6}}-[0-9a-f]{{32}}\..*|{re.escape(files.PREFIX)}.*|{files.LOCK}")
     if foreign := [name for name in os.listdir(folder) if not known.fullmatch(name)]:
         raise DataError(
             f"{folder}: contains {foreign[0]!r}, expected parts of {target.name} only; remove the "
             "folder, or choose another output"
         )
-    lock = try_lock(folder / LOCK)
+    lock = files.try_lock(folder / files.LOCK)
     if lock is None:
         raise DataError(
             f"{folder}: another process is writing {target}; wait until it ends, or choose another "

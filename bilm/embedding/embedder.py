@@ -71,8 +71,8 @@ class ElmoEmbedder:
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
             support it, and changes vectors by less than 1 %. `int8` stores the weights of LSTMs,
             highway layers and projections in eight bits and computes with ONNX Runtime on the CPU.
-        backend: `keras`, or `numpy`, which computes models that read characters in float32 without
-            importing Keras: it starts sooner, but computes more slowly.
+        backend: `keras`, or `numpy`, which computes in float32 without importing Keras, except
+            models that read words: it starts sooner, but computes more slowly.
 
     The argument `layers` of the methods selects the float32 result of a sentence. `"all"`: (layers
     + 1, T, 2 P), where layer 0 contains the token vector twice. Indices such as `[0, 2]` or
@@ -316,10 +316,8 @@ class WordVectors:
             self._vocab = vocabulary_of(vocab_file, options, model.n_tokens, self.marks)
             return
         self.marks = self._alphabet.begin, self._alphabet.end
-        cnn, lexicons = options.char_cnn, options.lexicon_encoder
-        filters = cnn.filters if cnn else ()
-        if lexicons and lexicons.characters:
-            filters = lexicons.filters or ()
+        encoder = options.char_cnn or options.lexicon_encoder
+        filters = (encoder and encoder.filters) or ()
         self._widest = max((width for width, _ in filters), default=0)
         self._budget = encoder_budget(filters)
 

@@ -26,13 +26,12 @@ def _module(elmo: Elmo) -> tf.Module:
     @tf.function(input_signature=[tf.TensorSpec((None, None), tf.string, name="tokens"), lengths])
     def tokens(tokens: Any, sequence_len: Any) -> dict[str, tf.Tensor]:
         """Embed tokens string (B, T), the first `sequence_len` (B,) of each row."""
-        there = tf.sequence_mask(sequence_len, tf.shape(tokens)[1])
-        return _hub_outputs(elmo, tf.where(there, tokens, ""))
+        return hub_outputs(elmo, tokens, sequence_len)
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
     def default(strings: Any) -> dict[str, tf.Tensor]:
         """Embed sentences string (B,), split at white space."""
-        return _hub_outputs(elmo, strings)
+        return hub_outputs(elmo, strings)
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
     def serving_default(sentences: Any) -> dict[str, tf.Tensor]:
@@ -54,12 +53,13 @@ def _embed(
     return layers, there, vectors, mixed, mean
 
 
-def _hub_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
+def hub_outputs(elmo: Elmo, tokens: Any, lengths: Any = None) -> dict[str, tf.Tensor]:
+    """Return the outputs of `tokens`; `lengths` is its `sequence_len`, or None for all tokens."""
+    if lengths is not None:
+        tokens = tf.where(tf.sequence_mask(lengths, tf.shape(tokens)[1]), tokens, "")
     layers, there, vectors, mixed, mean = _embed(elmo, *elmo.layers_of(tokens))
-    outputs = {"word_emb": vectors * there, "elmo": mixed, "default": mean}
-    for j in range(1, layers.shape[1]):
-        outputs[f"lstm_outputs{j}"] = layers[:, j] * there
-    return outputs
+    lstm = {f"lstm_outputs{j}": layers[:, j] * there for j in range(1, layers.shape[1])}
+    return {"word_emb": vectors * there, **lstm, "elmo": mixed, "default": mean}
 
 
 def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+import numpy as np
+
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import WeightsError
 from bilm.storage.stored_model import StoredModel, open_model
@@ -73,3 +75,9 @@ def shared_embedder(files: ModelFiles, digest: str, precision: str = "float32") 
 @lru_cache(MAX_LOADED)
 def _load(files: ModelFiles, digest: str, precision: str) -> ElmoEmbedder:
     return ElmoEmbedder(files.open(), None, files.vocab, precision=precision)
+
+
+def side_by_side(vectors: np.ndarray) -> np.ndarray:
+    """Concatenate layers: (layers, T, 2 P) or (T, 2 P) -> (T, features)."""
+    n_features = int(np.prod(np.delete(vectors.shape, -2)))
+    return np.moveaxis(vectors, -2, 0).reshape(-1, n_features)

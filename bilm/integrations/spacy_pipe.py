@@ -99,7 +99,7 @@ class ElmoComponent:
         self._on_error = error_handler
 
     def _embed(self, docs: list[Doc]) -> None:
-        from bilm.integrations.shared_models import shared_embedder
+        from bilm.integrations.shared_models import shared_embedder, side_by_side
 
         self._digest = self._digest or self.files.digest()
         embedder = shared_embedder(self.files, self._digest, self.precision)
@@ -107,11 +107,11 @@ class ElmoComponent:
         words = ([token.text for token in tokens] for tokens in sentences)
         # The first sentence has no words; its result gives the width.
         embedded = embedder.embed_sentences([[], *words], self.layers)
-        width = _side_by_side(next(embedded)).shape[1]
+        width = side_by_side(next(embedded)).shape[1]
         tensors = {id(doc): np.zeros((len(doc), width), np.float32) for doc in docs}
         for tokens, vectors in zip(sentences, embedded, strict=True):
             places = [token.i for token in tokens]
-            tensors[id(tokens[0].doc)][places] = _side_by_side(vectors)
+            tensors[id(tokens[0].doc)][places] = side_by_side(vectors)
         for doc in docs:
             doc.tensor = tensors[id(doc)]
             set_hooks(doc)
@@ -167,12 +167,6 @@ def _sentences(doc: Doc) -> Iterator[list[Token]]:
     for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc]:
         if tokens := [token for token in sentence if not token.is_space]:
             yield tokens
-
-
-def _side_by_side(vectors: np.ndarray) -> np.ndarray:
-    """Concatenate layers: (layers, T, 2 P) or (T, 2 P) -> (T, features)."""
-    n_features = int(np.prod(np.delete(vectors.shape, -2)))
-    return np.moveaxis(vectors, -2, 0).reshape(-1, n_features)
 
 
 def _token_vector(token: Token) -> np.ndarray:

@@ -110,7 +110,9 @@ class LexiconEncoderOptions(Checked):
             missing = [mark for mark in marks if table and mark not in table.lexicon]
             if missing:
                 raise OptionsError(f"{name}.lexicon: {' '.join(missing)} missing")
-        if self.characters is None:
+        if self.characters is None:  # a published configuration has the CNN's options all the same
+            object.__setattr__(self, "filters", None)
+            object.__setattr__(self, "n_highway", 0)
             return
         if self.filters is None:
             raise OptionsError(f"filters: missing, expected {schema.FILTERS.expected}")

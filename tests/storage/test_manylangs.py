@@ -1,6 +1,5 @@
 """ELMoForManyLangs models against the numbers of the original program, in all that reads them."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,8 +9,9 @@ import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
+from manylangs_files import expected_of, sentences_of
 
-from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder, export_saved_model
+from bilm import BidirectionalLanguageModel, Elmo, export_saved_model
 from bilm.data.vocabulary import alphabet_of
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.errors import OptionsError
@@ -24,15 +24,6 @@ HAS_CASES = (GOLDEN / "manylangs").is_dir()
 CASES = golden_cases("manylangs") if HAS_CASES else []
 FOLDERS = [case.values[0] for case in CASES]
 LIMIT = 1e-5
-
-
-def sentences_of(folder):
-    return json.loads((folder / "sentences.json").read_text(encoding="utf-8"))
-
-
-def expected_of(folder):
-    with h5py.File(folder / "expected.hdf5") as file:
-        return [file[f"sentence_{k}"][...] for k in range(len(file))]
 
 
 def check(found, folder, limit=LIMIT):
@@ -62,17 +53,8 @@ def folder(request):
 
 
 @pytest.fixture(scope="module")
-def embedder(folder):
-    return ElmoEmbedder(folder)
-
-
-@pytest.fixture(scope="module")
 def elmo(folder):
     return Elmo(folder, combine="concat")
-
-
-def test_golden_manylangs_embedder(embedder, folder):
-    check(embedder.embed_batch(sentences_of(folder)), folder)
 
 
 def test_golden_manylangs_language_model(folder):

@@ -131,7 +131,7 @@ def _clip(values: np.ndarray, bound: float | None) -> None:
 
 
 class NumpyBackend(Backend):
-    """A biLM that reads characters with a character CNN, in float32.
+    """A biLM that reads characters, words of lexicons, or both, in float32.
 
     Args:
         options: of the model.
@@ -140,20 +140,21 @@ class NumpyBackend(Backend):
 
     def __init__(self, options: ModelOptions, read: Read):
         super().__init__(options)
-        cnn = options.char_cnn
-        assert cnn is not None
-        kernels = [read(f"CNN/W_cnn_{i}") for i in range(len(cnn.filters))]
-        kinds = "W_carry", "b_carry", "W_transform", "b_transform"
-        self._activate, self._characters = ACTIVATIONS[cnn.activation].numpy, read("char_embed")
+        shapes, encoder = _shapes(options), options.char_cnn or options.lexicon_encoder
+        assert encoder is not None
+        parts = ("word_embed",), ("char_embed",), ("CNN_proj/W_proj", "CNN_proj/b_proj")
+        known = [[read(name) for name in part if name in shapes] for part in parts]
+        self._words, self._characters, self._projection = known  # empty if the model has none
+        kernels = [read(f"CNN/W_cnn_{i}") for i in range(len(encoder.filters or ()))]
         # One matrix per filter width: width * E, filters.
         self._kernels = [kernel.reshape(-1, kernel.shape[-1]) for kernel in kernels]
-        self._bias = np.concatenate([read(f"CNN/b_cnn_{i}") for i in range(len(kernels))])
+        self._biases = [read(f"CNN/b_cnn_{i}") for i in range(len(kernels))]
+        self._activate = ACTIVATIONS[encoder.activation].numpy
+        kinds = "W_carry", "b_carry", "W_transform", "b_transform"
         self._highways = [
-            [read(f"CNN_high_{i}/{kind}") for kind in kinds] for i in range(cnn.n_highway)
+            [read(f"CNN_high_{i}/{kind}") for kind in kinds] for i in range(encoder.n_highway)
         ]
-        self._projection: list[np.ndarray] = []
-        if len(self._bias) != options.lstm.projection_dim:
-            self._projection = [read("CNN_proj/W_proj"), read("CNN_proj/b_proj")]
+        self._n_filters = sum(map(len, self._biases))
         layers = range(options.lstm.n_layers)
         cells = {
             d: [_read_cell(options, CELL.format(k=k, i=i), read) for i in layers]
@@ -166,7 +167,7 @@ class NumpyBackend(Backend):
         """Return why such a model is not computed: see `Backend.unsupported`."""
         if precision != "float32":
             return f"computes in float32, not in {precision}"
-        return None if options.char_cnn else "computes models with a character CNN only"
+        return "does not compute models that read words" if options.reads_words else None
 
     @classmethod
     def open(cls, stored: StoredModel, precision: str) -> NumpyBackend:
@@ -183,12 +184,20 @@ class NumpyBackend(Backend):
 
     def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
         """Return the vectors of tokens: see `Backend.encode`."""
-        with blas_threads(4 * len(self._bias) ** 2 if len(ids) <= FEW_WORDS else math.inf):
-            x = self._activate(np, self._maxima(self._characters[ids]) + self._bias)
-            for gate, gate_bias, transform, bias in self._highways:
-                g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
-                x = x + g * (np.maximum(x @ transform + bias, 0) - x)
+        with blas_threads(4 * self._n_filters**2 if len(ids) <= FEW_WORDS else math.inf):
+            words, characters = np.split(ids, [len(self._words)], axis=1)
+            features = [table[words[:, 0]] for table in self._words]
+            features += [self._cnn(table[characters]) for table in self._characters]
+            x = np.concatenate(features, axis=1)
             return x @ self._projection[0] + self._projection[1] if self._projection else x
+
+    def _cnn(self, vectors: np.ndarray) -> np.ndarray:
+        """Encode tokens from the vectors of their characters: float32 (U, C, E) -> (U, F)."""
+        x = self._activate(np, self._maxima(vectors) + np.concatenate(self._biases))
+        for gate, gate_bias, transform, bias in self._highways:
+            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
+            x = x + g * (np.maximum(x @ transform + bias, 0) - x)
+        return x
 
     def _maxima(self, vectors: np.ndarray) -> np.ndarray:
         """Return the maximum of each filter over its places: float32 (U, C, E) -> (U, F)."""
@@ -222,18 +231,25 @@ def _read_cell(options: ModelOptions, prefix: str, read: Read) -> NumpyCell:
 
 def _shapes(options: ModelOptions) -> dict[str, tuple[int, ...]]:
     """Return the shape of each weight by name, in the order of the graph."""
-    cnn, lstm = options.char_cnn, options.lstm
-    assert cnn is not None
-    dim, width, n = cnn.embedding.dim, lstm.projection_dim, sum(n for _, n in cnn.filters)
-    shapes: dict[str, tuple[int, ...]] = {"char_embed": (N_CHARACTERS_WITH_PADDING, dim)}
-    for i, (filter_width, n_filters) in enumerate(cnn.filters):
-        shapes[f"CNN/W_cnn_{i}"] = 1, filter_width, dim, n_filters
+    lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
+    encoder, width = cnn or lexicons, lstm.projection_dim
+    assert encoder is not None
+    tables = {"word_embed": lexicons.words, "char_embed": lexicons.characters} if lexicons else {}
+    shapes: dict[str, tuple[int, ...]]
+    shapes = {name: (table.n_rows + 1, table.dim) for name, table in tables.items() if table}
+    if cnn:
+        shapes["char_embed"] = N_CHARACTERS_WITH_PADDING, cnn.embedding.dim
+    filters = encoder.filters or ()
+    n = sum(n for _, n in filters)
+    for i, (filter_width, n_filters) in enumerate(filters):
+        shapes[f"CNN/W_cnn_{i}"] = 1, filter_width, shapes["char_embed"][1], n_filters
         shapes[f"CNN/b_cnn_{i}"] = (n_filters,)
-    for i in range(cnn.n_highway):
+    for i in range(encoder.n_highway):
         for kind in ("carry", "transform"):
             shapes[f"CNN_high_{i}/W_{kind}"], shapes[f"CNN_high_{i}/b_{kind}"] = (n, n), (n,)
-    if n != width:
-        shapes |= {"CNN_proj/W_proj": (n, width), "CNN_proj/b_proj": (width,)}
+    if lexicons or n != width:
+        n_features = n + shapes.get("word_embed", (0, 0))[1]
+        shapes |= {"CNN_proj/W_proj": (n_features, width), "CNN_proj/b_proj": (width,)}
     for k, i in np.ndindex(len(options.directions), lstm.n_layers):
         cell = CELL.format(k=k, i=i)
         shapes |= {f"{cell}W_0": (2 * width, 4 * lstm.dim), f"{cell}B": (4 * lstm.dim,)}

@@ -48,6 +48,8 @@ class Published(NamedTuple):
 
 _published = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
 MODELS = {model["name"]: Published(**model) for model in _published}
+# A module's URL is a web page; its archive is the page with a query, or below the second address.
+TFHUB, TFHUB_FILES = "https://tfhub.dev", "https://storage.googleapis.com/tfhub-modules"
 NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 
 
@@ -62,6 +64,9 @@ def looked_up(name: str) -> Sequence[Path] | None:
     alternatives: Sequence[Sequence[str]]
     if number := re.fullmatch(r"nlpl:(\d{1,9})", name):
         alternatives = [[f"{NLPL}/{collection}/{number[1]}.zip"] for collection in COLLECTIONS]
+    elif module := re.fullmatch(rf"{re.escape(TFHUB)}/([\w-]+/[\w/-]+/\d+)", name):
+        archive = f"{TFHUB_FILES}/{module[1]}.tar.gz"
+        alternatives = [[f"{name}?tf-hub-format=compressed"], [archive]]
     elif name in MODELS:
         alternatives = MODELS[name].addresses
     else:

@@ -1,0 +1,64 @@
+"""`Embedder` of ELMoForManyLangs, with its numbers.
+
+Programs that were written for `elmoformanylangs` change the import only:
+
+    from bilm.compat.manylangs import Embedder
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from absl import logging
+
+from bilm.data.tokenization import checked_sentences
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.errors import OptionsError
+from bilm.storage.stored_model import StoredModel
+
+
+class Embedder:
+    """A stored biLM with the methods of the class of this name in ELMoForManyLangs.
+
+    Args:
+        model_dir: the folder of a model, its ZIP archive or `nlpl:NUMBER`; or any other model: see
+            `bilm.storage.stored_model.open_model`.
+        batch_size: accepted and ignored; it changes no result.
+        backend: see `bilm.ElmoEmbedder`; `numpy` requires neither Keras nor TensorFlow.
+    Raises: OptionsError, WeightsError, DataError.
+
+    Example:
+        vectors = Embedder("144").sents2elmo([["Hello", "world"], ["Bye"]])  # (2, 2 P), (1, 2 P)
+    """
+
+    def __init__(
+        self, model_dir: str | Path | StoredModel, batch_size: int = 64, backend: str = "keras"
+    ):
+        self.model_dir, self.batch_size = model_dir, batch_size
+        self._embedder = ElmoEmbedder(model_dir, backend=backend)
+        n_layers, dim = self._embedder.n_layers, self._embedder.dim
+        self._layers: dict[int, str | list[int]] = {-1: "average", -2: "all"}
+        self._layers |= {layer: [layer] for layer in range(n_layers)}
+        logging.info("%s: loaded, %d layers of %d", model_dir, n_layers, dim)
+
+    def sents2elmo(
+        self, sents: Iterable[Sequence[str]], output_layer: int = -1
+    ) -> list[np.ndarray]:
+        """Return the vectors of each sentence.
+
+        Args:
+            sents: sentences, each a list of words.
+            output_layer: number of a layer, 0 for the token vectors; -1 for the mean of the layers;
+                -2 for all layers.
+        Returns: arrays float32 (T, 2 P), for -2 (layers, T, 2 P).
+        Raises: OptionsError for another `output_layer`; DataError if a sentence is not a list of
+            words.
+        """
+        if output_layer not in self._layers:
+            numbers = ", ".join(map(str, sorted(self._layers)))
+            raise OptionsError(f"output_layer is {output_layer!r}, expected one of {numbers}")
+        layers = self._layers[output_layer]
+        found = self._embedder.embed_batch(checked_sentences(sents), layers)
+        return found if isinstance(layers, str) else [vectors[0] for vectors in found]
