@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,8 +131,9 @@ def draw_change(
         axes.spines[["top", "right"]].set_visible(False)
         a, b = (plain(name.removeprefix("usages_")) for name in columns)
         vectors = "mean of the LSTM layers" if number == "mean" else f"layer {number}"
-        axes.set_title(f"word (usages in {a} + {b}), {vectors}", loc="left", fontsize=10)
-        axes.set_xlabel(f"{measure}: {IN_WORDS[measure].format(a, b)}", fontsize=9)
+        label = f"{measure}, {vectors}: {IN_WORDS[measure].format(a, b)}"
+        axes.set_title(f"word (usages in {a} + {b})", loc="left", fontsize=10)
+        axes.set_xlabel(textwrap.fill(label, 60), fontsize=9)
         if q.notna().any():
             figure.legend(loc="outside lower right", frameon=False, ncols=2, fontsize=9)
 

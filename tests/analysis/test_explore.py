@@ -117,7 +117,7 @@ def test_picture_of_changed_words(n_words, tmp_path):
     )
     draw_change(frame, tmp_path / "c.svg")
     drawn = (tmp_path / "c.svg").read_text("utf-8")
-    for text in (" (10 + 10, few)", "usages in then + now", "between a usage in then and"):
+    for text in (" (10 + 10, few)", "usages in then + now", "mean cosine distance"):
         assert text in drawn
 
 
