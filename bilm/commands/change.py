@@ -15,17 +15,14 @@ Measures of the change of a word between the groupings A and B:
   jsd_kmeans       Jensen-Shannon divergence (bits) between the shares of clusters, by k-means
 prt and jsd_kmeans are differences from the mean over random splits of the usages: 0 without change.
 
-The table has a row per word, or per word and selected layer: word, layer, cite ("yes", or why not
-to report the row: few usages, or one of several layers), usages_A, usages_B (compared usages),
-count_A, count_B (in the texts), per_million_A, per_million_B, log_ratio (binary logarithm of the
-ratio of the frequencies), ppmi (a baseline without a model: distance of counts of context words),
-apd_same (apd of random splits: without change), and for each measure m the columns m, m_low, m_high
-(bootstrap interval), m_p (permutation test) and m_q (p-value adjusted over all words). It is
-printed, or written to --output.
+The table has a row per word, or per word and selected layer: cite ("yes", or why not to report the
+row), usages_A (compared usages), count_A and per_million_A (in the text), log_ratio (binary
+logarithm of the ratio of the frequencies), ppmi (a baseline without a model: distance of counts of
+context words), apd_same (apd without change), and for each measure m the columns m, m_low, m_high
+(bootstrap interval), m_p (permutation test) and m_q (p-value adjusted over all words).
 
-A small p-value means that the usages in A and B differ in distribution. Texts of another topic,
-genre or author differ, too: compare with words that are known not to change, and compare only words
-of similar frequency.
+A small p-value means that the usages in A and B differ in distribution, perhaps in topic, genre or
+author: compare with words of similar frequency that are known not to change.
 """
 
 
@@ -36,16 +33,15 @@ of similar frequency.
                metavar="PARQUET"),
     opt.option("--between", opt.List(opt.TEXT, 2), "Names of two groupings.", "the only two",
                metavar="A,B"),
-    opt.option("--layers", opt.NUMBERS, "Numbers of layers, such as 1,2; a row for each.",
-               "the mean of the LSTM layers"),
+    opt.option("--layers", opt.NUMBERS, "Numbers of layers, such as 1,2.", "mean of LSTM layers"),
     opt.option("--tags", opt.List(opt.TEXT), "Parts of speech to keep, such as NOUN,VERB.", "all"),
     opt.flag("--no_proper_names", "Leave proper names out: words with the tag PROPN, or without "
              "tags, capitalized words inside a sentence."),
 )  # fmt: skip
 @opt.group(
     "Measures",
-    opt.option("--measures", opt.List(opt.OneOf(MEASURES)), "Measures separated by commas: "
-               f"{', '.join(MEASURES)}.", default=",".join(MEASURES)),
+    opt.option("--measures", opt.List(opt.OneOf(MEASURES)), "Measures separated by commas.",
+               default=",".join(MEASURES)),
     opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
     opt.option("--n_resamples", opt.Integer(0), "Number of resamples of intervals and tests; 0 for "
                "neither.", default=1000),
