@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -143,29 +142,12 @@ def find_problems(model: StoredModel) -> list[str]:
 
 
 def _check_weights(model: StoredModel) -> None:
-    """Check the names and the number of values of the weights and of the softmax.
-
-    Raises: WeightsError.
-    """
+    """Load the weights and the softmax. Raises: WeightsError."""
     from bilm.language_model import BiLM
-    from bilm.storage import names
 
-    softmax, options = model.softmax, model.options
-    built = BiLM(options, model.n_words, softmax=softmax is not None)
-    n_classes = softmax.n_words if softmax else 0
-    sizes = _sizes(options, model.n_words, n_classes)
-    parts = [(model.tensors, names.is_bilm, sizes["parameters"])]
-    if softmax is not None:
-        parts.append((softmax.tensors, names.is_softmax, sizes["softmax_parameters"]))
-    for tensors, only, required in parts:
-        with tensors.opened() as read:
-            stored = names.found_names(names.stored_places(built), tensors, only).values()
-            n_found = sum(math.prod(read(name).shape) for name in stored)
-        if n_found != required:
-            raise WeightsError(
-                f"{tensors.source}: contains {n_found:,} values, but the options require "
-                f"{required:,}"
-            )
+    built = BiLM(model.options, model.n_words, softmax=model.softmax is not None)
+    built.build()
+    model.assign(built)
 
 
 def _check_vocabulary(model: StoredModel) -> None:

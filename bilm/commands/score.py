@@ -18,23 +18,15 @@ SENTENCE_COLUMNS = (
     Column("forward", float), Column("backward", float), Column("mean", float),
     Column("predictions", int), Column("unknown", str), Column("sentence", str),
 )  # fmt: skip
-TOKEN_COLUMNS = (
-    Column("forward", float), Column("backward", float), Column("known", bool),
-    Column("token", str),
-)  # fmt: skip
 NOTE = """
-Each sentence starts from zero state. Log-probabilities are natural logarithms. Without --per_token,
-there is a row for each sentence:
+Each sentence starts from zero state. Log-probabilities are natural logarithms. There is a row for
+each sentence ("bilm surprisal" writes a row for each word):
   forward, backward    log-probability of the sentence in each direction
   mean                 average log-probability per prediction
   predictions          number of predictions per direction: the number of words plus one
   unknown              words that the vocabulary does not contain, separated by spaces. They are
                        scored as <UNK>, which can be more likely than a known word
   sentence             the words, instead of the number
-With --per_token, there is a row for each word and for the marks <S> and </S>:
-  forward, backward    log-probability of the token; empty where a direction does not predict it
-  known                false for words that the vocabulary does not contain
-  token                the word or mark
 
 The last line of the log is AVERAGE PERPLEXITY = <number>, which equals that of "bilm test
 --stateless" on the same text.
@@ -44,21 +36,16 @@ The last line of the log is AVERAGE PERPLEXITY = <number>, which equals that of 
 @command(notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
 @scoring.model_options
 @scoring.text_options
-@opt.group(
-    "Results",
-    opt.table_option,
-    opt.flag("--per_token", "Write one row per token."),
-)
-def score(files: scoring.Files, text: scoring.Text, output: str | None, per_token: bool) -> None:
+@opt.group("Results", opt.table_option)
+def score(files: scoring.Files, text: scoring.Text, output: str | None) -> None:
     """Print the log-probabilities of sentences.
 
     Probabilities are computed with the full softmax.
 
     Examples:
       bilm score --model run --input dev.txt > dev.tsv
-      bilm score --model elmo --input dev.txt --per_token --output dev.csv
       bilm score --model elmo --input reviews.csv --column text --id_column id --output scores.csv
-      echo "The bank closed ." | bilm score --model run --per_token
+      echo "The bank closed ." | bilm score --model run
     """
     from absl import logging
 
@@ -69,15 +56,13 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None, per_toke
     scores = text.scored(scorer, scorer.score)
 
     def written() -> Iterator[Score]:
-        n = len(text.columns) if per_token else -1  # a row has the number or the words
-        columns = [*text.columns[:n], *(TOKEN_COLUMNS if per_token else SENTENCE_COLUMNS)]
+        columns = [*text.columns[:-1], *SENTENCE_COLUMNS]  # the words instead of the number
         with (
             table(output, columns, [*text.files, *files]) as write,
             progress("scoring", "sentences") as shown,
         ):
             for place, found in scores:
-                for row in _tokens(found) if per_token else [_sentence(found)]:
-                    write((*place[:n], *row))
+                write((*place[:-1], *_sentence(found)))
                 if output is not None:
                     shown.add(1)
                 yield found
@@ -91,15 +76,3 @@ def _sentence(found: Score) -> Row:
     known = zip(found.tokens, found.is_known, strict=False)  # and whether the mark is known
     unknown = " ".join(word for word, is_known in known if not is_known)
     return (*totals, found.mean, found.n_predictions, unknown, " ".join(found.tokens))
-
-
-def _tokens(found: Score) -> Iterator[Row]:
-    """Yield the rows of the tokens and marks of a sentence."""
-    backward = [NAN] * len(found.forward) if found.backward is None else found.backward.tolist()
-    return zip(
-        [NAN, *found.forward.tolist()],
-        [*backward, NAN],
-        [True, *found.is_known.tolist()],
-        ["<S>", *found.tokens, "</S>"],
-        strict=True,
-    )

@@ -69,14 +69,6 @@ def test_scores_mark_unknown_words_in_each_output(scored):
     first, second = rows_of(scored())
     assert (first["unknown"], second["unknown"]) == ("", " ".join(unknown))
     assert (first["sentence"], second["sentence"]) == (SENTENCE, ODD)
-    tokens = rows_of(scored("--per_token"))
-    assert [row["token"] for row in tokens if row["known"] == "false"] == unknown
-    for number, row in (("0", first), ("2", second)):  # of the lines
-        own = [token for token in tokens if token["sentence"] == number]
-        assert [t["token"] for t in own] == ["<S>", *row["sentence"].split(), "</S>"]
-        assert own[0]["forward"] == own[-1]["backward"] == ""
-        total = sum(float(token["forward"]) for token in own[1:])
-        np.testing.assert_allclose(total, float(row["forward"]), rtol=1e-5)
 
 
 def test_scores_have_the_ids_of_a_table(run_here, tmp_path):
@@ -92,7 +84,6 @@ def test_scores_have_the_ids_of_a_table(run_here, tmp_path):
 
     sentences = {row["id"]: row["sentence"] for row in rows_of(ids())}
     assert sentences == {"a7": "w1 w2", "c": "w3 w1 w2"}
-    assert [r["id"] for r in rows_of(ids("--per_token"))] == ["a7"] * 4 + ["c"] * 5
     ids("--output", tmp_path / "out.csv")
     assert [row["id"] for row in rows_of((tmp_path / "out.csv").read_text(), ",")] == ["a7", "c"]
 
@@ -100,19 +91,18 @@ def test_scores_have_the_ids_of_a_table(run_here, tmp_path):
 @pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".TSV", "\t")])
 def test_scores_in_a_file_are_those_on_standard_output(scored, tmp_path, ending, delimiter):
     out = tmp_path / f"scores{ending}"
-    for flags in ([], ["--per_token"]):
-        printed = scored(*flags)
-        assert scored(*flags, "--output", out) == ""
-        assert rows_of(out.read_text(), delimiter) == rows_of(printed)
+    printed = scored()
+    assert scored("--output", out) == ""
+    assert rows_of(out.read_text(), delimiter) == rows_of(printed)
 
 
 def test_scores_in_parquet(scored, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="make test-clients")
     out = tmp_path / "scores.parquet"
-    scored("--per_token", "--output", out)
+    scored("--output", out)
     found = parquet.read_table(out).to_pydict()
-    assert found["token"][-6:-1] == ODD.split()
-    assert found["forward"][0] is None and found["known"][:2] == [True, True]
+    assert found["sentence"] == [SENTENCE, ODD]
+    assert found["forward"][0] < 0 and found["predictions"][1] == len(ODD.split()) + 1
 
 
 def test_score_refuses_unknown_endings_and_its_own_input(run_here, tmp_path):
