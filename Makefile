@@ -99,8 +99,8 @@ clean:  ## remove the environments, built files and demo_run
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(EXTRAS)/installed: PACKAGES := jax torch pandas polars selenium
-$(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sklearn,spacy,tensorboard,zstd
+$(EXTRAS)/installed: PACKAGES := jax torch pandas polars selenium gensim minicons
+$(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sentence-transformers,sklearn,spacy,tensorboard,zstd
 
 # flair requires older versions of huggingface_hub and click than those of constraints.txt.
 $(FLAIR)/installed: OPTIONAL := ,flair

@@ -163,8 +163,8 @@ def which_elmo() -> str:
     sys.path.insert(0, str(ROOT))
     from bilm.storage.finding.registry import MODELS
 
-    table = ["| language | name | training text | size | licence | addresses |"]
-    table += ["| --- | --- | --- | --- | --- | --- |"]
+    table = ["| language | name | training text | size | verified | licence | addresses |"]
+    table += ["| --- | --- | --- | --- | --- | --- | --- |"]
     for model in sorted(MODELS.values(), key=lambda model: (model.language, model.name)):
         hosts = [host(url) for urls in model.addresses for url in urls]
         cells = (
@@ -172,6 +172,7 @@ def which_elmo() -> str:
             f"`{model.name}`",
             model.trained_on,
             f"{model.size / 1e6:,.0f} MB" if model.size else "not known",
+            "SHA-256" if model.sha256 else "no",
             model.licence or "not stated by the source",
             ", ".join(dict.fromkeys(hosts)),
         )
@@ -181,8 +182,8 @@ def which_elmo() -> str:
 
 
 def host(url: str) -> str:
-    """Return the host of a URL."""
-    return url.split("/")[2]
+    """Return the host of a URL, or a name of the Hugging Face Hub."""
+    return url if url.startswith("hf:") else url.split("/")[2]
 
 
 # --- commands and modules ---

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from stored_files import OPTIONS, WEIGHTS
+from stored_files import CASE, OPTIONS, WEIGHTS
 
 import bilm
 
@@ -68,6 +68,15 @@ def test_classify_learns(tmp_path):
     means = re.findall(r"^accuracy, (ELMo|bag).*: mean ([\d.]+) \(", out, re.MULTILINE)
     assert [name for name, _ in means] == ["ELMo", "bag"]
     assert all(float(mean) == 100 for _, mean in means)
+
+
+@pytest.mark.clients
+def test_search_prints_the_sentence_itself_first(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="make test-clients")
+    (tmp_path / "corpus.txt").write_text("The bank closed .\nDogs bark .\nThe river has a bank .\n")
+    arguments = ["--model", CASE, "--corpus", tmp_path / "corpus.txt", "--query", "Dogs bark ."]
+    lines = run("search.py", *arguments, "--n", "2").splitlines()
+    assert lines[0] == "1.000  Dogs bark ." and len(lines) == 2
 
 
 @pytest.mark.slow

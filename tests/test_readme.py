@@ -129,6 +129,23 @@ def test_python_blocks_of_the_clients_page_run(tmp_path, monkeypatch):
     assert names["mean"].shape == (2, names["doc"].tensor.shape[1])
 
 
+@pytest.mark.clients
+def test_script_of_a_psycholinguist_joins_reading_times(tmp_path, monkeypatch, run_here):
+    pytest.importorskip("pandas", reason="make test-clients")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "story.txt").write_text("She rose from her chair .\nHe sat .\n")
+    (tmp_path / "times.csv").write_text("sentence,position,ms\n0,1,300\n0,2,250\n0,4,400\n1,1,2\n")
+    files = "--input", "story.txt", "--output", "story.csv"
+    done = run_here("bilm surprisal", "--model", "novels-en", *files)
+    assert done.returncode == 0, done.stderr
+    _, page = TEXTS[ROOT / "docs" / "analysis.md"].split("\n## Surprisal\n")
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", page.split("\n## ")[0], flags=re.DOTALL):
+        exec(block, names)
+    assert len(names["joined"]) == 4
+    assert names["regions"]["words"].tolist()[1::2] == ["chair .", "door ."]
+
+
 def test_shell_blocks_name_existing_commands_and_flags():
     found = list(shell_commands())
     assert found

@@ -19,7 +19,7 @@ from bilm.data.text import ON_BAD_UTF8
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 from bilm.scoring.scorer import Score, Scorer
-from bilm.scoring.surprisal import NATS_PER_BIT
+from bilm.surprisal import NATS_PER_BIT
 
 # In bits. If a sentence is computed in another batch, its log-probability changes by less than
 # this, because sums of float32 numbers are rounded.
@@ -166,10 +166,6 @@ def _compare(pair: MinimalPair, good: Score, bad: Score) -> PairScore:
     preference = {d: (value - others[d]) / NATS_PER_BIT for d, value in good.total.items()}
     if "backward" in preference:
         preference["both"] = preference["forward"] + preference["backward"]
-    unknown = [
-        word
-        for score in (good, bad)
-        for word, known in zip(score.tokens, score.is_known, strict=False)
-        if not known
-    ]
-    return PairScore(pair, preference, list(dict.fromkeys(unknown)))
+    both = (zip(score.tokens, score.is_known, strict=False) for score in (good, bad))
+    unknown = dict.fromkeys(word for words in both for word, known in words if not known)
+    return PairScore(pair, preference, list(unknown))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloup.constraints import Equal, If, Not, accept_none, constraint
+from cloup.constraints import Equal, If, Not, accept_none, constraint, require_all
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
@@ -24,6 +24,8 @@ bilm.export_saved_model.
 
 onnx: one file. MODEL is as for saved_model. The exported model reads the character ids that
 bilm.Batcher computes and returns the outputs of serving_default. It requires the extra onnx.
+
+word2vec: text with the vectors of words without context (layer 0), which gensim reads.
 """
 
 
@@ -35,8 +37,8 @@ bilm.Batcher computes and returns the outputs of serving_default. It requires th
     opt.weights_option,
     opt.option("--output", opt.FILE, "File or folder to write.", metavar="FILE|FOLDER",
                required=True),
-    opt.option("--to", opt.OneOf(["hdf5", "saved_model", "onnx"]), "Format of the export.",
-               default="hdf5"),
+    opt.option("--to", opt.OneOf(["hdf5", "saved_model", "onnx", "word2vec"]),
+               "Format of the export.", default="hdf5"),
 )  # fmt: skip
 @opt.group(
     "hdf5",
@@ -44,11 +46,13 @@ bilm.Batcher computes and returns the outputs of serving_default. It requires th
     opt.option("--vocab", opt.FETCHED, "Vocabulary of the softmax.",
                "vocab.txt in the model's folder"),
 )  # fmt: skip
+@opt.group("word2vec", opt.option("--words", opt.FETCHED, "Words, one per line."))
 @constraint(If(Equal("to", "hdf5"), accept_none), ["weights"])
+@constraint(If(Equal("to", "word2vec"), require_all, accept_none), ["words"])
 @constraint(If(Not(Equal("to", "hdf5")), accept_none), ["include_softmax", "vocab"])
 def export(
     model: str, weights: str | None, output: str, to: str, include_softmax: bool,
-    vocab: str | None,
+    vocab: str | None, words: str | None,
 ) -> None:  # fmt: skip
     """Export a biLM to a format that other programs load.
 
@@ -57,12 +61,15 @@ def export(
       bilm export --model run --output elmo/weights.hdf5 --include_softmax
       bilm export --model elmo --to saved_model --output served/elmo/1
       bilm export --model elmo --to onnx --output elmo.onnx
+      bilm export --model elmo --to word2vec --words words.txt --output words.vec
     """
+    from bilm.data.text import read_lines
     from bilm.elmo.layer import Elmo
     from bilm.export.hdf5 import dump_weights
     from bilm.export.model_card import write_card
     from bilm.export.onnx import export_onnx
     from bilm.export.saved_model import export_saved_model
+    from bilm.integrations.word2vec import write_word2vec
     from bilm.storage.stored_model import open_model
     from bilm.support.files import protect
 
@@ -73,6 +80,9 @@ def export(
         written = [str(path) for path in [*paths, card] if path is not None]
     elif to == "saved_model":
         export_saved_model(Elmo(stored, combine="average"), output)
+    elif words is not None:
+        protect(output, *stored.own_files, words)
+        write_word2vec(stored, [word for _, word in read_lines(words)], output)
     else:
         protect(output, *stored.own_files)
         export_onnx(Elmo(stored, combine="average"), output)

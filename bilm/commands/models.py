@@ -48,7 +48,7 @@ def models(cached: bool, remove: str | None, json: bool) -> None:
     for name in packaged():
         print(f"{name}: part of the package")
     for model in found:
-        licence = model.licence or "licence not stated"
+        licence = (model.licence or "licence not stated") + "; unverified" * (not model.sha256)
         print(printable(f"{model.name}: {model.language}, {model.trained_on}; {licence}"))
 
 

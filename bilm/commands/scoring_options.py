@@ -11,6 +11,7 @@ from bilm.commands.output import Column
 from bilm.data.text import STANDARD_INPUT
 
 if TYPE_CHECKING:
+    from bilm.data.readers import Corpus
     from bilm.scoring.adaptation import Adaptation
     from bilm.scoring.scorer import Scorer
 
@@ -85,20 +86,21 @@ class Text:
         self.columns = [*(Column(name, str) for name in names), Column("sentence", int)]
 
     def scored(
-        self, scorer: Scorer, score: Callable[[Iterator[list[str]]], Iterable[Result]]
-    ) -> Iterator[tuple[list[str | int], Result]]:
+        self, scorer: Scorer, score: Callable[[Iterator[list[str]]], Iterable[Result]],
+        apart: bool = False,
+    ) -> Iterator[tuple[list[str | int], Result]]:  # fmt: skip
         """Yield the place and the result of each sentence with words, in order, in bounded memory.
 
         Args:
             scorer: the language model, whose words show whether the text is tokenized alike.
-            score: function from sentences to their results.
+            score: function from sentences to their results, called once or, if `apart`, per file.
         """
         from bilm.data.tokenization import TokenizationCheck
 
         places: deque[list[str | int]] = deque()  # of the sentences read, but not yet scored
 
-        def sentences() -> Iterator[list[str]]:
-            for corpus in self._corpora:
+        def sentences(corpora: list[Corpus]) -> Iterator[list[str]]:
+            for corpus in corpora:
                 for number, record in enumerate(corpus):
                     if record.words:
                         keys = [corpus.path] * self._has_files + [record.id or ""] * self._has_ids
@@ -106,8 +108,9 @@ class Text:
                         yield record.words
 
         check = TokenizationCheck(self.name, frozenset(scorer.words))
-        for result in score(check.watch(sentences())):
-            yield places.popleft(), result
+        for corpora in [[corpus] for corpus in self._corpora] if apart else [self._corpora]:
+            for result in score(check.watch(sentences(corpora))):
+                yield places.popleft(), result
 
 
 text_options = opt.gathered("text", Text, opt.group(

@@ -1,10 +1,12 @@
-"""`bilm surprisal`: bits per word, for joining with reading times."""
+"""`bilm surprisal`: bits per word or region, for joining with reading times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat, tee
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from cloup.constraints import If, IsSet, accept_none, constraint
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
@@ -14,29 +16,34 @@ from bilm.commands.output import Column, table
 if TYPE_CHECKING:
     from bilm.scoring.adaptation import Adaptation
 
+BOTH = "forward", "backward"
 WORD_COLUMNS = (
     Column("position", int), Column("word", str), Column("characters", int), Column("known", bool),
-    Column("forward", float), Column("backward", float), Column("forward_cumulative", float),
-    Column("backward_cumulative", float),
+    *(Column(name, float) for name in BOTH),
+    *(Column(f"{name}_{it}", float) for it in ("cumulative", "entropy", "rank") for name in BOTH),
 )  # fmt: skip
-ADAPTED_COLUMNS = Column("forward_adapted", float), Column("backward_adapted", float)
+REGION_COLUMNS = (
+    Column("region", int), Column("words", str), Column("n_words", int), Column("known", bool),
+    *(Column(f"{name}_{it}", float) for name in BOTH for it in ("sum", "mean")),
+)  # fmt: skip
 NOTE = """
 Surprisal is -log2 of the probability of a word given the words to its left (forward) or to its
-right (backward), in bits. Each sentence starts from zero state. There is one row per word, with the
-other columns
-  position             number of the word in the sentence, from 0
-  word, characters     the word, and its length in characters (Unicode code points)
-  known                false for words that the vocabulary does not contain. They are scored as
-                       <UNK>, which can be more likely than a known word
-  forward, backward    surprisal; backward is empty for a forward-only model
-  forward_cumulative   sum from the first word of the sentence to this one
-  backward_cumulative  sum from the last word of the sentence back to this one
-  forward_adapted, backward_adapted
-                       with --adapt or --cache: surprisal for a model that adapts to the sentences
-                       in their order and scores each word before it adapts to it. The other columns
-                       are of the model that does not adapt
+right (backward), in bits. There is one row per word, with the other columns
+  position, word, characters
+                       number of the word from 0, the word, and its length in code points
+  known                false for words outside the vocabulary, which are scored as <UNK>
+  forward              surprisal
+  forward_cumulative   sum from the first word that the direction reads to this one
+  forward_entropy      entropy of the predicted distribution in bits: the expected surprisal
+  forward_rank         1 plus the number of likelier words of the vocabulary, with its marks
+  forward_top          with --top: the likeliest words and their surprisal, "chair:1.9 bed:2.25"
+  forward_adapted      with --adapt or --cache: surprisal for a model that adapts to the sentences
+                       in their order. The other columns are of the model that does not adapt
+and the same for backward, which are empty for a forward-only model.
 
-"bilm score --per_token" also scores the marks <S> and </S>, in natural logarithms.
+With --regions, words equal to MARK separate regions and are not read. Each region that contains
+words has a row: region, the number of marks before it; words; n_words; known, whether all words
+are; forward_sum, -log2 of its probability given its context; forward_mean; the same for backward.
 """
 
 
@@ -44,55 +51,51 @@ other columns
 @scoring.model_options
 @scoring.text_options
 @scoring.adaptation_options
-@opt.group("Results", opt.table_option)
+@opt.group(
+    "Results",
+    opt.option("--context", opt.Integer(0), "Number of sentences of the same file before a "
+               "sentence that both directions read first, as in training.", "none"),
+    opt.option("--top", opt.Integer(1), "Number of likeliest words to list.", "none", metavar="K"),
+    opt.option("--regions", opt.TEXT, "Word that separates regions, such as |.", "none",
+               metavar="MARK"),
+    opt.table_option,
+)  # fmt: skip
+@constraint(If(IsSet("regions"), accept_none), ["top", "adapt", "cache"])
+@constraint(If(IsSet("context"), accept_none), ["adapt", "cache"])
 def surprisal(
-    files: scoring.Files, text: scoring.Text, adaptation: Adaptation | None, output: str | None
-) -> None:
-    """Print the surprisal of each word in bits, by direction.
+    files: scoring.Files, text: scoring.Text, adaptation: Adaptation | None, context: int | None,
+    top: int | None, regions: str | None, output: str | None
+) -> None:  # fmt: skip
+    """Print the surprisal of each word or region in bits, by direction.
 
     Probabilities are computed with the full softmax.
 
     Examples:
       bilm surprisal --model novels-en --input story.txt > story.tsv
-      bilm surprisal --model run --input items.csv --column text --id_column item \\
-          --output items_surprisal.csv
-      bilm surprisal --model run --input story.txt --adapt 0.0003 --output story.csv
-      bilm surprisal --model elmo --input en_gum-ud-dev.conllu --output gum.parquet
+      bilm surprisal --model run --input story.txt --context 3 --top 5 --output story.csv
+      echo "The horse | raced past the barn | fell ." | bilm surprisal --model run --regions "|"
     """
     from absl import logging
 
     from bilm.errors import DataError
-    from bilm.scoring.surprisal import Surprisal, word_surprisals
     from bilm.support.progress import progress
+    from bilm.surprisal import surprisal_columns
 
     scorer = files.open()
-
-    def measured(sentences: Iterator[list[str]]) -> Iterator[tuple[Surprisal, Surprisal | None]]:
-        if adaptation is None:
-            return zip(word_surprisals(scorer, sentences), repeat(None))
-        sentences, again = tee(sentences)
-        adapted = word_surprisals(scorer, again, adaptation)
-        return zip(word_surprisals(scorer, sentences), adapted, strict=True)
-
-    n_words = n_unknown = n_sentences = 0
-    columns = [*text.columns, *WORD_COLUMNS, *(ADAPTED_COLUMNS if adaptation else ())]
-    with (
-        table(output, columns, [*text.files, *files]) as write,
-        progress("scoring", "sentences") as shown,
-    ):
-        for place, (found, adapted) in text.scored(scorer, measured):
-            values: list[Any] = [*found, *((adapted.forward, adapted.backward) if adapted else ())]
-            by_word = zip(*(v if isinstance(v, list) else v.tolist() for v in values), strict=True)
-            for position, row in enumerate(by_word):
-                write((*place, position, *row))
-            n_sentences += 1
-            n_words += len(found.word)
-            n_unknown += int((~found.known).sum())
+    how: dict[str, Any] = {"context": context or 0, "top": top or 0, "mark": regions}
+    measured = partial(surprisal_columns, scorer, adaptation=adaptation, **how)
+    shown = [*(REGION_COLUMNS if regions else WORD_COLUMNS)]
+    shown += [Column(f"{name}_top", str) for name in BOTH if top]
+    shown += [Column(f"{name}_adapted", float) for name in BOTH if adaptation]
+    known: Counter[bool] = Counter()
+    columns, inputs = [*text.columns, *shown], [*text.files, *files]
+    with table(output, columns, inputs) as write, progress("scoring", "sentences") as bar:
+        for place, found in text.scored(scorer, measured, apart=bool(context)):
+            for row in zip(*(found[column.name] for column in shown), strict=True):
+                write((*place, *row))
+            known.update(found["known"])
             if output is not None:
-                shown.add(1)
-        if not n_words:
+                bar.add(1)
+        if not known:
             raise DataError(f"{text.name}: found no words, expected at least one sentence")
-    logging.info(
-        "%s sentences, %s words, %s of them not in the vocabulary",
-        f"{n_sentences:,}", f"{n_words:,}", f"{n_unknown:,}",
-    )  # fmt: skip
+    logging.info("%d rows, %d of them not in the vocabulary", known.total(), known[False])

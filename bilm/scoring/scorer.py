@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,9 +25,45 @@ from bilm.scoring.perplexity import Perplexity
 from bilm.storage.stored_model import StoredModel, open_model
 
 PathLike = str | Path  # of a file or folder
+Text = list[list[str]]  # a sentence after the sentences that are its context
 WINDOW_BATCHES = 4  # number of batches whose sentences are sorted by length together
 ZIPF_OFFSET = 2.7  # P(word) is proportional to 1 / (rank + offset), after Mandelbrot
 PREDICTED_AT_ONCE = 1 << 24  # log-probabilities (positions times words) computed at once
+
+
+class Substitute(NamedTuple):
+    """A word and its log-probability at a position, in nats."""
+
+    word: str
+    log_probability: float
+
+
+class Predicted(NamedTuple):
+    """The distribution over the vocabulary, with its marks, that a direction predicts at a place.
+
+    Fields:
+        entropy: in nats.
+        rank: 1 plus the number of words that are likelier than the word at the place.
+        likeliest: the likeliest words, in descending order.
+    """
+
+    entropy: float
+    rank: float
+    likeliest: list[Substitute]
+
+    @classmethod
+    def of(cls, logs: Any, ids: np.ndarray, words: Sequence[str], n: int) -> list[Predicted]:
+        """Describe N distributions, log-probabilities in nats (N, V), ordered by word id, with the
+        `n` likeliest words of the vocabulary `words`; `ids`, (N,), are the words that occur."""
+        entropies = -ops.sum(ops.exp(logs) * logs, axis=1)
+        is_likelier = logs > ops.take_along_axis(logs, ids[:, None], axis=1)
+        ranks = 1 + ops.sum(ops.cast(is_likelier, "int32"), axis=1)
+        found = (entropies, ranks, *ops.top_k(logs, min(n, len(words))))
+        rows = zip(*(ops.convert_to_numpy(each).tolist() for each in found), strict=True)
+        return [
+            cls(h, rank, [Substitute(words[i], log) for log, i in zip(logs, ids, strict=True)])
+            for h, rank, logs, ids in rows
+        ]
 
 
 class Score(NamedTuple):
@@ -49,12 +86,15 @@ class Score(NamedTuple):
         is_known: boolean (T + 1,): whether the vocabulary contains the word. The value of a word
             that it lacks is the log-probability of `<UNK>`, which all such words share; do not
             compare it with the value of a known word. The last entry, for `</S>`, is True.
+        predicted: for each direction, what it predicts at the T + 1 places of its array; None
+            unless it was requested.
     """
 
     forward: np.ndarray
     backward: np.ndarray | None
     tokens: list[str]
     is_known: np.ndarray
+    predicted: dict[str, list[Predicted]] | None = None
 
     @property
     def n_predictions(self) -> int:
@@ -76,13 +116,6 @@ class Score(NamedTuple):
         """The mean log-probability per prediction, over all directions."""
         totals = self.total.values()
         return sum(totals) / len(totals) / self.n_predictions
-
-
-class Substitute(NamedTuple):
-    """A word and its log-probability at a position, in nats."""
-
-    word: str
-    log_probability: float
 
 
 class Substitutes(NamedTuple):
@@ -140,21 +173,25 @@ class Scorer:
         char_cnn = model.options.char_cnn
         self._spell = ByteAlphabet(char_cnn.max_characters_per_token) if char_cnn else None
         shapes, of_ids = distinct_shapes(model.options), keras.KerasTensor((None, None), "int32")
-        if self._spell is None:
-            distinct: Any = keras.KerasTensor(shapes, "int32")
-        else:
-            distinct = tuple(keras.KerasTensor(shape, "int32") for shape in shapes)
+        tensors = [keras.KerasTensor(s, "int32") for s in (shapes if self._spell else [shapes])]
+        distinct: Any = tuple(tensors) if self._spell else tensors[0]
         by_direction = dict.fromkeys(model.directions, of_ids)
         batch = {"distinct": distinct, "places": by_direction, "targets": dict(by_direction)}
         state = model.flatten_state(model.zero_state(0))
         state = [keras.KerasTensor((None, part.shape[1]), "float32") for part in state]
         mask = keras.KerasTensor((None, None), "bool")
-        self._run_losses = compiled(self._losses, [batch, mask, state])
-        steps = dict.fromkeys(model.directions, keras.KerasTensor((None,), "int32"))
-        self._run_predictions = compiled(self._predictions, [batch, steps])
+        width = model.options.lstm.projection_dim
+        hidden = {d: keras.KerasTensor((None, None, width), "float32") for d in model.directions}
+        self._run_outputs = compiled(self._outputs, [batch, mask, state])
+        self._run_losses = compiled(self._losses, [hidden, by_direction])
+        self._run_logs = compiled(self._logs, [keras.KerasTensor((None, width), "float32")])
 
     def score(
-        self, sentences: Iterable[Sequence[str]], adaptation: Adaptation | None = None
+        self,
+        sentences: Iterable[Sequence[str]],
+        adaptation: Adaptation | None = None,
+        context: int = 0,
+        n_likeliest: int | None = None,
     ) -> Iterator[Score]:
         """Score a stream of sentences in bounded memory; yield the results in the same order.
 
@@ -167,22 +204,30 @@ class Scorer:
             adaptation: how the model adapts to the sentences, in their order. Each word is scored
                 before the model adapts to it, so a score depends on earlier sentences only. The
                 model of the scorer does not change. None, the default, for no adaptation.
-        Raises: DataError if a sentence is not a list of words; for an adaptation, the errors of
-            `AdaptiveReader`.
+            context: number of sentences before a sentence that both directions read first, in
+                their order, as in training; the LSTM state is carried from them.
+            n_likeliest: number of likeliest words in `Score.predicted`; None to leave it out.
+        Raises: DataError if a sentence is not a list of words; ValueError for an adaptation with
+            one of the last two; for an adaptation, the errors of `AdaptiveReader`.
         """
         check_batch(sentences)
         if adaptation is not None:
+            if context or n_likeliest is not None:
+                raise ValueError("an adaptation cannot be combined with context or n_likeliest")
             yield from self._score_adapting(sentences, adaptation)
             return
-        window: list[list[str]] = []
+        window: list[Text] = []
+        before: deque[list[str]] = deque(maxlen=context)
         n_tokens = 0
         for number, sentence in enumerate(sentences):
-            window.append(checked_sentence(sentence, f"sentence {number}"))
-            n_tokens += len(window[-1]) + 1
+            words = checked_sentence(sentence, f"sentence {number}")
+            window.append([*before, words])
+            before.append(words)
+            n_tokens += sum(map(len, window[-1])) + len(window[-1])
             if n_tokens >= WINDOW_BATCHES * self.batch_tokens:
-                yield from self._score(window)
+                yield from self._score(window, n_likeliest)
                 window, n_tokens = [], 0
-        yield from self._score(window)
+        yield from self._score(window, n_likeliest)
 
     def substitutes(self, tokens: Sequence[str], position: int, n: int = 10) -> Substitutes:
         """Return the `n` likeliest words at a position, independently of its word.
@@ -271,16 +316,15 @@ class Scorer:
         Raises: DataError if `tokens` is not a list of words or has no such position.
         """
         words = checked_sentence(tokens, "the sentence")
-        positions = [_checked_position(position, len(words)) for position in positions]
-        _, batch = next(self._batches([words], 1, len(words) + 1))
-        n_positions = max(1, PREDICTED_AT_ONCE // len(self.words))
-        for start in range(0, len(positions), n_positions):
-            places = np.array(positions[start : start + n_positions], np.int32)
-            # A prediction depends on the words read before it only, so one run gives all of them.
-            steps = {"forward": places, "backward": len(words) - 1 - places}
-            logs = self._run_predictions(batch, {d: steps[d] for d in self.model.directions})
-            logs = {d: ops.convert_to_numpy(log) for d, log in logs.items()}
-            yield from ({d: log[i] for d, log in logs.items()} for i in range(len(places)))
+        places = np.array([_checked_position(position, len(words)) for position in positions], int)
+        _, batch = next(self._batches([[words]], 1, len(words) + 1))
+        # A prediction depends on the words read before it only, so one run gives all of them.
+        state = self.model.flatten_state(self.model.zero_state(1))
+        hidden, _ = self._run_outputs(batch, np.ones((1, len(words) + 1), bool), state)
+        steps = {"forward": places, "backward": len(words) - 1 - places}
+        for parts in zip(*(self._all_logs(hidden[d][0], steps[d]) for d in hidden), strict=True):
+            rows = zip(*map(ops.convert_to_numpy, parts), strict=True)
+            yield from (dict(zip(hidden, row, strict=True)) for row in rows)
 
     def _score_adapting(
         self, sentences: Iterable[Sequence[str]], adaptation: Adaptation
@@ -289,19 +333,15 @@ class Scorer:
         for number, sentence in enumerate(sentences):
             words = checked_sentence(sentence, f"sentence {number}")
             parts, state = [], self.model.zero_state(1)
-            for _, batch in self._batches([words], 1, adaptation.n_steps):
+            for _, batch in self._batches([[words]], 1, adaptation.n_steps):
                 logs, state = reader.read(batch, state)
                 parts.append(logs)
-            yield self._as_score(
-                words, {d: np.concatenate([part[d] for part in parts]) for d in parts[0]}
-            )
+            joined = {d: np.concatenate([part[d] for part in parts]) for d in parts[0]}
+            yield self._as_score(words, joined)
 
     def _as_score(self, words: list[str], logs: dict[str, np.ndarray]) -> Score:
-        """Return the score of a sentence from log-probabilities in reading order."""
-        found: dict[str, np.ndarray] = {
-            d: log.astype(np.float32)
-            for d, log in logs.items()  # a copy
-        }
+        """Return the score of a sentence from log-probabilities in reading order, copied."""
+        found: dict[str, np.ndarray] = {d: log.astype(np.float32) for d, log in logs.items()}
         backward = found.get("backward")
         return Score(
             found["forward"],
@@ -310,44 +350,68 @@ class Scorer:
             np.array([word in self._ids for word in (*words, EOS)]),
         )
 
-    def _score(self, window: list[list[str]]) -> list[Score]:
+    def _score(self, window: list[Text], n_likeliest: int | None) -> list[Score]:
         scores: dict[int, Score] = {}
-        lengths = np.array([len(words) + 1 for words in window], np.int64)
+        lengths = np.array([sum(map(len, text)) + len(text) for text in window], np.int64)
         for rows, n_rows in batches(lengths, self.batch_tokens):
-            logs = self._run([window[i] for i in rows], n_rows)
+            logs, hidden = self._run([window[i] for i in rows], lengths[rows], n_rows)
             for row, i in enumerate(rows):
-                own = {d: log[row, : lengths[i]] for d, log in logs.items()}
-                scores[i] = self._as_score(window[i], own)
+                words = window[i][-1]
+                own = slice(lengths[i] - len(words) - 1, lengths[i])
+                scores[i] = self._as_score(words, {d: log[row, own] for d, log in logs.items()})
+                if (n := n_likeliest) is not None:
+                    own_hidden = {d: last[row, own] for d, last in hidden.items()}
+                    predicted = {d: self._predicted(d, words, h, n) for d, h in own_hidden.items()}
+                    scores[i] = scores[i]._replace(predicted=predicted)
         return [scores[i] for i in range(len(window))]
 
-    def _run(self, sentences: list[list[str]], n_rows: int) -> dict[str, np.ndarray]:
-        """Run over sentences, sorted by descending length, in `n_rows` rows.
+    def _run(
+        self, texts: list[Text], n_predictions: np.ndarray, n_rows: int
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Run over texts, sorted by descending numbers of predictions, in `n_rows` rows.
 
-        Returns: for each direction log-probabilities float32 (B, T), in its reading order.
+        Returns: for each direction, in its reading order, log-probabilities float32 (B, T) and the
+            outputs of the last layer, float32 (B, T, P).
         """
         lengths: np.ndarray = np.zeros((n_rows, 1), np.int64)
-        lengths[: len(sentences), 0] = [len(words) + 1 for words in sentences]
-        n_predictions = int(lengths[0, 0])
-        logs: dict[str, np.ndarray] = {
-            d: np.empty((n_rows, n_predictions), np.float32) for d in self.model.directions
-        }
+        lengths[: len(texts), 0] = n_predictions
+        parts: list[tuple[dict, dict]] = []
         state = self.model.flatten_state(self.model.zero_state(n_rows))
         n_steps = max(self.batch_tokens // n_rows, 1)  # below T for a single long sentence
-        for steps, batch in self._batches(sentences, n_rows, n_steps):
+        for steps, batch in self._batches(texts, n_rows, n_steps):
             mask = np.arange(steps.start, steps.stop) < lengths
-            losses, state = self._run_losses(batch, mask, state)
-            for direction, loss in losses.items():
-                logs[direction][:, steps] = -ops.convert_to_numpy(loss)
-        return logs
+            last, state = self._run_outputs(batch, mask, state)
+            parts.append((self._run_losses(last, batch["targets"]), last))
+        losses, hidden = (
+            {d: ops.concatenate([part[d] for part in each], axis=1) for d in self.model.directions}
+            for each in zip(*parts, strict=True)
+        )
+        return {d: -ops.convert_to_numpy(loss) for d, loss in losses.items()}, hidden
+
+    def _predicted(self, direction: str, words: list[str], hidden: Any, n: int) -> list[Predicted]:
+        """Return the predictions of a direction from its outputs in reading order, (T + 1, P)."""
+        words = [BOS, *words] if direction == "backward" else [*words, EOS]
+        steps = np.arange(len(words))[:: -1 if direction == "backward" else 1]
+        found: list[Predicted] = []
+        for logs in self._all_logs(hidden, steps):
+            ids = self._ids_of(words[len(found) : len(found) + len(logs)])
+            found += Predicted.of(logs, ids, self.words, n)
+        return found
+
+    def _all_logs(self, hidden: Any, steps: np.ndarray) -> Iterator[Any]:
+        """Yield the log-probabilities of all words at steps of one row, float (n, V), in parts."""
+        n = max(1, PREDICTED_AT_ONCE // len(self.words))
+        for start in range(0, len(steps), n):
+            yield self._run_logs(ops.take(hidden, steps[start : start + n], axis=0))
 
     def _batches(
-        self, sentences: list[list[str]], n_rows: int, n_steps: int
+        self, texts: list[Text], n_rows: int, n_steps: int
     ) -> Iterator[tuple[slice, dict]]:
-        """Split the steps of sentences, which are sorted by descending length, into parts; yield
-        each part with its batch."""
+        """Split the steps of texts, which are sorted by descending length, into parts; yield each
+        part with its batch."""
         n_chars = self._spell.width if self._spell else None
-        rows = {d: self._rows(sentences, d == "backward") for d in self.model.directions}
-        n_predictions = len(sentences[0]) + 1
+        rows = {d: self._rows(texts, d == "backward") for d in self.model.directions}
+        n_predictions = sum(map(len, texts[0])) + len(texts[0])
         for start in range(0, n_predictions, n_steps):
             steps = slice(start, min(start + n_steps, n_predictions))
             window: dict[str, Any] = {}
@@ -358,30 +422,32 @@ class Scorer:
                 window |= {key + KEY_SUFFIX[direction]: ids for key, ids in part.items()}
             yield steps, model_batch(window, self.model.options)
 
-    def _rows(self, sentences: list[list[str]], reverse: bool) -> list[Row]:
+    def _rows(self, texts: list[Text], reverse: bool) -> list[Row]:
         def encode(words: list[str]) -> tuple[np.ndarray, np.ndarray | None]:
             words = [BOS, *words, EOS][:: -1 if reverse else 1]
-            ids = np.array([self._ids.get(word, self._ids[UNK]) for word in words], np.int32)
-            return ids, self._spell(words) if self._spell else None
+            return self._ids_of(words), self._spell(words) if self._spell else None
 
-        return [Row(i, iter([(0, words)]), encode) for i, words in enumerate(sentences)]
+        return [Row(i, ((0, words) for words in text), encode) for i, text in enumerate(texts)]
 
-    def _losses(self, batch, mask, state):
-        """Continue from a state; return losses per direction, float (B, T), and the next state."""
+    def _ids_of(self, words: Sequence[str]) -> np.ndarray:
+        return np.array([self._ids.get(word, self._ids[UNK]) for word in words], np.int32)
+
+    def _outputs(self, batch, mask, state):
+        """Continue from a state; return the last layer's outputs per direction, float (B, T, P),
+        and the next state."""
         state = self.model.pack_state(state)
         outputs, state = self.model.windows(self.model.encode(batch), state, mask)
-        return self.model.losses(outputs, batch["targets"]), self.model.flatten_state(state)
+        return {d: layers[-1] for d, layers in outputs.items()}, self.model.flatten_state(state)
 
-    def _predictions(self, batch, steps):
-        """Return, for each direction, the log-probabilities of all words at N steps of one row:
-        float (N, V)."""
-        outputs, _ = self.model.windows(self.model.encode(batch), self.model.zero_state(1))
-        softmax, logs = self.model.softmax, {}
-        for direction in self.model.directions:
-            hidden = ops.take(outputs[direction][-1][0], steps[direction], axis=0)  # N, P
-            logits = ops.matmul(hidden, ops.transpose(softmax.kernel)) + softmax.bias
-            logs[direction] = logits - softmax.log_normalizer(hidden)[:, None]
-        return logs
+    def _losses(self, hidden, targets):
+        """Return losses per direction, float (B, T), from the last layer's outputs."""
+        return self.model.losses({d: [last] for d, last in hidden.items()}, targets)
+
+    def _logs(self, hidden):
+        """Return the log-probabilities of all words, float (N, V), from outputs (N, P)."""
+        softmax = self.model.softmax
+        logits = ops.matmul(hidden, ops.transpose(softmax.kernel)) + softmax.bias
+        return logits - ops.logsumexp(logits, axis=1, keepdims=True)
 
     def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:
         order = self.proper[np.argsort(-logs[self.proper], kind="stable")[:n]]

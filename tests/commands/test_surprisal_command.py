@@ -11,9 +11,8 @@ from command_runs import assert_fails
 from tiny_runs import tiny_run
 
 import bilm
+from bilm.analysis import surprisal_table
 
-NUMBERS = ["forward", "backward", "forward_cumulative", "backward_cumulative"]
-COLUMNS = ["sentence", "position", "word", "characters", "known", *NUMBERS]
 TEXT = 'w1 w2 w3\n\nw1 iPhone "NA" NA\n'
 SENTENCES = [line.split() for line in TEXT.splitlines() if line]
 
@@ -37,31 +36,34 @@ def rows_of(text, delimiter="\t"):
     return list(csv.DictReader(text.splitlines(), delimiter=delimiter))
 
 
+def shown(value):
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.6g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @pytest.mark.parametrize("model", ["words", "characters", "forward_only"])
-def test_surprisal_command_equals_scorer(measured, model):
-    rows = iter(measured(model=model))
-    for found in bilm.load_scorer(tiny_run(model)).score(SENTENCES):
-        backward = [None] * len(found.tokens) if found.backward is None else found.backward[1:]
-        scores = zip(found.tokens, found.is_known[:-1], found.forward, backward, strict=False)
-        for word, known, *nats in scores:
-            row = next(rows)
-            assert (row["word"], row["known"]) == (word, str(known).lower())
-            for name, value in zip(NUMBERS, nats, strict=False):
-                bits = "" if value is None else f"{float(value) / -0.6931471805599453:.6g}"
-                assert row[name] == bits
-    assert next(rows, None) is None
+def test_surprisal_command_prints_the_columns_of_surprisal_table(measured, model):
+    scorer, text = bilm.load_scorer(tiny_run(model)), 'w1 w2 w3\nw4 | iPhone "NA" NA\n'
+    for more, how in (
+        (["--context=1", "--top=2"], {"context": 1, "top": 2}),
+        (["--regions=|", "--context=1"], {"context": 1, "mark": "|"}),
+    ):
+        table = surprisal_table(scorer, text.splitlines(), **how)
+        rows = measured(text, *more, model=model)
+        assert {*table} - {*rows[0]} == ({"region"} if "top" in how else set())
+        for name in rows[0]:
+            assert [row[name] for row in rows] == [shown(value) for value in table[name]], name
 
 
-def test_surprisal_rows_have_keys_lengths_and_sums(measured):
-    rows = measured()
-    assert list(rows[0]) == COLUMNS
-    keys = [(row["sentence"], row["position"]) for row in rows]
-    assert keys == [("0", "0"), ("0", "1"), ("0", "2")] + [("2", str(i)) for i in range(4)]
-    assert [row["characters"] for row in rows[3:]] == ["2", "6", "4", "2"]
-    bits = [float(row["forward"]) for row in rows[:3]]
-    assert float(rows[2]["forward_cumulative"]) == pytest.approx(sum(bits), rel=1e-5)
-    bits = [float(row["backward"]) for row in rows[:3]]
-    assert float(rows[0]["backward_cumulative"]) == pytest.approx(sum(bits), rel=1e-5)
+def test_surprisal_context_is_of_the_same_file(run_here, tmp_path):
+    (tmp_path / "a.txt").write_text("w1 w2\nw3 w4\n")
+    (tmp_path / "b.txt").write_text("w3 w4\n")
+    command = ["bilm surprisal", "--model", tiny_run("words"), "--input", tmp_path / "*.txt"]
+    runs = run_here(*command), run_here(*command, "--context=1")
+    plain, read = ([row["forward"] for row in rows_of(run.stdout)] for run in runs)
+    assert read[:2] == plain[:2] and read[4:] == plain[4:] == plain[2:4]
+    assert read[2] != plain[2]
 
 
 @pytest.mark.parametrize(

@@ -93,16 +93,6 @@ def test_vectorizer_refuses_invalid_parameters(tmp_path):
         ElmoVectorizer(CASE).transform(TEXTS)
 
 
-def test_vectorizer_clone_is_not_fitted():
-    vectorizer = ElmoVectorizer(CASE, layers=[0, 1], pool="max").fit(TEXTS)
-    copy = clone(vectorizer)
-    assert copy.get_params() == vectorizer.get_params()
-    assert not hasattr(copy, "model_digest_")
-    assert copy.set_params(pool="mean").pool == "mean"
-    assert vectorizer.pool == "max"
-    assert "layers=[0, 1]" in repr(vectorizer)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "found"),
     [

@@ -158,12 +158,6 @@ def test_substitutes_read_one_side_each(chars):
 # --- what is refused ---
 
 
-@pytest.mark.parametrize("position", [-1, 2, 100])
-def test_substitutes_refuse_a_position_outside_the_sentence(chars, position):
-    with pytest.raises(DataError, match=f"position is {position}, but the sentence has 2 words"):
-        chars.substitutes(["the", "cat"], position)
-
-
 @pytest.mark.parametrize("position", [-1, 3, 1.9, True, "1", None])
 def test_substitutes_refuse_positions_that_are_not_integers(chars, position):
     words = ["the", "cat", "sat"]

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from odd_server import Handler, serving
-from stored_files import OPTIONS, WEIGHTS, make_zip, resolve, same
+from stored_files import CASE, OPTIONS, WEIGHTS, make_zip, resolve, same
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import WeightsError
@@ -98,6 +98,12 @@ def test_registry_error_names_every_address_that_failed(server, monkeypatch):
         resolve("seqvec")
 
 
+def test_registry_name_of_a_model_on_the_hub(monkeypatch):
+    asked = []
+    monkeypatch.setattr(registry.hub, "snapshot", lambda name: asked.append(name) or CASE)
+    assert same(resolve("hf-elmo"), (OPTIONS, WEIGHTS)) and asked == ["hf:lysandre/elmo"]
+
+
 def test_registry_file_of_published_models_is_valid():
     """Names are distinct and simple; facts have a source; addresses and hashes are well formed."""
     assert len(registry.MODELS) > 10 and not set(registry.MODELS) & set(locate.packaged())
@@ -107,7 +113,7 @@ def test_registry_file_of_published_models_is_valid():
             assert text.strip() == text != ""
         assert all(len(urls) in (1, 2) for urls in model.addresses) and model.addresses
         urls = [url for urls in model.addresses for url in urls]
-        assert all(re.match(r"https?://[\w.-]+/", url) for url in urls)
+        assert all(re.match(r"https?://[\w.-]+/|hf:[\w.-]+/[\w.-]+$", url) for url in urls)
         assert model.sha256 is None or re.fullmatch("[0-9a-f]{64}", model.sha256)
 
 

@@ -30,8 +30,8 @@ class Published(NamedTuple):
         trained_on, licence, citation: its training text, its licence and its publication.
         source: where these facts and addresses come from.
         addresses: alternatives, tried in this order: the URLs of options and weights, or of one
-            archive.
-        size, sha256: size in bytes and SHA-256 of the weights.
+            archive, or a name of the Hugging Face Hub.
+        size, sha256: size in bytes and SHA-256 of the weights; without a hash, they are unverified.
     """
 
     name: str
@@ -59,8 +59,9 @@ def looked_up(name: str) -> Sequence[Path] | None:
 
     Raises: BilmError, naming every address that was tried and why it failed.
     """
-    if name.startswith("hf:"):
-        return [hub.snapshot(name)]
+    address = MODELS[name].addresses[0][0] if name in MODELS else name
+    if address.startswith("hf:"):
+        return [hub.snapshot(address)]
     alternatives: Sequence[Sequence[str]]
     if number := re.fullmatch(r"nlpl:(\d{1,9})", name):
         alternatives = [[f"{NLPL}/{collection}/{number[1]}.zip"] for collection in COLLECTIONS]

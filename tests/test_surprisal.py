@@ -1,0 +1,153 @@
+"""Surprisal: equal to `Scorer` in bits, aligned with the words, cumulative by direction."""
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
+from keras import ops
+from scorers import MODELS, WORDS, check, model_of
+
+from bilm.analysis import surprisal_table, word_surprisals
+from bilm.data.vocabulary import Vocabulary
+from bilm.errors import DataError
+from bilm.scoring.adaptation import Adaptation
+from bilm.scoring.perplexity import heldout_dataset, perplexity
+from bilm.scoring.scorer import Scorer, perplexity_of_scores
+from bilm.surprisal import by_region
+
+TEXT = [["the", "cat", "sat"], ["unheard", "日本語", "😀e\u0301"], [], ["mat"] * 40]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def scorer(request):
+    return Scorer(model_of(request.param), WORDS)
+
+
+def test_cumulative_surprisal_is_that_of_the_words_read_so_far_in_each_direction():
+    scorer = Scorer(model_of("chars"), WORDS)
+    (found,) = word_surprisals(scorer, [["the", "cat", "sat", "on"]])
+    np.testing.assert_allclose(np.diff(found.forward_cumulative), found.forward[1:])
+    np.testing.assert_allclose(-np.diff(found.backward_cumulative), found.backward[:-1])
+    assert found.forward_cumulative[0] == found.forward[0]
+    assert found.backward_cumulative[-1] == found.backward[-1]
+
+
+def test_surprisal_has_word_lengths_in_characters_and_marks_unknown_words(scorer):
+    found = list(word_surprisals(scorer, TEXT))[1]
+    assert found.characters.tolist() == [7, 3, 3]
+    assert found.known.tolist() == [False, True, False]
+    fields = found._asdict()
+    assert {len(values) for values in fields.values()} == {3}
+    assert [str(np.asarray(values).dtype) for values in list(fields.values())[1:]] == [
+        "int64", "bool", *["float64"] * 8, "<U1", "<U1", "int64"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sentences", ["the cat", [3], {"the": "cat"}])
+def test_surprisal_refuses_what_is_not_a_list_of_sentences(sentences):
+    with pytest.raises(DataError, match=r"expected a list of"):
+        next(word_surprisals(Scorer(model_of("words"), WORDS), sentences))
+
+
+# --- distributions and context ---
+
+STORY = [["the", "cat", "sat"], ["mat"], ["unheard", "on", "the", "mat"], [], ["on", "Москва"]]
+
+
+def by_hand(model, texts, direction):
+    """Return the log-probabilities of all words and the ids of the words at the predictions of the
+    last of some sentences, by NumPy's softmax: float64 (T + 1, V), in the order of the sentence."""
+    number = {word: i for i, word in enumerate(WORDS)}
+    ids = [[number.get(w, number["<UNK>"]) for w in ("<S>", *words, "</S>")] for words in texts]
+    ids = [each[::-1] if direction == "backward" else each for each in ids]
+    read, targets = (
+        [i for each in ids for i in each[part]] for part in (slice(-1), slice(1, None))
+    )
+    batch = {"distinct": np.arange(len(WORDS)), "places": {direction: np.array([read])}}
+    outputs, _ = model.windows(model.encode(batch), model.zero_state(1))
+    hidden = np.float64(ops.convert_to_numpy(outputs[direction][-1][0]))
+    scores = hidden @ np.float64(model.softmax.kernel).T + np.float64(model.softmax.bias)
+    logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    order = slice(None, None, -1 if direction == "backward" else 1)
+    n = len(texts[-1]) + 1
+    return logs[-n:][order], np.array(targets[-n:])[order]
+
+
+@pytest.mark.parametrize("context", [0, 2, 9])
+@pytest.mark.parametrize("name", ["words", "forward shared"])
+def test_surprisal_entropy_rank_and_likeliest_words_equal_numpys_softmax(name, context):
+    model = model_of(name)
+    found = list(word_surprisals(Scorer(model, WORDS), STORY, context=context, top=3))
+    for number, one in enumerate(found):
+        texts = STORY[max(0, number - context) : number + 1]
+        for direction in model.directions:
+            logs, targets = by_hand(model, texts, direction)
+            words = slice(1, None) if direction == "backward" else slice(-1)
+            logs, targets = logs[words] / np.log(2), targets[words]
+            own = logs[np.arange(len(targets)), targets]
+            np.testing.assert_allclose(getattr(one, direction), -own, atol=1e-4)
+            entropy = -(2**logs * logs).sum(axis=1)
+            np.testing.assert_allclose(getattr(one, f"{direction}_entropy"), entropy, atol=1e-4)
+            ranks = 1 + (logs > own[:, None]).sum(axis=1)
+            assert getattr(one, f"{direction}_rank").tolist() == ranks.tolist()
+            for row, text in zip(logs, getattr(one, f"{direction}_top"), strict=True):
+                best = np.argsort(-row)[:3]
+                pairs = [pair.rsplit(":", 1) for pair in text.split(" ")]
+                assert [word for word, _ in pairs] == [WORDS[i] for i in best]
+                np.testing.assert_allclose([float(x) for _, x in pairs], -row[best], rtol=1e-3)
+        if "backward" not in model.directions:
+            assert np.isnan(one.backward_entropy).all() and np.isnan(one.backward_rank).all()
+
+
+@pytest.mark.parametrize("batch_tokens", [3, 1024])
+def test_score_with_the_whole_text_as_context_equals_the_perplexity_of_one_row(
+    tmp_path, batch_tokens
+):
+    model, text = model_of("words"), tmp_path / "text"
+    story = [words for words in STORY if words]
+    text.write_text("".join(f"{' '.join(words)}\n" for words in story), encoding="utf-8")
+    (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    dataset = heldout_dataset(str(text), Vocabulary(tmp_path / "vocab"), True)
+    scorer = Scorer(model, WORDS, batch_tokens)
+    found = perplexity_of_scores(scorer.score(story, context=len(story)))
+    expected = perplexity(model, dataset, 1)
+    assert found.directions == pytest.approx(expected.directions, rel=1e-5)
+
+
+def test_score_with_context_does_not_depend_on_batches(scorer):
+    expected = list(scorer.score(STORY * 3, context=2))
+    check(list(Scorer(scorer.model, WORDS, batch_tokens=2).score(STORY * 3, context=2)), expected)
+    for more in ({"context": 1}, {"n_likeliest": 0}):
+        with pytest.raises(ValueError, match="an adaptation cannot be combined with"):
+            next(scorer.score(STORY, Adaptation(cache=0.1), **more))
+
+
+# --- regions and tables ---
+
+
+def test_surprisal_by_region_sums_the_words_between_marks(scorer):
+    marked, plain = "the cat | sat on | | mat", ["the", "cat", "sat", "on", "mat"]
+    (found,) = word_surprisals(scorer, [marked], mark="|")
+    (expected,) = word_surprisals(scorer, [plain])
+    np.testing.assert_array_equal(found.forward, expected.forward)
+    assert (found.word, found.region.tolist()) == (plain, [0, 0, 1, 1, 3])
+    table = by_region(found)
+    assert table["region"].tolist() == [0, 1, 3] and table["n_words"].tolist() == [2, 2, 1]
+    assert table["words"] == ["the cat", "sat on", "mat"] and table["known"].all()
+    for direction in ("forward", "backward"):
+        parts = np.split(getattr(expected, direction), [2, 4])
+        np.testing.assert_allclose(table[f"{direction}_sum"], [part.sum() for part in parts])
+        np.testing.assert_allclose(table[f"{direction}_mean"], [part.mean() for part in parts])
+    (empty,) = word_surprisals(scorer, ["| |"], mark="|")
+    assert {len(values) for values in by_region(empty).values()} == {0}
+
+
+def test_surprisal_table_reads_strings_and_lists():
+    scorer = Scorer(model_of("chars"), WORDS)
+    table = surprisal_table(scorer, ["the cat sat", [], ["mat"]], context=1, top=1)
+    assert table["sentence"] == [0, 0, 0, 2] and table["position"] == [0, 1, 2, 0]
+    assert {len(values) for values in table.values()} == {4}
+    regions = surprisal_table(scorer, ["the | cat", ["mat"]], mark="|")
+    assert regions["sentence"] == [0, 0, 1] and regions["words"] == ["the", "cat", "mat"]
