@@ -2,7 +2,7 @@
 
 `collecting` finds usages and computes vectors, `usages` defines their table, `dwug` reads data sets
 in DWUG's layout. `change` measures differences between groupings. `maps` draws usages, also as an
-HTML page, `pictures` draws changed words and the curves of a run. `minimal_pairs` compares pairs.
+HTML page, `pictures` draws changed words. `minimal_pairs` compares pairs.
 """
 
 from bilm.support.imports import lazily

@@ -25,10 +25,7 @@ COLORS = ("grouping", "cluster")
 N_CLUSTERS = 5  # of k-means
 N_TYPICAL = 3  # words in the name of a cluster
 MANY = 1_000  # usages, which overlap in a picture
-MAX_LISTED = 25  # usages whose sentences a picture lists
-CONTEXT = 46  # characters of a sentence to each side of the word
-WIDTH, MAP, LINE = 7.4, 5.4, 0.17  # inches of a picture, and of its list
-FONT = 6.6  # points, of the list
+WIDTH, HEIGHT = 7.4, 5.4  # inches of a picture
 # Of the page:
 TEMPLATE = "page.html"
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
@@ -116,18 +113,6 @@ def colored(frame: pandas.DataFrame, color: str) -> dict[str, pandas.DataFrame]:
     return {names[k] if names else str(k): rows for k, rows in groups}
 
 
-def context_of(row: Any, width: int = CONTEXT) -> tuple[str, str, str]:
-    """Return the text before a word, the word, and the text after it, cut at `width` characters."""
-    words = row["sentence"].split(" ")
-    before = " ".join(words[: row["position"]])
-    after = " ".join(words[row["position"] + 1 :])
-    if len(before) > width:
-        before = "…" + before[len(before) - width + 1 :].lstrip()
-    if len(after) > width:
-        after = after[: width - 1].rstrip() + "…"
-    return before, words[row["position"]], after
-
-
 def draw_map(
     usages: Usages,
     output: str | Path,
@@ -136,7 +121,7 @@ def draw_map(
     n_clusters: int = N_CLUSTERS,
     seed: int = 0,
 ) -> None:
-    """Draw a map of the usages of a word. Few usages are numbered, and their sentences listed.
+    """Draw a map of the usages of a word.
 
     Args:
         usages: the usages.
@@ -147,12 +132,8 @@ def draw_map(
     """
     frame = usage_map(usages, layer, n_clusters, seed)
     number = max(usages.layers) if layer is None else layer
-    is_listed = len(frame) <= MAX_LISTED
-    list_height = LINE * (len(frame) + 1) if is_listed else 0.01
-    with drawing(output, WIDTH, MAP + list_height) as figure:
-        ratios = {"height_ratios": [MAP, list_height]}
-        axes, below = figure.subplots(2, 1, gridspec_kw=ratios)
-        below.axis("off")
+    with drawing(output, WIDTH, HEIGHT) as figure:
+        axes = figure.subplots()
         size = float(np.clip(9000 / len(frame), 6, 60))
         for k, (name, own) in enumerate(colored(frame, color).items()):
             axes.scatter(
@@ -166,14 +147,6 @@ def draw_map(
         words = ", ".join(dict.fromkeys(frame["word"]))
         axes.set_title(plain(f"{words}, layer {number}"), loc="left")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0)
-        if is_listed:
-            lines = []
-            for k, row in enumerate(frame.to_dict("records"), 1):
-                place = row["x"], row["y"]
-                axes.annotate(str(k), place, (4, 4), textcoords="offset points", fontsize=8)
-                before, word, after = map(plain, context_of(row))
-                lines.append(f"{k:>2} {before:>{CONTEXT}} {word} {after}")
-            below.text(0, 1, "\n".join(lines), family="monospace", fontsize=FONT, va="top")
 
 
 # --- the page ---

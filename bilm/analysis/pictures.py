@@ -1,16 +1,16 @@
-"""Pictures by matplotlib: ranked words with intervals, and the curves of a training run."""
+"""Pictures by matplotlib: ranked words with intervals."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.errors import DataError, OptionsError
+from bilm.errors import OptionsError
 from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
 
@@ -36,13 +36,6 @@ IN_WORDS = {
     "jsd_kmeans": "divergence of the clusters of {} and {}, less that of random splits",
 }
 CHANGED, SAME = "#b2182b", "#4d4d4d"  # distinct for colour-blind readers and in grey
-
-PANELS = (  # columns of `history.csv`
-    ("loss_forward", "loss_backward"),
-    ("heldout_forward", "heldout_backward", "heldout_perplexity"),
-    ("learning_rate",),
-    ("tokens_per_s",),
-)
 
 
 def plain(text: str) -> str:
@@ -136,34 +129,3 @@ def draw_change(
         axes.set_xlabel(textwrap.fill(label, 60), fontsize=9)
         if q.notna().any():
             figure.legend(loc="outside lower right", frameon=False, ncols=2, fontsize=9)
-
-
-def plot_history(rows: Sequence[dict[str, str]], output: str | Path, title: str = "") -> None:
-    """Draw the curves of a run: loss, perplexity, learning rate and speed by step.
-
-    Dashed lines mark where the run continued after a restart.
-
-    Args:
-        rows: result of `bilm.training.history.read_history`.
-        output: picture, .png, .svg or .pdf.
-        title: text above the panels.
-    Raises: DataError without rows; OptionsError for another ending; MissingExtraError without
-        matplotlib.
-    """
-    if not rows:
-        raise DataError(f"{output}: the run has no history yet, expected at least one report")
-    pandas = optional("pandas", "analysis", "curves")
-    frame = pandas.DataFrame(rows).apply(pandas.to_numeric, errors="coerce").set_index("step")
-    panels = [columns for columns in PANELS if frame[[*columns]].notna().any(axis=None)]
-    with drawing(output, 8.0, 2.1 * len(panels) + 0.6) as figure:
-        figure.suptitle(plain(title))
-        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axis, columns in zip(axes, panels, strict=True):
-            for color, column in zip(PALETTE, columns, strict=False):
-                axis.plot(frame[column].dropna(), ".-", color=color, label=column)
-            for step in frame.index[frame["restart"].diff() > 0]:
-                axis.axvline(step, color="0.5", linestyle="--", linewidth=0.8, zorder=0)
-            axis.legend(frameon=False)
-            axis.grid(True, color="0.9")
-        dashed = " (dashed: continued after a restart)" if frame["restart"].any() else ""
-        axes[-1].set_xlabel(f"step{dashed}")

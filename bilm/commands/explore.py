@@ -14,7 +14,7 @@ The ending of --output selects the form:
   .html            one page without network: hovering shows the sentence, the legend hides texts or
                    clusters, menus choose word, layer and colour, a table lists the selected usages
                    and those most similar to a chosen one. It contains plotly.js (5 MB)
-  .png .svg .pdf   a picture of one word and one layer; up to 25 usages are listed below it
+  .png .svg .pdf   a picture of one word and one layer
 
 Distances in a map are approximate: it shows two of many dimensions.
 """

@@ -13,7 +13,7 @@ from cloup.constraints import constraint, require_one
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import Column, as_json, print_table, printable
-from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.errors import BilmError, WeightsError
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.support.files import sha256_of
 from bilm.support.model_files import CARD, META, VOCABULARY
@@ -35,25 +35,17 @@ FLOAT = 4  # bytes
                dest="named_model", metavar="MODEL"),
     opt.weights_option,
 )  # fmt: skip
-@opt.group(
-    "Output",
-    opt.option("--plot", opt.FILE, "Picture of a run's curves: .png, .svg or .pdf."),
-)
 @opt.json_option
 @constraint(require_one, ["model", "named_model"])
-def info(
-    model: str | None, named_model: str | None, weights: str | None, plot: str | None, json: bool
-) -> None:
+def info(model: str | None, named_model: str | None, weights: str | None, json: bool) -> None:
     """Describe a stored model.
 
     The description contains the format, sizes, vocabulary, files with SHA-256, memory, and a line
     of Python that loads the model. Damaged or missing files are listed as problems. For a run, the
-    last evaluations are also shown; --plot draws the loss, the held-out perplexity, the learning
-    rate and the speed, and requires the extra analysis.
+    last evaluations are also shown.
 
     Examples:
       bilm info run
-      bilm info run --plot curves.png
       bilm info elmo.zip --json
       bilm info nlpl:144
       bilm info options.json --weights weights.hdf5
@@ -66,14 +58,7 @@ def info(
     if stored.checkpoint:
         from bilm.training.run_folder import RunFolder  # requires TensorFlow
 
-        history_file = RunFolder(stored.folder).history_file
-        evaluations = _evaluations(history_file)
-        if plot:
-            from bilm.analysis.pictures import plot_history
-
-            plot_history(read_history(history_file), plot, stored.folder.name)
-    elif plot:
-        raise OptionsError(f"--plot: {stored} is not a run; expected the folder of `bilm train`")
+        evaluations = _evaluations(RunFolder(stored.folder).history_file)
     if json:
         print(as_json({**found, "evaluations": evaluations}, indent=2))
         return

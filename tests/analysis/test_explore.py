@@ -15,7 +15,6 @@ from bilm.analysis.change import Settings, measure_change
 from bilm.analysis.maps import (
     cluster,
     cluster_names,
-    context_of,
     draw_map,
     usage_map,
     write_page,
@@ -80,12 +79,6 @@ def test_clusters_are_named_by_words_that_are_typical_of_them():
     sentences = ["the drink of a cold spring"] * 4 + ["the return in a late spring"] * 3
     frame = pandas.DataFrame({"sentence": sentences, "position": 5, "cluster": [0] * 4 + [1] * 3})
     assert cluster_names(frame) == ["cluster 1: cold, drink, of", "cluster 2: in, late, return"]
-
-
-def test_context_is_cut_at_both_sides_of_the_word():
-    row = {"sentence": "one two three four five", "position": 2}
-    assert context_of(row) == ("one two", "three", "four five")
-    assert context_of(row, 5) == ("…two", "three", "four…")
 
 
 def test_sample_keeps_the_order():
