@@ -91,15 +91,6 @@ def test_ctrl_c_ends_with_status_130_and_removes_temporary_files(waiting, tmp_pa
     assert [path.name for path in tmp_path.iterdir() if "cab" in path.name] == []
 
 
-def test_command_started_with_ignored_sigint_ignores_ctrl_c(waiting, tmp_path):
-    process, text = waiting(preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
-    with text:
-        process.send_signal(signal.SIGINT)
-        text.write(b"a b\n")
-    process.communicate(timeout=300)
-    assert process.returncode == 0 and (tmp_path / "vöcab").exists()
-
-
 SLOW_TENSORFLOW = """
 import time
 print("importing", flush=True)

@@ -5,9 +5,6 @@ import sys
 
 import pytest
 
-from bilm.commands import main, options
-from bilm.training.hosts import exchange
-
 CODE = """
 import atexit, sys
 from bilm.commands.main import IS_WORKER, command, run_script
@@ -39,22 +36,3 @@ def test_worker_exits_without_destructors(kind):
     assert (done.returncode, done.stderr) == (3, "")
     expected = ["result", "exit function"] + ["destructor"] * (kind == "single")
     assert done.stdout.splitlines() == expected
-
-
-@pytest.mark.parametrize("workers", ["127.0.0.1:20001,127.0.0.1:20002", None])
-def test_command_with_workers_is_a_worker(monkeypatch, workers):
-    class Joined:
-        is_chief = True
-
-        def __init__(self, cluster, minutes):
-            assert main.IS_WORKER.is_set() == (cluster is not None)
-
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    monkeypatch.setattr(exchange, "Hosts", Joined)
-    index = None if workers is None else 0
-    values = {"workers": workers, "worker_index": index, "join_minutes": 1.0}
-    try:
-        options.run_hosts(values)
-        assert main.IS_WORKER.is_set() == (workers is not None)
-    finally:
-        main.IS_WORKER.clear()

@@ -5,11 +5,9 @@ of each backend, too.
 """
 
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from unittest.mock import MagicMock
 
 import h5py
 import keras
@@ -21,7 +19,6 @@ from conftest import golden_cases
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import batcher
 from bilm.embedding import backends
-from bilm.embedding.backends import numpy as numpy_backend
 from bilm.embedding.backends import open_backend, sooner_backend
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import OptionsError
@@ -270,22 +267,6 @@ def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, backend):
 
 
 # --- threads of NumPy ---
-
-
-def test_one_sentence_is_computed_by_one_thread_if_cells_are_small_or_the_machine_is_busy(
-    monkeypatch,
-):
-    limited = MagicMock()
-    monkeypatch.setattr(numpy_backend, "_blas", lambda: limited)
-    monkeypatch.setattr(numpy_backend, "active_count", lambda: 1)
-    embedder = ElmoEmbedder("novels-en", backend="numpy")
-    embedder.warm_up()
-    for largest, load, few in [(1 << 22, 0.0, True), (0, 0.0, False), (0, 1e6, True)]:
-        monkeypatch.setattr(numpy_backend, "ONE_THREAD_BYTES", largest)
-        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
-        limited.reset_mock()
-        embedder.embed_sentence(SENTENCES[0])
-        assert limited.limit.called is few
 
 
 BLAS = """

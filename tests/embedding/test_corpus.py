@@ -12,7 +12,6 @@ import pytest
 from conftest import golden_cases
 
 from bilm.data.readers import Corpus
-from bilm.data.vocabulary import Batcher, TokenBatcher
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
@@ -138,21 +137,6 @@ def test_words_of_lists_are_stored_unchanged_except_nul(tmp_path, outfile):
     dump(table, outfile, column="words")
     found = [words for _, words, _ in read_embeddings(outfile)]
     assert found == [*sentences, ["x\u2400y"]]
-
-
-def test_paths_in_the_home_folder(text, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for path in (*FILES, FOLDER / "vocab.txt"):
-        (tmp_path / path.name).symlink_to(path)
-    files = "~/options.json", "~/weights.hdf5"
-    dump_bilm_embeddings(None, "~/in/text.txt", *files, "~/out.hdf5", layers="top")
-    assert len(list(read_embeddings("~/out.hdf5"))) == len(LINES)
-    dump_token_embeddings("~/vocab.txt", *files, "~/tokens.hdf5")
-    found = {path.name for path in tmp_path.iterdir() if not path.is_symlink()}
-    assert found == {"in", "out.hdf5", "tokens.hdf5"}
-    assert read_corpus("~/in/text.txt")[0] == LINES[0].split()
-    assert Batcher("~/vocab.txt", 50).batch_sentences([]).shape == (0, 2, 50)
-    assert TokenBatcher("~/vocab.txt").batch_sentences([]).shape == (0, 2)
 
 
 def test_refused_arguments_leave_no_files(text, outfile, tmp_path):

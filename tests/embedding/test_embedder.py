@@ -83,17 +83,6 @@ def test_vectors_do_not_depend_on_order_or_batches(folder, embedder):
         check(found, [expected[i] for i in order])
 
 
-@pytest.mark.parametrize("cache_size", [0, 1, 5])
-def test_cache_size_does_not_change_vectors(folder, embedder, cache_size):
-    expected = embedder.embed_batch(SENTENCES)
-    other = load(folder, cache_size=cache_size, batch_tokens=16)
-    for _ in range(2):
-        check(other.embed_batch(SENTENCES), expected)
-    other.warm_up(SENTENCES)
-    other.clear_cache()
-    check(other.embed_batch(SENTENCES), expected)
-
-
 def test_cache_keeps_recently_used_words():
     asked = []
 

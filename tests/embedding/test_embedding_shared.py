@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,29 +31,6 @@ def in_threads(function):
 
     with ThreadPoolExecutor(N_THREADS) as pool:
         return list(pool.map(together, range(N_THREADS)))
-
-
-@pytest.mark.parametrize("size", [0, 3, 40, 1000])
-def test_threads_share_a_cache(size):
-    def encode(words):
-        vectors = np.array([[float(word), -float(word)] for word in words], np.float32)
-        time.sleep(0.0005)  # as an encoder that leaves the interpreter to other threads
-        return vectors.reshape(-1, 2)
-
-    cache = TokenCache(size, encode)
-
-    def look_up(thread):
-        rng = np.random.default_rng(thread)
-        for i in range(100):
-            words = [str(word) for word in rng.permutation(60)[: rng.integers(30)]]
-            np.testing.assert_array_equal(cache(words)[:, 0], [float(word) for word in words])
-            if thread == 0 and i % 10 == 0:
-                cache.clear()
-
-    in_threads(look_up)
-    assert len(cache) <= size
-    words = [str(word) for word in range(60)]
-    np.testing.assert_array_equal(cache(words)[:, 0], range(60))
 
 
 @pytest.fixture(scope="module")

@@ -27,12 +27,6 @@ def test_packed_sentences_do_not_overlap(lengths, max_rows):
 # --- windows computed ahead ---
 
 
-def test_ahead_yields_all_values_in_order():
-    assert list(ahead(iter(range(5)))) == [0, 1, 2, 3, 4]
-    assert list(ahead(iter([]))) == []
-    assert list(ahead(iter([None, None]))) == [None, None]
-
-
 def test_ahead_computes_one_value_in_advance():
     started = [threading.Event() for _ in range(4)]
 
@@ -46,11 +40,3 @@ def test_ahead_computes_one_value_in_advance():
     assert started[1].wait(timeout=300)
     assert not started[2].wait(timeout=0.2)
     reader.close()
-
-
-def test_closing_ahead_leaves_no_thread():
-    before = set(threading.enumerate())
-    reader = ahead(iter(range(100)))
-    next(reader)
-    reader.close()
-    assert set(threading.enumerate()) <= before

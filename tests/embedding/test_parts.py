@@ -1,7 +1,6 @@
 """Embedding a corpus that is interrupted, repeated with other settings, or edited."""
 
 import os
-import re
 import subprocess
 import sys
 from itertools import count
@@ -11,7 +10,7 @@ from unittest.mock import Mock
 import h5py
 import numpy as np
 import pytest
-from test_corpus import FILES, LINES, PART, dump, left
+from test_corpus import LINES, PART, dump, left
 
 from bilm.embedding import corpus, writers
 from bilm.embedding.embedder import ElmoEmbedder
@@ -244,35 +243,6 @@ def test_folder_of_parts_with_other_files_is_kept(text, outfile):
     with pytest.raises(DataError, match=r"contains 'mine.txt', expected parts of vectors\.hdf5"):
         dump(text, outfile)
     assert [path.name for path in parts.iterdir()] == ["mine.txt"]
-
-
-def test_link_as_output_is_kept(text, tmp_path):
-    (tmp_path / "there").mkdir()
-    link, target = tmp_path / "link.hdf5", tmp_path / "there" / "target.hdf5"
-    link.symlink_to(target)
-    assert dump(text, link) == len(LINES)
-    assert link.is_symlink() and left(target) == [target.name]
-
-
-FULL = """
-import resource, runpy, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-sys.argv[1:2] = []
-runpy.run_module("bilm", run_name="__main__", alter_sys=True)
-"""
-
-
-def test_full_disk_gives_one_line_and_keeps_parts(text, outfile):
-    flags = ["--input", text, "--output", outfile, "--part_sentences", "4"]
-    flags += ["--model", FILES[0], "--weights", FILES[1]]
-    command = [sys.executable, "-c", FULL, "5000", "embed", *flags]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    last = done.stderr.splitlines()[-1]  # the log may contain a line of progress before it
-    assert re.fullmatch(r"bilm embed: error: .*/000000-.*\.hdf5: File too large", last)
-    dump(text, outfile)
-    assert left(outfile) == [outfile.name]
 
 
 def test_vectors_are_written_in_order_whatever_the_order_of_completion(tmp_path, monkeypatch):

@@ -121,21 +121,6 @@ def test_empty_corpus_gives_an_empty_file(tmp_path, form, pool):
     assert read(outfile, pool == "mean")[2] == []
 
 
-@pytest.mark.parametrize("pool", ["none", "mean"])
-def test_parquet_in_data_frames(table, tmp_path, embedder, pool):
-    pd = pytest.importorskip("pandas", reason="make test-clients has pandas")
-    pl = pytest.importorskip("polars", reason="make test-clients has Polars")
-    dump(table, tmp_path / "out.parquet", layers="average", pool=pool)
-    first = next(embedder.embed_sentences(SENTENCES, "average", pool))
-    name = "vectors" if pool == "none" else "vector"
-    for frame in (pd.read_parquet, pl.read_parquet):
-        found = frame(tmp_path / "out.parquet")[name][0]
-        np.testing.assert_allclose(np.stack(list(found)), first, atol=1e-5)
-    with pytest.raises(OptionsError, match="a layer occurs twice"):
-        dump(table, tmp_path / "twice.parquet", layers=[1, 1])
-    assert not (tmp_path / "twice.parquet.parts").exists()
-
-
 def test_parquet_without_its_package(table, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BilmError, match=r"out\.parquet: Parquet requires pyarrow.*\[parquet\]"):

@@ -152,9 +152,3 @@ def test_export_of_a_second_model_keeps_the_options_of_the_first(tmp_path):
     assert load_bilm(tmp_path, weight_file).options.char_cnn is None
     again = dump_weights(tiny_run("words"), tmp_path / "one.hdf5")
     assert again == first[:2]
-
-
-def test_export_replaces_exported_options(tmp_path):
-    for _ in range(2):
-        written = dump_weights(tiny_run("characters"), tmp_path / "weights.hdf5")
-        assert written[1].name == "options.json"

@@ -1,7 +1,5 @@
 """HDF5 export: the vectors of the run, under the names that other readers expect."""
 
-import json
-
 import h5py
 import numpy as np
 import pytest
@@ -59,21 +57,6 @@ def test_exported_model_has_the_vectors_of_the_run(exported):
     found = stored_vectors(load_bilm(options_file, weight_file))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_array_equal(stored_vectors(load_bilm(run)), found)  # a run is a model too
-
-
-def test_exported_options_have_the_keys_that_readers_require(exported):
-    run, weight_file, options_file = exported
-    assert options_file == weight_file.parent / "options.json"
-    options, run_options = (
-        json.loads((f / "options.json").read_text()) for f in (weight_file.parent, run)
-    )
-    assert {"n_layers", "cell_clip", "proj_clip", "dim", "projection_dim"} <= set(options["lstm"])
-    if "char_cnn" in run_options:
-        expected = {"n_highway": 0} | run_options["char_cnn"] | {"n_characters": 262}
-        assert options["char_cnn"] == expected
-    else:
-        assert not options.get("char_cnn")
-    assert options["n_tokens_vocab"] == run_options["n_tokens_vocab"]
 
 
 @pytest.mark.parametrize("variant", ["characters", "shared_softmax"])

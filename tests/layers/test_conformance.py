@@ -13,7 +13,6 @@ from keras import ops
 
 from bilm.activations import ACTIVATIONS
 from bilm.errors import WeightsError
-from bilm.language_model import BiLM
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import product
 from bilm.layers.highway import Highway
@@ -23,7 +22,6 @@ from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
-from bilm.options.model_options import ModelOptions
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 N_STEPS, N_ROWS, N_CHARS, WIDTH, UNITS = 5, 3, 9, 4, 6
@@ -319,18 +317,3 @@ def test_product_rounds_its_inputs_only():
     x = np.full((1, 2), 1.0 + 2.0**-12, np.float32)
     assert float(product(x, np.ones((2, 1), np.float32))[0, 0]) == 2.0 + 2.0**-11
     assert float(product(x, np.ones((2, 1), np.float32), "bfloat16")[0, 0]) == 2.0
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
-def test_language_model_computes_in_float32_under_any_policy(policy):
-    sizes = {"dim": UNITS, "projection_dim": WIDTH, "n_layers": 1}
-    options = ModelOptions.from_dict({"bidirectional": True, "lstm": sizes})
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        model = BiLM(options, n_tokens=11, padding=True)
-        result = model(ids(2, 4, below=11))
-    finally:
-        keras.config.set_dtype_policy(before)
-    assert all(variable.dtype == "float32" for variable in model.variables)
-    assert arrays(result["layers"])[0].dtype == np.float32

@@ -124,11 +124,6 @@ def test_invalid_value_is_refused_by_name(name, value):
         RunOptions.from_dict(edited(name, value))
 
 
-def test_262_characters_are_refused_for_a_new_run():
-    with pytest.raises(OptionsError, match="found 262, expected 261 for training; an export adds"):
-        RunOptions.from_dict(edited("char_cnn.n_characters", 262))
-
-
 def test_unknown_shipped_name_lists_the_known_ones(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = "compact, medium, original, original_2018, small, tiny"

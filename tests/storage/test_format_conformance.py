@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,7 +90,6 @@ CASES = {
         "",
     ),
 }
-HUB = "TensorFlow Hub module"  # tested in test_tfhub.py: its files are in folders
 
 
 @pytest.fixture(params=CASES)
@@ -265,9 +263,3 @@ def test_stored_names_of_golden_files_are_in_the_tables():
     stored = tf.train.load_checkpoint(CHECKPOINT).get_variable_to_shape_map()
     trained = [name for name in stored if name.startswith("lm/") and "Adagrad" not in name]
     assert trained and all(TF1.variable_of(name) for name in trained)
-
-
-def test_archive_keeps_the_vocabulary_of_a_run(tmp_path):
-    with tarfile.open(tmp_path / "m.tar", "w") as file:
-        file.add(tiny_run("characters"), "run")
-    assert open_model(tmp_path / "m.tar").vocabulary().size == 49

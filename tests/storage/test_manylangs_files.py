@@ -9,8 +9,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from conftest import GOLDEN
-from manylangs_files import Reduced, legacy, small, write_model, zipped
+from manylangs_files import Reduced, legacy, write_model, zipped
 from stored_files import resolve
 
 from bilm import ElmoEmbedder
@@ -21,7 +20,6 @@ from bilm.storage.formats.pytorch import StateDict, unpickled
 from bilm.storage.stored_model import open_model
 from bilm.training.finetuning import Source
 
-CASES = sorted(p for p in (GOLDEN / "manylangs").iterdir() if p.is_dir())
 SENTENCES = [["The", "cat", "\U0001f600"], []]
 
 
@@ -48,13 +46,6 @@ def test_state_dict_reads_each_dtype_in_zip_and_legacy_files(tmp_path, kind, pac
     expected = write_model(tmp_path / "expected")
     found = [ElmoEmbedder(f).embed_sentence(SENTENCES[0]) for f in (folder, expected)]
     np.testing.assert_allclose(*found, atol=3e-3 if kind == "f2" else 1e-6)
-
-
-def test_manylangs_models_in_two_inner_folders_are_refused(tmp_path):
-    for name in ("inside", "other"):
-        write_model(tmp_path / "a" / name)
-    with pytest.raises(WeightsError, match="ELMoForManyLangs models in inside, other"):
-        resolve(tmp_path / "a")
 
 
 PLACES = ["/home/a/conf.json", "conf.json", "C:\\a\\conf.json", "../conf.json"]
@@ -158,23 +149,6 @@ def test_manylangs_without_softmax_is_refused_by_scoring_and_training(model, tmp
         Source(model)
     with pytest.raises(OptionsError, match="cannot be exported to HDF5"):
         dump_weights(model, tmp_path / "out")
-
-
-def test_manylangs_unused_tensors_give_one_warning(model, log):
-    tensors = small()["encoder.pkl"] | {"forward_layer_7.x": np.zeros(2, "f4")}
-    (model / "encoder.pkl").write_bytes(legacy(tensors))
-    ElmoEmbedder(model)
-    assert [r.getMessage().split(": ")[1] for r in log.records if r.levelname == "WARNING"] == [
-        "1 tensors are not used"
-    ]
-
-
-def test_manylangs_values_that_are_not_finite_are_refused(model):
-    tensors = small()["encoder.pkl"]
-    tensors["backward_layer_0.state_linearity.bias"][3] = np.nan
-    (model / "encoder.pkl").write_bytes(legacy(tensors))
-    with pytest.raises(WeightsError, match=r"RNN_1/.*/B contains values that are not finite"):
-        ElmoEmbedder(model)
 
 
 class Shell:

@@ -108,17 +108,6 @@ def test_compressed_values_have_a_size_limit(model):
     refused(load_bilm, model, match="W_0 declares 67,108,864 bytes, more than the file can contain")
 
 
-def test_compressed_weights_are_read(model):
-    with h5py.File(model / "weights.hdf5") as file:
-        value = file[CELL][...]
-    change(model / "weights.hdf5", **{CELL: {"data": value, "compression": "gzip"}})
-    expected = load_bilm(OPTIONS, WEIGHTS).stacks["forward"].layers[0].cell.kernel
-    found = load_bilm(model).stacks["forward"].layers[0].cell.kernel
-    np.testing.assert_array_equal(
-        keras.ops.convert_to_numpy(found), keras.ops.convert_to_numpy(expected)
-    )
-
-
 def nest(file, name):
     group = file
     for _ in range(5000):

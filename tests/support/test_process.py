@@ -19,23 +19,6 @@ import tensorflow as tf
 bilm.quiet()
 print(json.dumps([before, int(tf.reduce_sum(tf.ones(3)))]))
 """
-SHARE = """
-import json, os
-import tensorflow as tf
-from bilm.support.process import share_cores
-os.sched_getaffinity = lambda pid: set(range(8))
-shared = share_cores()
-threading = tf.config.threading
-numbers = threading.get_inter_op_parallelism_threads, threading.get_intra_op_parallelism_threads
-tf.zeros(1) + 1
-os.sched_getaffinity = lambda pid: set(range(4))
-print(json.dumps([shared, *(number() for number in numbers), share_cores()]))
-"""
-
-
-def test_share_cores_sets_the_threads_of_tensorflow():
-    """It has no effect once the threads run."""
-    assert run(SHARE) == [True, 2, 4, False]
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="sets TensorFlow's threads")
@@ -70,11 +53,6 @@ def test_share_cores_keeps_settings_of_the_user(monkeypatch):
 def test_quiet_start_of_tensorflow():
     done = start(QUIET)
     assert (json.loads(done.stdout), done.stderr) == ([False, 3], "")
-
-
-def run(program, environment=()):
-    """Run a program and return its last line, parsed as JSON."""
-    return json.loads(start(program, environment).stdout.splitlines()[-1])
 
 
 def start(program, environment=()):

@@ -10,13 +10,12 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from command_runs import assert_fails
 from conftest import GOLDEN, golden_cases
 from stored_files import load_bilm
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_cpu, tiny_run
 
 from bilm.data.vocabulary import vocabulary_of
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import BilmError, DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import heldout_dataset, perplexity
@@ -166,15 +165,6 @@ def test_finetune_options_of_the_source(tmp_path):
     assert options.char_cnn.n_characters == 261
 
 
-@pytest.mark.parametrize("warmup", [-5, True, "150", 1.5])
-def test_finetune_refuses_an_invalid_warm_up_of_the_source(warmup, tmp_path):
-    shutil.copytree(tiny_run("characters"), tmp_path / "run")
-    path = tmp_path / "run" / "options.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"warmup_steps": warmup}))
-    with pytest.raises(OptionsError, match="warmup_steps"):
-        Source(tmp_path / "run").run_options({})
-
-
 # --- the run ---
 
 
@@ -317,25 +307,3 @@ def test_finetune_command_prints_perplexity_before_and_after(run_here, tmp_path)
     figure = run_here("bilm test", *measured).stdout.splitlines()[-1]
     assert figure.removeprefix("AVERAGE ") == before.replace(" BEFORE", "")
     assert run_here("bilm finetune", *arguments, "--output", tmp_path / "run").stdout == done.stdout
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"model": "nowhere"}, "nowhere: found neither a file or folder"),
-        (
-            dict(zip(("model", "weights"), FILES.values(), strict=True)),
-            "pass the vocabulary of a new softmax with --new_vocab",
-        ),
-        ({"input": "nowhere/*"}, "nowhere/*: no file matches"),
-        ({"heldout": "nowhere/*"}, "nowhere/*: no file matches"),
-        ({"new_vocab": "nowhere.txt"}, "nowhere.txt: cannot be read"),
-        ({"output": TF1_CHARS, "model": TF1_CHARS}, "source and save_dir are one folder"),
-    ],
-)
-def test_finetune_command_errors(changes, expected, run_here, tmp_path):
-    values = {"model": tiny_run("characters"), "input": TEXT, "output": tmp_path / "run"}
-    values |= changes
-    arguments = [f"--{name}={value}" for name, value in values.items()]
-    assert_fails(run_here("bilm finetune", *arguments), expected)
-    assert not (tmp_path / "run").exists()

@@ -112,18 +112,6 @@ def test_adam_update_matches_the_paper(n_replicas, sparse, shape):
             np.testing.assert_allclose(copy, value, rtol=1e-4, atol=1e-6)
 
 
-def test_adam_keeps_unused_rows():
-    variable, optimizer = adam_of(1, np.ones((4, 2)))
-    gradient = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([2]), (4, 2))
-    optimizer.apply([gradient], RATE)
-    first = [v.numpy() for v in (variable, *(slots["w"] for slots in optimizer.slots.values()))]
-    optimizer.apply([tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0]), (4, 2))], RATE)
-    second = [v.numpy() for v in (variable, *(slots["w"] for slots in optimizer.slots.values()))]
-    for before, after in zip(first, second, strict=True):
-        np.testing.assert_array_equal(after[1:], before[1:])
-        assert (after[0] != before[0]).all()
-
-
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_adam_clips_and_refuses_infinite_gradients(sparse):
     variable, optimizer = adam_of(1, np.ones((2, 2)), max_norm=1.0)

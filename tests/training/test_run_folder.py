@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -167,20 +165,6 @@ def test_run_ends_if_its_folder_is_moved_or_removed(tmp_path, monkeypatch, chang
     with pytest.raises(BilmError, match=f"{folder}: was moved or removed during training"):
         run(folder, 4, heldout=HELDOUT, eval_steps=1)
     assert contents(folder) == done[1] and folder.exists() == (change is replace)
-
-
-def test_lock_ends_with_its_process(tmp_path):
-    code = "import sys, time; from bilm.training.run_folder import RunFolder\n"
-    code += "with RunFolder(sys.argv[1]).locked(): print('locked', flush=True); time.sleep(60)"
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    lock = RunFolder(tmp_path).locked
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "locked\n"
-        with pytest.raises(BilmError, match="another process is training"), lock():
-            pass
-        process.kill()
-    with lock():
-        pass
 
 
 def test_concurrent_start_with_other_options_is_refused(tmp_path, monkeypatch):
